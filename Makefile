@@ -1,0 +1,63 @@
+# Each target makes the virtual environment it needs; a second run finds it there. `make PYTHON=python3.12 …` picks
+# the interpreter of a new one.
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3.10 python3 python)
+PYTEST_ARGS ?=
+CODE = $(wildcard sparklog tests jobs examples benchmarks)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit bench format clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+demo: $(VENV)/.demo ## See it work, without Spark
+	@$(BIN)/python -m examples.demo
+
+test: $(VENV)/.all ## Run every test; those of Spark skip, saying so, where Java is missing
+	@$(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## Format, lint, types and the quick tests
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+
+unit: $(VENV)/.dev ## Run the quick tests alone
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.dev ## Measure
+	@$(BIN)/python -m benchmarks
+
+format: $(VENV)/.dev ## Format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix-only $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+clean: ## Remove the virtual environment, caches and builds
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp per set of extras: the demo has no use for Spark's 400 MB.
+$(VENV)/.demo: EXTRAS = sql
+$(VENV)/.dev: EXTRAS = dev
+$(VENV)/.all: EXTRAS = all
+$(VENV)/.demo $(VENV)/.dev $(VENV)/.all: pyproject.toml | $(BIN)/python
+	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+# A name on the PATH may be a shim that doesn't run, and Debian's python3 lacks ensurepip without python3-venv.
+$(BIN)/python:
+	@old=; bare=; for python in $(PYTHONS); do \
+	  "$$python" -c '' 2>/dev/null || continue; \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { old="$$old $$python"; continue; }; \
+	  "$$python" -c 'import ensurepip, venv' 2>/dev/null || { bare="$$bare $$python"; continue; }; \
+	  "$$python" -m venv $(VENV) && exit; \
+	  rm -rf $(VENV); exit 1; \
+	done; \
+	if [ -n "$$bare" ]; then \
+	  echo "No virtual environment:$$bare lacks ensurepip. On Debian and Ubuntu: apt-get install python3-venv" >&2; \
+	else \
+	  echo "sparklog needs Python 3.10 or newer; tried: $(PYTHONS)$${old:+ (too old:$$old)}. Name one: make PYTHON=/path/to/python3" >&2; \
+	fi; exit 1

@@ -1,0 +1,119 @@
+"""Doors open one way: reads every import of the package, also those inside functions, and keeps the drawing true."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+
+# From the bottom up. A room may import those below it; rooms of one line don't know each other, but for the first.
+LAYERS = [
+    {"_version", "model", "errors", "config", "clock", "paths", "metrics"},
+    {"storage"},
+    {"delta"},
+    {"log"},
+    {"txn", "groups"},
+    {"producer", "consumer", "compaction", "admin"},
+    {"spark", "kafka", "__init__"},
+    {"cli", "jobs"},
+]
+LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
+OUTSIDE = {
+    "fsspec": "storage",
+    "s3fs": "storage",
+    "boto3": "storage",
+    "botocore": "storage",
+    "deltalake": "delta",
+    "pyspark": "spark",
+    "delta": "spark",
+}
+
+
+def test_every_import_points_down():
+    files = [*(REPOSITORY / "sparklog").rglob("*.py"), *(REPOSITORY / "jobs").rglob("*.py")]
+    assert [problem for file in files for problem in problems(file, REPOSITORY)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "problem"),
+    [
+        ("sparklog/storage/s3.py", "import sparklog.log.append", "storage imports log"),
+        ("sparklog/storage/s3.py", "def hidden():\n    from ..delta import commit", "storage imports delta"),
+        ("sparklog/txn/states.py", "from sparklog import groups", "txn imports groups"),
+        ("sparklog/groups/offsets.py", "from sparklog import Producer", "groups imports __init__"),
+        ("sparklog/log/append.py", "import fsspec.asyn", "log imports fsspec"),
+        ("sparklog/log/append.py", "FOLDER = '_delta_log'", "log mentions _delta_log"),
+        ("sparklog/cli/topics.py", "from pyspark import sql", "cli imports pyspark"),
+        ("jobs/vacuum.py", "from sparklog.testing import ManualClock", "jobs imports testing"),
+        ("sparklog/new/__init__.py", "", "new has no place in LAYERS"),
+    ],
+)
+def test_a_wrong_import_is_found(tmp_path, path, source, problem):
+    assert list(problems(plant(tmp_path, path, source), tmp_path)) == [f"{path}: {problem}"]
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("sparklog/config.py", "from sparklog.errors import InvalidConfigurationError"),
+        ("sparklog/delta/commit.py", "import deltalake\nfrom sparklog import __version__, storage\nLOG = '_delta_log'"),
+        ("sparklog/log/append.py", "from .follow import Follower"),
+        ("sparklog/spark/session.py", "from delta import configure_spark_with_delta_pip\nimport pyspark.sql"),
+        ("sparklog/testing/store.py", "from sparklog.storage.base import ObjectStore"),
+        ("jobs/vacuum.py", "import sparklog.spark"),
+    ],
+)
+def test_a_right_import_passes(tmp_path, path, source):
+    assert list(problems(plant(tmp_path, path, source), tmp_path)) == []
+
+
+def problems(file: Path, root: Path) -> Iterator[str]:
+    """What is wrong with the imports of ``file``, a module of ``root/sparklog`` or ``root/jobs``."""
+    path = file.relative_to(root)
+    parts = path.with_suffix("").parts
+    room = parts[1] if parts[0] == "sparklog" else parts[0]
+    if room == "testing":  # ships fakes of every room
+        return
+    if room not in LEVEL:
+        yield f"{path}: {room} has no place in LAYERS"
+        return
+    source = file.read_text()
+    for name in sorted(set(imported(ast.parse(source), package=parts[:-1]))):
+        package, target = [*name.split("."), "__init__"][:2]
+        if package == "sparklog":
+            shared = target == room or LEVEL.get(target) == LEVEL[room] == 0
+            if not shared and LEVEL.get(target, len(LAYERS)) >= LEVEL[room]:
+                yield f"{path}: {room} imports {target}"
+        elif OUTSIDE.get(package, room) != room:
+            yield f"{path}: {room} imports {package}"
+    if "_delta_log" in source and room != "delta":
+        yield f"{path}: {room} mentions _delta_log"
+
+
+def imported(tree: ast.Module, *, package: tuple[str, ...]) -> Iterator[str]:
+    """The full name of everything that is imported; of the root package's own names only ``sparklog``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            if module != "sparklog":
+                yield module
+                continue
+            for alias in node.names:  # a room, or a public name; __version__ is set before anything is imported
+                if alias.name in LEVEL or alias.name == "testing":
+                    yield f"sparklog.{alias.name}"
+                elif not alias.name.startswith("__"):
+                    yield "sparklog"
+
+
+def plant(root: Path, path: str, source: str) -> Path:
+    file = root / path
+    file.parent.mkdir(parents=True)
+    file.write_text(source)
+    return file

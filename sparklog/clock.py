@@ -1,0 +1,42 @@
+"""Time, as an argument: what needs to read a clock or to wait is handed one."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+
+__all__ = ["Clock", "SystemClock"]
+
+# Linux stops CLOCK_MONOTONIC while the machine is suspended; protocol rule L1 needs a clock that goes on.
+_TICKS_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+class Clock(ABC):
+    """Wall time for what is written down, ticks for how long something took, and a way to wait."""
+
+    @abstractmethod
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC. May jump; never used to decide who holds what."""
+
+    @abstractmethod
+    def ticks_ms(self) -> float:
+        """Milliseconds since an arbitrary moment; never goes back and counts the time a machine was suspended."""
+
+    @abstractmethod
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Wait at least ``duration_ms`` milliseconds."""
+
+
+class SystemClock(Clock):
+    """The machine's own clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def ticks_ms(self) -> float:
+        if _TICKS_CLOCK is None:  # macOS and Windows: monotonic goes on while the machine sleeps
+            return time.monotonic_ns() / 1_000_000
+        return time.clock_gettime_ns(_TICKS_CLOCK) / 1_000_000
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        time.sleep(max(0.0, duration_ms) / 1_000)

@@ -1,0 +1,184 @@
+"""Every error sparklog raises, on one page.
+
+Names and classes are Kafka's (kafka-python's spelling) wherever Kafka has the error; the rest say what a store or a
+table did. Three flags answer a caller's questions: may the same call succeed later (``retriable``), must the open
+transaction be aborted first (``requires_abort``), is this client finished (``fatal``).
+
+::
+
+    SparklogError
+    ├─ RetriableError                    the same call may succeed later
+    │  ├─ KafkaTimeoutError              a bound the caller set has passed
+    │  │  └─ CommitStateUnknownError     not retriable: the answer was lost and could not be settled in time
+    │  ├─ UnknownTopicOrPartitionError
+    │  ├─ CorruptRecordError             a data file can't be read; names it
+    │  └─ CommitConflictError            that delta_version was taken; reload, decide again
+    ├─ StoreError                        what an object store said; names the path
+    │  ├─ ObjectNotFoundError
+    │  ├─ StoreUnavailableError          retriable; the call was not carried out (409, 429, 503)
+    │  ├─ StoreOutcomeUnknownError       retriable; carried out or not, nobody knows (time-out, reset, 500)
+    │  ├─ StorePermissionError           read-only file system, access denied
+    │  ├─ StoreFullError                 no space, quota
+    │  └─ UnsafeStoreError               no atomic create-only put: sparklog refuses to run on it
+    ├─ InvalidProducerEpochError  OutOfOrderSequenceError     requires_abort
+    ├─ OffsetOutOfRangeError  TopicAlreadyExistsError  InvalidTopicError  InvalidPartitionsError
+    ├─ InvalidConfigurationError  UnsupportedVersionError  NotATopicError  CorruptLogError
+    └─ IllegalStateError  InvalidArgumentError                the caller's own mistake
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CommitConflictError",
+    "CommitStateUnknownError",
+    "CorruptLogError",
+    "CorruptRecordError",
+    "IllegalStateError",
+    "InvalidArgumentError",
+    "InvalidConfigurationError",
+    "InvalidPartitionsError",
+    "InvalidProducerEpochError",
+    "InvalidTopicError",
+    "KafkaTimeoutError",
+    "NotATopicError",
+    "ObjectNotFoundError",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
+    "RetriableError",
+    "SparklogError",
+    "StoreError",
+    "StoreFullError",
+    "StoreOutcomeUnknownError",
+    "StorePermissionError",
+    "StoreUnavailableError",
+    "TopicAlreadyExistsError",
+    "UnknownTopicOrPartitionError",
+    "UnsafeStoreError",
+    "UnsupportedVersionError",
+]
+
+
+class SparklogError(Exception):
+    """Base of every error that sparklog raises on purpose."""
+
+    retriable = False
+    """The same call may succeed later."""
+    requires_abort = False
+    """The open transaction must be aborted before anything else."""
+    fatal = False
+    """This client can only be closed."""
+
+
+class RetriableError(SparklogError):
+    """The same call may succeed later."""
+
+    retriable = True
+
+
+class KafkaTimeoutError(RetriableError):
+    """A bound that the caller set (``delivery_timeout_ms``, ``max_block_ms``, …) passed before the work was done."""
+
+
+class UnknownTopicOrPartitionError(RetriableError):
+    """The cluster has no such topic or partition (Kafka error 3); it may be created later."""
+
+
+class CorruptRecordError(RetriableError):
+    """A data file can't be read: truncated, overwritten or no Parquet (Kafka error 2). Names the file."""
+
+
+class CommitConflictError(RetriableError):
+    """The delta_version was taken by another writer and the plan no longer holds: load again, decide again."""
+
+
+class CommitStateUnknownError(KafkaTimeoutError):
+    """A commit's answer was lost and could not be settled in time: read the log back before anything else.
+
+    A time-out for whoever catches time-outs, but not retriable: the same call again could store the records twice.
+    """
+
+    retriable = False
+
+
+class StoreError(SparklogError):
+    """An object store refused or failed a call; the message names the path and what the store said."""
+
+
+class ObjectNotFoundError(StoreError):
+    """There is no object of this name."""
+
+
+class StoreUnavailableError(StoreError):
+    """The store refused the call for now (409, 429, 503): it was not carried out."""
+
+    retriable = True
+
+
+class StoreOutcomeUnknownError(StoreError):
+    """The answer was lost (time-out, connection reset, 500, failed fsync): the call may have been carried out."""
+
+    retriable = True
+
+
+class StorePermissionError(StoreError):
+    """The store may not be read or written with these rights: read-only file system, access denied."""
+
+
+class StoreFullError(StoreError):
+    """There is no room left: disk full, quota reached. Nothing was written."""
+
+
+class UnsafeStoreError(StoreError):
+    """The store has no atomic create-only put, so two writers could both win: sparklog refuses to run on it."""
+
+
+class InvalidProducerEpochError(SparklogError):
+    """The topic has seen a newer epoch of this producer (Kafka error 47)."""
+
+    requires_abort = True
+
+
+class OutOfOrderSequenceError(SparklogError):
+    """A batch of this producer is missing in between (Kafka error 45)."""
+
+    requires_abort = True
+
+
+class OffsetOutOfRangeError(SparklogError):
+    """The offset is below the log start or above the log end of the partition (Kafka error 1)."""
+
+
+class TopicAlreadyExistsError(SparklogError):
+    """A topic of this name exists (Kafka error 36)."""
+
+
+class InvalidTopicError(SparklogError):
+    """The name breaks Kafka's rule for topic names (Kafka error 17)."""
+
+
+class InvalidPartitionsError(SparklogError):
+    """The number of partitions is not positive, or smaller than it is now (Kafka error 37)."""
+
+
+class InvalidConfigurationError(SparklogError):
+    """A setting is unknown or its value is not allowed (Kafka error 40); the message names it."""
+
+
+class UnsupportedVersionError(SparklogError):
+    """Something was written by a newer sparklog or needs a newer Delta reader than this one (Kafka error 35)."""
+
+
+class NotATopicError(SparklogError):
+    """The folder holds a Delta table that is no sparklog topic, or no Delta table at all."""
+
+
+class CorruptLogError(SparklogError):
+    """An entry of a log can't be understood: truncated or no JSON. The message names the entry."""
+
+
+class IllegalStateError(SparklogError):
+    """Methods were called in the wrong order; the caller's own mistake."""
+
+
+class InvalidArgumentError(SparklogError, ValueError):
+    """An argument has a value that is not allowed; the message says what was seen and what was expected."""

@@ -1,0 +1,65 @@
+"""Object stores: one small interface, and the folder, bucket or memory behind it. Alone imports fsspec."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from sparklog.errors import InvalidArgumentError
+from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.local import LocalStore
+from sparklog.storage.memory import MemoryStore, memory_store
+from sparklog.storage.probe import probe_create_only
+from sparklog.storage.s3 import S3Store
+
+__all__ = [
+    "CreateResult",
+    "LocalStore",
+    "MemoryStore",
+    "ObjectInfo",
+    "ObjectStore",
+    "S3Store",
+    "open_store",
+    "probe_create_only",
+]
+
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>//.*|/.*)", re.DOTALL)
+_KNOWN = "a path, file:///path, s3://bucket/prefix, s3a://bucket/prefix, memory://name"
+
+
+def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
+    """The store that ``uri`` names. Nothing is read or written yet.
+
+    Args:
+        uri: ``./data``, an absolute path or a ``Path``, ``file:///path`` (percent-encoded), ``s3://bucket/prefix``
+            (or ``s3a://``), ``memory://name`` (the same store each time within one process).
+        storage_options: for S3 alone, see :class:`S3Store`.
+    Raises:
+        InvalidArgumentError: another scheme, a URI that isn't complete, or options for a store that has none.
+    """
+    match = None if isinstance(uri, Path) else _SCHEME.fullmatch(uri)
+    scheme = match["scheme"].lower() if match else "file"
+    if scheme in ("s3", "s3a"):
+        return S3Store(str(uri), storage_options)
+    if storage_options:
+        raise InvalidArgumentError(f"storage_options {sorted(storage_options)} have no meaning for {scheme}:")
+    if match is None:
+        if not os.fspath(uri):
+            raise InvalidArgumentError(f"empty store URI, expected {_KNOWN}")
+        return LocalStore(uri)
+    if scheme == "file":
+        return LocalStore(_file_path(match["rest"]))
+    if scheme == "memory":
+        return memory_store(match["rest"].strip("/"))
+    raise InvalidArgumentError(f"unknown scheme {scheme}: in the store's URI, expected {_KNOWN}")
+
+
+def _file_path(rest: str) -> str:
+    path = re.sub(r"^//(localhost)?(?=/)", "", rest)
+    if path.startswith("//"):
+        raise InvalidArgumentError(f"invalid URI file:{rest}: expected file:///path, without a host")
+    return unquote(path)

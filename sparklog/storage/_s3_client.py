@@ -1,0 +1,146 @@
+"""Requests to one bucket over s3fs: the connection of this process, and which failures are tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sparklog.errors import (
+    IllegalStateError,
+    InvalidConfigurationError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
+)
+from sparklog.storage import _s3_errors as failed
+
+__all__ = ["CONCURRENCY", "S3Client", "gather"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+CONCURRENCY = 32
+"""Requests of one call under way at once, and connections kept."""
+
+_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5, 15  # s3fs's defaults
+_GRACE_S = 10  # for a free connection, a name to be resolved, credentials to be fetched
+_SLOWEST_BYTES_PER_S = 2**20
+_PAUSES_S = (0.1, 0.3, 0.9)  # between at most four attempts
+
+
+class S3Client:
+    """Sends requests to one bucket. See :class:`~sparklog.storage.s3.S3Store` for what is repeated and why."""
+
+    def __init__(self, bucket: str, options: Mapping[str, Any]) -> None:
+        self._bucket = bucket
+        self._options = dict(options)
+        config = self._options.get("config_kwargs", {})
+        self._timeout_s = config.get("connect_timeout", _CONNECT_TIMEOUT_S) + config.get(
+            "read_timeout", _READ_TIMEOUT_S
+        )
+        self._lock = threading.Lock()
+        self._connected: tuple[int, Any] | None = None
+
+    def run(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Run ``call()`` on the event loop that s3fs keeps in a thread of its own, and wait for it."""
+        filesystem = self._filesystem()
+        from fsspec.asyn import sync  # after _filesystem, which explains itself where fsspec is missing
+
+        answer: T = sync(filesystem.loop, call)
+        return answer
+
+    async def send(self, method: str, **arguments: Any) -> Any:
+        """One request, sent once, from within :meth:`run`. Raises what s3fs raises."""
+        connected = self._connected  # without the lock: who holds it may be waiting for this very event loop
+        if connected is None:
+            raise IllegalStateError("the store was closed while a call was under way")
+        # aiohttp's own time-out doesn't end a PUT while the server owes it the answer "100 Continue".
+        limit_s = self._timeout_s + _GRACE_S + len(arguments.get("Body", b"")) / _SLOWEST_BYTES_PER_S
+        return await asyncio.wait_for(connected[1]._call_s3(method, Bucket=self._bucket, **arguments), limit_s)
+
+    async def request(self, op: str, key: str, method: str, **arguments: Any) -> Any:
+        """One request, repeated as :meth:`attempts` does."""
+        return await self.attempts(op, key, lambda: self.send(method, **arguments))
+
+    async def attempts(self, op: str, key: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat ``call`` while that may help, and raise what its failures mean.
+
+        Args:
+            op: get, list, put, create or delete.
+            key: for messages.
+        Raises:
+            StoreError: the last failure. A create whose answer was lost isn't repeated.
+        """
+        may_be_done = False
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                return await call()
+            except Exception as error:
+                failure = failed.translate(error, op, f"s3://{self._bucket}/{key}")
+                if failure is None:
+                    raise
+                unknown = isinstance(failure, StoreOutcomeUnknownError)
+                if pause_s is None or not failure.retriable or (unknown and op == "create"):
+                    if may_be_done and isinstance(failure, StoreUnavailableError):
+                        failure = StoreOutcomeUnknownError(f"{failure}; an attempt before may have been carried out")
+                    raise failure from error
+                may_be_done = may_be_done or unknown
+            await asyncio.sleep(pause_s)
+        raise StoreUnavailableError(f"{op} s3://{self._bucket}/{key}: no attempt was made")
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        with self._lock:
+            connected, self._connected = self._connected, None
+        if connected is not None and connected[0] == os.getpid():
+            filesystem = connected[1]
+            filesystem.close_session(filesystem.loop, filesystem._s3creator)
+
+    def _filesystem(self) -> Any:
+        """This process's s3fs instance: its event loop doesn't survive a fork, and Spark's workers are forked."""
+        with self._lock:
+            if self._connected is None or self._connected[0] != os.getpid():
+                self._connected = os.getpid(), _connect(self._options)
+            return self._connected[1]
+
+
+def _connect(options: Mapping[str, Any]) -> Any:
+    """A new s3fs instance that caches nothing and retries nothing."""
+    try:
+        from s3fs import S3FileSystem
+    except ImportError as error:
+        raise InvalidConfigurationError("s3:// needs s3fs: pip install sparklog[s3]") from error
+    config = {"max_pool_connections": CONCURRENCY, **options.get("config_kwargs", {})}
+    config["retries"] = {"total_max_attempts": 1}
+    overrides = {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
+    try:
+        filesystem = S3FileSystem(**{**options, **overrides})
+        filesystem.retries = 1
+        filesystem.connect()
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidConfigurationError(f"storage_options: s3fs says {error}") from error
+    except Exception as error:
+        failure = failed.translate(error, "open", "s3")
+        if failure is None:
+            raise
+        raise failure from error
+    return filesystem
+
+
+async def gather(call: Callable[[S], Awaitable[T]], arguments: Sequence[S], at_once: int) -> list[T]:
+    """Await ``call`` for each argument, at most ``at_once`` at a time; raise the first error once all have ended."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(argument: S) -> T:
+        async with slots:
+            return await call(argument)
+
+    results = await asyncio.gather(*(one(argument) for argument in arguments), return_exceptions=True)
+    answers = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        answers.append(result)
+    return answers

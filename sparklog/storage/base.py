@@ -1,0 +1,119 @@
+"""What sparklog asks of a store: seven calls, of which one, the create-only put, carries the whole protocol."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparklog.errors import ObjectNotFoundError
+
+__all__ = ["CreateResult", "ObjectInfo", "ObjectStore"]
+
+
+class CreateResult(enum.Enum):
+    """What a create-only put did."""
+
+    CREATED = "created"
+    EXISTS = "exists"
+    """The name was taken. The taker may be this very call, retried after a lost answer: compare tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """One row of a listing."""
+
+    path: str
+    """Relative to the store's root, parts joined by ``/``."""
+    size_bytes: int
+    modified_ms: int
+    """The store's own modification time, milliseconds since the epoch; only differences within one store count."""
+    etag: str
+    """Changes whenever the object is written again; opaque."""
+
+
+class ObjectStore(ABC):
+    """A flat space of named byte strings under one root URI.
+
+    Paths are relative, parts joined by ``/``, no part is empty, ``.`` or ``..``. Every write is atomic: a reader sees
+    the old object, or the whole new one. Whatever is written is seen by the next read or listing of any client.
+
+    Calls raise only :class:`~sparklog.errors.StoreError` and its children:
+    ``ObjectNotFoundError`` (read), ``StoreUnavailableError`` (not carried out, try again), ``StoreOutcomeUnknownError``
+    (the answer was lost), ``StorePermissionError``, ``StoreFullError``. A store retries nothing without a bound.
+    Instances may be used from several threads.
+    """
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """The root, as a URI without a trailing slash. Never holds credentials."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """The whole object. Raises ``ObjectNotFoundError``."""
+
+    @abstractmethod
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """Bytes ``start`` (inclusive) to ``end`` (exclusive) of an object; fewer where the object ends before ``end``.
+
+        Raises ``ObjectNotFoundError``, and ``InvalidArgumentError`` unless ``0 <= start <= end``.
+        """
+
+    def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
+        """Whole objects, in the order of ``paths``; None for one that isn't there. Remote stores read in parallel."""
+        return [self._read_or_none(path) for path in paths]
+
+    def _read_or_none(self, path: str) -> bytes | None:
+        try:
+            return self.read(path)
+        except ObjectNotFoundError:
+            return None
+
+    @abstractmethod
+    def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Write or replace an object. ``sync``: see :meth:`sync`."""
+
+    def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
+        """Write or replace several objects; remote stores write in parallel. Not atomic as a whole."""
+        for path, data in objects.items():
+            self.put(path, data, sync=sync)
+
+    @abstractmethod
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        """The one primitive: write an object only if its name is free, atomic in content and in name.
+
+        Of any number of calls for one name, by any clients, exactly one is told ``CREATED``; it may also happen
+        that none is, when the winner's answer was lost (``StoreOutcomeUnknownError``, or ``EXISTS`` after a retry
+        below us). Source: design section 3.
+        """
+
+    @abstractmethod
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        """Every object whose path starts with ``prefix`` and sorts after ``after`` (exclusive), by path's byte order.
+
+        ``prefix`` is a folder: it ends with ``/``, or is empty for everything. Objects of sub-folders are included.
+        ``after`` is a whole path, not relative to ``prefix``. A folder that isn't there lists as empty.
+        """
+
+    @abstractmethod
+    def list_names(self, prefix: str) -> Sequence[str]:
+        """The names directly under the folder ``prefix`` (ends with ``/``), sorted, without their trailing slash."""
+
+    @abstractmethod
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects; one that isn't there is no error. Remote stores send many in one request, in no order."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Make objects that are already visible survive a power loss (local: fsync; remote: nothing to do).
+
+        Objects that are gone are passed over. Raises ``StoreOutcomeUnknownError`` where the disk refuses: what was
+        written may be lost. Source: protocol rule L9.
+        """
+
+    def sync_all(self) -> None:
+        """Make everything written before this call, by anybody on this machine, survive a power loss."""
+
+    def close(self) -> None:
+        """Give back connections and threads. The store isn't used afterwards."""

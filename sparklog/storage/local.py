@@ -1,0 +1,221 @@
+"""A folder of a local file system as a store: a hard link is the create-only put."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from sparklog.errors import ObjectNotFoundError, StoreError
+from sparklog.storage import _local_errors as failed
+from sparklog.storage._durable import Folders, flush
+from sparklog.storage._paths import check_path, check_prefix, check_range, is_path
+from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+
+__all__ = ["LocalStore"]
+
+_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
+_LONGEST_KEPT = 48  # characters of a name that its temporary file repeats: 48 * 4 + 38 bytes fit a name of 255
+
+
+class LocalStore(ObjectStore):
+    """Objects are the files below ``root``; the folder is made by the first write.
+
+    Every object is written to a temporary file ``.<name>.<random>.tmp`` beside it first, then linked (create) or
+    renamed (put) to its name, so it appears whole. Temporary files of a killed process stay and are never listed.
+
+    Args:
+        root: the folder; a relative one is taken from where the process is now.
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self._root = os.path.abspath(root)
+        self._folders = Folders(self._root)
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self._root!r})"
+
+    @property
+    def uri(self) -> str:
+        return Path(self._root).as_uri()
+
+    @property
+    def root(self) -> Path:
+        """The folder, absolute."""
+        return Path(self._root)
+
+    def read(self, path: str) -> bytes:
+        target = self._target(path)
+        try:
+            with open(target, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise failed.reading(error, target) from error
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        check_range(path, start, end)
+        target = self._target(path)
+        try:
+            with open(target, "rb") as file:
+                file.seek(start)
+                return file.read(end - start)
+        except OSError as error:
+            raise failed.reading(error, target) from error
+
+    def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        self.put_many({path: data}, sync=sync)
+
+    def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
+        targets = [(self._target(path), data) for path, data in objects.items()]
+        for target, data in targets:
+            temporary = self._write_temporary(target, data, sync=sync)
+            try:
+                os.replace(temporary, target)
+            except OSError as error:
+                _remove_temporary(temporary)
+                raise failed.replacing(error, target) from error
+        if sync:
+            self._flush_folders(target for target, _ in targets)
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        target = self._target(path)
+        temporary = self._write_temporary(target, data, sync=sync)
+        try:
+            os.link(temporary, target)
+        except FileExistsError as error:
+            if os.path.isdir(target):
+                raise StoreError(f"create {target}: there is a folder of this name") from error
+            return CreateResult.EXISTS
+        except OSError as error:
+            raise failed.linking(error, target) from error
+        finally:
+            _remove_temporary(temporary)
+        if sync:
+            self._flush_folders([target])
+        return CreateResult.CREATED
+
+    def list_names(self, prefix: str) -> list[str]:
+        check_prefix(prefix)
+        names = []
+        for name, is_folder in self._entries(prefix):
+            # An object store has no empty folders; here one is left behind when its last file is deleted.
+            if not is_folder or next(self._walk(f"{prefix}{name}/", ""), None) is not None:
+                names.append(name)
+        return sorted(names)
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        check_prefix(prefix)
+        return self._walk(prefix, after)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for target in [self._target(path) for path in paths]:
+            try:
+                os.unlink(target)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                if os.path.isdir(target):  # no object has the name of a folder
+                    continue
+                raise failed.removing(error, target) from error
+
+    def sync(self, paths: Iterable[str]) -> None:
+        present = []
+        for target in [self._target(path) for path in paths]:
+            try:
+                flush(target)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise failed.syncing(error, target) from error
+            present.append(target)
+        self._flush_folders(present)
+
+    def sync_all(self) -> None:
+        os.sync()
+
+    def _target(self, path: str) -> str:
+        return f"{self._root}/{check_path(path)}"
+
+    def _write_temporary(self, target: str, data: bytes, *, sync: bool) -> str:
+        """Write ``data`` beside ``target``, flushed if ``sync``; a failure leaves nothing and is definite."""
+        folder, _, name = target.rpartition("/")
+        temporary = f"{folder}/.{name[:_LONGEST_KEPT]}.{uuid.uuid4().hex}.tmp"
+        try:
+            descriptor = self._open_temporary(folder, temporary)
+        except OSError as error:
+            raise failed.writing(error, target) from error
+        try:
+            with open(descriptor, "wb", buffering=0) as file:  # closing reports errors too: NFS, quotas
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                if sync:
+                    os.fsync(descriptor)
+        except OSError as error:
+            _remove_temporary(temporary)
+            raise failed.writing(error, target) from error
+        except BaseException:
+            _remove_temporary(temporary)
+            raise
+        return temporary
+
+    def _open_temporary(self, folder: str, temporary: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return os.open(temporary, flags, 0o666)
+        except FileNotFoundError:
+            self._folders.make(folder)
+            return os.open(temporary, flags, 0o666)
+
+    def _flush_folders(self, targets: Iterable[str]) -> None:
+        for folder in dict.fromkeys(target.rpartition("/")[0] for target in targets):
+            try:
+                self._folders.flush(folder)
+            except OSError as error:
+                raise failed.syncing(error, folder) from error
+
+    def _entries(self, prefix: str) -> Sequence[tuple[str, bool]]:
+        """Names directly in a folder and whether each is a folder, in no order; of legal names only."""
+        folder = f"{self._root}/{prefix}"
+        try:
+            with os.scandir(folder) as entries:
+                return [
+                    (entry.name, entry.is_dir())
+                    for entry in entries
+                    if is_path(entry.name) and not _TEMPORARY.fullmatch(entry.name)
+                ]
+        except OSError as error:
+            failure = failed.reading(error, folder)
+            if isinstance(failure, ObjectNotFoundError):
+                return []
+            raise failure from error
+
+    def _walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        # A folder sorts as its name with the slash, because that is what its objects' paths begin with.
+        for name in sorted(name + "/" if is_folder else name for name, is_folder in self._entries(prefix)):
+            path = prefix + name
+            if path.endswith("/"):
+                if after < path or after.startswith(path):  # else everything in it sorts before ``after``
+                    yield from self._walk(path, after)
+            elif path > after:
+                try:
+                    stat = os.stat(f"{self._root}/{path}")
+                except FileNotFoundError:
+                    continue  # deleted since the folder was read
+                except OSError as error:
+                    raise failed.reading(error, path) from error
+                yield ObjectInfo(
+                    path=path,
+                    size_bytes=stat.st_size,
+                    modified_ms=stat.st_mtime_ns // 1_000_000,
+                    etag=f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}",
+                )
+
+
+def _remove_temporary(temporary: str) -> None:
+    # What matters is already decided; a temporary file that stays is hidden and harms nobody.
+    with suppress(OSError):
+        os.unlink(temporary)

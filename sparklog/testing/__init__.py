@@ -1,0 +1,27 @@
+"""What sparklog is tested with, shipped so that users can test with it too.
+
+``sparklog.testing.store_contract.StoreContract`` needs pytest and is imported from there.
+"""
+
+from __future__ import annotations
+
+from sparklog.testing.counting_store import CountingStore
+from sparklog.testing.faulty_store import Call, Fault, FaultKind, FaultyStore, SimulatedCrash, crashes
+from sparklog.testing.manual_clock import ManualClock
+from sparklog.testing.unsafe_stores import CheckThenWriteStore, OverwritingStore, WrongBytesStore
+from sparklog.testing.wrapped_store import WrappedStore
+
+__all__ = [
+    "Call",
+    "CheckThenWriteStore",
+    "CountingStore",
+    "Fault",
+    "FaultKind",
+    "FaultyStore",
+    "ManualClock",
+    "OverwritingStore",
+    "SimulatedCrash",
+    "WrappedStore",
+    "WrongBytesStore",
+    "crashes",
+]

@@ -1,0 +1,74 @@
+"""A store around a store: the stem of the fakes that count calls or let them fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+
+__all__ = ["WrappedStore"]
+
+T = TypeVar("T")
+
+
+class WrappedStore(ObjectStore):
+    """Forwards every call through :meth:`_call`, which a child overrides.
+
+    Calls for many objects go one by one (``read_many`` as gets, ``put_many`` as puts), so that a child sees each.
+
+    Args:
+        store: carries the calls out.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._store!r})"
+
+    @property
+    def uri(self) -> str:
+        return self._store.uri
+
+    def read(self, path: str) -> bytes:
+        return self._call("get", path, lambda: self._store.read(path))
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        return self._call("get", path, lambda: self._store.read_range(path, start, end))
+
+    def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        self._call("put", path, lambda: self._store.put(path, data, sync=sync))
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        return self._call("create", path, lambda: self._store.create(path, data, sync=sync))
+
+    def list_names(self, prefix: str) -> Sequence[str]:
+        return self._call("list", prefix, lambda: self._store.list_names(prefix))
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        return self._call("list", prefix, lambda: self._store.list(prefix, after=after))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._call("delete", path, lambda path=path: self._store.delete([path]))  # type: ignore[misc]
+
+    def sync(self, paths: Iterable[str]) -> None:
+        present = [*paths]
+        self._call("sync", ",".join(present), lambda: self._store.sync(present))
+
+    def sync_all(self) -> None:
+        self._call("sync_all", "", self._store.sync_all)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        """Carry out one call.
+
+        Args:
+            op: get, put, create, list, delete, sync or sync_all.
+            path: the object's path, or the folder that is listed; several joined by commas for sync.
+            call: does it.
+        """
+        return call()

@@ -1,0 +1,64 @@
+"""Fixtures for tests marked ``s3``: a server of the test run's own, in memory, on the loopback."""
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+START_TIMEOUT_S = 60
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """URL of an S3 server that is started for this run."""
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto.server")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        endpoint = f"http://127.0.0.1:{port}"
+        wait_until_it_answers(endpoint, server)
+        yield endpoint
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def wait_until_it_answers(endpoint: str, server: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            with urllib.request.urlopen(endpoint, timeout=5):
+                return
+        except OSError as error:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the S3 server did not start: exit code {server.poll()}") from error
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def s3_options(s3_endpoint: str) -> dict[str, Any]:
+    """``storage_options`` for that server."""
+    return {
+        "key": "sparklog-tests",
+        "secret": "not-a-secret",
+        "endpoint_url": s3_endpoint,
+        "client_kwargs": {"region_name": "us-east-1"},
+    }
+
+
+@pytest.fixture
+def s3_uri(s3_endpoint: str) -> str:
+    """A root in a bucket of this test's own."""
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    with urllib.request.urlopen(urllib.request.Request(f"{s3_endpoint}/{bucket}", method="PUT"), timeout=30):
+        return f"s3://{bucket}/root"

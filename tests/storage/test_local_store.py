@@ -1,0 +1,360 @@
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sparklog.errors import (
+    ObjectNotFoundError,
+    StoreError,
+    StoreFullError,
+    StoreOutcomeUnknownError,
+    StorePermissionError,
+    StoreUnavailableError,
+    UnsafeStoreError,
+)
+from sparklog.storage import CreateResult, LocalStore, ObjectStore
+from sparklog.testing.store_contract import StoreContract
+
+
+class TestLocalStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path) -> ObjectStore:
+        return LocalStore(tmp_path / "root")
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / "root").mkdir()
+    return LocalStore(tmp_path / "root")
+
+
+def fail(monkeypatch, function, code, *, when=lambda *arguments: True):
+    """Let ``os.<function>`` raise ``code`` where ``when`` says so."""
+    real = getattr(os, function)
+
+    def failing(*arguments, **keywords):
+        if when(*arguments):
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(os, function, failing)
+
+
+def name_of(descriptor):
+    return os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def is_folder(descriptor):
+    return os.path.isdir(name_of(descriptor))
+
+
+def files(store):
+    return sorted(str(path.relative_to(store.root)) for path in store.root.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def steps(monkeypatch, tmp_path):
+    """What is flushed, linked, renamed and unlinked, in order; temporary files are called ``<name>~``."""
+    taken = []
+
+    def short(path):
+        relative = os.path.relpath(path, tmp_path)
+        folder, name = os.path.split(relative)
+        return os.path.join(folder, name.split(".")[1] + "~") if name.endswith(".tmp") else relative
+
+    def record(function, describe):
+        real = getattr(os, function)
+
+        def recording(*arguments, **keywords):
+            taken.append(describe(*arguments))
+            return real(*arguments, **keywords)
+
+        monkeypatch.setattr(os, function, recording)
+
+    record("fsync", lambda descriptor: f"fsync {short(name_of(descriptor))}")
+    record("link", lambda source, target: f"link {short(source)} {short(target)}")
+    record("replace", lambda source, target: f"replace {short(source)} {short(target)}")
+    record("unlink", lambda path: f"unlink {short(path)}")
+    return taken
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to name open files")
+class TestOrder:
+    """Protocol rule L9: file data, its link, its folder, each parent that isn't known to be durable."""
+
+    def test_create(self, store, steps):
+        store.create("a/b/one", b"1", sync=True)
+        assert steps == [
+            "fsync root/a/b/one~",
+            "link root/a/b/one~ root/a/b/one",
+            "unlink root/a/b/one~",
+            "fsync root/a/b",
+            "fsync root/a",
+            "fsync root",
+        ]
+
+    def test_folders_that_are_known_to_be_durable_are_not_flushed_again(self, store, steps):
+        store.create("a/b/one", b"1", sync=True)
+        steps.clear()
+        store.create("a/c/two", b"2", sync=True)
+        assert [step for step in steps if step.startswith("fsync")] == [
+            "fsync root/a/c/two~",
+            "fsync root/a/c",
+            "fsync root/a",
+        ]
+        steps.clear()
+        store.create("a/c/three", b"3", sync=True)
+        assert [step for step in steps if step.startswith("fsync")] == ["fsync root/a/c/three~", "fsync root/a/c"]
+
+    def test_a_folder_that_another_process_made_is_flushed_once(self, store, steps):
+        LocalStore(store.root).put("a/one", b"1")
+        steps.clear()
+        store.put("a/two", b"2", sync=True)
+        assert steps == ["fsync root/a/two~", "replace root/a/two~ root/a/two", "fsync root/a", "fsync root"]
+
+    def test_a_folder_that_was_removed_and_made_again_is_new(self, store, steps):
+        store.put("a/one", b"1", sync=True)
+        os.unlink(store.root / "a" / "one")
+        os.rmdir(store.root / "a")
+        steps.clear()
+        store.put("a/one", b"1", sync=True)
+        assert steps[-2:] == ["fsync root/a", "fsync root"]
+
+    def test_a_root_that_is_made_is_flushed_with_its_parents(self, tmp_path, steps):
+        LocalStore(tmp_path / "new" / "root").put("a", b"1", sync=True)
+        assert steps[-3:] == ["fsync new/root", "fsync new", "fsync ."]
+
+    def test_put_many_flushes_each_folder_once(self, store, steps):
+        store.put_many({"a/1": b"", "a/2": b"", "b/3": b""}, sync=True)
+        assert [step for step in steps if step.startswith("fsync")] == [
+            "fsync root/a/1~",
+            "fsync root/a/2~",
+            "fsync root/b/3~",
+            "fsync root/a",
+            "fsync root",
+            "fsync root/b",
+            "fsync root",
+        ]
+
+    def test_sync_flushes_files_then_folders_and_passes_over_what_is_gone(self, store, steps):
+        LocalStore(store.root).put_many({"a/1": b"", "a/2": b"", "b": b""})
+        steps.clear()
+        store.sync(["a/1", "gone", "gone/too", "b/not-a-folder", "a/2", "b"])
+        assert steps == [
+            "fsync root/a/1",
+            "fsync root/a/2",
+            "fsync root/b",
+            "fsync root/a",
+            "fsync root",
+            "fsync root",
+        ]
+
+    def test_nothing_is_flushed_unless_asked_for(self, store, steps):
+        store.create("a/one", b"1")
+        store.put("a/two", b"2")
+        store.put_many({"b/three": b"3"})
+        assert not [step for step in steps if step.startswith("fsync")]
+
+    def test_a_folder_is_not_known_to_be_durable_when_its_parents_failed(self, store, steps, monkeypatch):
+        with monkeypatch.context() as patch:
+            fail(patch, "fsync", errno.EIO, when=lambda descriptor: name_of(descriptor) == str(store.root))
+            with pytest.raises(StoreOutcomeUnknownError):
+                store.put("a/b/one", b"1", sync=True)
+        steps.clear()
+        store.put("a/b/one", b"1", sync=True)
+        assert steps[-3:] == ["fsync root/a/b", "fsync root/a", "fsync root"]
+
+    def test_a_failed_flush_of_the_data_is_definite_and_leaves_nothing(self, store, monkeypatch):
+        fail(monkeypatch, "fsync", errno.EIO)
+        for write in (store.put, store.create):
+            with pytest.raises(StoreUnavailableError):
+                write("a", b"1", sync=True)
+        assert files(store) == []
+
+    def test_a_failed_flush_of_the_folder_after_the_link_is_unknown(self, store, monkeypatch):
+        fail(monkeypatch, "fsync", errno.EIO, when=is_folder)
+        with pytest.raises(StoreOutcomeUnknownError):
+            store.create("a", b"1", sync=True)
+        with pytest.raises(StoreOutcomeUnknownError):
+            store.put("b", b"1", sync=True)
+        assert files(store) == ["a", "b"]
+
+    def test_no_descriptor_left_for_the_folder_is_unknown_too(self, store, monkeypatch):
+        fail(monkeypatch, "open", errno.EMFILE, when=lambda path, *_: os.path.isdir(path))
+        with pytest.raises(StoreOutcomeUnknownError):
+            store.create("a", b"1", sync=True)
+
+    def test_sync_that_the_disk_refuses_is_unknown(self, store, monkeypatch):
+        store.put("a", b"1")
+        fail(monkeypatch, "fsync", errno.EIO)
+        with pytest.raises(StoreOutcomeUnknownError):
+            store.sync(["a"])
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (errno.ENOSPC, StoreFullError),
+        (errno.EDQUOT, StoreFullError),
+        (errno.EROFS, StorePermissionError),
+        (errno.EACCES, StorePermissionError),
+        (errno.EPERM, StorePermissionError),
+        (errno.EMFILE, StoreUnavailableError),
+        (errno.ENFILE, StoreUnavailableError),
+        (errno.EIO, StoreUnavailableError),
+    ],
+)
+@pytest.mark.parametrize("write", ["put", "create"])
+def test_what_fails_before_the_name_is_touched_is_definite(store, monkeypatch, write, code, expected):
+    with monkeypatch.context() as patch:
+        fail(patch, "open", code)
+        with pytest.raises(expected, match=errno.errorcode[code]):
+            getattr(store, write)("a", b"1")
+    assert files(store) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_disk_that_is_full_in_the_middle_of_writing(store, monkeypatch):
+    real = os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, flags, *mode: (real(path, flags, *mode), real("/dev/full", os.O_RDWR))[1]
+    )
+    for write in (store.put, store.create):
+        with pytest.raises(StoreFullError):
+            write("a", b"1")
+    assert files(store) == []
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
+def test_a_file_system_without_hard_links_is_unsafe(store, monkeypatch, code):
+    fail(monkeypatch, "link", code)
+    with pytest.raises(UnsafeStoreError, match="hard links"):
+        store.create("a", b"1")
+    assert files(store) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (errno.ENOSPC, StoreFullError),
+        (errno.EROFS, StorePermissionError),
+        (errno.EACCES, StorePermissionError),
+        (errno.EIO, StoreOutcomeUnknownError),
+        (errno.ESTALE, StoreOutcomeUnknownError),
+        (errno.ETIMEDOUT, StoreOutcomeUnknownError),
+    ],
+)
+@pytest.mark.parametrize(("write", "function"), [("create", "link"), ("put", "replace")])
+def test_a_link_or_rename_that_fails_may_have_been_carried_out(store, monkeypatch, write, function, code, expected):
+    fail(monkeypatch, function, code)
+    with pytest.raises(StoreError) as caught:
+        getattr(store, write)("a", b"1")
+    assert type(caught.value) is expected
+    assert files(store) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [(errno.EACCES, StorePermissionError), (errno.EMFILE, StoreUnavailableError), (errno.EIO, StoreUnavailableError)],
+)
+def test_reads_that_fail_are_no_missing_objects(store, monkeypatch, code, expected):
+    store.put("a/b", b"1")
+
+    def failing(*arguments, **keywords):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("builtins.open", failing)
+    monkeypatch.setattr(os, "scandir", failing)
+    for call in (lambda: store.read("a/b"), lambda: store.read_range("a/b", 0, 1), lambda: [*store.list("")]):
+        with pytest.raises(expected):
+            call()
+
+
+def test_a_file_where_a_folder_is_expected_and_the_other_way_round(store):
+    store.put("file", b"1")
+    store.put("folder/file", b"1")
+    for write in (store.put, store.create):
+        with pytest.raises(StoreError, match="a file is where a folder is expected"):
+            write("file/below", b"2")
+        with pytest.raises(StoreError, match="folder"):
+            write("folder", b"2")
+    with pytest.raises(ObjectNotFoundError):
+        store.read("folder")
+    assert files(store) == ["file", "folder/file"]
+
+
+def test_temporary_files_of_a_killed_process_are_not_listed(store, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", lambda path: None)  # killed before it could
+        store.create("a/b", b"1")
+        store.create("c", b"1")
+        store.create("n" * 255, b"1")
+    assert len(files(store)) == 6
+    assert [info.path for info in store.list("")] == ["a/b", "c", "n" * 255]
+    assert store.list_names("") == ["a", "c", "n" * 255]
+    store.delete(["a/b"])
+    assert store.list_names("") == ["c", "n" * 255]
+
+
+def test_an_interrupt_leaves_no_temporary_file(store, monkeypatch):
+    def interrupt(descriptor):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.create("a", b"1", sync=True)
+    assert files(store) == []
+
+
+def test_a_listing_walks_only_what_it_needs(store, monkeypatch):
+    store.put_many(dict.fromkeys(["a/b/1", "a/c/2", "a/d/3", "x/4"], b""))
+    walked = []
+    real = os.scandir
+
+    def scandir(path):
+        walked.append(os.path.relpath(path, store.root))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert [info.path for info in store.list("a/c/")] == ["a/c/2"]
+    assert walked == ["a/c"]
+    walked.clear()
+    assert [info.path for info in store.list("a/", after="a/c/5")] == ["a/d/3"]
+    assert walked == ["a", "a/c", "a/d"]
+    walked.clear()
+    assert next(store.list("")).path == "a/b/1"
+    assert walked == [".", "a", "a/b"]
+
+
+def test_an_object_that_vanishes_during_a_listing_is_left_out(store):
+    store.put_many({"a": b"", "b": b"", "c": b""})
+    listing = store.list("")
+    assert next(listing).path == "a"
+    store.delete(["b"])
+    assert [info.path for info in listing] == ["c"]
+
+
+def test_processes_race_as_threads_do(store):
+    script = (
+        "import sys; from sparklog.storage import LocalStore; store = LocalStore(sys.argv[1]); sys.stdin.read(1);"
+        "print(*[store.create(f'race/{n}', sys.argv[2].encode()).value for n in range(200)])"
+    )
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(store.root), str(racer)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        for racer in range(3)
+    ]
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write(b"g")
+        racer.stdin.flush()
+    answers = [racer.communicate(timeout=60)[0].split() for racer in racers]
+    for number in range(200):
+        winners = [racer for racer in range(3) if answers[racer][number] == CreateResult.CREATED.value.encode()]
+        assert [str(winner).encode() for winner in winners] == [store.read(f"race/{number}")]

@@ -1,0 +1,292 @@
+import http.server
+import os
+import socket
+import sys
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sparklog.clock import SystemClock
+from sparklog.errors import (
+    InvalidConfigurationError,
+    StoreError,
+    StoreOutcomeUnknownError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+from sparklog.storage import CreateResult, ObjectStore, S3Store, _s3_client, open_store, probe_create_only
+from sparklog.storage import s3 as s3_module
+from sparklog.testing.store_contract import StoreContract
+
+exceptions = pytest.importorskip("botocore.exceptions")
+
+
+class FakeFilesystem:
+    """Answers each request with the next of ``answers``: raises what is an error, returns the rest."""
+
+    def __init__(self, *answers):
+        from fsspec.asyn import get_loop
+
+        self.loop = get_loop()
+        self.answers = list(answers)
+        self.requests = []
+
+    async def _call_s3(self, method, **arguments):
+        self.requests.append((method, arguments))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def answer(status, code):
+    response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return exceptions.ClientError(response, "PutObject")
+
+
+@pytest.fixture
+def faked(monkeypatch):
+    """A store over a :class:`FakeFilesystem` that doesn't wait between attempts."""
+
+    def make(*answers):
+        filesystem = FakeFilesystem(*answers)
+        monkeypatch.setattr(_s3_client, "_connect", lambda options: filesystem)
+        monkeypatch.setattr(_s3_client, "_PAUSES_S", (0, 0, 0))
+        return S3Store("s3://bucket/root"), filesystem
+
+    return make
+
+
+LOST = exceptions.ReadTimeoutError(endpoint_url="http://s3")
+CONFLICT = answer(409, "ConditionalRequestConflict")
+TAKEN = answer(412, "PreconditionFailed")
+
+
+def test_create_sends_the_condition(faked):
+    store, filesystem = faked({})
+    assert store.create("a", b"x") is CreateResult.CREATED
+    expected = {"Bucket": "bucket", "Key": "root/a", "Body": b"x", "IfNoneMatch": "*"}
+    assert filesystem.requests == [("put_object", expected)]
+
+
+def test_create_tries_again_only_after_an_answer_that_it_was_not_carried_out(faked):
+    store, filesystem = faked(CONFLICT, answer(503, "SlowDown"), TAKEN)
+    assert store.create("a", b"x") is CreateResult.EXISTS
+    assert len(filesystem.requests) == 3
+    for error in (LOST, answer(500, "InternalError")):
+        store, filesystem = faked(error)
+        with pytest.raises(StoreOutcomeUnknownError):
+            store.create("a", b"x")
+
+
+def test_create_during_another_errors_handling_is_not_taken_for_it(faked):
+    store, _ = faked(LOST)
+    try:
+        raise TAKEN
+    except exceptions.ClientError:
+        with pytest.raises(StoreOutcomeUnknownError):
+            store.create("a", b"x")
+
+
+def test_attempts_are_bounded(faked):
+    store, filesystem = faked(*[CONFLICT] * 9)
+    with pytest.raises(StoreUnavailableError):
+        store.create("a", b"x")
+    assert len(filesystem.requests) == 4
+
+
+def test_put_and_delete_may_be_repeated_after_a_lost_answer(faked):
+    store, filesystem = faked(LOST, {}, LOST, {})
+    store.put("a", b"x")
+    store.delete(["a"])
+    assert [method for method, _ in filesystem.requests] == ["put_object"] * 2 + ["delete_objects"] * 2
+
+
+def test_a_put_that_is_refused_after_a_lost_answer_stays_unknown(faked):
+    store, _ = faked(LOST, *[answer(503, "SlowDown")] * 3)
+    with pytest.raises(StoreOutcomeUnknownError):
+        store.put("a", b"x")
+
+
+def test_a_refused_right_is_not_asked_for_again(faked):
+    store, filesystem = faked(answer(403, "AccessDenied"))
+    with pytest.raises(StorePermissionError):
+        store.put("a", b"x")
+    assert len(filesystem.requests) == 1
+
+
+def test_each_key_of_a_bulk_delete_may_fail(faked):
+    store, _ = faked({"Errors": [{"Key": "root/gone", "Code": "NoSuchKey"}, {"Key": "root/b", "Code": "AccessDenied"}]})
+    with pytest.raises(StorePermissionError, match="s3://bucket/root/b"):
+        store.delete(["gone", "a", "b"])
+
+
+def test_delete_sends_at_most_a_thousand_keys_at_once(faked):
+    store, filesystem = faked({}, {}, {})
+    store.delete(str(number) for number in range(2500))
+    assert sorted(len(arguments["Delete"]["Objects"]) for _, arguments in filesystem.requests) == [500, 1000, 1000]
+
+
+def test_a_failed_upload_in_parts_is_aborted(faked, monkeypatch):
+    monkeypatch.setattr(s3_module, "_MULTIPART_BYTES", 1)
+    store, filesystem = faked({"UploadId": "7"}, answer(403, "AccessDenied"), {})
+    with pytest.raises(StorePermissionError):
+        store.put("a", b"xyz")
+    assert [method for method, _ in filesystem.requests] == [
+        "create_multipart_upload",
+        "upload_part",
+        "abort_multipart_upload",
+    ]
+
+
+def test_without_s3fs_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(InvalidConfigurationError, match=r"pip install sparklog\[s3\]"):
+        S3Store("s3://bucket").read("a")
+
+
+def test_an_option_that_s3fs_does_not_know_is_refused():
+    with pytest.raises(InvalidConfigurationError, match="no_such_option") as caught:
+        S3Store("s3://bucket", {"no_such_option": "very-secret"}).read("a")
+    assert "very-secret" not in str(caught.value)
+
+
+@pytest.mark.s3
+class TestS3Store(StoreContract):
+    @pytest.fixture
+    def store(self, s3_uri: str, s3_options: dict[str, object]) -> ObjectStore:
+        return S3Store(s3_uri, s3_options)
+
+
+@pytest.mark.s3
+def test_the_probe_passes_and_leaves_nothing(s3_uri, s3_options):
+    store = open_store(s3_uri, s3_options)
+    probe_create_only(store, clock=SystemClock())
+    assert [*store.list("")] == []
+
+
+@pytest.mark.s3
+def test_two_roots_in_a_bucket_do_not_mix(s3_uri, s3_options):
+    one, two = S3Store(f"{s3_uri}/a", s3_options), S3Store(f"{s3_uri}/ab", s3_options)
+    one.put("x", b"1")
+    two.put("x", b"2")
+    assert [info.path for info in one.list("")] == ["x"]
+    assert one.read("x") == b"1"
+    above = S3Store(s3_uri, s3_options)
+    assert above.list_names("") == ["a", "ab"]
+
+
+@pytest.mark.s3
+def test_markers_that_others_write_for_folders_are_not_listed(s3_uri, s3_options):
+    store = S3Store(s3_uri, s3_options)
+    store.put("a/b", b"")
+    store._client.run(lambda: store._client.send("put_object", Key="root/a/", Body=b""))
+    store._client.run(lambda: store._client.send("put_object", Key="root/a/empty/", Body=b""))
+    assert [info.path for info in store.list("")] == ["a/b"]
+    assert "b" in store.list_names("a/")
+
+
+@pytest.mark.s3
+def test_a_bucket_that_is_not_there_is_no_missing_object(s3_options):
+    store = S3Store("s3://no-such-bucket-anywhere/root", s3_options)
+    for call in (lambda: store.read("a"), lambda: store.create("a", b""), lambda: [*store.list("")]):
+        with pytest.raises(StoreError, match="the bucket is not there") as caught:
+            call()
+        assert type(caught.value) is StoreError
+
+
+@pytest.mark.s3
+def test_large_objects_go_in_parts(s3_uri, s3_options):
+    store = S3Store(s3_uri, s3_options)
+    data = os.urandom(2**20) * 100
+    store.put("large", data)
+    assert store.read("large") == data
+    assert [info.size_bytes for info in store.list("")] == [len(data)]
+
+
+@pytest.mark.s3
+def test_threads_and_closing(s3_uri, s3_options):
+    store = S3Store(s3_uri, s3_options)
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(lambda number: store.put(f"a/{number}", b"x" * number), range(100)))
+        sizes = list(threads.map(lambda number: len(store.read(f"a/{number}")), range(100)))
+    assert sizes == list(range(100))
+    store.close()
+    store.close()
+    assert len(store.read("a/9")) == 9
+
+
+@pytest.mark.s3
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_has_a_connection_of_its_own(s3_uri, s3_options):
+    store = S3Store(s3_uri, s3_options)
+    store.put("a", b"parent")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forking with threads; Spark does it
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            store.put("a", b"child")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert store.read("a") == b"child"
+
+
+@pytest.mark.s3
+def test_a_server_that_is_not_there(s3_options):
+    store = S3Store("s3://bucket/root", {**s3_options, "endpoint_url": "http://127.0.0.1:9"})
+    with pytest.raises(StoreOutcomeUnknownError):
+        store.create("a", b"")
+    with pytest.raises(StoreUnavailableError):
+        store.read("a")
+
+
+class RefusingServer(http.server.BaseHTTPRequestHandler):
+    """Answers every request with 500 and counts them."""
+
+    protocol_version = "HTTP/1.1"  # an older one would not answer "Expect: 100-continue"
+
+    requests = 0
+
+    def do_PUT(self):
+        type(self).requests += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_error(500)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.mark.s3
+def test_nothing_below_repeats_a_create_by_itself(s3_options):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), RefusingServer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = {
+            "endpoint_url": f"http://127.0.0.1:{server.server_port}",
+            "config_kwargs": {"retries": {"mode": "standard"}},
+        }
+        store = S3Store("s3://bucket", {**s3_options, **options})
+        with pytest.raises(StoreOutcomeUnknownError):
+            store.create("a", b"x")
+        server.shutdown()
+    store.close()
+    assert RefusingServer.requests == 1
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("call", [lambda store: store.create("a", b"x"), lambda store: store.put("a", b"x")])
+def test_a_server_that_never_answers_is_not_waited_for_for_ever(s3_options, monkeypatch, call):
+    monkeypatch.setattr(_s3_client, "_GRACE_S", 0)
+    monkeypatch.setattr(_s3_client, "_PAUSES_S", (0,))
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the system accepts, nobody reads
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        config = {"connect_timeout": 0.5, "read_timeout": 0.5}
+        store = S3Store("s3://bucket", {**s3_options, "endpoint_url": endpoint, "config_kwargs": config})
+        with pytest.raises(StoreOutcomeUnknownError):
+            call(store)
+        store.close()

@@ -1,0 +1,221 @@
+"""Topic settings as data: Kafka's names, types, defaults and bounds, and what each means here.
+
+A topic's settings are properties of its Delta table, ``sparklog.`` before Kafka's name (design section 4).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sparklog.errors import InvalidConfigurationError
+
+__all__ = ["TOPIC_SETTINGS", "Setting", "TopicConfig", "Value"]
+
+Value = bool | int | float | str
+
+_LONG_MAX = 2**63 - 1
+_INT_MAX = 2**31 - 1
+_DAY_MS = 86_400_000
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")  # not int's underscores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting: how its text is read, which values are allowed, what it does here."""
+
+    name: str
+    parse: Callable[[str], Value]
+    """Text to value; raises ValueError with what was expected."""
+    default: Value
+    provided_by_store: bool = False
+    """Accepted and recorded as Kafka would; the object store itself provides what it asks for."""
+
+    def parse_value(self, given: object) -> Value:
+        """The value of what a user gave, as text or as the Python value.
+
+        Raises:
+            InvalidConfigurationError: the type or the value isn't allowed; names the setting.
+        """
+        if not isinstance(given, bool | int | float | str):
+            raise InvalidConfigurationError(
+                f"{self.name}: got {given!r} of type {type(given).__name__}, expected text or number"
+            )
+        try:
+            return self.parse(to_text(given).strip())
+        except ValueError as error:
+            raise InvalidConfigurationError(f"{self.name}={given!r}: {error}") from None
+
+
+def to_text(value: Value) -> str:
+    """A value as Kafka and Delta write it in properties."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        expected = f"expected a whole number from {low} to {high}"
+        if not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
+            raise ValueError(expected)
+        return int(text)
+
+    return parse
+
+
+def _ratio(text: str) -> float:
+    expected = "expected a number from 0 to 1"
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    if not 0 <= number <= 1:  # refuses NaN too
+        raise ValueError(expected)
+    return number
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text.lower() == "true"
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"expected one of {', '.join(names)}")
+        return text
+
+    return parse
+
+
+def _cleanup_policy(text: str) -> str:
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if len(set(parts)) != len(parts) or not set(parts) <= {"compact", "delete"}:
+        raise ValueError("expected delete, compact, both joined by a comma, or nothing (keep for ever)")
+    return ",".join(sorted(parts))
+
+
+def _setting(name: str, parse: Callable[[str], Value], default: Value, *, provided_by_store: bool = False) -> Setting:
+    return Setting(name=name, parse=parse, default=default, provided_by_store=provided_by_store)
+
+
+# Defaults: Apache Kafka 4.3 TopicConfig / LogConfig. log.retention.ms is sparklog's own (protocol rule L3).
+TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {
+        setting.name: setting
+        for setting in (
+            _setting("cleanup.policy", _cleanup_policy, "delete"),
+            _setting(
+                "compression.type",
+                _one_of("producer", "none", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+                "producer",
+            ),
+            _setting("delete.retention.ms", _integer(0, _LONG_MAX), _DAY_MS),
+            _setting("file.delete.delay.ms", _integer(0, _LONG_MAX), 60_000),
+            _setting("max.compaction.lag.ms", _integer(1, _LONG_MAX), _LONG_MAX),
+            _setting("max.message.bytes", _integer(0, _INT_MAX), 1_048_588),
+            _setting("message.timestamp.after.max.ms", _integer(0, _LONG_MAX), 3_600_000),
+            _setting("message.timestamp.before.max.ms", _integer(0, _LONG_MAX), _LONG_MAX),
+            _setting("message.timestamp.type", _one_of("CreateTime", "LogAppendTime"), "CreateTime"),
+            _setting("min.cleanable.dirty.ratio", _ratio, 0.5),
+            _setting("min.compaction.lag.ms", _integer(0, _LONG_MAX), 0),
+            _setting("min.insync.replicas", _integer(1, _INT_MAX), 1, provided_by_store=True),
+            _setting("retention.bytes", _integer(-1, _LONG_MAX), -1),
+            _setting("retention.ms", _integer(-1, _LONG_MAX), 7 * _DAY_MS),
+            _setting("segment.bytes", _integer(1_048_576, _INT_MAX), 1_073_741_824),
+            _setting("segment.jitter.ms", _integer(0, _LONG_MAX), 0),
+            _setting("segment.ms", _integer(1, _LONG_MAX), 7 * _DAY_MS),
+            _setting("unclean.leader.election.enable", _boolean, False, provided_by_store=True),
+            _setting("log.retention.ms", _integer(600_000, _LONG_MAX), _DAY_MS),
+        )
+    }
+)
+
+_NO_BROKER = "it configures a broker's files, replicas or network, which sparklog doesn't have"
+_REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "flush.messages": "acks=all makes every commit durable",
+        "flush.ms": "acks=all makes every commit durable",
+        "remote.storage.enable": "a topic already lives in the object store",
+        "local.retention.ms": "a topic already lives in the object store",
+        "local.retention.bytes": "a topic already lives in the object store",
+        "remote.log.copy.disable": "a topic already lives in the object store",
+        "remote.log.delete.on.disable": "a topic already lives in the object store",
+        "index.interval.bytes": _NO_BROKER,
+        "segment.index.bytes": _NO_BROKER,
+        "preallocate": _NO_BROKER,
+        "leader.replication.throttled.replicas": _NO_BROKER,
+        "follower.replication.throttled.replicas": _NO_BROKER,
+        "compression.gzip.level": "set the level in the producer",
+        "compression.lz4.level": "set the level in the producer",
+        "compression.zstd.level": "set the level in the producer",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic's settings: the explicit ones, and Kafka's default for every other."""
+
+    explicit: Mapping[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "explicit", MappingProxyType(dict(self.explicit)))
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object]) -> TopicConfig:
+        """Read settings that a user gave by Kafka's names.
+
+        Raises:
+            InvalidConfigurationError: an unknown setting, one that has no meaning here, or a value that isn't
+                allowed, alone or beside the others; the message names the setting.
+        """
+        explicit: dict[str, Value] = {}
+        for name, value in given.items():
+            if name in _REFUSED:
+                raise InvalidConfigurationError(f"{name} is not supported: {_REFUSED[name]}")
+            if name not in TOPIC_SETTINGS:
+                raise InvalidConfigurationError(
+                    f"unknown topic setting {name!r}; known: {', '.join(sorted(TOPIC_SETTINGS))}"
+                )
+            explicit[name] = TOPIC_SETTINGS[name].parse_value(value)
+        config = cls(explicit)
+        # Source: Kafka LogConfig.validateValues
+        if config.integer("min.compaction.lag.ms") > config.integer("max.compaction.lag.ms"):
+            raise InvalidConfigurationError(
+                f"min.compaction.lag.ms={config['min.compaction.lag.ms']} is greater than "
+                f"max.compaction.lag.ms={config['max.compaction.lag.ms']}"
+            )
+        return config
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], *, prefix: str = "sparklog.") -> TopicConfig:
+        """Read the settings among a table's properties; properties of a newer sparklog are passed over."""
+        known = {key[len(prefix) :]: value for key, value in properties.items() if key.startswith(prefix)}
+        return cls.parse({name: value for name, value in known.items() if name in TOPIC_SETTINGS})
+
+    def to_properties(self, *, prefix: str = "sparklog.") -> dict[str, str]:
+        """The explicit settings as table properties."""
+        return {prefix + name: to_text(value) for name, value in self.explicit.items()}
+
+    def with_changes(self, changes: Mapping[str, object]) -> TopicConfig:
+        """These settings with some set anew; None takes one back to its default."""
+        merged: dict[str, object] = {**self.explicit, **changes}
+        unknown = {name: "" for name, value in changes.items() if value is None and name not in TOPIC_SETTINGS}
+        TopicConfig.parse(unknown)  # raises, naming the first of them
+        return TopicConfig.parse({name: value for name, value in merged.items() if value is not None})
+
+    def __getitem__(self, name: str) -> Value:
+        return self.explicit.get(name, TOPIC_SETTINGS[name].default)
+
+    def integer(self, name: str) -> int:
+        """The value of a setting that counts something."""
+        return int(self[name])
+
+    def all(self) -> dict[str, Value]:
+        """Every setting with the value in force."""
+        return {name: self[name] for name in TOPIC_SETTINGS}

@@ -1,0 +1,292 @@
+"""The actions of a Delta commit as frozen values, and the bytes of a log entry.
+
+Source: Delta protocol, "Actions". Only what tables of reader version 1 and writer version 2 hold is modelled; what a
+foreign engine adds beside it (``cdc``, ``domainMetadata``, …) is passed over when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sparklog.errors import CorruptLogError, UnsupportedVersionError
+
+__all__ = [
+    "FAR_FUTURE_MS",
+    "Action",
+    "AddFile",
+    "Entry",
+    "Metadata",
+    "Protocol",
+    "RemoveFile",
+    "SetTransaction",
+    "decode_entry",
+    "encode_entry",
+]
+
+FAR_FUTURE_MS = 253_402_300_799_999
+"""9999-12-31: the ``lastUpdated`` of a ``txn`` action that no engine may expire (protocol rules L6, L7)."""
+
+ENGINE_INFO = "sparklog"
+ENTRY_FORMAT = 1
+_OURS = "sparklog"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddFile:
+    """A data file becomes part of the table, or is described anew."""
+
+    path: str
+    """Relative to the table's folder, percent-encoded as a URI."""
+    partition_values: Mapping[str, str | None]
+    size_bytes: int
+    modification_ms: int
+    data_change: bool = True
+    stats: Mapping[str, Any] | None = None
+    """``numRecords``, ``minValues``, ``maxValues``, ``nullCount``; None where the writer gave none."""
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "path": self.path,
+            "partitionValues": dict(self.partition_values),
+            "size": self.size_bytes,
+            "modificationTime": self.modification_ms,
+            "dataChange": self.data_change,
+        }
+        if self.stats is not None:
+            body["stats"] = _dumps(self.stats)
+        return {"add": body}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFile:
+    """A data file is part of the table no more; vacuum deletes it later."""
+
+    path: str
+    deletion_ms: int
+    data_change: bool = True
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    size_bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "remove": {
+                "path": self.path,
+                "deletionTimestamp": self.deletion_ms,
+                "dataChange": self.data_change,
+                "extendedFileMetadata": True,
+                "partitionValues": dict(self.partition_values),
+                "size": self.size_bytes,
+            }
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTransaction:
+    """Delta's ``txn``: a number that an application keeps in the table, the newest per ``app_id`` counts."""
+
+    app_id: str
+    version: int
+    last_updated_ms: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"txn": {"appId": self.app_id, "version": self.version, "lastUpdated": self.last_updated_ms}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """A table's schema, partition columns and properties."""
+
+    table_id: str
+    schema_string: str
+    partition_columns: Sequence[str]
+    configuration: Mapping[str, str]
+    created_ms: int | None = None
+    name: str | None = None
+    description: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "id": self.table_id,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": self.schema_string,
+            "partitionColumns": list(self.partition_columns),
+            "configuration": dict(self.configuration),
+        }
+        optional = {"createdTime": self.created_ms, "name": self.name, "description": self.description}
+        body.update({name: value for name, value in optional.items() if value is not None})
+        return {"metaData": body}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """What an engine must know to read and to write the table."""
+
+    min_reader_version: int
+    min_writer_version: int
+    features: tuple[str, ...] = ()
+    """Reader and writer features, where the versions ask for them."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"protocol": {"minReaderVersion": self.min_reader_version, "minWriterVersion": self.min_writer_version}}
+
+
+Action = AddFile | RemoveFile | SetTransaction | Metadata | Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One version of a table's log."""
+
+    version: int
+    token: str
+    """Random for an entry of ours, a hash of the content for a foreign one (protocol, "Words")."""
+    actions: tuple[Action, ...]
+    commit_info: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, Any] | None = None
+    """What sparklog put into ``commitInfo``; None for the entry of another engine."""
+
+
+def encode_entry(
+    *,
+    actions: Sequence[Action],
+    token: str,
+    info: Mapping[str, Any],
+    operation: str,
+    blind_append: bool,
+    timestamp_ms: int,
+    version: str,
+) -> bytes:
+    """The bytes of an entry of ours: ``commitInfo`` first, then an action a line.
+
+    ``info`` goes into ``commitInfo`` under ``sparklog``, beside the token and the number of actions, by which an
+    entry that was cut at the end of a line is recognised.
+    """
+    commit_info = {
+        "timestamp": timestamp_ms,
+        "operation": operation,
+        "operationParameters": {},
+        "isBlindAppend": blind_append,
+        "engineInfo": f"{ENGINE_INFO}/{version}",
+        _OURS: {"format": ENTRY_FORMAT, "token": token, "actions": len(actions), **info},
+    }
+    lines = [_dumps({"commitInfo": commit_info}), *(_dumps(action.to_json()) for action in actions)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode_entry(version: int, path: str, data: bytes) -> Entry:
+    """Read the entry that lies at ``path``.
+
+    Raises:
+        CorruptLogError: empty, truncated, no JSON or of an unknown shape; names the entry and the line.
+        UnsupportedVersionError: a newer sparklog wrote it.
+    """
+    actions: list[Action] = []
+    commit_info: Mapping[str, Any] = {}
+    is_empty = True
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        try:
+            for kind, body in json.loads(line).items() if line.strip() else ():
+                is_empty = False
+                if kind == "commitInfo":
+                    commit_info = _typed({kind: body}, kind, dict)
+                elif kind in _DECODERS:
+                    actions.append(_DECODERS[kind](body))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptLogError(f"corrupt log entry {path}: line {number} is no Delta action ({error!r})") from error
+    if is_empty:
+        raise CorruptLogError(f"corrupt log entry {path}: it holds no action ({len(data)} bytes)")
+    info = commit_info.get(_OURS)
+    if info is None:
+        return Entry(version=version, token=_content_token(data), actions=tuple(actions), commit_info=commit_info)
+    if isinstance(info, dict) and isinstance(info.get("format"), int) and info["format"] > ENTRY_FORMAT:
+        raise UnsupportedVersionError(
+            f"log entry {path} has format {info['format']}; this sparklog knows up to {ENTRY_FORMAT}: upgrade it"
+        )
+    if not isinstance(info, dict) or not isinstance(info.get("token"), str) or info.get("actions") != len(actions):
+        raise CorruptLogError(
+            f"corrupt log entry {path}: {len(actions)} actions, its commitInfo tells of {info!r:.200}; is it truncated?"
+        )
+    return Entry(version=version, token=info["token"], actions=tuple(actions), commit_info=commit_info, info=info)
+
+
+def _content_token(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def _dumps(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _typed(body: Mapping[str, Any], name: str, kind: type[T], default: T | None = None) -> T:
+    """A field of the type it must have. Without a ``default`` it may be neither missing nor null."""
+    value = body[name] if default is None else body.get(name)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, kind):
+        raise TypeError(f"{name}: expected {kind.__name__}, got {value!r:.100}")
+    return value
+
+
+def _add(body: Mapping[str, Any]) -> AddFile:
+    stats = body.get("stats")
+    return AddFile(
+        path=_typed(body, "path", str),
+        partition_values=_typed(body, "partitionValues", dict),
+        size_bytes=_typed(body, "size", int),
+        modification_ms=_typed(body, "modificationTime", int),
+        data_change=_typed(body, "dataChange", bool),
+        stats=_typed({"stats": json.loads(stats)}, "stats", dict) if stats else None,
+    )
+
+
+def _remove(body: Mapping[str, Any]) -> RemoveFile:
+    return RemoveFile(
+        path=_typed(body, "path", str),
+        deletion_ms=_typed(body, "deletionTimestamp", int, 0),
+        data_change=_typed(body, "dataChange", bool, True),
+        partition_values=_typed(body, "partitionValues", dict, {}),
+        size_bytes=_typed(body, "size", int, 0),
+    )
+
+
+def _txn(body: Mapping[str, Any]) -> SetTransaction:
+    return SetTransaction(
+        app_id=_typed(body, "appId", str),
+        version=_typed(body, "version", int),
+        last_updated_ms=_typed(body, "lastUpdated", int, 0),
+    )
+
+
+def _metadata(body: Mapping[str, Any]) -> Metadata:
+    return Metadata(
+        table_id=_typed(body, "id", str),
+        schema_string=_typed(body, "schemaString", str),
+        partition_columns=tuple(_typed(body, "partitionColumns", list)),
+        configuration=_typed(body, "configuration", dict, {}),
+        created_ms=body.get("createdTime"),
+        name=body.get("name"),
+        description=body.get("description"),
+    )
+
+
+def _protocol(body: Mapping[str, Any]) -> Protocol:
+    return Protocol(
+        min_reader_version=_typed(body, "minReaderVersion", int),
+        min_writer_version=_typed(body, "minWriterVersion", int),
+        features=(*(body.get("readerFeatures") or ()), *(body.get("writerFeatures") or ())),
+    )
+
+
+_DECODERS: Mapping[str, Callable[[Mapping[str, Any]], Action]] = {
+    "add": _add,
+    "remove": _remove,
+    "txn": _txn,
+    "metaData": _metadata,
+    "protocol": _protocol,
+}

@@ -1,0 +1,82 @@
+"""Checkpoints: when one is due (pure), and writing one with the ``deltalake`` package.
+
+A checkpoint is a copy of what the log already says, so it may be written late, twice or by anybody; nothing is decided
+by it but how far back opening a table must read (design section 4, rules L11, L12).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparklog.delta.listing import read_hint
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.names import checkpoint_path, last_checkpoint_path
+from sparklog.delta.snapshot import load_delta_table, staged_log
+from sparklog.errors import CorruptLogError
+from sparklog.storage.retrying import DEFAULT_RETRY_MS, retry
+
+__all__ = ["check_checkpoint", "checkpoint_due", "checkpoint_threshold", "write_checkpoint"]
+
+_MIN_TAIL = 100
+_LIVE_FILES_PER_VERSION = 20
+
+
+def checkpoint_threshold(live_file_count: int) -> int:
+    """How many versions may follow a checkpoint before the next is due: a checkpoint costs as much as there are live
+    files, so waiting in proportion to them keeps the cost per commit constant."""
+    return max(_MIN_TAIL, live_file_count // _LIVE_FILES_PER_VERSION)
+
+
+def checkpoint_due(*, version: int, checkpoint_version: int, live_file_count: int) -> bool:
+    """Is it for the process that committed ``version`` to write a checkpoint?
+
+    True when the commit crosses the threshold, and again at every tenth of it after that: whoever crossed it first may
+    have died. ``checkpoint_version`` is -1 where there is none.
+    """
+    threshold = checkpoint_threshold(live_file_count)
+    late = version - checkpoint_version - threshold
+    return late >= 0 and late % max(1, threshold // 10) == 0
+
+
+def write_checkpoint(log: DeltaLog, *, sync: bool = False) -> int | None:
+    """Write a checkpoint of the newest version, unless there is one. Returns the version; None where nothing was due.
+
+    The checkpoint is created, never replaced, and only then named by ``_last_checkpoint``, which isn't moved back (but
+    in a race, where all it costs is a longer listing).
+
+    Raises:
+        CorruptLogError: the log can't be read, or what was written doesn't read back.
+        StoreError: the store refuses.
+    """
+    with staged_log(log) as staged:
+        if staged is None or staged.listing.newest_version <= staged.listing.checkpoint_version:
+            return None
+        version = staged.listing.newest_version
+        load_delta_table(log, staged).create_checkpoint()
+        folder = staged.folder / "_delta_log"
+        path = checkpoint_path(log.table, version)
+        data = (folder / path.rpartition("/")[2]).read_bytes()
+        hint = (folder / "_last_checkpoint").read_bytes()
+        deadline = log.clock.ticks_ms() + DEFAULT_RETRY_MS
+        retry(lambda: log.store.create(path, data, sync=sync), clock=log.clock, deadline_ticks_ms=deadline)
+        if read_hint(log) < version:
+            log.store.put(last_checkpoint_path(log.table), hint, sync=sync)
+        return version
+
+
+def check_checkpoint(log: DeltaLog, paths: list[str], expected_version: int) -> None:
+    """Read a checkpoint back. Raises ``CorruptLogError`` unless all its parts are whole and the table's protocol and
+    metadata are among them (rule L3)."""
+    missing = {"metaData", "protocol"}
+    for path in paths:
+        try:
+            columns = pq.read_table(pa.BufferReader(log.store.read(path)))
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptLogError(f"corrupt checkpoint {path} of version {expected_version}: {error}") from error
+        missing -= {name for name in columns.column_names if columns[name].null_count < columns.num_rows}
+    if missing:
+        absent = " and no ".join(sorted(missing))
+        raise CorruptLogError(
+            f"corrupt checkpoint {', '.join(paths)} of version {expected_version}: it has no {absent}"
+        )

@@ -1,0 +1,116 @@
+"""What lies in a table's log folder: the one listing that opening a table costs (protocol rule L12)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.names import CheckpointPart, last_checkpoint_path, log_folder, parse_name, version_prefix
+from sparklog.errors import CorruptLogError, ObjectNotFoundError
+from sparklog.storage import ObjectInfo
+
+__all__ = ["Listing", "list_log", "read_hint", "still_there"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The part of a log that opens the table: its highest complete checkpoint and every entry from there on."""
+
+    checkpoint_version: int
+    """-1 where there is no checkpoint."""
+    checkpoint_parts: tuple[ObjectInfo, ...]
+    entries: tuple[tuple[int, ObjectInfo], ...]
+    """Version and object, oldest first; never empty. The checkpoint's own entry is among them where it still exists."""
+    began_ticks_ms: float
+    """When the listing began: nothing newer than its last entry existed then."""
+
+    @property
+    def newest_version(self) -> int:
+        return self.entries[-1][0]
+
+    def first_gap(self) -> int | None:
+        """The lowest version that the table needs and the listing lacks."""
+        present = {version for version, _ in self.entries}
+        return next((v for v in range(self.checkpoint_version + 1, self.newest_version) if v not in present), None)
+
+    def before(self, version: int) -> Listing | None:
+        """The same log as it was before ``version`` was created; None where nothing of it was listed."""
+        entries = tuple(listed for listed in self.entries if listed[0] < version)
+        return replace(self, entries=entries) if entries else None
+
+
+def read_hint(log: DeltaLog) -> int:
+    """The version that ``_last_checkpoint`` names; -1 where there is none. Only a hint: what it says may be old."""
+    try:
+        hint = json.loads(log.store.read(last_checkpoint_path(log.table)))
+        return int(hint["version"])
+    except ObjectNotFoundError:
+        return -1
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+    ):  # a torn hint of another engine: the listing tells more anyway
+        return -1
+
+
+def list_log(log: DeltaLog) -> Listing | None:
+    """List the log from its last known checkpoint on: one GET and one LIST. None where there is no log.
+
+    A hint may name a checkpoint that isn't there (another engine's, or one that a power loss took): then the whole log
+    is listed.
+
+    Raises:
+        CorruptLogError: there is a checkpoint, or a hint of one, but no entry.
+    """
+    hint = read_hint(log)
+    if hint >= 0:
+        listing = _list_after(log, version_prefix(log.table, hint))
+        if listing is not None and listing.checkpoint_version >= hint:
+            return listing
+    listing = _list_after(log, "")
+    if listing is None and hint >= 0:
+        raise CorruptLogError(
+            f"log of {log.table}: _last_checkpoint names version {hint}, but there is no entry at all"
+        )
+    return listing
+
+
+def _list_after(log: DeltaLog, after: str) -> Listing | None:
+    began = log.clock.ticks_ms()
+    return _arrange(log.store.list(log_folder(log.table), after=after), began_ticks_ms=began)
+
+
+def still_there(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
+    """Is the object of a listing still the same one? Then nothing behind it was cleaned since that listing."""
+    objects = log.store.list(log_folder(log.table), after=version_prefix(log.table, version))
+    return next((found == listed for found in objects if found.path >= listed.path), False)
+
+
+def _arrange(objects: Iterable[ObjectInfo], *, began_ticks_ms: float) -> Listing | None:
+    entries: list[tuple[int, ObjectInfo]] = []
+    parts: dict[tuple[int, int], list[tuple[CheckpointPart, ObjectInfo]]] = {}
+    for found in objects:
+        name = parse_name(found.path.rpartition("/")[2])
+        if isinstance(name, int):
+            entries.append((name, found))
+        elif name is not None:
+            parts.setdefault((name.version, name.parts), []).append((name, found))
+    complete = [key for key, found_parts in parts.items() if len(found_parts) == key[1]]
+    best = max(complete, default=(-1, 0))
+    entries = [(version, found) for version, found in sorted(entries, key=lambda e: e[0]) if version >= best[0]]
+    if not entries:
+        if parts:
+            raise CorruptLogError(
+                f"log with {next(iter(parts.values()))[0][1].path} holds no entry from version {best[0]} on"
+            )
+        return None
+    return Listing(
+        checkpoint_version=best[0],
+        checkpoint_parts=tuple(found for _, found in sorted(parts.get(best, []), key=lambda p: p[0].part)),
+        entries=tuple(entries),
+        began_ticks_ms=began_ticks_ms,
+    )

@@ -1,0 +1,52 @@
+"""The names inside a table's ``_delta_log`` folder. Source: Delta protocol, "Delta Log Entries", "Checkpoints"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["CheckpointPart", "checkpoint_path", "entry_path", "last_checkpoint_path", "log_folder", "parse_name"]
+
+_ENTRY = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPart:
+    """One file of a checkpoint; a checkpoint is complete when all its parts are there."""
+
+    version: int
+    part: int
+    """1 … parts."""
+    parts: int
+
+
+def log_folder(table: str) -> str:
+    """The folder of a table's log, with its trailing slash."""
+    return f"{table}/_delta_log/"
+
+
+def entry_path(table: str, version: int) -> str:
+    return f"{log_folder(table)}{version:020d}.json"
+
+
+def checkpoint_path(table: str, version: int) -> str:
+    return f"{log_folder(table)}{version:020d}.checkpoint.parquet"
+
+
+def last_checkpoint_path(table: str) -> str:
+    return f"{log_folder(table)}_last_checkpoint"
+
+
+def version_prefix(table: str, version: int) -> str:
+    """Sorts before every name of ``version`` and after every name of the versions below it."""
+    return f"{log_folder(table)}{version:020d}"
+
+
+def parse_name(name: str) -> int | CheckpointPart | None:
+    """What a file of the log folder is: an entry (its version), a part of a checkpoint, or something else."""
+    if entry := _ENTRY.fullmatch(name):
+        return int(entry[1])
+    if checkpoint := _CHECKPOINT.fullmatch(name):
+        return CheckpointPart(int(checkpoint[1]), int(checkpoint[2] or 1), int(checkpoint[3] or 1))
+    return None

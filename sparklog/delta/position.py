@@ -1,0 +1,47 @@
+"""Where a process stands in a log, and what it may believe of the next version (protocol rule L1). Pure.
+
+Cleanup deletes entries strictly from the oldest on, and only those whose *successor* has been there for
+``log.retention.ms`` (at least ten times ``tail_trust_ms``). Two proofs follow; each is all that a look needs:
+
+- *Young*: nothing beyond ``anchor`` existed less than ``tail_trust_ms`` ago. Then whatever lies beyond it is younger
+  than that, and can't have been cleaned and created again.
+- *Verified*: after the look, the entry at our own version still holds our token. Then it was never deleted, so
+  nothing behind it was, and what the look found is the original.
+
+A look that finds version + 1 *not there* moves the anchor; one that finds it doesn't, however often (a process that
+catches up from far behind reads entries that may be a day old).
+See docs/decisions/0002-trust-is-anchored-at-the-tail.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["DEFAULT_TAIL_TRUST_MS", "Position", "advance", "needs_verification"]
+
+DEFAULT_TAIL_TRUST_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The newest entry that a process has applied."""
+
+    version: int
+    token: str
+    anchor_ticks_ms: float
+    """A tick of this process's clock at which no version beyond this one existed yet, or none beyond an earlier
+    position of the same unbroken chain."""
+
+
+def needs_verification(position: Position, *, learned_ticks_ms: float, tail_trust_ms: float) -> bool:
+    """Must the entry at ``position`` be read again before what was learned at ``learned_ticks_ms`` counts?"""
+    return learned_ticks_ms - position.anchor_ticks_ms > tail_trust_ms
+
+
+def advance(position: Position, *, version: int, token: str, tail_seen_at: float | None = None) -> Position:
+    """The position after applying ``version``.
+
+    ``tail_seen_at``: when a trusted look began that found nothing beyond ``version``; None if it wasn't looked for.
+    """
+    anchor = position.anchor_ticks_ms if tail_seen_at is None else tail_seen_at
+    return replace(position, version=version, token=token, anchor_ticks_ms=anchor)

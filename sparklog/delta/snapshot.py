@@ -1,0 +1,245 @@
+"""Opening a table: from its newest entry alone, or whole, with every live file.
+
+A whole table is loaded by the ``deltalake`` package from a *staged copy* of the log's newest checkpoint and tail, so
+that every byte passes through our own store: one set of credentials, one place for faults to be injected, the same
+code for every store, and no version that somebody cleans away in the middle
+(docs/decisions/0003-deltalake-reads-a-staged-copy.md).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction
+from sparklog.delta.listing import Listing, list_log, still_there
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.position import Position
+from sparklog.errors import CorruptLogError, StoreUnavailableError, UnsupportedVersionError
+
+__all__ = ["Newest", "Snapshot", "Staged", "check_protocol", "load_snapshot", "open_newest", "staged_log"]
+
+_ATTEMPTS = 5
+READER_VERSION = 1
+WRITER_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """A table's newest entry: all that a new producer needs (rule L5)."""
+
+    entry: Entry
+    position: Position
+    checkpoint_version: int
+    """-1 where there is no checkpoint yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A table as of one version."""
+
+    position: Position
+    checkpoint_version: int
+    metadata: Metadata
+    protocol: Protocol
+    transactions: Mapping[str, SetTransaction]
+    """By ``app_id``."""
+    files: pa.Table
+    """The live files, a row each: ``path``, ``size_bytes``, ``modification_time``, ``num_records``,
+    ``partition.<column>``, ``min.<column>``, ``max.<column>``; a statistic not given is null or has no column."""
+    tail: tuple[Entry, ...]
+    """The entries behind the checkpoint, oldest first; ends with the snapshot's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A copy of the log's newest checkpoint and tail in a local folder, verified to be of one piece."""
+
+    folder: Path
+    listing: Listing
+    entries: tuple[Entry, ...]
+    """Every entry of the listing, decoded, oldest first."""
+
+    @property
+    def tail(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.version > self.listing.checkpoint_version)
+
+
+def open_newest(log: DeltaLog) -> Newest | None:
+    """Read a table's newest entry: a GET, a LIST and a GET, whatever the table's age. None where there is no table.
+
+    Raises:
+        CorruptLogError: the newest entry can't be read; names it.
+        StoreUnavailableError: the log changed under us again and again.
+    """
+    for _ in range(_ATTEMPTS):
+        listing = list_log(log)
+        if listing is None:
+            return None
+        version, listed = listing.entries[-1]
+        entry = log.read_entry(version)
+        # The newest entry can't be cleaned within tail_trust_ms; if reading took longer, is it still the same?
+        young = log.clock.ticks_ms() - listing.began_ticks_ms <= log.tail_trust_ms
+        if entry is not None and (young or still_there(log, version, listed)):
+            position = Position(version=version, token=entry.token, anchor_ticks_ms=listing.began_ticks_ms)
+            return Newest(entry=entry, position=position, checkpoint_version=listing.checkpoint_version)
+    raise _restless(log)
+
+
+def load_snapshot(log: DeltaLog) -> Snapshot | None:
+    """Load the whole table as of its newest version. None where there is no table.
+
+    Raises:
+        CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
+        UnsupportedVersionError: the table needs a newer Delta reader.
+        StoreUnavailableError: the log changed under us again and again.
+    """
+    with staged_log(log) as staged:
+        if staged is None:
+            return None
+        transactions, metadata, protocol = _read_checkpoint(staged)
+        for entry in staged.tail:
+            for action in entry.actions:
+                if isinstance(action, SetTransaction):
+                    transactions[action.app_id] = action
+                elif isinstance(action, Metadata):
+                    metadata = action
+                elif isinstance(action, Protocol):
+                    protocol = action
+        if metadata is None or protocol is None:
+            raise CorruptLogError(
+                f"log of {log.table}: no metadata or no protocol up to version {staged.listing.newest_version}"
+            )
+        check_protocol(log.table, protocol, write=False)
+        return Snapshot(
+            position=Position(
+                version=staged.entries[-1].version,
+                token=staged.entries[-1].token,
+                anchor_ticks_ms=staged.listing.began_ticks_ms,
+            ),
+            checkpoint_version=staged.listing.checkpoint_version,
+            metadata=metadata,
+            protocol=protocol,
+            transactions=transactions,
+            files=pa.table(load_delta_table(log, staged).get_add_actions(flatten=True)),
+            tail=staged.tail,
+        )
+
+
+def check_protocol(table: str, protocol: Protocol, *, write: bool) -> None:
+    """Raise ``UnsupportedVersionError`` unless we may read (and write) a table of this protocol."""
+    if protocol.min_reader_version > READER_VERSION:
+        kind, needed, known = "reader", protocol.min_reader_version, READER_VERSION
+    elif write and protocol.min_writer_version > WRITER_VERSION:
+        kind, needed, known = "writer", protocol.min_writer_version, WRITER_VERSION
+    else:
+        return
+    features = f" (features {', '.join(sorted(set(protocol.features)))})" if protocol.features else ""
+    raise UnsupportedVersionError(
+        f"{table} needs Delta {kind} version {needed}{features}; sparklog knows {kind} version {known}: "
+        "an upgrade of the table's protocol isn't supported"
+    )
+
+
+def load_delta_table(log: DeltaLog, staged: Staged) -> DeltaTable:
+    """Open the staged copy. Raises ``CorruptLogError`` with what deltalake says."""
+    try:
+        return DeltaTable(staged.folder)
+    except Exception as error:  # deltalake's errors have no common class below Exception
+        raise CorruptLogError(f"log of {log.table}, version {staged.listing.newest_version}: {error}") from error
+
+
+@contextmanager
+def staged_log(log: DeltaLog) -> Iterator[Staged | None]:
+    """Copy the newest checkpoint and tail into a temporary folder; None where there is no table."""
+    with tempfile.TemporaryDirectory(prefix="sparklog-") as name:
+        yield _stage(log, Path(name))
+
+
+def _stage(log: DeltaLog, folder: Path) -> Staged | None:
+    target = folder / "_delta_log"
+    target.mkdir()
+    for _ in range(_ATTEMPTS):
+        listing = list_log(log)
+        if listing is None:
+            return None
+        gap = listing.first_gap()
+        if gap is not None:
+            # A listing takes its time: of what is created meanwhile it may miss a version and show a later one. What
+            # it misses wasn't there when it began, so what comes before is the log as of that moment.
+            earlier = listing.before(gap) if log.read_entry(gap) is not None else None
+            if earlier is None:
+                continue
+            listing, gap = earlier, None
+        first_version, first_listed = listing.entries[0]
+        parts = log.store.read_many([part.path for part in listing.checkpoint_parts])
+        found = log.read_raw_entries([version for version, _ in listing.entries])
+        entries = [pair for pair in found if pair is not None]
+        complete = None not in parts and len(entries) == len(found)
+        # If the oldest entry is the one we listed, nothing behind it was cleaned while we read (rules L1, L3).
+        if not complete or not still_there(log, first_version, first_listed):
+            continue
+        copies = [
+            *((part.path, data) for part, data in zip(listing.checkpoint_parts, parts, strict=True)),
+            *((listed.path, data) for (_, listed), (_, data) in zip(listing.entries, entries, strict=True)),
+        ]
+        for path, data in copies:
+            (target / path.rpartition("/")[2]).write_bytes(data or b"")
+        return Staged(folder=folder, listing=listing, entries=tuple(entry for entry, _ in entries))
+    if listing is not None and gap is not None:
+        raise CorruptLogError(
+            f"log of {log.table}: version {gap} is missing, though version {listing.newest_version} exists"
+        )
+    raise _restless(log)
+
+
+def _read_checkpoint(staged: Staged) -> tuple[dict[str, SetTransaction], Metadata | None, Protocol | None]:
+    transactions: dict[str, SetTransaction] = {}
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    for part in staged.listing.checkpoint_parts:
+        path = staged.folder / "_delta_log" / part.path.rpartition("/")[2]
+        try:
+            columns = pq.read_table(path, columns=["txn", "metaData", "protocol"])
+            rows = {name: _rows(columns, name) for name in columns.column_names}
+        except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is no UTF-8
+            raise CorruptLogError(f"corrupt checkpoint {part.path}: {error}") from error
+        for row in rows.get("txn", ()):
+            transactions[row["appId"]] = SetTransaction(
+                app_id=row["appId"], version=row["version"], last_updated_ms=row.get("lastUpdated") or 0
+            )
+        for row in rows.get("protocol", ()):
+            features = [*(row.get("readerFeatures") or ()), *(row.get("writerFeatures") or ())]
+            protocol = Protocol(
+                min_reader_version=row["minReaderVersion"],
+                min_writer_version=row["minWriterVersion"],
+                features=tuple(features),
+            )
+        for row in rows.get("metaData", ()):
+            metadata = Metadata(
+                table_id=row["id"],
+                schema_string=row["schemaString"],
+                partition_columns=tuple(row["partitionColumns"]),
+                configuration=dict(row["configuration"] or ()),
+                created_ms=row.get("createdTime"),
+                name=row.get("name"),
+                description=row.get("description"),
+            )
+    return transactions, metadata, protocol
+
+
+def _rows(columns: pa.Table, name: str) -> list[dict[str, Any]]:
+    column = columns[name]
+    return [row for row in column.filter(column.is_valid()).to_pylist() if row is not None]
+
+
+def _restless(log: DeltaLog) -> StoreUnavailableError:
+    return StoreUnavailableError(f"log of {log.table} was cleaned under {_ATTEMPTS} attempts to open it; try again")

@@ -1,0 +1,82 @@
+"""Where everything lives under a cluster's root (design section 2). No other module builds such a path.
+
+``delta/`` alone knows what is inside a table's log folder; it is handed the table's folder from here.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from urllib.parse import quote, unquote
+
+from sparklog.errors import InvalidArgumentError, InvalidTopicError
+
+__all__ = [
+    "CLUSTER_FILE",
+    "TOPICS_FOLDER",
+    "check_topic_name",
+    "decode_id",
+    "encode_id",
+    "new_data_file",
+    "topic_table",
+]
+
+CLUSTER_FILE = "cluster.json"
+TOPICS_FOLDER = "topics/"
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MAX_ID_BYTES = 200
+
+
+def check_topic_name(topic: str) -> str:
+    """Return ``topic`` if it is a legal topic name.
+
+    Raises:
+        InvalidTopicError: not 1 to 249 characters of ``[a-zA-Z0-9._-]``, or ``.`` or ``..``.
+    Source: Kafka ``Topic.validate``.
+    """
+    if not isinstance(topic, str):
+        raise InvalidTopicError(f"invalid topic name: got {type(topic).__name__}, expected str")
+    if topic in (".", "..") or not _TOPIC_NAME.fullmatch(topic):
+        shown = topic if len(topic) <= 60 else f"{topic[:60]}… ({len(topic)} characters)"
+        raise InvalidTopicError(
+            f"invalid topic name {shown!r}: expected 1 to 249 characters out of a-z A-Z 0-9 . _ -, not '.' or '..'"
+        )
+    return topic
+
+
+def topic_table(topic: str) -> str:
+    """The folder of a topic's Delta table, without a trailing slash."""
+    return f"topics/{check_topic_name(topic)}"
+
+
+def new_data_file(partition: int) -> str:
+    """A fresh name for a data file of ``partition``, relative to the table's folder.
+
+    The ``partition=`` folder is for people who look; readers take partition values from the log alone.
+    """
+    return f"partition={partition}/{uuid.uuid4().hex}.parquet"
+
+
+def encode_id(name: str) -> str:
+    """A group id or transactional id as one path part: percent-encoded UTF-8.
+
+    Raises:
+        InvalidArgumentError: empty, longer than 200 bytes once encoded, or not to be written as UTF-8.
+    """
+    try:
+        encoded = quote(name, safe="")
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"invalid id {name[:60]!r}: {error}") from error
+    if encoded in (".", ".."):
+        encoded = encoded.replace(".", "%2E")
+    if not 0 < len(encoded) <= _MAX_ID_BYTES:
+        raise InvalidArgumentError(
+            f"invalid id {name[:60]!r}: {len(encoded)} bytes when percent-encoded, expected 1 to {_MAX_ID_BYTES}"
+        )
+    return encoded
+
+
+def decode_id(part: str) -> str:
+    """The name that :func:`encode_id` made ``part`` of."""
+    return unquote(part)

@@ -1,0 +1,365 @@
+"""Appending: upload files that have no offsets yet, then let one commit assign them (design section 4).
+
+What may be appended and which offsets it gets is decided by :func:`plan_append`, which is pure; :class:`TopicWriter`
+acts: it uploads, runs the commit loop and finds out what became of a commit whose answer was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from sparklog.delta.actions import AddFile, Entry
+from sparklog.delta.log import DeltaLog, new_token
+from sparklog.errors import (
+    CommitStateUnknownError,
+    IllegalStateError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log.commit import Commit, Committed, commit
+from sparklog.log.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
+from sparklog.log.head import TopicHead
+from sparklog.log.maintenance import Checkpoints
+from sparklog.log.producer_state import (
+    PRODUCER_EXPIRATION_MS,
+    ProducerEntry,
+    check_counter,
+    new_producer_id,
+    producer_txn,
+)
+from sparklog.log.reading import find_by_sequence, object_path
+from sparklog.log.segments import format_timestamp
+from sparklog.log.state import TopicState, open_state
+from sparklog.paths import new_data_file
+
+__all__ = ["AppendResult", "StagedFile", "TopicWriter", "plan_append"]
+
+MAX_UPLOAD_AGE_MS = 86_400_000
+"""A file that was uploaded longer ago is uploaded again: the orphan sweep spares files for seven days (rule L10)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A data file that lies in the store, but in no log."""
+
+    path: str
+    """Relative to the table's folder."""
+    partition: int
+    batch: EncodedBatch
+    uploaded_ms: int
+    """Wall time of the upload; the file's modification time in the log."""
+    uploaded_ticks_ms: float
+
+    def to_add(self, base_offset: int) -> AddFile:
+        """The action that publishes the file at ``base_offset``."""
+        stamp, last = self.batch.stamp, self.batch.last_offset_delta
+        wraps = next_sequence(stamp.base_sequence, last) < stamp.base_sequence
+        low_sequence, high_sequence = (0, 2**31 - 1) if wraps else (stamp.base_sequence, stamp.base_sequence + last)
+        return AddFile(
+            path=self.path,
+            partition_values={"partition": str(self.partition), "base_offset": str(base_offset)},
+            size_bytes=len(self.batch.data),
+            modification_ms=self.uploaded_ms,
+            stats={
+                "numRecords": self.batch.record_count,
+                "minValues": {
+                    "offset_delta": 0,
+                    "timestamp": format_timestamp(self.batch.min_timestamp_ms),
+                    "producer_id": stamp.producer_id,
+                    "sequence": low_sequence,
+                },
+                "maxValues": {
+                    "offset_delta": last,
+                    "timestamp": format_timestamp(self.batch.max_timestamp_ms),
+                    "producer_id": stamp.producer_id,
+                    "sequence": high_sequence,
+                },
+                "nullCount": {"offset_delta": 0, "timestamp": 0, "producer_id": 0, "sequence": 0},
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendResult:
+    """Where the records of one append are."""
+
+    base_offsets: tuple[int, ...]
+    """Offset of the first record of each file, in the order in which the files were given."""
+    delta_version: int
+    """The commit that published them; -1 where it is known no more."""
+
+
+def plan_append(
+    head: TopicHead,
+    known: ProducerEntry | None,
+    files: Sequence[StagedFile],
+    *,
+    topic: str,
+    topic_id: str,
+    producer_id: int,
+    entry: ProducerEntry,
+    now_ms: int,
+) -> tuple[Commit, tuple[int, ...]] | None:
+    """Assign offsets: each file starts at its partition's log end offset, several of one partition follow one another.
+
+    Args:
+        known: what the topic has of this producer.
+        topic_id: of the topic that the records were meant for.
+        entry: the producer's epoch and the counter of this append.
+    Returns:
+        The commit and the files' base offsets; None where the log already holds this counter.
+    Raises:
+        UnknownTopicOrPartitionError: the topic was deleted (and perhaps created again), or has no such partition.
+        InvalidProducerEpochError, OutOfOrderSequenceError: see :func:`check_counter`.
+    """
+    if head.topic_id != topic_id or head.deleted:
+        raise UnknownTopicOrPartitionError(f"topic {topic!r} with id {topic_id} was deleted")
+    verdict = check_counter(
+        known, topic=topic, producer_id=producer_id, producer_epoch=entry.producer_epoch, counter=entry.counter
+    )
+    if verdict.duplicate:
+        return None
+    ends = list(head.log_end_offsets)
+    base_offsets: list[int] = []
+    for file in files:
+        if not 0 <= file.partition < len(ends):
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} has no partition {file.partition}; it has 0 to {len(ends) - 1}"
+            )
+        base_offsets.append(ends[file.partition])
+        ends[file.partition] += file.batch.record_count
+    adds = [file.to_add(base_offset) for file, base_offset in zip(files, base_offsets, strict=True)]
+    after = replace(head, log_end_offsets=tuple(ends), live_file_count=head.live_file_count + len(files))
+    plan = Commit(
+        actions=[*adds, producer_txn(producer_id, entry, now_ms=now_ms)],
+        head=after,
+        operation="WRITE",
+        blind_append=True,
+    )
+    return plan, tuple(base_offsets)
+
+
+class TopicWriter:
+    """Appends to one topic under one producer id; not for several threads at once.
+
+    Opening costs a fixed number of store calls at any age of the topic; an append costs one PUT per file and one
+    create, and two more calls for each race it loses.
+    """
+
+    def __init__(
+        self, log: DeltaLog, topic: str, *, sync: bool = False, checkpoints: Checkpoints | None = None
+    ) -> None:
+        """Open ``topic`` for writing.
+
+        Args:
+            sync: fsync every append before it returns (``acks=all`` on a local file system).
+            checkpoints: who writes the topic's checkpoints when this writer's commits make them due; by default, a
+                thread of this writer's own.
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            NotATopicError, UnsupportedVersionError, CorruptLogError, StoreError.
+        """
+        self.topic = topic
+        self._sync = sync
+        self._log = log
+        self._checkpoints = checkpoints or Checkpoints()
+        self._state = open_state(log)
+        if self._state.head.deleted:
+            raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted")
+        self._topic_id = self._state.head.topic_id
+        self._pause_until_ticks_ms = 0.0
+        self._next_sequences: dict[int, int] = {}
+        self._take_new_id()
+
+    @property
+    def head(self) -> TopicHead:
+        """The topic as this writer knows it."""
+        return self._state.head
+
+    @property
+    def state(self) -> TopicState:
+        """All that this writer knows; it goes on changing with the next append."""
+        return self._state
+
+    @property
+    def producer_id(self) -> int:
+        """Random, 63 bits. Another one after an append whose outcome couldn't be settled (rule L2)."""
+        return self._producer_id
+
+    def upload(
+        self, batches: Sequence[tuple[int, pa.Table | pa.RecordBatch]], *, compression: str = "none"
+    ) -> list[StagedFile]:
+        """Number, encode and upload batches of (partition, records); see :func:`~sparklog.log.encode.encode_batch`.
+
+        The files are in no log until :meth:`append` publishes them, and must be appended in the order of uploading.
+        Raises ``StoreError`` where the store refuses for longer than its own retries last.
+        """
+        encoded: list[tuple[int, EncodedBatch]] = []
+        sequences = dict(self._next_sequences)
+        for partition, records in batches:
+            if not 0 <= partition < self.head.partition_count:
+                raise UnknownTopicOrPartitionError(
+                    f"topic {self.topic!r} has no partition {partition}; it has 0 to {self.head.partition_count - 1}"
+                )
+            stamp = ProducerStamp(self._producer_id, self._producer_epoch, sequences.get(partition, 0))
+            encoded.append((partition, encode_batch(records, stamp, compression=compression)))
+            sequences[partition] = next_sequence(stamp.base_sequence, records.num_rows)
+        files = self._upload_encoded(encoded)
+        self._next_sequences = sequences
+        return files
+
+    def append(self, files: Sequence[StagedFile], *, timeout_ms: float) -> AppendResult:
+        """Publish uploaded files in one commit: all of them become readable at once, or none does.
+
+        Args:
+            timeout_ms: ``delivery_timeout_ms``; a commit that won is success however late.
+        Raises:
+            KafkaTimeoutError: nothing was stored, and won't be.
+            CommitStateUnknownError: not settled in time; the records may be in the log, once.
+            UnknownTopicOrPartitionError, InvalidProducerEpochError, OutOfOrderSequenceError, StoreError.
+        """
+        if not files:
+            raise IllegalStateError("append without a file")
+        clock = self._log.clock
+        began = clock.ticks_ms()
+        append = _Append(self, files, ends_before=self.head.log_end_offsets)
+        if self._pause_until_ticks_ms > began:  # rule L11: others may have the next version
+            clock.sleep_ms(self._pause_until_ticks_ms - began)
+        try:
+            done = commit(
+                self._state,
+                append.decide,
+                token=append.token,
+                deadline_ticks_ms=began + timeout_ms,
+                sync=self._sync,
+                prepare=append.upload_again_if_old,
+            )
+            self._state = done.state
+            result = append.result(done)
+        except BaseException:  # also a KeyboardInterrupt: a counter is never given to other bytes (rule L2)
+            self._take_new_id()
+            raise
+        self._counter += 1
+        self._pause_until_ticks_ms = clock.ticks_ms() + done.round_trip_ms if done.lost_races else 0.0
+        self._checkpoints.after_commit(self._state)
+        return result
+
+    def close(self) -> None:
+        """Wait for a checkpoint that is under way."""
+        self._checkpoints.close()
+
+    def _take_new_id(self) -> None:
+        self._producer_id = new_producer_id()
+        self._producer_epoch = 0
+        self._counter = 0
+        self._next_sequences = {}
+
+    def _upload_encoded(self, batches: Sequence[tuple[int, EncodedBatch]]) -> list[StagedFile]:
+        now_ms, ticks_ms = self._log.clock.now_ms(), self._log.clock.ticks_ms()
+        files = [
+            StagedFile(
+                path=new_data_file(partition),
+                partition=partition,
+                batch=batch,
+                uploaded_ms=now_ms,
+                uploaded_ticks_ms=ticks_ms,
+            )
+            for partition, batch in batches
+        ]
+        self._log.store.put_many(
+            {object_path(self._log.table, file.path): file.batch.data for file in files}, sync=self._sync
+        )
+        return files
+
+
+class _Append:
+    """One append on its way: its token, its files and the offsets that the last decision gave them."""
+
+    def __init__(self, writer: TopicWriter, files: Sequence[StagedFile], *, ends_before: tuple[int, ...]) -> None:
+        self.token = new_token()
+        self._writer = writer
+        self._files = list(files)
+        self._ends_before = ends_before
+        self._entry = ProducerEntry(producer_epoch=writer._producer_epoch, counter=writer._counter)
+        self._base_offsets: tuple[int, ...] = ()
+        self._first_decided_at: float | None = None
+
+    def decide(self, state: TopicState) -> Commit | None:
+        writer = self._writer
+        now = state.log.clock.ticks_ms()
+        if self._first_decided_at is None:
+            self._first_decided_at = now
+        elif now - self._first_decided_at >= PRODUCER_EXPIRATION_MS:  # rule L7: its absence proves nothing any more
+            raise CommitStateUnknownError(
+                f"topic {writer.topic!r}: an append of producer {writer._producer_id} stalled for "
+                f"{(now - self._first_decided_at) / 86_400_000:.1f} days; read the log back before anything else"
+            )
+        planned = plan_append(
+            state.head,
+            state.producer(writer._producer_id),
+            self._files,
+            topic=writer.topic,
+            topic_id=writer._topic_id,
+            producer_id=writer._producer_id,
+            entry=self._entry,
+            now_ms=state.log.clock.now_ms(),
+        )
+        if planned is None:
+            return None
+        plan, self._base_offsets = planned
+        return plan
+
+    def upload_again_if_old(self) -> None:
+        clock = self._writer._log.clock
+        old = [f for f in self._files if clock.ticks_ms() - f.uploaded_ticks_ms > MAX_UPLOAD_AGE_MS]
+        if old:
+            again = iter(self._writer._upload_encoded([(file.partition, file.batch) for file in old]))
+            self._files = [next(again) if file in old else file for file in self._files]
+
+    def result(self, done: Committed) -> AppendResult:
+        if done.commit is not None:
+            return AppendResult(base_offsets=self._base_offsets, delta_version=done.state.position.version)
+        # The log already holds our counter: an attempt whose answer we never got, found in the reloaded table.
+        found = self._find(done.state)
+        if found is not None:
+            return found
+        raise CommitStateUnknownError(
+            f"topic {self._writer.topic!r} holds commit {self._entry.counter} of producer {self._writer._producer_id}, "
+            "but neither its entry nor its records are left to tell where they are"
+        )
+
+    def _find(self, state: TopicState) -> AppendResult | None:
+        if state.whole is None:
+            return None
+        for entry in state.whole.tail:
+            if entry.token == self.token:
+                return self._result_of_entry(entry)
+        offsets = [self._locate(state, file) for file in self._files]
+        known = [offset for offset in offsets if offset is not None]
+        return AppendResult(base_offsets=tuple(known), delta_version=-1) if len(known) == len(self._files) else None
+
+    def _result_of_entry(self, entry: Entry) -> AppendResult:
+        adds = [action for action in entry.actions if isinstance(action, AddFile)]  # in the order of our files
+        bases = tuple(int(add.partition_values["base_offset"] or 0) for add in adds)
+        return AppendResult(base_offsets=bases, delta_version=entry.version)
+
+    def _locate(self, state: TopicState, file: StagedFile) -> int | None:
+        if state.whole is None:
+            return None
+        live = state.whole.index.by_path.get(file.path)
+        if live is not None:
+            return live.base_offset
+        stamp = file.batch.stamp
+        for segment in state.whole.index.from_offset(file.partition, self._ends_before[file.partition]):
+            offset = find_by_sequence(
+                state.log,
+                segment,
+                producer_id=stamp.producer_id,
+                producer_epoch=stamp.producer_epoch,
+                sequence=stamp.base_sequence,
+            )
+            if offset is not None:
+                return offset
+        return None

@@ -1,0 +1,90 @@
+"""A cluster is a root URI: its store, its identity, and whether its store can be trusted (design sections 2, 3)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparklog.clock import Clock, SystemClock
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.position import DEFAULT_TAIL_TRUST_MS
+from sparklog.errors import CorruptLogError, ObjectNotFoundError, UnknownTopicOrPartitionError, UnsupportedVersionError
+from sparklog.paths import CLUSTER_FILE, topic_table
+from sparklog.storage import ObjectStore, open_store, probe_create_only
+from sparklog.storage.retrying import DEFAULT_RETRY_MS, RetryingStore, retry
+
+__all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "open_cluster"]
+
+CLUSTER_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A store that holds topics, and the clock that is used with it."""
+
+    cluster_id: str
+    store: ObjectStore
+    clock: Clock
+    tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS
+
+    def topic_log(self, topic: str) -> DeltaLog:
+        """The Delta log of a topic's table. Raises ``InvalidTopicError``; reads nothing."""
+        return DeltaLog(store=self.store, table=topic_table(topic), clock=self.clock, tail_trust_ms=self.tail_trust_ms)
+
+
+def open_cluster(
+    root: str | Path | ObjectStore,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    create: bool = True,
+    tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS,
+) -> Cluster:
+    """Open the cluster at ``root``; make one there if there is none and ``create`` is true.
+
+    Making one first proves by a race that the store has an atomic create-only put.
+
+    Raises:
+        UnsafeStoreError: the store lets two racers win.
+        UnsupportedVersionError: a newer sparklog made the cluster.
+        UnknownTopicOrPartitionError: there is no cluster and ``create`` is false.
+        CorruptLogError: ``cluster.json`` can't be understood.
+    """
+    clock = clock or SystemClock()
+    store = RetryingStore(root if isinstance(root, ObjectStore) else open_store(root, storage_options), clock=clock)
+    cluster_id = _read_cluster_id(store)
+    if cluster_id is None:
+        if not create:
+            raise UnknownTopicOrPartitionError(f"no sparklog cluster at {store.uri}: there is no {CLUSTER_FILE}")
+        probe_create_only(store, clock=clock)
+        created = {"cluster_id": uuid.uuid4().hex, "format_version": CLUSTER_FORMAT_VERSION}
+        # Whoever wins: what is there afterwards is the cluster.
+        retry(
+            lambda: store.create(CLUSTER_FILE, json.dumps(created).encode(), sync=True),
+            clock=clock,
+            deadline_ticks_ms=clock.ticks_ms() + DEFAULT_RETRY_MS,
+        )
+        cluster_id = _read_cluster_id(store)
+        if cluster_id is None:
+            raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} vanished right after it was created")
+    return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms)
+
+
+def _read_cluster_id(store: ObjectStore) -> str | None:
+    try:
+        found = json.loads(store.read(CLUSTER_FILE))
+        version, cluster_id = int(found["format_version"]), str(found["cluster_id"])
+    except ObjectNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} is not what sparklog writes there: {error!r}") from error
+    if version > CLUSTER_FORMAT_VERSION:
+        raise UnsupportedVersionError(
+            f"the cluster at {store.uri} has format {version}; "
+            f"this sparklog knows up to {CLUSTER_FORMAT_VERSION}: upgrade it"
+        )
+    return cluster_id

@@ -1,0 +1,116 @@
+"""Following a topic: one GET a poll, and finding records by offset or time from the log's own statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from sparklog.delta.actions import Entry
+from sparklog.delta.log import DeltaLog, PositionLost
+from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from sparklog.log.commit import catch_up
+from sparklog.log.head import TopicHead
+from sparklog.log.reading import empty_records, find_timestamp, read_segment
+from sparklog.log.segments import Segment
+from sparklog.log.state import TopicState, load_state
+from sparklog.model import OffsetAndTimestamp
+
+__all__ = ["TopicFollower"]
+
+_MAX_AHEAD = 32
+
+
+class TopicFollower:
+    """A reader's view of a topic that keeps up with it; not for several threads at once."""
+
+    def __init__(self, log: DeltaLog, topic: str) -> None:
+        """Load ``topic``. Raises ``UnknownTopicOrPartitionError`` and what reading a log raises."""
+        self.topic = topic
+        self._log = log
+        self._state = load_state(log)
+        self._full_polls = 0
+
+    @property
+    def head(self) -> TopicHead:
+        """The topic as of the newest version that was applied."""
+        return self._state.head
+
+    @property
+    def state(self) -> TopicState:
+        """All that this follower knows; it goes on changing with the next poll."""
+        return self._state
+
+    def poll(self) -> list[Entry]:
+        """Apply what follows, if anything does: one GET when nothing new is there, and one per new version.
+
+        A follower that finds something at every poll is behind, and reads further ahead each time, up to 32 versions in
+        parallel. One that was left behind by log cleanup loads the topic anew and returns nothing of what it missed.
+        """
+        ahead = min(1 << max(0, self._full_polls - 1), _MAX_AHEAD)
+        try:
+            entries = catch_up(self._state, ahead=ahead)
+        except PositionLost:
+            self._state = load_state(self._log)
+            entries = []
+        self._full_polls = self._full_polls + 1 if len(entries) == ahead else 0
+        return entries
+
+    def segments(self, partition: int, offset: int) -> Iterator[Segment]:
+        """The segments that hold records of ``partition`` at ``offset`` or beyond, in offset order.
+
+        Raises:
+            OffsetOutOfRangeError: below the log start or above the log end.
+        """
+        start, end = self._bounds(partition)
+        if not start <= offset <= end:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} of {self.topic}-{partition} is out of range: log start {start}, log end {end}"
+            )
+        return self._state.require_whole().index.from_offset(partition, offset)
+
+    def read(self, partition: int, offset: int, *, max_records: int = 500) -> pa.Table:
+        """Up to ``max_records`` records of ``partition`` from ``offset`` on, by offset. Empty at the log end.
+
+        Columns: ``offset``, ``timestamp``, ``key``, ``value``, ``headers``, ``producer_id``, ``producer_epoch``,
+        ``sequence``.
+
+        A file that was replaced or vacuumed under this follower is no error: the topic is loaded anew (rule L10).
+
+        Raises:
+            OffsetOutOfRangeError, CorruptRecordError, StoreError.
+        """
+        try:
+            return self._read(partition, offset, max_records)
+        except ObjectNotFoundError:
+            self._state = load_state(self._log)
+            return self._read(partition, offset, max_records)
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """The first offset whose record is not older than ``timestamp_ms``; None where there is none (as in Kafka)."""
+        start, end = self._bounds(partition)
+        index = self._state.require_whole().index
+        for segment in index.from_timestamp(partition, timestamp_ms, log_start_offset=start):
+            found = find_timestamp(self._log, segment, timestamp_ms, start_offset=start)
+            if found is not None and found[0] < end:
+                return OffsetAndTimestamp(offset=found[0], timestamp=found[1])
+        return None
+
+    def _read(self, partition: int, offset: int, max_records: int) -> pa.Table:
+        pieces: list[pa.Table] = []
+        missing = max_records
+        for segment in self.segments(partition, offset):
+            piece = read_segment(self._log, segment, start_offset=offset).slice(0, missing)
+            pieces.append(piece)
+            missing -= piece.num_rows
+            if missing <= 0:
+                break
+        return pa.concat_tables(pieces) if pieces else empty_records()
+
+    def _bounds(self, partition: int) -> tuple[int, int]:
+        head = self._state.head
+        if not 0 <= partition < head.partition_count:
+            raise UnknownTopicOrPartitionError(
+                f"topic {self.topic!r} has no partition {partition}; it has 0 to {head.partition_count - 1}"
+            )
+        return head.log_start_offsets[partition], head.log_end_offsets[partition]

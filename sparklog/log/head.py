@@ -1,0 +1,254 @@
+"""What a topic is at one version: settings, log starts and ends. Pure; it changes only by applying the next entry.
+
+Every commit of ours repeats it whole in ``commitInfo``, so that a producer opens a topic from the newest commit alone
+(design section 4, rules L5, L6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sparklog.config import TOPIC_SETTINGS, TopicConfig
+from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, Metadata, RemoveFile, SetTransaction
+from sparklog.errors import CorruptLogError, NotATopicError, UnsupportedVersionError
+from sparklog.log.segments import segment_of_add
+
+__all__ = [
+    "FORMAT_VERSION",
+    "TopicHead",
+    "apply_entry",
+    "end_app_id",
+    "head_of_info",
+    "head_of_table",
+    "offset_actions",
+    "start_app_id",
+]
+
+FORMAT_VERSION = 1
+"""Of the topic format, in the table property ``sparklog.format.version``."""
+
+FORMAT_PROPERTY = "sparklog.format.version"
+ID_PROPERTY = "sparklog.topic.id"
+PARTITIONS_PROPERTY = "sparklog.partitions"
+DELETED_PROPERTY = "sparklog.deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicHead:
+    """A topic as of one delta_version."""
+
+    delta_version: int
+    topic_id: str
+    """Random; a topic that was deleted and created again has another one."""
+    deleted: bool
+    config: TopicConfig
+    log_start_offsets: tuple[int, ...]
+    """Per partition: the first offset that may be read (inclusive)."""
+    log_end_offsets: tuple[int, ...]
+    """Per partition: the next offset to be given (exclusive)."""
+    live_file_count: int
+    """About how many files are live; only decides when a checkpoint is due."""
+    unsequenced_count: int
+    """About how many files are written but not yet in the log."""
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.log_end_offsets)
+
+    def to_info(self) -> dict[str, Any]:
+        """What goes into ``commitInfo.sparklog``."""
+        return {
+            "topic_id": self.topic_id,
+            "deleted": self.deleted,
+            "config": dict(self.config.explicit),
+            "log_start_offsets": list(self.log_start_offsets),
+            "log_end_offsets": list(self.log_end_offsets),
+            "live_files": self.live_file_count,
+            "unsequenced": self.unsequenced_count,
+        }
+
+    def to_properties(self) -> dict[str, str]:
+        """The topic's table properties."""
+        return {
+            FORMAT_PROPERTY: str(FORMAT_VERSION),
+            ID_PROPERTY: self.topic_id,
+            PARTITIONS_PROPERTY: str(self.partition_count),
+            DELETED_PROPERTY: "true" if self.deleted else "false",
+            **self.config.to_properties(),
+        }
+
+
+def is_topic_property(name: str) -> bool:
+    """Is a table property one of those that :meth:`TopicHead.to_properties` writes?"""
+    return name in (FORMAT_PROPERTY, ID_PROPERTY, PARTITIONS_PROPERTY, DELETED_PROPERTY) or (
+        name.removeprefix("sparklog.") in TOPIC_SETTINGS and name.startswith("sparklog.")
+    )
+
+
+def end_app_id(partition: int) -> str:
+    """The ``txn`` appId that keeps a partition's log end offset."""
+    return f"sparklog.end.{partition}"
+
+
+def start_app_id(partition: int) -> str:
+    """The ``txn`` appId that keeps a partition's log start offset."""
+    return f"sparklog.start.{partition}"
+
+
+def offset_actions(before: TopicHead | None, after: TopicHead) -> list[SetTransaction]:
+    """The ``txn`` actions that record every log start and end which ``after`` moves (rule L6).
+
+    A partition that the topic lost when it was created again is recorded as empty, for whoever lets it grow again.
+    """
+    moved: list[SetTransaction] = []
+    for app_id, old, new in (
+        (start_app_id, before.log_start_offsets if before else (), after.log_start_offsets),
+        (end_app_id, before.log_end_offsets if before else (), after.log_end_offsets),
+    ):
+        moved += [
+            SetTransaction(app_id=app_id(partition), version=offset, last_updated_ms=FAR_FUTURE_MS)
+            for partition, offset in enumerate([*new, *(0 for _ in old[len(new) :])])
+            if partition >= len(old) or old[partition] != offset
+        ]
+    return moved
+
+
+def head_of_info(table: str, version: int, info: Mapping[str, Any]) -> TopicHead:
+    """The head that a commit of ours tells. Raises ``CorruptLogError``."""
+    try:
+        head = TopicHead(
+            delta_version=version,
+            topic_id=str(info["topic_id"]),
+            deleted=bool(info["deleted"]),
+            config=TopicConfig(info["config"]),
+            log_start_offsets=tuple(info["log_start_offsets"]),
+            log_end_offsets=tuple(info["log_end_offsets"]),
+            live_file_count=int(info["live_files"]),
+            unsequenced_count=int(info["unsequenced"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptLogError(f"{table}, version {version}: commitInfo.sparklog lacks or garbles {error}") from error
+    return head
+
+
+def head_of_table(
+    table: str,
+    version: int,
+    metadata: Metadata,
+    transactions: Mapping[str, SetTransaction],
+    *,
+    live_end_offsets: Mapping[int, int],
+    live_file_count: int,
+    unsequenced_count: int,
+) -> TopicHead:
+    """The head as a loaded table tells it: settings from its properties, starts and ends from its ``txn`` actions.
+
+    Args:
+        live_end_offsets: one more than the greatest live offset, by partition; only raises an end, never lowers it.
+    Raises:
+        NotATopicError, UnsupportedVersionError, InvalidConfigurationError.
+    """
+    topic_id, partition_count, deleted, config = _read_properties(table, metadata)
+
+    def offset(app_id: str) -> int:
+        found = transactions.get(app_id)
+        return found.version if found else 0
+
+    return TopicHead(
+        delta_version=version,
+        topic_id=topic_id,
+        deleted=deleted,
+        config=config,
+        log_start_offsets=tuple(offset(start_app_id(partition)) for partition in range(partition_count)),
+        log_end_offsets=tuple(
+            max(offset(end_app_id(partition)), live_end_offsets.get(partition, 0))
+            for partition in range(partition_count)
+        ),
+        live_file_count=live_file_count,
+        unsequenced_count=unsequenced_count,
+    )
+
+
+def apply_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
+    """The head after ``entry``: what it tells itself if it is ours, else what its actions change.
+
+    A foreign engine may change settings, rewrite or remove files and write files without a base offset; whatever it
+    does, starts and ends of a topic never decrease (rule L6).
+    """
+    if entry.info is not None:
+        return head_of_info(table, entry.version, entry.info)
+    head = replace(head, delta_version=entry.version)
+    for metadata in (action for action in entry.actions if isinstance(action, Metadata)):
+        head = _apply_metadata(table, head, metadata)
+    ends, starts = list(head.log_end_offsets), list(head.log_start_offsets)
+    for action in entry.actions:
+        if isinstance(action, SetTransaction):
+            _raise_offset(action, "sparklog.end.", ends)
+            _raise_offset(action, "sparklog.start.", starts)
+        elif isinstance(action, AddFile):
+            segment = segment_of_add(action, entry.version)
+            partition = segment.partition
+            if segment.base_offset is not None and partition is not None and 0 <= partition < len(ends):
+                ends[partition] = max(ends[partition], segment.last_offset + 1)
+    added = [action for action in entry.actions if isinstance(action, AddFile)]
+    removed_count = sum(isinstance(action, RemoveFile) for action in entry.actions)
+    return replace(
+        head,
+        log_start_offsets=tuple(starts),
+        log_end_offsets=tuple(ends),
+        live_file_count=max(0, head.live_file_count + len(added) - removed_count),
+        unsequenced_count=head.unsequenced_count + sum(_is_unsequenced(action) for action in added),
+    )
+
+
+def _is_unsequenced(add: AddFile) -> bool:
+    return add.partition_values.get("base_offset") in (None, "")
+
+
+def _raise_offset(action: SetTransaction, prefix: str, offsets: list[int]) -> None:
+    number = action.app_id.removeprefix(prefix)
+    if action.app_id != number and number.isdecimal() and int(number) < len(offsets):
+        offsets[int(number)] = max(offsets[int(number)], action.version)
+
+
+def _apply_metadata(table: str, head: TopicHead, metadata: Metadata) -> TopicHead:
+    topic_id, partition_count, deleted, config = _read_properties(table, metadata)
+    if topic_id != head.topic_id:
+        raise NotATopicError(
+            f"{table}, version {head.delta_version}: "
+            f"a foreign engine changed {ID_PROPERTY} from {head.topic_id!r} to {topic_id!r}"
+        )
+    if partition_count < head.partition_count:
+        raise NotATopicError(
+            f"{table}, version {head.delta_version}: a foreign engine set {PARTITIONS_PROPERTY}={partition_count}, "
+            f"expected {head.partition_count} or more: partitions only grow"
+        )
+    new = (0,) * (partition_count - head.partition_count)
+    return replace(
+        head,
+        deleted=deleted,
+        config=config,
+        log_start_offsets=head.log_start_offsets + new,
+        log_end_offsets=head.log_end_offsets + new,
+    )
+
+
+def _read_properties(table: str, metadata: Metadata) -> tuple[str, int, bool, TopicConfig]:
+    properties = metadata.configuration
+    if ID_PROPERTY not in properties or FORMAT_PROPERTY not in properties:
+        raise NotATopicError(f"{table} is a Delta table but no sparklog topic: it has no property {ID_PROPERTY}")
+    try:
+        format_version = int(properties[FORMAT_PROPERTY])
+        partition_count = int(properties[PARTITIONS_PROPERTY])
+    except (KeyError, ValueError) as error:
+        raise NotATopicError(
+            f"{table}: properties {FORMAT_PROPERTY} and {PARTITIONS_PROPERTY} must be whole numbers ({error})"
+        ) from error
+    if format_version > FORMAT_VERSION:
+        raise UnsupportedVersionError(
+            f"{table} has topic format {format_version}; this sparklog knows up to {FORMAT_VERSION}: upgrade it"
+        )
+    deleted = properties.get(DELETED_PROPERTY) == "true"
+    return properties[ID_PROPERTY], partition_count, deleted, TopicConfig.from_properties(properties)

@@ -1,0 +1,137 @@
+"""Reading the records of segments: always in offset order, whatever order the rows of a file are in (rule F1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
+from sparklog.log.encode import decode_file
+from sparklog.log.schema import DATA_SCHEMA
+from sparklog.log.segments import Segment
+
+__all__ = [
+    "complete_stats",
+    "conform",
+    "empty_records",
+    "find_by_sequence",
+    "find_timestamp",
+    "milliseconds",
+    "object_path",
+    "read_segment",
+]
+
+_ALL = ("timestamp", "key", "value", "headers", "producer_id", "producer_epoch", "sequence")
+
+
+def object_path(table: str, path: str) -> str:
+    """Where a data file lies in the store. Raises ``InvalidArgumentError`` for a path outside of the table."""
+    if "://" in path or path.startswith("/"):
+        raise InvalidArgumentError(
+            f"{table}: data file {path} lies outside of the table, which sparklog doesn't support"
+        )
+    return f"{table}/{unquote(path)}"
+
+
+def read_segment(
+    log: DeltaLog, segment: Segment, *, start_offset: int = 0, columns: tuple[str, ...] = _ALL
+) -> pa.Table:
+    """The records of a segment from ``start_offset`` on: a column ``offset`` (int64), then ``columns``, by offset.
+
+    Raises:
+        CorruptRecordError: the file is truncated or no Parquet, or lacks a column; names the file.
+        ObjectNotFoundError: the file is gone (vacuumed): load the topic again and plan anew (rule L10).
+    """
+    path = object_path(log.table, segment.path)
+    found = decode_file(path, log.store.read(path), ["offset_delta", *columns])
+    if "offset_delta" not in found.column_names:
+        raise CorruptRecordError(f"corrupt data file {path}: it has no column offset_delta")
+    offsets = pc.add(found["offset_delta"], pa.scalar(segment.base_offset or 0, pa.int64()))
+    table = pa.table({"offset": offsets, **{name: conform(path, found, name) for name in columns}})
+    if not _is_sorted(offsets):
+        table = table.sort_by("offset")
+    if start_offset > segment.first_offset:
+        table = table.filter(pc.greater_equal(table["offset"], start_offset))
+    return table
+
+
+def empty_records() -> pa.Table:
+    """What :func:`read_segment` returns of a segment without records."""
+    fields = [pa.field("offset", pa.int64()), *(DATA_SCHEMA.field(name) for name in _ALL)]
+    return pa.schema(fields).empty_table()
+
+
+def conform(path: str, table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column of a data file as the topic's schema has it: another engine may have left it out (then it is null, as in
+    every Delta reader) or have written it in another width. Raises ``CorruptRecordError``."""
+    kind = DATA_SCHEMA.field(name).type
+    if name not in table.column_names:
+        return pa.chunked_array([pa.nulls(table.num_rows, kind)])
+    try:
+        return table[name] if table[name].type == kind else table[name].cast(kind)
+    except pa.ArrowException as error:
+        raise CorruptRecordError(
+            f"corrupt data file {path}: column {name} is {table[name].type}, expected {kind}"
+        ) from error
+
+
+def complete_stats(log: DeltaLog, segment: Segment) -> Segment:
+    """A sequenced segment with the statistics that its writer left out, read from the file itself (rule F1).
+
+    A file that can't be read is returned as it is: whoever reads the segment gets the error that names it, and the
+    other partitions stay readable.
+    """
+    if segment.has_stats or segment.base_offset is None:
+        return segment
+    path = object_path(log.table, segment.path)
+    try:
+        table = decode_file(path, log.store.read(path), ["offset_delta", "timestamp"])
+    except (CorruptRecordError, ObjectNotFoundError):
+        return segment
+    deltas = pc.min_max(table["offset_delta"]).as_py()
+    times = pc.min_max(milliseconds(conform(path, table, "timestamp"))).as_py()
+    return replace(
+        segment,
+        record_count=table.num_rows,
+        min_offset_delta=deltas["min"],
+        max_offset_delta=deltas["max"],
+        min_timestamp_ms=times["min"],
+        max_timestamp_ms=times["max"],
+    )
+
+
+def find_timestamp(log: DeltaLog, segment: Segment, timestamp_ms: int, *, start_offset: int) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the segment's first record not older than ``timestamp_ms``; None without one."""
+    table = read_segment(log, segment, start_offset=start_offset, columns=("timestamp",))
+    times = milliseconds(table["timestamp"])
+    young = table.set_column(1, "timestamp", times).filter(pc.greater_equal(times, timestamp_ms))
+    return None if young.num_rows == 0 else (young["offset"][0].as_py(), young["timestamp"][0].as_py())
+
+
+def find_by_sequence(
+    log: DeltaLog, segment: Segment, *, producer_id: int, producer_epoch: int, sequence: int
+) -> int | None:
+    """The offset of the record that a producer numbered ``sequence``; None if the segment doesn't hold it (rule L2)."""
+    table = read_segment(log, segment, columns=("producer_id", "producer_epoch", "sequence"))
+    same = pc.and_(
+        pc.and_(pc.equal(table["producer_id"], producer_id), pc.equal(table["producer_epoch"], producer_epoch)),
+        pc.equal(table["sequence"], sequence),
+    )
+    offsets = table["offset"].filter(same)
+    return None if len(offsets) == 0 else offsets[0].as_py()
+
+
+def milliseconds(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Timestamps of the topic's schema as int64 milliseconds since the epoch, rounded down."""
+    return pc.floor_temporal(timestamps, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+
+
+def _is_sorted(offsets: pa.ChunkedArray) -> bool:
+    if len(offsets) < 2:
+        return True
+    array = offsets.combine_chunks()
+    return bool(pc.all(pc.less(array[:-1], array[1:])).as_py())

@@ -1,0 +1,72 @@
+"""The columns of a topic's table, as Delta and as Arrow name them (design section 4)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["DATA_SCHEMA", "HEADERS", "PARTITION_COLUMNS", "SCHEMA_STRING", "TIMESTAMP", "table_properties"]
+
+PARTITION_COLUMNS = ("partition", "base_offset")
+"""Delta partition columns: their values live in the log, so a commit can assign them without rewriting a file."""
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+"""Kafka's milliseconds, in the unit that every Delta reader knows."""
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+DATA_SCHEMA = pa.schema(
+    [
+        pa.field("offset_delta", pa.int64()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+        pa.field("producer_id", pa.int64()),
+        pa.field("producer_epoch", pa.int16()),
+        pa.field("sequence", pa.int32()),
+    ]
+)
+"""What a data file holds; ``partition`` and ``base_offset`` come from the log."""
+
+
+def _field(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+_DELTA_HEADERS = {
+    "type": "array",
+    "elementType": {"type": "struct", "fields": [_field("key", "string"), _field("value", "binary")]},
+    "containsNull": True,
+}
+
+# offset_delta and timestamp first: engines that collect statistics by position start with them.
+SCHEMA_STRING = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            _field("partition", "integer"),
+            _field("base_offset", "long"),
+            _field("offset_delta", "long"),
+            _field("timestamp", "timestamp"),
+            _field("key", "binary"),
+            _field("value", "binary"),
+            _field("headers", _DELTA_HEADERS),
+            _field("producer_id", "long"),
+            _field("producer_epoch", "short"),
+            _field("sequence", "integer"),
+        ],
+    }
+)
+"""The schema as Delta writes it. Any column may be null: a foreign writer may leave out what it doesn't know."""
+
+
+def table_properties() -> dict[str, str]:
+    """The ``delta.`` properties of every topic."""
+    return {
+        "delta.enableExpiredLogCleanup": "false",  # rule L3: only our cleanup deletes log entries
+        "delta.checkpointInterval": str(2**31 - 1),  # design section 4: checkpoints are written in the background
+        "delta.setTransactionRetentionDuration": "interval 8 days",  # rule L7: 7, and a day for clocks that differ
+        "delta.dataSkippingStatsColumns": "offset_delta,timestamp,producer_id,sequence",  # rule F3 uses all
+    }

@@ -1,0 +1,235 @@
+"""The live files of a topic as segments, and finding records among them from the log's own statistics. Pure.
+
+Kafka's words: a segment is a run of offsets of one partition; here it is one data file.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.delta.actions import AddFile
+
+__all__ = ["Segment", "SegmentIndex", "format_timestamp", "parse_timestamp", "segment_of_add", "segments_of_table"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_FRACTION = re.compile(r"\.(\d{1,9})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A live data file of a topic."""
+
+    path: str
+    """Relative to the table's folder, percent-encoded as in the log."""
+    partition: int | None
+    """None where a foreign writer didn't say."""
+    base_offset: int | None
+    """None: written, but not yet in the log; no reader shows it."""
+    size_bytes: int
+    modification_ms: int
+    record_count: int | None
+    """Records, offset deltas and timestamps are None where the writer gave no statistics."""
+    min_offset_delta: int | None
+    max_offset_delta: int | None
+    min_timestamp_ms: int | None
+    max_timestamp_ms: int | None
+    delta_version: int = -1
+    """The commit that added it; -1 where only a checkpoint tells of it."""
+
+    @property
+    def has_stats(self) -> bool:
+        return None not in (self.record_count, self.min_offset_delta, self.max_offset_delta, self.max_timestamp_ms)
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first record (inclusive)."""
+        return (self.base_offset or 0) + (self.min_offset_delta or 0)
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record (inclusive)."""
+        return (self.base_offset or 0) + (self.max_offset_delta or 0)
+
+    def partition_values(self) -> dict[str, str | None]:
+        """As Delta's log writes them."""
+        return {
+            "partition": None if self.partition is None else str(self.partition),
+            "base_offset": None if self.base_offset is None else str(self.base_offset),
+        }
+
+
+def format_timestamp(timestamp_ms: int) -> str:
+    """A timestamp as Delta statistics write it: ISO 8601, UTC, milliseconds."""
+    return (_EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_timestamp(text: str) -> int:
+    """Milliseconds since the epoch (rounded down) of a timestamp in Delta statistics, by whichever engine wrote it."""
+    padded = _FRACTION.sub(lambda match: "." + match[1][:6].ljust(6, "0"), text.strip().replace(" ", "T", 1))
+    moment = datetime.fromisoformat(padded.removesuffix("Z") + "+00:00" if padded.endswith("Z") else padded)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def segment_of_add(add: AddFile, delta_version: int) -> Segment:
+    """The segment that an ``add`` action tells of."""
+    stats = add.stats or {}
+    low: Mapping[str, Any] = stats.get("minValues") or {}
+    high: Mapping[str, Any] = stats.get("maxValues") or {}
+    return Segment(
+        path=add.path,
+        partition=_int(add.partition_values.get("partition")),
+        base_offset=_int(add.partition_values.get("base_offset")),
+        size_bytes=add.size_bytes,
+        modification_ms=add.modification_ms,
+        record_count=_int(stats.get("numRecords")),
+        min_offset_delta=_int(low.get("offset_delta")),
+        max_offset_delta=_int(high.get("offset_delta")),
+        min_timestamp_ms=_time(low.get("timestamp")),
+        max_timestamp_ms=_time(high.get("timestamp")),
+        delta_version=delta_version,
+    )
+
+
+def segments_of_table(files: pa.Table) -> list[Segment]:
+    """The segments of a snapshot's files (:attr:`sparklog.delta.snapshot.Snapshot.files`)."""
+    rows = files.num_rows
+
+    def column(name: str, *, milliseconds: bool = False) -> list[Any]:
+        if name not in files.column_names:
+            return [None] * rows
+        values = files[name]
+        if milliseconds:
+            values = pc.floor_temporal(values, unit="millisecond").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+        return list(values.to_pylist())
+
+    return [
+        Segment(
+            path=path,
+            partition=partition,
+            base_offset=base_offset,
+            size_bytes=size,
+            modification_ms=modified,
+            record_count=count,
+            min_offset_delta=min_delta,
+            max_offset_delta=max_delta,
+            min_timestamp_ms=min_time,
+            max_timestamp_ms=max_time,
+        )
+        for path, partition, base_offset, size, modified, count, min_delta, max_delta, min_time, max_time in zip(
+            column("path"),
+            column("partition.partition"),
+            column("partition.base_offset"),
+            column("size_bytes"),
+            column("modification_time"),
+            column("num_records"),
+            column("min.offset_delta"),
+            column("max.offset_delta"),
+            column("min.timestamp", milliseconds=True),
+            column("max.timestamp", milliseconds=True),
+            strict=True,
+        )
+    ]
+
+
+@dataclass(slots=True)
+class SegmentIndex:
+    """The live segments of a topic, by path and in offset order. Changed by one owner; a change costs O(log files)."""
+
+    by_path: dict[str, Segment] = field(default_factory=dict)
+    _ordered: dict[int, list[Segment]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, segments: Iterable[Segment]) -> SegmentIndex:
+        index = cls()
+        index.by_path = {segment.path: segment for segment in segments}
+        for segment in index.by_path.values():
+            if _is_sequenced(segment):
+                index._ordered.setdefault(segment.partition or 0, []).append(segment)
+        for ordered in index._ordered.values():
+            ordered.sort(key=_order)
+        return index
+
+    def add(self, segment: Segment) -> None:
+        """Add a segment; one of the same path is replaced (that is how sequencing publishes a file)."""
+        self.remove(segment.path)
+        self.by_path[segment.path] = segment
+        if _is_sequenced(segment):
+            insort(self._ordered.setdefault(segment.partition or 0, []), segment, key=_order)
+
+    def remove(self, path: str) -> None:
+        """Forget a segment; one that isn't there is no error."""
+        segment = self.by_path.pop(path, None)
+        if segment is not None and _is_sequenced(segment):
+            ordered = self._ordered[segment.partition or 0]
+            del ordered[bisect_left(ordered, _order(segment), key=_order)]
+
+    def __len__(self) -> int:
+        return len(self.by_path)
+
+    def unsequenced(self) -> list[Segment]:
+        """The files that no offset was given to yet, in no order."""
+        return [segment for segment in self.by_path.values() if segment.base_offset is None]
+
+    def partitions(self) -> list[int]:
+        """The partitions that have segments."""
+        return sorted(partition for partition, ordered in self._ordered.items() if ordered)
+
+    def partition(self, partition: int) -> list[Segment]:
+        """The segments of a partition in offset order; a copy."""
+        return list(self._ordered.get(partition, ()))
+
+    def from_offset(self, partition: int, offset: int) -> Iterator[Segment]:
+        """The segments of a partition that hold a record at ``offset`` or beyond, in offset order."""
+        ordered = self._ordered.get(partition, [])
+        # Segments don't overlap, but for several files of one foreign commit whose deltas were numbered together.
+        at = bisect_right(ordered, (offset, -1, ""), key=_order)
+        start = max(0, at - 1)
+        while start > 0 and ordered[start - 1].last_offset >= offset:
+            start -= 1
+        return (segment for segment in ordered[start:] if segment.last_offset >= offset)
+
+    def from_timestamp(self, partition: int, timestamp_ms: int, *, log_start_offset: int = 0) -> Iterator[Segment]:
+        """The segments that may hold a record not older than ``timestamp_ms``, in offset order.
+
+        With CreateTime, timestamps may go backwards: a segment's maximum is a bound, not an order.
+        """
+        return (
+            segment
+            for segment in self._ordered.get(partition, ())
+            if segment.last_offset >= log_start_offset
+            and (segment.max_timestamp_ms is None or segment.max_timestamp_ms >= timestamp_ms)
+        )
+
+    def end_offset(self, partition: int) -> int:
+        """One more than the greatest offset among the live files; 0 where there is none. Only ever a lower bound of the
+        log end offset (rule L6)."""
+        return max((segment.last_offset + 1 for segment in self._ordered.get(partition, ())), default=0)
+
+
+def _is_sequenced(segment: Segment) -> bool:
+    return segment.base_offset is not None and segment.partition is not None
+
+
+def _order(segment: Segment) -> tuple[int, int, str]:
+    return (segment.first_offset, segment.last_offset, segment.path)
+
+
+def _int(value: Any) -> int | None:
+    return None if value is None or value == "" else int(value)
+
+
+def _time(value: Any) -> int | None:
+    try:
+        return parse_timestamp(value) if isinstance(value, str) else None
+    except (ValueError, OverflowError):  # e.g. a year beyond 9999: no usable statistics (rule F1)
+        return None

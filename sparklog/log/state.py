@@ -1,0 +1,154 @@
+"""What one process knows of a topic: opened from the newest commit alone, or whole, and carried on entry by entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.names import entry_path
+from sparklog.delta.position import Position
+from sparklog.delta.snapshot import check_protocol, load_snapshot, open_newest
+from sparklog.errors import IllegalStateError, NotATopicError, UnknownTopicOrPartitionError
+from sparklog.log.head import TopicHead, apply_entry, head_of_info, head_of_table
+from sparklog.log.producer_state import ProducerEntry, producer_entry
+from sparklog.log.reading import complete_stats, object_path
+from sparklog.log.segments import SegmentIndex, segment_of_add, segments_of_table
+
+__all__ = ["TopicState", "WholeTopic", "load_state", "open_state"]
+
+_MAX_UNSYNCED = 10_000
+
+
+@dataclass(slots=True, kw_only=True)
+class WholeTopic:
+    """What only a loaded table tells: every live file and the table's metadata."""
+
+    index: SegmentIndex
+    metadata: Metadata
+    tail: tuple[Entry, ...]
+    """The entries behind the checkpoint that the table was loaded with."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicState:
+    """A topic as one process sees it. Owned by one thread; what it holds are frozen values, but for the index.
+
+    A *light* state knows the head and what it has seen since it was opened; a whole one also every live file and every
+    ``txn`` action. Rule L5 says who may decide with a light one.
+    """
+
+    log: DeltaLog
+    position: Position
+    head: TopicHead
+    checkpoint_version: int
+    """The newest checkpoint this process knows of; -1 for none."""
+    transactions: dict[str, SetTransaction] = field(default_factory=dict)
+    """By app_id; complete only in a whole state."""
+    whole: WholeTopic | None = None
+    unsynced: list[str] | None = None
+    """Objects that others wrote and nobody here fsynced yet; None: not known (rule L9)."""
+
+    def producer(self, producer_id: int) -> ProducerEntry | None:
+        """What the topic is known to have of a producer."""
+        return producer_entry(self.transactions, producer_id)
+
+    def require_whole(self) -> WholeTopic:
+        """The live files and metadata. Raises ``IllegalStateError`` in a light state: a decision that needs them must
+        load the topic (rule L5)."""
+        if self.whole is None:
+            raise IllegalStateError(
+                f"{self.log.table}: opened from the newest commit alone, but its live files are needed"
+            )
+        return self.whole
+
+    def apply(self, entry: Entry, position: Position, *, synced: bool = False) -> None:
+        """Go on to the next version. ``synced``: its objects are known to survive a power loss.
+
+        Raises:
+            UnsupportedVersionError: a foreign engine raised the table's protocol.
+            NotATopicError: a foreign engine broke the topic's properties.
+        """
+        for action in entry.actions:
+            if isinstance(action, Protocol):
+                check_protocol(self.log.table, action, write=True)
+        self.head = apply_entry(self.log.table, self.head, entry)
+        self.position = position
+        self.transactions.update((a.app_id, a) for a in entry.actions if isinstance(a, SetTransaction))
+        if self.whole is not None:
+            self._apply_to_whole(self.whole, entry)
+        if synced or self.unsynced is None:
+            return
+        self.unsynced += [entry_path(self.log.table, entry.version), *self._added_objects(entry.actions)]
+        if len(self.unsynced) > _MAX_UNSYNCED:
+            self.unsynced = None
+
+    def _apply_to_whole(self, whole: WholeTopic, entry: Entry) -> None:
+        for action in entry.actions:
+            if isinstance(action, Metadata):
+                whole.metadata = action
+            elif isinstance(action, RemoveFile):
+                whole.index.remove(action.path)
+        for action in entry.actions:  # a path that one commit removes and adds is there afterwards
+            if isinstance(action, AddFile):
+                whole.index.add(complete_stats(self.log, segment_of_add(action, entry.version)))
+
+    def _added_objects(self, actions: tuple[Action, ...]) -> list[str]:
+        return [object_path(self.log.table, action.path) for action in actions if isinstance(action, AddFile)]
+
+
+def open_state(log: DeltaLog) -> TopicState:
+    """Open a topic from its newest commit alone; where that isn't ours, load the whole table.
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such table.
+        NotATopicError, UnsupportedVersionError, InvalidConfigurationError, CorruptLogError, StoreError.
+    """
+    newest = open_newest(log)
+    if newest is None:
+        raise unknown_topic(log)
+    if newest.entry.info is None:
+        return load_state(log)
+    return TopicState(
+        log=log,
+        position=newest.position,
+        head=head_of_info(log.table, newest.entry.version, newest.entry.info),
+        checkpoint_version=newest.checkpoint_version,
+        transactions={a.app_id: a for a in newest.entry.actions if isinstance(a, SetTransaction)},
+    )
+
+
+def load_state(log: DeltaLog) -> TopicState:
+    """Load a whole topic as of now. Raises as :func:`open_state`."""
+    snapshot = load_snapshot(log)
+    if snapshot is None:
+        raise unknown_topic(log)
+    if tuple(snapshot.metadata.partition_columns) != ("partition", "base_offset"):
+        raise NotATopicError(
+            f"{log.table} is no sparklog topic: partitioned by {list(snapshot.metadata.partition_columns)}, "
+            "expected ['partition', 'base_offset']"
+        )
+    check_protocol(log.table, snapshot.protocol, write=True)
+    index = SegmentIndex.of(complete_stats(log, segment) for segment in segments_of_table(snapshot.files))
+    head = head_of_table(
+        log.table,
+        snapshot.position.version,
+        snapshot.metadata,
+        snapshot.transactions,
+        live_end_offsets={partition: index.end_offset(partition) for partition in index.partitions()},
+        live_file_count=len(index),
+        unsequenced_count=len(index.unsequenced()),
+    )
+    return TopicState(
+        log=log,
+        position=snapshot.position,
+        head=head,
+        checkpoint_version=snapshot.checkpoint_version,
+        transactions=dict(snapshot.transactions),
+        whole=WholeTopic(index=index, metadata=snapshot.metadata, tail=snapshot.tail),
+    )
+
+
+def unknown_topic(log: DeltaLog) -> UnknownTopicOrPartitionError:
+    """The error for a table that isn't there."""
+    return UnknownTopicOrPartitionError(f"unknown topic: there is no table at {log.store.uri}/{log.table}")

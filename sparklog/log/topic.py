@@ -1,0 +1,290 @@
+"""What is done to a topic as a whole: create, describe, change, delete. Each is one commit (rule L4: decided anew)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from sparklog.config import TopicConfig
+from sparklog.delta.actions import Action, Metadata, Protocol, RemoveFile
+from sparklog.delta.log import DeltaLog, new_token
+from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
+from sparklog.errors import (
+    InvalidPartitionsError,
+    OffsetOutOfRangeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log.commit import Commit, commit, create_first
+from sparklog.log.head import TopicHead, is_topic_property
+from sparklog.log.schema import PARTITION_COLUMNS, SCHEMA_STRING, table_properties
+from sparklog.log.segments import Segment
+from sparklog.log.state import TopicState, load_state, open_state
+
+__all__ = [
+    "HIGH_WATERMARK",
+    "MAX_PARTITIONS",
+    "TopicDescription",
+    "alter_topic",
+    "create_partitions",
+    "create_topic",
+    "delete_records",
+    "delete_topic",
+    "describe_topic",
+]
+
+HIGH_WATERMARK = -1
+"""As an offset for :func:`delete_records`: everything that is in the log. Source: Kafka ``DeleteRecordsRequest``."""
+MAX_PARTITIONS = 10_000
+"""Every commit repeats all ends (rule L5), so their number is bounded."""
+DEFAULT_TIMEOUT_MS = 60_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic as of one version."""
+
+    name: str
+    topic_id: str
+    log_start_offsets: tuple[int, ...]
+    log_end_offsets: tuple[int, ...]
+    config: TopicConfig
+    delta_version: int
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.log_end_offsets)
+
+
+def create_topic(
+    log: DeltaLog,
+    name: str,
+    *,
+    num_partitions: int = 1,
+    configs: Mapping[str, object] | None = None,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
+) -> TopicDescription:
+    """Create a topic.
+
+    A name that was deleted is taken up again in the same log, with a new id and offsets from 0 (rule L8).
+
+    Args:
+        num_partitions: 1 to 10,000.
+        configs: Kafka's topic settings by name.
+    Raises:
+        TopicAlreadyExistsError, InvalidPartitionsError, InvalidConfigurationError, NotATopicError, StoreError.
+    """
+    _check_partitions(name, num_partitions)
+    config = TopicConfig.parse(configs or {})
+    head = TopicHead(
+        delta_version=0,
+        topic_id=uuid.uuid4().hex,
+        deleted=False,
+        config=config,
+        log_start_offsets=(0,) * num_partitions,
+        log_end_offsets=(0,) * num_partitions,
+        live_file_count=0,
+        unsequenced_count=0,
+    )
+    deadline = log.clock.ticks_ms() + timeout_ms
+    if create_first(log, _new_table(head, created_ms=log.clock.now_ms()), deadline_ticks_ms=deadline):
+        return _describe(name, head)
+
+    def create_again(state: TopicState) -> Commit | None:
+        if state.head.topic_id == head.topic_id:
+            return None  # our own commit, whose answer was lost
+        if not state.head.deleted:
+            raise TopicAlreadyExistsError(f"topic {name!r} already exists")
+        return Commit(actions=[*_remove_all(state), _metadata(state, head)], head=head, operation="CREATE TOPIC")
+
+    # A topic that lives is seen so by one look at its newest commit; only taking up a deleted one loads the table.
+    state = open_state(log)
+    return _describe(name, _commit(load_state(log) if state.head.deleted else state, create_again, deadline).head)
+
+
+def describe_topic(log: DeltaLog, name: str) -> TopicDescription:
+    """A topic as of now, from its newest commit. Raises ``UnknownTopicOrPartitionError``."""
+    head = open_state(log).head
+    if head.deleted:
+        raise UnknownTopicOrPartitionError(f"unknown topic: {name!r} was deleted")
+    return _describe(name, head)
+
+
+def alter_topic(
+    log: DeltaLog, name: str, changes: Mapping[str, object], *, timeout_ms: float = DEFAULT_TIMEOUT_MS
+) -> TopicDescription:
+    """Set some of a topic's settings; None takes one back to its default. Raises ``InvalidConfigurationError``."""
+
+    def decide(state: TopicState) -> Commit | None:
+        config = state.head.config.with_changes(changes)
+        if config == state.head.config:
+            return None
+        return _settings_commit(state, replace(state.head, config=config), "SET TOPIC CONFIG")
+
+    return _change(log, name, decide, timeout_ms)
+
+
+def create_partitions(
+    log: DeltaLog, name: str, total_count: int, *, timeout_ms: float = DEFAULT_TIMEOUT_MS
+) -> TopicDescription:
+    """Let a topic grow to ``total_count`` partitions. Keys go to other partitions afterwards, as in Kafka.
+
+    Raises:
+        InvalidPartitionsError: not more than there are now.
+    """
+    _check_partitions(name, total_count)
+    asked = False
+
+    def decide(state: TopicState) -> Commit | None:
+        nonlocal asked
+        now = state.head.partition_count
+        if asked and now == total_count:
+            return None  # our own commit, whose answer was lost, or another's to the same end
+        if total_count <= now:
+            raise InvalidPartitionsError(
+                f"topic {name!r} has {now} partitions, asked for {total_count}: partitions only grow"
+            )
+        asked = True
+        new = (0,) * (total_count - now)
+        head = replace(
+            state.head,
+            log_start_offsets=state.head.log_start_offsets + new,
+            log_end_offsets=state.head.log_end_offsets + new,
+        )
+        return _settings_commit(state, head, "CREATE PARTITIONS")
+
+    return _change(log, name, decide, timeout_ms)
+
+
+def delete_records(
+    log: DeltaLog, name: str, before_offsets: Mapping[int, int], *, timeout_ms: float = DEFAULT_TIMEOUT_MS
+) -> TopicDescription:
+    """Delete the records below an offset of each partition.
+
+    Log starts move forward; files wholly below them are removed from the table.
+
+    Args:
+        before_offsets: partition to the first offset that stays, at most the log end; :data:`HIGH_WATERMARK` for all.
+            An offset below the log start changes nothing.
+    Raises:
+        OffsetOutOfRangeError, UnknownTopicOrPartitionError.
+    """
+
+    def decide(state: TopicState) -> Commit | None:
+        starts = list(state.head.log_start_offsets)
+        for partition, given in before_offsets.items():
+            if not 0 <= partition < len(starts):
+                raise UnknownTopicOrPartitionError(
+                    f"topic {name!r} has no partition {partition}; it has 0 to {len(starts) - 1}"
+                )
+            end = state.head.log_end_offsets[partition]
+            offset = end if given == HIGH_WATERMARK else given
+            if not 0 <= offset <= end:
+                raise OffsetOutOfRangeError(
+                    f"delete_records of {name}-{partition} before {given}: expected 0 to {end}, or {HIGH_WATERMARK}"
+                )
+            starts[partition] = max(starts[partition], offset)
+        head = replace(state.head, log_start_offsets=tuple(starts))
+        below = [
+            segment
+            for partition, start in enumerate(starts)
+            if partition in before_offsets
+            for segment in state.require_whole().index.partition(partition)
+            if segment.has_stats and segment.last_offset < start
+        ]
+        if head == state.head and not below:
+            return None
+        head = replace(head, live_file_count=max(0, head.live_file_count - len(below)))
+        return Commit(actions=_removes(state, below), head=head, operation="DELETE RECORDS")
+
+    return _change(log, name, decide, timeout_ms)
+
+
+def delete_topic(log: DeltaLog, name: str, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
+    """Delete a topic: one commit removes all its files and marks it. Its log goes on: a purge deletes data later, and
+    creating the topic again is a further commit (rule L8)."""
+    topic_id = ""
+
+    def decide(state: TopicState) -> Commit | None:
+        nonlocal topic_id
+        topic_id = topic_id or state.head.topic_id
+        if state.head.deleted or state.head.topic_id != topic_id:
+            return None  # gone, by our own commit or another's
+        head = replace(state.head, deleted=True, live_file_count=0, unsequenced_count=0)
+        return Commit(actions=[*_remove_all(state), _metadata(state, head)], head=head, operation="DELETE TOPIC")
+
+    _change(log, name, decide, timeout_ms)
+
+
+def _change(
+    log: DeltaLog, name: str, decide: Callable[[TopicState], Commit | None], timeout_ms: float
+) -> TopicDescription:
+    deadline = log.clock.ticks_ms() + timeout_ms
+    state = load_state(log)
+    if state.head.deleted:
+        raise UnknownTopicOrPartitionError(f"unknown topic: {name!r} was deleted")
+    topic_id = state.head.topic_id
+
+    def decide_again(now: TopicState) -> Commit | None:
+        if now.head.topic_id != topic_id:  # rule L4: it is another topic by now
+            raise UnknownTopicOrPartitionError(f"topic {name!r} with id {topic_id} was deleted")
+        return decide(now)
+
+    return _describe(name, _commit(state, decide_again, deadline).head)
+
+
+def _commit(state: TopicState, decide: Callable[[TopicState], Commit | None], deadline_ticks_ms: float) -> TopicState:
+    # Administration is rare and its loss surprising: always durable.
+    return commit(state, decide, token=new_token(), deadline_ticks_ms=deadline_ticks_ms, sync=True).state
+
+
+def _describe(name: str, head: TopicHead) -> TopicDescription:
+    return TopicDescription(
+        name=name,
+        topic_id=head.topic_id,
+        log_start_offsets=head.log_start_offsets,
+        log_end_offsets=head.log_end_offsets,
+        config=head.config,
+        delta_version=head.delta_version,
+    )
+
+
+def _check_partitions(name: str, count: int) -> None:
+    if not 1 <= count <= MAX_PARTITIONS:
+        raise InvalidPartitionsError(f"topic {name!r}: got {count!r} partitions, expected 1 to {MAX_PARTITIONS}")
+
+
+def _new_table(head: TopicHead, *, created_ms: int) -> Commit:
+    metadata = Metadata(
+        table_id=str(uuid.uuid4()),
+        schema_string=SCHEMA_STRING,
+        partition_columns=PARTITION_COLUMNS,
+        configuration={**table_properties(), **head.to_properties()},
+        created_ms=created_ms,
+    )
+    protocol = Protocol(min_reader_version=READER_VERSION, min_writer_version=WRITER_VERSION)
+    return Commit(actions=[protocol, metadata], head=head, operation="CREATE TOPIC")
+
+
+def _metadata(state: TopicState, head: TopicHead) -> Metadata:
+    """The table's metadata with the topic's properties as ``head`` has them; what others put there stays."""
+    metadata = state.require_whole().metadata
+    foreign = {name: value for name, value in metadata.configuration.items() if not is_topic_property(name)}
+    return replace(metadata, configuration={**foreign, **head.to_properties()})
+
+
+def _settings_commit(state: TopicState, head: TopicHead, operation: str) -> Commit:
+    return Commit(actions=[_metadata(state, head)], head=head, operation=operation)
+
+
+def _remove_all(state: TopicState) -> list[Action]:
+    return list(_removes(state, list(state.require_whole().index.by_path.values())))
+
+
+def _removes(state: TopicState, segments: list[Segment]) -> list[RemoveFile]:
+    now_ms = state.log.clock.now_ms()
+    return [
+        RemoveFile(path=s.path, deletion_ms=now_ms, partition_values=s.partition_values(), size_bytes=s.size_bytes)
+        for s in segments
+    ]

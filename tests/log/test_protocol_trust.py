@@ -1,0 +1,284 @@
+"""L1–L3: whoever was silent too long believes nothing of the next version before it has verified its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from sparklog.delta.actions import AddFile, RemoveFile
+from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.delta.cleanup import clean_log
+from sparklog.delta.log import DeltaLog, new_token
+from sparklog.delta.names import entry_path
+from sparklog.errors import CommitStateUnknownError, ObjectNotFoundError, TopicAlreadyExistsError
+from sparklog.log.commit import Commit, commit
+from sparklog.log.encode import write_parquet
+from sparklog.log.follow import TopicFollower
+from sparklog.log.reading import object_path, read_segment
+from sparklog.log.schema import DATA_SCHEMA
+from sparklog.log.state import load_state
+from sparklog.log.topic import create_topic, delete_records
+from sparklog.storage import MemoryStore
+from sparklog.testing import FaultyStore, ManualClock, SimulatedCrash
+from sparklog.testing.interrupted_store import InterruptedStore
+from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer, append, contents
+
+UPLOAD, CREATE = 0, 1
+"""The store calls of an append, in order."""
+
+
+def die() -> None:
+    raise SimulatedCrash
+
+
+def two_days_of_others(memory: MemoryStore, clock: ManualClock, *, count: int = 12) -> None:
+    """Others append over two days; then the log is checkpointed and cleaned up to what the last day needs."""
+    log = a_log(memory, clock)
+    writer = a_writer(log)
+    for number in range(count):
+        append(writer, f"other {writer.head.delta_version} {number}")
+        clock.advance(2 * DAY_MS / count)
+    write_checkpoint(log)
+    append(writer, "after the checkpoint")
+    result = clean_log(log, retention_ms=DAY_MS)
+    assert result is not None
+    assert result.deleted_count > 0
+
+
+def is_there(log: DeltaLog, version: int) -> bool:
+    try:
+        return bool(log.store.read(entry_path(log.table, version)))
+    except ObjectNotFoundError:
+        return False
+
+
+def test_a_sleeper_that_wins_a_cleaned_name_doesnt_acknowledge_it_but_commits_again() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    sleeper = a_writer(log)
+    append(sleeper, "before")
+    stood_at = sleeper.state.position.version
+    two_days_of_others(memory, clock)
+    assert not is_there(log, stood_at + 1)
+
+    result = append(sleeper, "woken")
+
+    assert is_there(log, stood_at + 1)  # the stray that it created and then didn't trust
+    seen = contents(log)[0]
+    assert seen[-1] == (result.base_offsets[0], "woken")
+    assert [offset for offset, _ in seen] == list(range(len(seen)))
+    assert [value for _, value in seen].count("woken") == 1
+
+
+def test_a_follower_that_finds_a_dead_sleepers_stray_doesnt_apply_it() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    append(a_writer(log), "before")
+    follower = TopicFollower(log, "t")
+    dying_store = InterruptedStore(memory)
+    dying = a_writer(a_log(dying_store, clock))
+    two_days_of_others(memory, clock)
+    dying_store.interrupt(die, at=CREATE, after=True)
+    with pytest.raises(SimulatedCrash):
+        append(dying, "lost with its process")
+    assert is_there(log, follower.state.position.version + 1)
+
+    assert follower.poll() == []  # it loaded the topic anew instead
+
+    assert follower.head == TopicFollower(log, "t").head
+    values = [value for _, value in contents(log)[0]]
+    assert "lost with its process" not in values
+    assert follower.read(0, 0)["value"].to_pylist() == [value.encode() for value in values]
+
+
+def test_a_follower_that_catches_up_verifies_again_as_long_as_it_hasnt_seen_the_tail() -> None:
+    """Woken behind, it verifies v and applies v + 1. Then cleanup deletes both and v + 2, and a stray takes that name:
+    having verified v a second ago proves nothing of v + 2 (docs/decisions/0002)."""
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    writer = a_writer(log)
+    append(writer, "0")
+    follower = TopicFollower(log, "t")
+    behind = follower.state.position.version
+    append(writer, "1")
+    dying_store = InterruptedStore(memory)
+    dying = a_writer(a_log(dying_store, clock))  # stands where v + 2 comes next
+    for value in ("2", "3", "4"):
+        append(writer, value)
+    clock.advance(2 * DAY_MS)
+    assert [entry.version for entry in follower.poll()] == [behind + 1]
+    append(writer, "5")
+    write_checkpoint(log)
+    append(writer, "6")
+    clean_log(log, retention_ms=DAY_MS)
+    assert not is_there(log, behind + 2)
+    dying_store.interrupt(die, at=CREATE, after=True)
+    with pytest.raises(SimulatedCrash):
+        append(dying, "stray")
+    assert is_there(log, behind + 2)
+    clock.advance(1_000)
+
+    while follower.poll():
+        pass
+
+    assert follower.head == TopicFollower(log, "t").head
+    assert b"stray" not in follower.read(0, 0)["value"].to_pylist()
+
+
+def test_a_process_that_polls_at_the_tail_reads_one_object_a_poll_however_long_it_goes_on() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    a_topic(memory, clock)
+    store = FaultyStore(memory)
+    follower = TopicFollower(a_log(store, clock), "t")
+    before = len(store.calls)
+    for _ in range(100):
+        clock.advance(59_000)
+        assert follower.poll() == []
+    assert len(store.calls) - before == 100
+    clock.advance(61_000)
+    follower.poll()
+    assert len(store.calls) - before == 102  # one GET more: it verified its position
+
+
+def test_who_stood_at_an_entry_that_was_the_newest_for_days_finds_it_after_a_burst_and_a_cleanup() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    writer = a_writer(log)
+    append(writer, "idle from here on")
+    clock.advance(3 * DAY_MS)
+    follower = TopicFollower(log, "t")
+    stood_at = follower.state.position
+    for number in range(5):
+        append(writer, f"burst {number}")
+    write_checkpoint(log)
+    append(writer, "tail")
+    clean_log(log, retention_ms=DAY_MS)
+    assert is_there(log, stood_at.version)
+    assert len(follower.poll()) == 1
+
+
+def test_creating_a_topic_whose_first_entry_was_cleaned_meanwhile_doesnt_take_it_over() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+
+    def others_make_it_and_clean_its_first_entry() -> None:
+        a_topic(memory, clock)
+        two_days_of_others(memory, clock)
+
+    calls = FaultyStore(MemoryStore(clock=clock))
+    create_topic(a_log(calls, clock), "t")
+    create = [call.op for call in calls.calls].index("create")
+    stalled = InterruptedStore(memory)
+    stalled.interrupt(others_make_it_and_clean_its_first_entry, at=create, after=False)
+    with pytest.raises(TopicAlreadyExistsError):
+        create_topic(a_log(stalled, clock), "t")
+    values = [value for _, value in contents(a_log(memory, clock))[0]]
+    assert len(values) == 13
+
+
+Stall = Callable[[MemoryStore, ManualClock], None]
+
+
+def appended_with_a_stall(at: int, *, after: bool, stall: Stall) -> tuple[DeltaLog, int | None]:
+    """Append ``mine`` with a stall at one store call. Returns the log, and the offset if it was acknowledged."""
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    append(a_writer(log), "first")
+    store = InterruptedStore(memory)
+    writer = a_writer(a_log(store, clock))
+    store.interrupt(lambda: stall(memory, clock), at=at, after=after)
+    try:
+        return log, append(writer, "mine", timeout_ms=10**12).base_offsets[0]
+    except CommitStateUnknownError:
+        return log, None
+    finally:
+        assert store.call_count > at
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the call", "after it"])
+@pytest.mark.parametrize("at", [UPLOAD, CREATE], ids=["upload", "create"])
+def test_a_writer_that_sleeps_across_log_cleanup_acknowledges_only_what_can_be_read(at: int, after: bool) -> None:
+    log, offset = appended_with_a_stall(at, after=after, stall=two_days_of_others)
+    seen = contents(log)[0]
+    assert [number for number, _ in seen] == list(range(len(seen)))
+    assert offset is not None
+    assert [number for number, value in seen if value == "mine"] == [offset]
+
+
+def test_a_landed_commit_whose_answer_came_two_days_late_is_found_again_though_its_entry_was_cleaned() -> None:
+    log, offset = appended_with_a_stall(CREATE, after=True, stall=two_days_of_others)
+    assert offset == 1
+    assert not is_there(log, 2)
+
+
+def test_it_is_found_by_producer_id_and_sequence_when_its_file_was_replaced() -> None:
+    def rewrite_too(memory: MemoryStore, clock: ManualClock) -> None:
+        two_days_of_others(memory, clock)
+        rewrite_all_in_one_file(a_log(memory, clock))
+
+    log, offset = appended_with_a_stall(CREATE, after=True, stall=rewrite_too)
+    assert offset == 1
+    assert [value for _, value in contents(log)[0]].count("mine") == 1
+
+
+def test_it_is_unknown_not_success_when_nothing_is_left_that_could_tell() -> None:
+    def delete_too(memory: MemoryStore, clock: ManualClock) -> None:
+        two_days_of_others(memory, clock)
+        log = a_log(memory, clock)
+        delete_records(log, "t", {0: -1})
+        write_checkpoint(log)
+        clock.advance(DAY_MS)
+        append(a_writer(log), "later")
+
+    log, offset = appended_with_a_stall(CREATE, after=True, stall=delete_too)
+    assert offset is None
+    assert [value for _, value in contents(log)[0]] == ["later"]
+
+
+def test_a_producer_that_stalled_for_longer_than_its_state_is_kept_gives_up_and_takes_a_new_id() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    store = InterruptedStore(memory)
+    writer = a_writer(a_log(store, clock))
+    old_id = writer.producer_id
+
+    def a_week_of_others() -> None:
+        clock.advance(6 * DAY_MS)
+        two_days_of_others(memory, clock)
+
+    # The create wins a cleaned name; by then, that its txn is not in the reloaded table proves nothing (rule L7).
+    store.interrupt(a_week_of_others, at=CREATE, after=False)
+    with pytest.raises(CommitStateUnknownError, match="stalled for"):
+        append(writer, "mine", timeout_ms=10**12)
+    assert writer.producer_id != old_id
+    append(writer, "next", timeout_ms=10**12)
+    assert [value for _, value in contents(log)[0]].count("next") == 1
+
+
+def rewrite_all_in_one_file(log: DeltaLog) -> None:
+    """As compaction will: all live files of partition 0 are replaced by one, offsets and rows unchanged."""
+    state = load_state(log)
+    segments = state.require_whole().index.partition(0)
+    table = pa.concat_tables([read_segment(log, segment) for segment in segments])
+    table = table.rename_columns(["offset_delta", *table.column_names[1:]]).cast(DATA_SCHEMA)
+    data = write_parquet(table, compression="none")
+    log.store.put(object_path(log.table, "partition=0/rewritten.parquet"), data)
+    add = AddFile(
+        path="partition=0/rewritten.parquet",
+        partition_values={"partition": "0", "base_offset": "0"},
+        size_bytes=len(data),
+        modification_ms=T0_MS,
+        data_change=False,
+    )
+    removes = [RemoveFile(path=segment.path, deletion_ms=T0_MS, data_change=False) for segment in segments]
+    plan = Commit(actions=[add, *removes], head=state.head, operation="OPTIMIZE")
+    commit(state, lambda _: plan, token=new_token(), deadline_ticks_ms=10**12, sync=False)

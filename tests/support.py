@@ -1,0 +1,213 @@
+"""What many tests need: a topic in memory on a clock that stands still, records, a look at all that is readable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparklog.clock import Clock
+from sparklog.delta.actions import Action, AddFile
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.names import checkpoint_path, entry_path, log_folder, parse_name
+from sparklog.log.append import AppendResult, TopicWriter
+from sparklog.log.encode import ProducerStamp, encode_batch
+from sparklog.log.follow import TopicFollower
+from sparklog.log.maintenance import Checkpoints
+from sparklog.log.reading import object_path
+from sparklog.log.schema import DATA_SCHEMA
+from sparklog.log.state import open_state
+from sparklog.log.topic import create_topic
+from sparklog.paths import new_data_file
+from sparklog.storage import CreateResult, MemoryStore, ObjectStore
+from sparklog.storage.retrying import RetryingStore
+from sparklog.testing import ManualClock, WrappedStore
+
+DAY_MS = 86_400_000
+T0_MS = 4_102_444_800_000
+"""2100-01-01: checkpoints drop expired ``txn`` actions by the real time, so a test's time must not lie before it."""
+
+
+def a_log(
+    store: ObjectStore | None = None, clock: Clock | None = None, *, topic: str = "t", trust_ms: float = 60_000
+) -> DeltaLog:
+    """The log of a topic that need not exist yet; in memory and on a clock that stands still unless told otherwise."""
+    clock = clock or ManualClock(start_ms=T0_MS)
+    store = store if store is not None else MemoryStore(clock=clock)
+    return DeltaLog(
+        store=RetryingStore(store, clock=clock), table=f"topics/{topic}", clock=clock, tail_trust_ms=trust_ms
+    )
+
+
+def a_topic(
+    store: ObjectStore | None = None,
+    clock: Clock | None = None,
+    *,
+    topic: str = "t",
+    num_partitions: int = 1,
+    configs: Mapping[str, object] | None = None,
+) -> DeltaLog:
+    """The log of a topic that was just created."""
+    log = a_log(store, clock, topic=topic)
+    create_topic(log, topic, num_partitions=num_partitions, configs=configs)
+    return log
+
+
+def records(*values: str | bytes, timestamp_ms: int = T0_MS) -> pa.Table:
+    """Records with these values, their values as keys, a millisecond apart."""
+    data = [value.encode() if isinstance(value, str) else value for value in values]
+    times = [timestamp_ms + number for number in range(len(data))]
+    return pa.table({"key": data, "value": data, "timestamp": pa.array(times, pa.int64())})
+
+
+def no_checkpoints() -> Checkpoints:
+    """Never writes one: for tests that count calls or write it themselves."""
+    return Checkpoints(run=lambda work: None)
+
+
+def inline_checkpoints() -> Checkpoints:
+    """Writes what is due at once, in the caller's thread."""
+    return Checkpoints(run=lambda work: work(), max_delay_ms=0)
+
+
+def a_writer(
+    log: DeltaLog, *, topic: str = "t", sync: bool = False, checkpoints: Checkpoints | None = None
+) -> TopicWriter:
+    """A writer that writes no checkpoints unless it is given one who does."""
+    return TopicWriter(log, topic, sync=sync, checkpoints=checkpoints or no_checkpoints())
+
+
+def append(writer: TopicWriter, *values: str | bytes, partition: int = 0, timeout_ms: float = 120_000) -> AppendResult:
+    """Append values to one partition in one commit."""
+    return writer.append(writer.upload([(partition, records(*values))]), timeout_ms=timeout_ms)
+
+
+def contents(log: DeltaLog, *, topic: str = "t") -> dict[int, list[tuple[int, str]]]:
+    """Everything that a fresh reader sees: per partition, offsets and values in order."""
+    follower = TopicFollower(log, topic)
+    seen = {}
+    for partition, start in enumerate(follower.head.log_start_offsets):
+        table = follower.read(partition, start, max_records=10_000_000)
+        values = [value.decode() for value in table["value"].to_pylist()]
+        seen[partition] = list(zip(table["offset"].to_pylist(), values, strict=True))
+    return seen
+
+
+def entry_lines(log: DeltaLog, version: int) -> list[dict[str, Any]]:
+    """The actions of an entry as they stand in the log."""
+    return [json.loads(line) for line in log.store.read(entry_path(log.table, version)).splitlines()]
+
+
+def foreign_entry(
+    log: DeltaLog, version: int, actions: Sequence[Mapping[str, Any]], *, engine: str = "Other/1.0"
+) -> None:
+    """Commit as another engine would: a commitInfo without sparklog's part, then the actions."""
+    lines = [{"commitInfo": {"timestamp": T0_MS, "operation": "WRITE", "engineInfo": engine}}, *actions]
+    log.store.create(entry_path(log.table, version), "\n".join(json.dumps(line) for line in lines).encode())
+
+
+def unsequenced_file(log: DeltaLog, *values: str, partition: int = 0) -> str:
+    """Commit a file as another engine would: records without a base offset, numbered from 0. Returns its path."""
+    batch = encode_batch(records(*values), ProducerStamp(1, 0, 0))
+    path = new_data_file(partition)
+    log.store.put(object_path(log.table, path), batch.data)
+    add = AddFile(
+        path=path,
+        partition_values={"partition": str(partition), "base_offset": None},
+        size_bytes=len(batch.data),
+        modification_ms=log.clock.now_ms(),
+    )
+    foreign_entry(log, open_state(log).position.version + 1, [add.to_json()])
+    return path
+
+
+def foreign_records(*values: str, deltas: Sequence[int | None] | None = None, timestamp_ms: int = T0_MS) -> pa.Table:
+    """Records as another engine writes them: with the offset deltas it is told to, by default from 0 on, and without a
+    producer."""
+    count = len(values)
+    columns = {
+        "offset_delta": pa.array(range(count) if deltas is None else deltas, pa.int64()),
+        "timestamp": pa.array(range(timestamp_ms, timestamp_ms + count), pa.timestamp("ms", "UTC")),
+        "value": pa.array([value.encode() for value in values], pa.binary()),
+    }
+    nulls = {field.name: pa.nulls(count, field.type) for field in DATA_SCHEMA}
+    return pa.table({**nulls, **columns}).select(DATA_SCHEMA.names).cast(DATA_SCHEMA)
+
+
+def foreign_file(
+    log: DeltaLog,
+    table: pa.Table,
+    *,
+    path: str | None = None,
+    partition: int | None = 0,
+    base_offset: int | None = None,
+    modified_ms: int | None = None,
+) -> AddFile:
+    """Put a data file into a topic's folder; returns the action, without statistics, that would add it."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    data = sink.getvalue().to_pybytes()
+    path = path or new_data_file(partition or 0)
+    log.store.put(object_path(log.table, path), data)
+    values = {"partition": partition, "base_offset": base_offset}
+    return AddFile(
+        path=path,
+        partition_values={name: None if value is None else str(value) for name, value in values.items()},
+        size_bytes=len(data),
+        modification_ms=log.clock.now_ms() if modified_ms is None else modified_ms,
+    )
+
+
+def foreign_commit(log: DeltaLog, *actions: Action) -> int:
+    """Commit as another engine would, at the next version, which is returned."""
+    version = open_state(log).position.version + 1
+    foreign_entry(log, version, [action.to_json() for action in actions])
+    return version
+
+
+def copy_of(memory: MemoryStore) -> MemoryStore:
+    """Another store that holds the same objects with the same modification times; its clock stands still."""
+    clock = ManualClock(start_ms=0)
+    copy = MemoryStore(clock=clock)
+    for found in sorted(memory.list(""), key=lambda found: found.modified_ms):
+        clock.advance(max(0, found.modified_ms - clock.now_ms()))
+        copy.put(found.path, memory.read(found.path))
+    return copy
+
+
+def versions_of(log: DeltaLog) -> list[int]:
+    """The versions whose entries lie in the store, oldest first."""
+    names = (found.path.rpartition("/")[2] for found in log.store.list(log_folder(log.table)))
+    return [name for name in map(parse_name, names) if isinstance(name, int)]
+
+
+def split_checkpoint(log: DeltaLog, version: int, parts: int) -> list[str]:
+    """Replace the checkpoint of ``version`` by one of several parts, as Spark writes them; their paths."""
+    whole = pq.read_table(pa.BufferReader(log.store.read(checkpoint_path(log.table, version))))
+    paths = []
+    for part in range(parts):
+        first, end = whole.num_rows * part // parts, whole.num_rows * (part + 1) // parts
+        sink = pa.BufferOutputStream()
+        pq.write_table(whole.slice(first, end - first), sink)
+        path = f"{log_folder(log.table)}{version:020d}.checkpoint.{part + 1:010d}.{parts:010d}.parquet"
+        log.store.put(path, bytes(sink.getvalue()))
+        paths.append(path)
+    log.store.delete([checkpoint_path(log.table, version)])
+    return paths
+
+
+class OvertakenStore(WrappedStore):
+    """A store whose first create comes too late: right before it, others act (on the wrapped store)."""
+
+    def __init__(self, store: ObjectStore, others_act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._others_act: Callable[[], object] | None = others_act
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        act, self._others_act = self._others_act, None
+        if act is not None:
+            act()
+        return super().create(path, data, sync=sync)

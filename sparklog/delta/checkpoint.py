@@ -53,8 +53,10 @@ def write_checkpoint(log: DeltaLog, *, sync: bool = False) -> int | None:
         if staged is None or staged.listing.newest_version <= staged.listing.checkpoint_version:
             return None
         version = staged.listing.newest_version
-        load_delta_table(log, staged).create_checkpoint()
         folder = staged.folder / "_delta_log"
+        for (_, listed), raw in zip(staged.listing.entries, staged.raw_entries, strict=True):
+            (folder / listed.path.rpartition("/")[2]).write_bytes(raw)
+        load_delta_table(log, staged).create_checkpoint()
         path = checkpoint_path(log.table, version)
         data = (folder / path.rpartition("/")[2]).read_bytes()
         hint = (folder / "_last_checkpoint").read_bytes()

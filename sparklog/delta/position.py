@@ -10,7 +10,7 @@ Cleanup deletes entries strictly from the oldest on, and only those whose *succe
 
 A look that finds version + 1 *not there* moves the anchor; one that finds it doesn't, however often (a process that
 catches up from far behind reads entries that may be a day old).
-See docs/decisions/0002-trust-is-anchored-at-the-tail.md.
+See docs/decisions/0001-trust-is-anchored-at-the-tail.md.
 """
 
 from __future__ import annotations

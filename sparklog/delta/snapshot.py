@@ -1,9 +1,9 @@
 """Opening a table: from its newest entry alone, or whole, with every live file.
 
-A whole table is loaded by the ``deltalake`` package from a *staged copy* of the log's newest checkpoint and tail, so
-that every byte passes through our own store: one set of credentials, one place for faults to be injected, the same
-code for every store, and no version that somebody cleans away in the middle
-(docs/decisions/0003-deltalake-reads-a-staged-copy.md).
+A checkpoint is read by the ``deltalake`` package from a *staged copy*, so that every byte passes through our own
+store: one set of credentials, one place for faults to be injected, the same code for every store, and no version that
+somebody cleans away in the middle. The entries behind it are applied by whoever follows the table, at once and later
+alike (docs/decisions/0002-deltalake-reads-a-staged-copy.md).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Newest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A table as of one version."""
+    """A table as of one version: its checkpoint's files, and the entries behind it."""
 
     position: Position
     checkpoint_version: int
@@ -52,21 +52,26 @@ class Snapshot:
     protocol: Protocol
     transactions: Mapping[str, SetTransaction]
     """By ``app_id``."""
-    files: pa.Table
-    """The live files, a row each: ``path``, ``size_bytes``, ``modification_time``, ``num_records``,
-    ``partition.<column>``, ``min.<column>``, ``max.<column>``; a statistic not given is null or has no column."""
+    files: pa.Table | None
+    """The files that were live at the checkpoint, a row each; None without one.
+
+    Columns: ``path``, ``size_bytes``, ``modification_time``, ``num_records``, ``partition.<column>``, ``min.<column>``,
+    ``max.<column>``; a statistic that nobody gave is null or has no column.
+    """
     tail: tuple[Entry, ...]
-    """The entries behind the checkpoint, oldest first; ends with the snapshot's own."""
+    """The entries behind the checkpoint, oldest first: whoever wants the live files applies them to ``files``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """A copy of the log's newest checkpoint and tail in a local folder, verified to be of one piece."""
+    """The log's newest checkpoint, copied into a local folder, and its tail; verified to be of one piece."""
 
     folder: Path
     listing: Listing
     entries: tuple[Entry, ...]
-    """Every entry of the listing, decoded, oldest first."""
+    """Every entry of the listing, oldest first."""
+    raw_entries: tuple[bytes, ...]
+    """Their bytes."""
 
     @property
     def tail(self) -> tuple[Entry, ...]:
@@ -129,7 +134,7 @@ def load_snapshot(log: DeltaLog) -> Snapshot | None:
             metadata=metadata,
             protocol=protocol,
             transactions=transactions,
-            files=pa.table(load_delta_table(log, staged).get_add_actions(flatten=True)),
+            files=_checkpoint_files(log, staged),
             tail=staged.tail,
         )
 
@@ -149,6 +154,12 @@ def check_protocol(table: str, protocol: Protocol, *, write: bool) -> None:
     )
 
 
+def _checkpoint_files(log: DeltaLog, staged: Staged) -> pa.Table | None:
+    if staged.listing.checkpoint_version < 0:
+        return None
+    return pa.table(load_delta_table(log, staged).get_add_actions(flatten=True))
+
+
 def load_delta_table(log: DeltaLog, staged: Staged) -> DeltaTable:
     """Open the staged copy. Raises ``CorruptLogError`` with what deltalake says."""
     try:
@@ -159,7 +170,7 @@ def load_delta_table(log: DeltaLog, staged: Staged) -> DeltaTable:
 
 @contextmanager
 def staged_log(log: DeltaLog) -> Iterator[Staged | None]:
-    """Copy the newest checkpoint and tail into a temporary folder; None where there is no table."""
+    """Copy the newest checkpoint into a temporary folder and read the tail; None where there is no table."""
     with tempfile.TemporaryDirectory(prefix="sparklog-") as name:
         yield _stage(log, Path(name))
 
@@ -187,13 +198,14 @@ def _stage(log: DeltaLog, folder: Path) -> Staged | None:
         # If the oldest entry is the one we listed, nothing behind it was cleaned while we read (rules L1, L3).
         if not complete or not still_there(log, first_version, first_listed):
             continue
-        copies = [
-            *((part.path, data) for part, data in zip(listing.checkpoint_parts, parts, strict=True)),
-            *((listed.path, data) for (_, listed), (_, data) in zip(listing.entries, entries, strict=True)),
-        ]
-        for path, data in copies:
-            (target / path.rpartition("/")[2]).write_bytes(data or b"")
-        return Staged(folder=folder, listing=listing, entries=tuple(entry for entry, _ in entries))
+        for part, data in zip(listing.checkpoint_parts, parts, strict=True):
+            (target / part.path.rpartition("/")[2]).write_bytes(data or b"")
+        return Staged(
+            folder=folder,
+            listing=listing,
+            entries=tuple(entry for entry, _ in entries),
+            raw_entries=tuple(data for _, data in entries),
+        )
     if listing is not None and gap is not None:
         raise CorruptLogError(
             f"log of {log.table}: version {gap} is missing, though version {listing.newest_version} exists"

@@ -124,9 +124,12 @@ def write_parquet(table: pa.Table, *, compression: str) -> bytes:
 
 
 def decode_file(path: str, data: bytes, columns: list[str] | None = None) -> pa.Table:
-    """Read a data file. Raises ``CorruptRecordError``, which names it, where it is truncated or no Parquet."""
+    """Read a data file; ``columns`` that it doesn't have are passed over.
+
+    Raises ``CorruptRecordError``, which names the file, where it is truncated or no Parquet.
+    """
     try:
-        return pq.read_table(pa.BufferReader(data), columns=columns)
+        return pq.ParquetFile(pa.BufferReader(data)).read(columns)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptRecordError(f"corrupt data file {path} ({len(data)} bytes): {error}") from error
 

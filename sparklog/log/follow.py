@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +20,8 @@ from sparklog.model import OffsetAndTimestamp
 __all__ = ["TopicFollower"]
 
 _MAX_AHEAD = 32
+
+T = TypeVar("T")
 
 
 class TopicFollower:
@@ -80,14 +83,20 @@ class TopicFollower:
         Raises:
             OffsetOutOfRangeError, CorruptRecordError, StoreError.
         """
-        try:
-            return self._read(partition, offset, max_records)
-        except ObjectNotFoundError:
-            self._state = load_state(self._log)
-            return self._read(partition, offset, max_records)
+        return self._despite_vacuum(lambda: self._read(partition, offset, max_records))
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first offset whose record is not older than ``timestamp_ms``; None where there is none (as in Kafka)."""
+        return self._despite_vacuum(lambda: self._offset_for_time(partition, timestamp_ms))
+
+    def _despite_vacuum(self, look: Callable[[], T]) -> T:
+        try:
+            return look()
+        except ObjectNotFoundError:
+            self._state = load_state(self._log)
+            return look()
+
+    def _offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         start, end = self._bounds(partition)
         index = self._state.require_whole().index
         for segment in index.from_timestamp(partition, timestamp_ms, log_start_offset=start):

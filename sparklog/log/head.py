@@ -6,14 +6,14 @@ Every commit of ours repeats it whole in ``commitInfo``, so that a producer open
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sparklog.config import TOPIC_SETTINGS, TopicConfig
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, Metadata, RemoveFile, SetTransaction
 from sparklog.errors import CorruptLogError, NotATopicError, UnsupportedVersionError
-from sparklog.log.segments import segment_of_add
+from sparklog.log.segments import Segment, segment_of_add
 
 __all__ = [
     "FORMAT_VERSION",
@@ -23,6 +23,7 @@ __all__ = [
     "head_of_info",
     "head_of_table",
     "offset_actions",
+    "raise_ends",
     "start_app_id",
 ]
 
@@ -187,20 +188,26 @@ def apply_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
         if isinstance(action, SetTransaction):
             _raise_offset(action, "sparklog.end.", ends)
             _raise_offset(action, "sparklog.start.", starts)
-        elif isinstance(action, AddFile):
-            segment = segment_of_add(action, entry.version)
-            partition = segment.partition
-            if segment.base_offset is not None and partition is not None and 0 <= partition < len(ends):
-                ends[partition] = max(ends[partition], segment.last_offset + 1)
     added = [action for action in entry.actions if isinstance(action, AddFile)]
     removed_count = sum(isinstance(action, RemoveFile) for action in entry.actions)
-    return replace(
+    head = replace(
         head,
         log_start_offsets=tuple(starts),
         log_end_offsets=tuple(ends),
         live_file_count=max(0, head.live_file_count + len(added) - removed_count),
         unsequenced_count=head.unsequenced_count + sum(_is_unsequenced(action) for action in added),
     )
+    return raise_ends(head, [segment_of_add(action, entry.version) for action in added])
+
+
+def raise_ends(head: TopicHead, segments: Iterable[Segment]) -> TopicHead:
+    """The head whose log ends lie beyond these segments; none is lowered."""
+    ends = list(head.log_end_offsets)
+    for segment in segments:
+        partition = segment.partition
+        if segment.base_offset is not None and partition is not None and 0 <= partition < len(ends):
+            ends[partition] = max(ends[partition], segment.last_offset + 1)
+    return replace(head, log_end_offsets=tuple(ends))
 
 
 def _is_unsequenced(add: AddFile) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -25,16 +26,19 @@ __all__ = [
     "read_segment",
 ]
 
+# A URI with a scheme. In a relative one no colon comes before the first slash but percent-encoded (RFC 3986, 4.2).
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ALL = ("timestamp", "key", "value", "headers", "producer_id", "producer_epoch", "sequence")
 
 
 def object_path(table: str, path: str) -> str:
     """Where a data file lies in the store. Raises ``InvalidArgumentError`` for a path outside of the table."""
-    if "://" in path or path.startswith("/"):
+    decoded = unquote(path)
+    if _ABSOLUTE.match(path) or not {"", ".", ".."}.isdisjoint(decoded.split("/")):
         raise InvalidArgumentError(
             f"{table}: data file {path} lies outside of the table, which sparklog doesn't support"
         )
-    return f"{table}/{unquote(path)}"
+    return f"{table}/{decoded}"
 
 
 def read_segment(
@@ -43,14 +47,15 @@ def read_segment(
     """The records of a segment from ``start_offset`` on: a column ``offset`` (int64), then ``columns``, by offset.
 
     Raises:
-        CorruptRecordError: the file is truncated or no Parquet, or lacks a column; names the file.
+        CorruptRecordError: the file is truncated or no Parquet, or doesn't number its records; names the file.
         ObjectNotFoundError: the file is gone (vacuumed): load the topic again and plan anew (rule L10).
     """
     path = object_path(log.table, segment.path)
     found = decode_file(path, log.store.read(path), ["offset_delta", *columns])
-    if "offset_delta" not in found.column_names:
-        raise CorruptRecordError(f"corrupt data file {path}: it has no column offset_delta")
-    offsets = pc.add(found["offset_delta"], pa.scalar(segment.base_offset or 0, pa.int64()))
+    deltas = conform(path, found, "offset_delta")
+    if deltas.null_count:
+        raise CorruptRecordError(f"corrupt data file {path}: {deltas.null_count} of its records have no offset_delta")
+    offsets = pc.add(deltas, pa.scalar(segment.base_offset or 0, pa.int64()))
     table = pa.table({"offset": offsets, **{name: conform(path, found, name) for name in columns}})
     if not _is_sorted(offsets):
         table = table.sort_by("offset")
@@ -87,13 +92,13 @@ def complete_stats(log: DeltaLog, segment: Segment) -> Segment:
     """
     if segment.has_stats or segment.base_offset is None:
         return segment
-    path = object_path(log.table, segment.path)
     try:
+        path = object_path(log.table, segment.path)
         table = decode_file(path, log.store.read(path), ["offset_delta", "timestamp"])
-    except (CorruptRecordError, ObjectNotFoundError):
+        deltas = pc.min_max(conform(path, table, "offset_delta")).as_py()
+        times = pc.min_max(milliseconds(conform(path, table, "timestamp"))).as_py()
+    except (CorruptRecordError, InvalidArgumentError, ObjectNotFoundError):
         return segment
-    deltas = pc.min_max(table["offset_delta"]).as_py()
-    times = pc.min_max(milliseconds(conform(path, table, "timestamp"))).as_py()
     return replace(
         segment,
         record_count=table.num_rows,

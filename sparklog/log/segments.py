@@ -100,8 +100,10 @@ def segment_of_add(add: AddFile, delta_version: int) -> Segment:
     )
 
 
-def segments_of_table(files: pa.Table) -> list[Segment]:
-    """The segments of a snapshot's files (:attr:`sparklog.delta.snapshot.Snapshot.files`)."""
+def segments_of_table(files: pa.Table | None) -> list[Segment]:
+    """The segments of a checkpoint's files (:attr:`sparklog.delta.snapshot.Snapshot.files`)."""
+    if files is None:
+        return []
     rows = files.num_rows
 
     def column(name: str, *, milliseconds: bool = False) -> list[Any]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from sparklog.delta.actions import Action, AddFile, RemoveFile
 from sparklog.delta.log import DeltaLog, new_token
-from sparklog.errors import CorruptRecordError, ObjectNotFoundError
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
 from sparklog.log.commit import Commit, commit
 from sparklog.log.encode import decode_file, write_parquet
 from sparklog.log.head import TopicHead
@@ -30,6 +30,8 @@ from sparklog.paths import new_data_file
 __all__ = ["ForeignFile", "SequencingResult", "plan_sequencing", "sequence_topic"]
 
 _LOGGER = logging.getLogger(__name__)
+_MAX_OFFSET_DELTA = 2**48
+"""Greater numbers aren't kept: they would soon use up the offsets of a log that never restarts (rule L8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +137,10 @@ def sequence_topic(log: DeltaLog, *, timeout_ms: float = 60_000, sync: bool = Fa
     state = load_state(log)
     refused: dict[str, str] = {}
     files: list[ForeignFile] = []
-    for segment in sequencing_order(_with_versions(state)):
+    for segment in sequencing_order(state.require_whole().index.unsequenced()):
         try:
             files.append(_read(log, segment, partition_count=state.head.partition_count))
-        except (CorruptRecordError, ObjectNotFoundError, _RefusedError) as error:
+        except (CorruptRecordError, InvalidArgumentError, ObjectNotFoundError, _RefusedError) as error:
             refused[segment.path] = str(error)
             _LOGGER.warning("%s: can't sequence %s: %s", log.table, segment.path, error)
 
@@ -166,13 +168,6 @@ class _RefusedError(Exception):
     """Why a file can't be sequenced as it is."""
 
 
-def _with_versions(state: TopicState) -> list[Segment]:
-    if state.whole is None:
-        return []
-    versions = {a.path: entry.version for entry in state.whole.tail for a in entry.actions if isinstance(a, AddFile)}
-    return [replace(s, delta_version=versions.get(s.path, -1)) for s in state.whole.index.unsequenced()]
-
-
 def _read(log: DeltaLog, segment: Segment, *, partition_count: int) -> ForeignFile:
     if segment.partition is None or not 0 <= segment.partition < partition_count:
         raise _RefusedError(f"its partition is {segment.partition}, the topic has 0 to {partition_count - 1}")
@@ -185,8 +180,14 @@ def _read(log: DeltaLog, segment: Segment, *, partition_count: int) -> ForeignFi
         raise _RefusedError("it has records without a timestamp")
     times = pc.min_max(milliseconds(columns["timestamp"])).as_py()
     deltas = columns["offset_delta"]
-    keeps = deltas.null_count == 0 and pc.min(deltas).as_py() >= 0 and len(pc.unique(deltas)) == table.num_rows
-    bounds = pc.min_max(deltas).as_py() if keeps else {"min": 0, "max": table.num_rows - 1}
+    bounds = pc.min_max(deltas).as_py()
+    keeps = (
+        deltas.null_count == 0
+        and 0 <= bounds["min"] <= bounds["max"] <= _MAX_OFFSET_DELTA
+        and len(pc.unique(deltas)) == table.num_rows
+    )
+    if not keeps:
+        bounds = {"min": 0, "max": table.num_rows - 1}
     described = replace(
         segment,
         record_count=table.num_rows,

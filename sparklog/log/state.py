@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
@@ -9,11 +11,11 @@ from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
 from sparklog.delta.position import Position
 from sparklog.delta.snapshot import check_protocol, load_snapshot, open_newest
-from sparklog.errors import IllegalStateError, NotATopicError, UnknownTopicOrPartitionError
-from sparklog.log.head import TopicHead, apply_entry, head_of_info, head_of_table
+from sparklog.errors import IllegalStateError, InvalidArgumentError, NotATopicError, UnknownTopicOrPartitionError
+from sparklog.log.head import TopicHead, apply_entry, head_of_info, head_of_table, raise_ends
 from sparklog.log.producer_state import ProducerEntry, producer_entry
 from sparklog.log.reading import complete_stats, object_path
-from sparklog.log.segments import SegmentIndex, segment_of_add, segments_of_table
+from sparklog.log.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
 
 __all__ = ["TopicState", "WholeTopic", "load_state", "open_state"]
 
@@ -68,33 +70,36 @@ class TopicState:
         Raises:
             UnsupportedVersionError: a foreign engine raised the table's protocol.
             NotATopicError: a foreign engine broke the topic's properties.
+            StoreError: a file that came without statistics can't be looked into now.
+            The state is then as it was before.
         """
         for action in entry.actions:
             if isinstance(action, Protocol):
                 check_protocol(self.log.table, action, write=True)
-        self.head = apply_entry(self.log.table, self.head, entry)
+        foreign = entry.info is None
+        added = added_segments(self.log, entry) if foreign or self.whole is not None else []
+        head = apply_entry(self.log.table, self.head, entry)
+        self.head = raise_ends(head, added) if foreign else head
         self.position = position
         self.transactions.update((a.app_id, a) for a in entry.actions if isinstance(a, SetTransaction))
         if self.whole is not None:
-            self._apply_to_whole(self.whole, entry)
+            for action in entry.actions:
+                if isinstance(action, Metadata):
+                    self.whole.metadata = action
+            apply_files(self.whole.index, entry, added)
         if synced or self.unsynced is None:
             return
         self.unsynced += [entry_path(self.log.table, entry.version), *self._added_objects(entry.actions)]
         if len(self.unsynced) > _MAX_UNSYNCED:
             self.unsynced = None
 
-    def _apply_to_whole(self, whole: WholeTopic, entry: Entry) -> None:
-        for action in entry.actions:
-            if isinstance(action, Metadata):
-                whole.metadata = action
-            elif isinstance(action, RemoveFile):
-                whole.index.remove(action.path)
-        for action in entry.actions:  # a path that one commit removes and adds is there afterwards
-            if isinstance(action, AddFile):
-                whole.index.add(complete_stats(self.log, segment_of_add(action, entry.version)))
-
     def _added_objects(self, actions: tuple[Action, ...]) -> list[str]:
-        return [object_path(self.log.table, action.path) for action in actions if isinstance(action, AddFile)]
+        found: list[str] = []
+        for action in actions:
+            if isinstance(action, AddFile):
+                with suppress(InvalidArgumentError):  # outside of the table: whoever reads it is told
+                    found.append(object_path(self.log.table, action.path))
+        return found
 
 
 def open_state(log: DeltaLog) -> TopicState:
@@ -130,6 +135,8 @@ def load_state(log: DeltaLog) -> TopicState:
         )
     check_protocol(log.table, snapshot.protocol, write=True)
     index = SegmentIndex.of(complete_stats(log, segment) for segment in segments_of_table(snapshot.files))
+    for entry in snapshot.tail:
+        apply_files(index, entry, added_segments(log, entry))
     head = head_of_table(
         log.table,
         snapshot.position.version,
@@ -147,6 +154,21 @@ def load_state(log: DeltaLog) -> TopicState:
         transactions=dict(snapshot.transactions),
         whole=WholeTopic(index=index, metadata=snapshot.metadata, tail=snapshot.tail),
     )
+
+
+def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:
+    """The files that an entry adds; those without statistics are looked into."""
+    adds = [action for action in entry.actions if isinstance(action, AddFile)]
+    return [complete_stats(log, segment_of_add(add, entry.version)) for add in adds]
+
+
+def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> None:
+    """Apply the files that an entry removes and adds; a path that it both removes and adds is there afterwards."""
+    for action in entry.actions:
+        if isinstance(action, RemoveFile):
+            index.remove(action.path)
+    for segment in added:
+        index.add(segment)
 
 
 def unknown_topic(log: DeltaLog) -> UnknownTopicOrPartitionError:

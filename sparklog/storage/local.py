@@ -177,15 +177,20 @@ class LocalStore(ObjectStore):
             except OSError as error:
                 raise failed.syncing(error, folder) from error
 
-    def _entries(self, prefix: str) -> Sequence[tuple[str, bool]]:
-        """Names directly in a folder and whether each is a folder, in no order; of legal names only."""
+    def _entries(self, prefix: str, first: str = "") -> Sequence[tuple[str, bool]]:
+        """Names directly in a folder and whether each is a folder, in no order; of legal names only.
+
+        ``first``: names that sort before it, and so does everything in a folder of that name, may be left out.
+        """
         folder = f"{self._root}/{prefix}"
         try:
             with os.scandir(folder) as entries:
                 return [
                     (entry.name, entry.is_dir())
                     for entry in entries
-                    if is_path(entry.name) and not _TEMPORARY.fullmatch(entry.name)
+                    if (entry.name >= first or first.startswith(entry.name))  # of very many, most go here
+                    and is_path(entry.name)
+                    and not _TEMPORARY.fullmatch(entry.name)
                 ]
         except OSError as error:
             failure = failed.reading(error, folder)
@@ -195,7 +200,8 @@ class LocalStore(ObjectStore):
 
     def _walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         # A folder sorts as its name with the slash, because that is what its objects' paths begin with.
-        for name in sorted(name + "/" if is_folder else name for name, is_folder in self._entries(prefix)):
+        first = after[len(prefix) :].partition("/")[0] if after.startswith(prefix) else ""
+        for name in sorted(name + "/" if is_folder else name for name, is_folder in self._entries(prefix, first)):
             path = prefix + name
             if path.endswith("/"):
                 if after < path or after.startswith(path):  # else everything in it sorts before ``after``

@@ -26,9 +26,9 @@ class InterruptedStore(WrappedStore):
         """How many calls were made since the interruption was set, or in all if none was."""
         self._at = -1
         self._after = False
-        self._meanwhile: Callable[[], None] = lambda: None
+        self._meanwhile: Callable[[], object] = lambda: None
 
-    def interrupt(self, meanwhile: Callable[[], None], *, at: int, after: bool) -> None:
+    def interrupt(self, meanwhile: Callable[[], object], *, at: int, after: bool) -> None:
         """Set the one interruption.
 
         Args:

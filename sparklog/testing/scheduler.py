@@ -28,7 +28,7 @@ class Scheduler:
         self.order: list[str] = []
         """The names of the tasks in the order in which they had their turns."""
 
-    def spawn(self, name: str, work: Callable[[], None]) -> None:
+    def spawn(self, name: str, work: Callable[[], object]) -> None:
         """Add a task; it starts at :meth:`run`."""
         self._tasks.append(_Task(name, work))
 
@@ -70,7 +70,7 @@ class SteppedStore(WrappedStore):
 
 
 class _Task:
-    def __init__(self, name: str, work: Callable[[], None]) -> None:
+    def __init__(self, name: str, work: Callable[[], object]) -> None:
         self.name = name
         self.error: BaseException | None = None
         self.done = False

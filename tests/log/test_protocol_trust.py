@@ -97,7 +97,7 @@ def test_a_follower_that_finds_a_dead_sleepers_stray_doesnt_apply_it() -> None:
 
 def test_a_follower_that_catches_up_verifies_again_as_long_as_it_hasnt_seen_the_tail() -> None:
     """Woken behind, it verifies v and applies v + 1. Then cleanup deletes both and v + 2, and a stray takes that name:
-    having verified v a second ago proves nothing of v + 2 (docs/decisions/0002)."""
+    having verified v a second ago proves nothing of v + 2 (docs/decisions/0001)."""
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)

@@ -109,7 +109,7 @@ def test_a_lost_answer_is_settled_by_who_holds_the_name_even_if_others_commit_me
     other = a_writer(log)
     store = InterruptedStore(FaultyStore(memory, Fault(kind=kind, ops=["create"])))
     writer = a_writer(a_log(store, clock))
-    store.interrupt(lambda: append(other, "other") and None, at=CREATE + 1, after=False)
+    store.interrupt(lambda: append(other, "other"), at=CREATE + 1, after=False)
 
     offset = append(writer, "mine").base_offsets[0]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +48,7 @@ def run_writers(seed: int, *, fault_chance: float, checkpoints: bool) -> None:
                 acknowledged[key] = f"{name}{turn}.{at}"
 
     for number, name in enumerate(WRITERS):
-        scheduler.spawn(name, lambda name=name, number=number: work(name, number))  # type: ignore[misc]
+        scheduler.spawn(name, partial(work, name, number))
     scheduler.run()
 
     seen = contents(a_log(memory, clock))
@@ -75,7 +77,7 @@ def test_the_same_seed_gives_the_same_interleaving() -> None:
         scheduler = Scheduler(seed)
         store = scheduler.store(MemoryStore())
         for name in WRITERS:
-            scheduler.spawn(name, lambda name=name: [store.put(f"{name}/{n}", b"") for n in range(5)] and None)  # type: ignore[misc]
+            scheduler.spawn(name, partial(store.put_many, {f"{name}/{number}": b"" for number in range(5)}))
         scheduler.run()
         return scheduler.order
 

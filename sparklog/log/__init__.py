@@ -1,0 +1,35 @@
+"""A topic: creating it, appending with offsets assigned at commit, following it."""
+
+from sparklog.log.append import AppendResult, StagedFile, TopicWriter
+from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.log.follow import TopicFollower
+from sparklog.log.sequencing import SequencingResult, sequence_topic
+from sparklog.log.topic import (
+    HIGH_WATERMARK,
+    TopicDescription,
+    alter_topic,
+    create_partitions,
+    create_topic,
+    delete_records,
+    delete_topic,
+    describe_topic,
+)
+
+__all__ = [
+    "HIGH_WATERMARK",
+    "AppendResult",
+    "Cluster",
+    "SequencingResult",
+    "StagedFile",
+    "TopicDescription",
+    "TopicFollower",
+    "TopicWriter",
+    "alter_topic",
+    "create_partitions",
+    "create_topic",
+    "delete_records",
+    "delete_topic",
+    "describe_topic",
+    "open_cluster",
+    "sequence_topic",
+]

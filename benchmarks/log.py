@@ -1,0 +1,135 @@
+"""The log layer: appends a second, and how long opening takes as a topic grows old.
+
+The peer is ``deltalake.write_deltalake`` in append mode, which is what a Python process would use to add small batches to
+a Delta table; it is run on the same machine, in the same run, with the same records.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from sparklog.log.append import TopicWriter
+from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.log.follow import TopicFollower
+from sparklog.log.maintenance import Checkpoints
+from sparklog.log.topic import create_topic
+
+RECORDS_PER_APPEND = 100
+TOPIC = "bench"
+
+
+def records() -> pa.Table:
+    """100 records of 100 bytes with 16-byte keys."""
+    now_ms = time.time_ns() // 1_000_000
+    return pa.table(
+        {
+            "key": [b"key-%012d" % number for number in range(RECORDS_PER_APPEND)],
+            "value": [b"v" * 100] * RECORDS_PER_APPEND,
+            "timestamp": pa.array([now_ms] * RECORDS_PER_APPEND, pa.int64()),
+        }
+    )
+
+
+def cpu_seconds() -> float:
+    """Of this process and its ended children."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def append_sparklog(root: str, count: int, sync: bool) -> None:
+    writer = TopicWriter(open_cluster(root).topic_log(TOPIC), TOPIC, sync=sync)
+    batch = records()
+    for _ in range(count):
+        writer.append(writer.upload([(0, batch)]), timeout_ms=600_000)
+    writer.close()
+
+
+def append_deltalake(root: str, count: int, _: bool) -> None:
+    batch = records()
+    for _ in range(count):
+        write_deltalake(f"{root}/peer", batch, mode="append")
+
+
+def timed(
+    work: Callable[[str, int, bool], None], root: str, *, writers: int, count: int, sync: bool
+) -> tuple[float, float]:
+    """Wall and CPU seconds of ``writers`` processes that do ``count`` appends each."""
+    cpu, began = cpu_seconds(), time.perf_counter()
+    if writers == 1:
+        work(root, count, sync)
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(writers, mp_context=context) as pool:
+            list(pool.map(work, [root] * writers, [count] * writers, [sync] * writers))
+    return time.perf_counter() - began, cpu_seconds() - cpu
+
+
+def append_rate(quick: bool) -> None:
+    """Appends a second with 1 and 8 writers, beside deltalake's with one."""
+    total = 160 if quick else 1_600
+    print(f"Appends of {RECORDS_PER_APPEND} records (100 bytes, 16-byte keys), one commit each, local folder")
+    print(f"{'':34}{'appends':>9}{'per s':>9}{'CPU ms each':>13}")
+    cases: list[tuple[str, Callable[[str, int, bool], None], int, bool]] = [
+        ("sparklog, 1 writer", append_sparklog, 1, False),
+        ("sparklog, 1 writer, fsync", append_sparklog, 1, True),
+        ("sparklog, 8 writer processes", append_sparklog, 8, False),
+        ("deltalake write_deltalake, 1 writer", append_deltalake, 1, False),
+    ]
+    for name, work, writers, sync in cases:
+        with tempfile.TemporaryDirectory() as root:
+            create_topic(open_cluster(root).topic_log(TOPIC), TOPIC)
+            count = total // writers
+            wall, cpu = timed(work, root, writers=writers, count=count, sync=sync)
+            done = count * writers
+            print(f"{name:34}{done:>9}{done / wall:>9.0f}{cpu / done * 1000:>13.2f}", flush=True)
+
+
+def median_ms(work: Callable[[], object], *, times: int) -> float:
+    samples = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        samples.append((time.perf_counter() - began) * 1000)
+    return statistics.median(samples)
+
+
+def grow(cluster: Cluster, *, to_version: int) -> None:
+    """Append until the topic is at ``to_version``, with checkpoints as its own writers would write them."""
+    checkpoints = Checkpoints(run=lambda work: work(), max_delay_ms=0)
+    writer = TopicWriter(cluster.topic_log(TOPIC), TOPIC, checkpoints=checkpoints)
+    batch = records().slice(0, 1)
+    while writer.state.position.version < to_version:
+        writer.append(writer.upload([(0, batch)]), timeout_ms=60_000)
+
+
+def open_time(quick: bool) -> None:
+    """Time to open for writing, to load for reading, to append and to poll, at three ages; beside deltalake's open."""
+    ages = (10, 100, 1_000) if quick else (10, 1_000, 20_000)
+    print("Milliseconds (median) at an age of so many commits, one file each, local folder")
+    print(f"{'commits':>9}{'open to write':>15}{'append':>9}{'load to read':>14}{'idle poll':>11}{'DeltaTable()':>14}")
+    with tempfile.TemporaryDirectory() as root:
+        cluster = open_cluster(root)
+        log = cluster.topic_log(TOPIC)
+        create_topic(log, TOPIC)
+        for age in ages:
+            grow(cluster, to_version=age)
+            none = Checkpoints(run=lambda work: None)
+            opened = median_ms(lambda: TopicWriter(log, TOPIC, checkpoints=none), times=20)
+            writer = TopicWriter(log, TOPIC, checkpoints=none)
+            batch = records().slice(0, 1)
+            appended = median_ms(lambda w=writer, b=batch: w.append(w.upload([(0, b)]), timeout_ms=60_000), times=20)  # type: ignore[misc]
+            loaded = median_ms(lambda: TopicFollower(log, TOPIC), times=3)
+            follower = TopicFollower(log, TOPIC)
+            polled = median_ms(follower.poll, times=50)
+            peer = median_ms(lambda: DeltaTable(str(Path(root) / log.table)), times=3)
+            print(f"{age:>9}{opened:>15.2f}{appended:>9.2f}{loaded:>14.1f}{polled:>11.3f}{peer:>14.1f}", flush=True)

@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 
 from sparklog.clock import Clock
 from sparklog.delta.actions import Action, AddFile
+from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, log_folder, parse_name
 from sparklog.log.append import AppendResult, TopicWriter
@@ -200,14 +202,29 @@ def split_checkpoint(log: DeltaLog, version: int, parts: int) -> list[str]:
 
 
 class OvertakenStore(WrappedStore):
-    """A store whose first create comes too late: right before it, others act (on the wrapped store)."""
+    """A store whose first creates come too late: right before each, others act (on the wrapped store)."""
 
-    def __init__(self, store: ObjectStore, others_act: Callable[[], object]) -> None:
+    def __init__(self, store: ObjectStore, others_act: Callable[[], object], *, times: int = 1) -> None:
         super().__init__(store)
-        self._others_act: Callable[[], object] | None = others_act
+        self._others_act = others_act
+        self._times = times
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
-        act, self._others_act = self._others_act, None
-        if act is not None:
-            act()
+        if self._times > 0:
+            self._times -= 1
+            self._others_act()
         return super().create(path, data, sync=sync)
+
+
+def two_days_of_others(memory: MemoryStore, clock: ManualClock, *, count: int = 12) -> None:
+    """Others append over two days; then the log is checkpointed and cleaned up to what the last day needs."""
+    log = a_log(memory, clock)
+    writer = a_writer(log)
+    for number in range(count):
+        append(writer, f"other {writer.head.delta_version} {number}")
+        clock.advance(2 * DAY_MS / count)
+    write_checkpoint(log)
+    append(writer, "after the checkpoint")
+    result = clean_log(log, retention_ms=DAY_MS)
+    assert result is not None
+    assert result.deleted_count > 0

@@ -39,7 +39,7 @@ def checkpoint_due(*, version: int, checkpoint_version: int, live_file_count: in
     return late >= 0 and late % max(1, threshold // 10) == 0
 
 
-def write_checkpoint(log: DeltaLog, *, sync: bool = False) -> int | None:
+def write_checkpoint(log: DeltaLog, *, sync: bool = True) -> int | None:
     """Write a checkpoint of the newest version, unless there is one. Returns the version; None where nothing was due.
 
     The checkpoint is created, never replaced, and only then named by ``_last_checkpoint``, which isn't moved back (but

@@ -90,6 +90,9 @@ def open_newest(log: DeltaLog) -> Newest | None:
         if listing is None:
             return None
         version, listed = listing.entries[-1]
+        gap = listing.first_gap()
+        if gap is not None and log.read_entry(gap) is None:  # a listing isn't atomic, it may have missed one
+            raise CorruptLogError(f"log of {log.table}: version {gap} is missing, though version {version} exists")
         entry = log.read_entry(version)
         # The newest entry can't be cleaned within tail_trust_ms; if reading took longer, is it still the same?
         young = log.clock.ticks_ms() - listing.began_ticks_ms <= log.tail_trust_ms

@@ -15,7 +15,10 @@ from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.log import DeltaLog, new_token
 from sparklog.errors import (
     CommitStateUnknownError,
+    CorruptRecordError,
     IllegalStateError,
+    SparklogError,
+    StoreError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.commit import Commit, Committed, commit
@@ -38,6 +41,9 @@ __all__ = ["AppendResult", "StagedFile", "TopicWriter", "plan_append"]
 
 MAX_UPLOAD_AGE_MS = 86_400_000
 """A file that was uploaded longer ago is uploaded again: the orphan sweep spares files for seven days (rule L10)."""
+
+
+_MAX_PRODUCERS_KNOWN = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +177,7 @@ class TopicWriter:
         self._topic_id = self._state.head.topic_id
         self._pause_until_ticks_ms = 0.0
         self._next_sequences: dict[int, int] = {}
+        self._staged: set[str] = set()
         self._take_new_id()
 
     @property
@@ -219,9 +226,15 @@ class TopicWriter:
             KafkaTimeoutError: nothing was stored, and won't be.
             CommitStateUnknownError: not settled in time; the records may be in the log, once.
             UnknownTopicOrPartitionError, InvalidProducerEpochError, OutOfOrderSequenceError, StoreError.
+            IllegalStateError: a file that isn't this writer's, or was appended before. After an error other than
+                CommitStateUnknownError the same files may be appended again.
         """
-        if not files:
-            raise IllegalStateError("append without a file")
+        unknown = [file.path for file in files if file.path not in self._staged]
+        if not files or unknown:
+            raise IllegalStateError(
+                f"append to {self.topic!r} of {unknown or 'no file'}: expected files that this writer uploaded and "
+                "hasn't appended; after CommitStateUnknownError they may be in the log already"
+            )
         clock = self._log.clock
         began = clock.ticks_ms()
         append = _Append(self, files, ends_before=self.head.log_end_offsets)
@@ -238,10 +251,15 @@ class TopicWriter:
             )
             self._state = done.state
             result = append.result(done)
-        except BaseException:  # also a KeyboardInterrupt: a counter is never given to other bytes (rule L2)
-            self._take_new_id()
+        except BaseException as error:  # also a KeyboardInterrupt
+            self._take_new_id()  # a counter is never given to other bytes (rule L2)
+            if isinstance(error, CommitStateUnknownError) or not isinstance(error, SparklogError):
+                self._staged.difference_update(file.path for file in files)
             raise
         self._counter += 1
+        self._staged.difference_update(file.path for file in files)
+        if self._state.whole is not None or len(self._state.transactions) > _MAX_PRODUCERS_KNOWN:
+            self._state.forget_others(self._producer_id)
         self._pause_until_ticks_ms = clock.ticks_ms() + done.round_trip_ms if done.lost_races else 0.0
         self._checkpoints.after_commit(self._state)
         return result
@@ -268,6 +286,7 @@ class TopicWriter:
             )
             for partition, batch in batches
         ]
+        self._staged.update(file.path for file in files)
         self._log.store.put_many(
             {object_path(self._log.table, file.path): file.batch.data for file in files}, sync=self._sync
         )
@@ -322,7 +341,12 @@ class _Append:
         if done.commit is not None:
             return AppendResult(base_offsets=self._base_offsets, delta_version=done.state.position.version)
         # The log already holds our counter: an attempt whose answer we never got, found in the reloaded table.
-        found = self._find(done.state)
+        try:
+            found = self._find(done.state)
+        except (StoreError, CorruptRecordError) as error:
+            raise CommitStateUnknownError(
+                f"topic {self._writer.topic!r}: appended, but where can't be told: {error}"
+            ) from error
         if found is not None:
             return found
         raise CommitStateUnknownError(

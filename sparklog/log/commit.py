@@ -15,7 +15,7 @@ from sparklog.delta.actions import Action, Entry, encode_entry
 from sparklog.delta.listing import list_log
 from sparklog.delta.log import DeltaLog, PositionLost, Taken, new_token
 from sparklog.delta.position import Position, advance
-from sparklog.errors import KafkaTimeoutError
+from sparklog.errors import CommitStateUnknownError, CorruptLogError, KafkaTimeoutError, StoreError
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.state import TopicState, load_state
 from sparklog.storage.retrying import retry
@@ -95,11 +95,16 @@ def commit(
         began = log.clock.ticks_ms()
         try:
             outcome = log.create_next(state.position, data, token=token, deadline_ticks_ms=deadline_ticks_ms, sync=sync)
-            if not isinstance(outcome, Taken):
-                state.apply(entry, outcome.position, synced=sync)
-                round_trip_ms = log.clock.ticks_ms() - began
-                return Committed(state=state, commit=wanted, lost_races=lost_races, round_trip_ms=round_trip_ms)
+        except PositionLost as lost:
+            state = _reload_unsettled(log, lost)
             lost_races += 1
+            continue
+        if not isinstance(outcome, Taken):
+            state.apply(entry, outcome.position, synced=sync)
+            round_trip_ms = log.clock.ticks_ms() - began
+            return Committed(state=state, commit=wanted, lost_races=lost_races, round_trip_ms=round_trip_ms)
+        lost_races += 1
+        try:
             winner = outcome.entry
             state.apply(winner, advance(state.position, version=winner.version, token=winner.token))
             if lost_races >= _LOSSES_BEFORE_YIELDING:
@@ -138,6 +143,16 @@ def catch_up(state: TopicState, *, ahead: int) -> list[Entry]:
         state.apply(entry, advance(look.position, version=entry.version, token=entry.token))
     state.position = look.position
     return list(look.entries)
+
+
+def _reload_unsettled(log: DeltaLog, lost: PositionLost) -> TopicState:
+    """The state that decides whether our entry is in the log; until it is loaded, nobody knows."""
+    try:
+        return load_state(log)
+    except (StoreError, CorruptLogError) as error:
+        raise CommitStateUnknownError(
+            f"whether {lost} was created is unknown, and {log.table} can't be loaded to find out: {error}"
+        ) from error
 
 
 def _yield_to_others(state: TopicState, *, wait_ms: float) -> None:

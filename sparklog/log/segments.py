@@ -20,6 +20,7 @@ from sparklog.delta.actions import AddFile
 __all__ = ["Segment", "SegmentIndex", "format_timestamp", "parse_timestamp", "segment_of_add", "segments_of_table"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_FEW = 16
 _FRACTION = re.compile(r"\.(\d{1,9})")
 
 
@@ -174,6 +175,17 @@ class SegmentIndex:
         if segment is not None and _is_sequenced(segment):
             ordered = self._ordered[segment.partition or 0]
             del ordered[bisect_left(ordered, _order(segment), key=_order)]
+
+    def remove_all(self, paths: Iterable[str]) -> None:
+        """Forget many segments at a cost in proportion to all, not to their product."""
+        gone = {path for path in paths if path in self.by_path}
+        if len(gone) <= _FEW:
+            for path in gone:
+                self.remove(path)
+            return
+        touched = {self.by_path.pop(path).partition for path in gone}
+        for partition in self._ordered.keys() & touched:
+            self._ordered[partition] = [segment for segment in self._ordered[partition] if segment.path not in gone]
 
     def __len__(self) -> int:
         return len(self.by_path)

@@ -13,7 +13,7 @@ from sparklog.delta.position import Position
 from sparklog.delta.snapshot import check_protocol, load_snapshot, open_newest
 from sparklog.errors import IllegalStateError, InvalidArgumentError, NotATopicError, UnknownTopicOrPartitionError
 from sparklog.log.head import TopicHead, apply_entry, head_of_info, head_of_table, raise_ends
-from sparklog.log.producer_state import ProducerEntry, producer_entry
+from sparklog.log.producer_state import ProducerEntry, app_id, producer_entry
 from sparklog.log.reading import complete_stats, object_path
 from sparklog.log.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
 
@@ -63,6 +63,12 @@ class TopicState:
                 f"{self.log.table}: opened from the newest commit alone, but its live files are needed"
             )
         return self.whole
+
+    def forget_others(self, producer_id: int) -> None:
+        """Become light, knowing of no producer but this one: a writer needs no more, however long it lives."""
+        own = self.transactions.get(app_id(producer_id))
+        self.transactions = {own.app_id: own} if own else {}
+        self.whole = None
 
     def apply(self, entry: Entry, position: Position, *, synced: bool = False) -> None:
         """Go on to the next version. ``synced``: its objects are known to survive a power loss.
@@ -164,9 +170,7 @@ def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:
 
 def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> None:
     """Apply the files that an entry removes and adds; a path that it both removes and adds is there afterwards."""
-    for action in entry.actions:
-        if isinstance(action, RemoveFile):
-            index.remove(action.path)
+    index.remove_all(action.path for action in entry.actions if isinstance(action, RemoveFile))
     for segment in added:
         index.add(segment)
 

@@ -23,7 +23,7 @@ from sparklog.log.topic import create_topic, delete_records
 from sparklog.storage import MemoryStore
 from sparklog.testing import FaultyStore, ManualClock, SimulatedCrash
 from sparklog.testing.interrupted_store import InterruptedStore
-from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer, append, contents
+from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer, append, contents, two_days_of_others
 
 UPLOAD, CREATE = 0, 1
 """The store calls of an append, in order."""
@@ -31,20 +31,6 @@ UPLOAD, CREATE = 0, 1
 
 def die() -> None:
     raise SimulatedCrash
-
-
-def two_days_of_others(memory: MemoryStore, clock: ManualClock, *, count: int = 12) -> None:
-    """Others append over two days; then the log is checkpointed and cleaned up to what the last day needs."""
-    log = a_log(memory, clock)
-    writer = a_writer(log)
-    for number in range(count):
-        append(writer, f"other {writer.head.delta_version} {number}")
-        clock.advance(2 * DAY_MS / count)
-    write_checkpoint(log)
-    append(writer, "after the checkpoint")
-    result = clean_log(log, retention_ms=DAY_MS)
-    assert result is not None
-    assert result.deleted_count > 0
 
 
 def is_there(log: DeltaLog, version: int) -> bool:

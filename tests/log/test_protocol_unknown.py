@@ -8,12 +8,18 @@ from typing import TypeVar
 
 import pytest
 
-from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, StoreOutcomeUnknownError, StoreUnavailableError
+from sparklog.errors import (
+    CommitStateUnknownError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
+)
 from sparklog.log.follow import TopicFollower
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
 from sparklog.testing.interrupted_store import InterruptedStore
-from tests.support import T0_MS, a_log, a_topic, a_writer, append, contents, records
+from tests.support import T0_MS, a_log, a_topic, a_writer, append, contents, records, two_days_of_others
 
 T = TypeVar("T")
 UPLOAD, CREATE = 0, 1
@@ -222,3 +228,68 @@ def test_what_came_before_must_be_durable_or_nothing_is_committed() -> None:
     with pytest.raises((StoreOutcomeUnknownError, StoreUnavailableError)):
         append(a_writer(a_log(broken, clock), sync=True), "mine", timeout_ms=1_000)
     assert TopicFollower(log, "t").head.log_end_offsets == (0,)
+
+
+def test_a_file_is_appended_once_and_never_again() -> None:
+    writer = a_writer(a_topic())
+    files = writer.upload([(0, records("once"))])
+    writer.append(files, timeout_ms=1_000)
+    with pytest.raises(IllegalStateError, match="hasn't appended"):
+        writer.append(files, timeout_ms=1_000)
+    with pytest.raises(IllegalStateError):
+        writer.append([], timeout_ms=1_000)
+
+
+def test_files_of_an_unknown_outcome_are_refused_for_they_may_be_in_the_log_under_other_offsets() -> None:
+    late, clock, memory = a_late_store()
+    writer = a_writer(a_log(late, clock))
+    files = writer.upload([(0, records("late"))])
+    late.holding = True
+    with pytest.raises(CommitStateUnknownError):
+        writer.append(files, timeout_ms=5_000)
+    late.deliver()
+    append(a_writer(a_log(memory, clock)), "other")
+    with pytest.raises(IllegalStateError):
+        writer.append(files, timeout_ms=5_000)
+    assert contents(a_log(memory, clock))[0] == [(0, "late"), (1, "other")]
+
+
+def test_files_that_timed_out_while_the_store_refused_may_be_appended_again() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    until = clock.ticks_ms() + 10_000
+    busy = FaultyStore(
+        memory, Fault(kind=FaultKind.THROTTLED, when=lambda _: clock.ticks_ms() < until, ops=["create"], times=None)
+    )
+    writer = a_writer(a_log(busy, clock))
+    files = writer.upload([(0, records("patient"))])
+    with pytest.raises(KafkaTimeoutError):
+        writer.append(files, timeout_ms=1_000)
+    clock.advance(10_000)
+    assert writer.append(files, timeout_ms=1_000).base_offsets == (0,)
+    assert contents(log)[0] == [(0, "patient")]
+
+
+def test_an_append_whose_position_was_lost_is_unknown_until_the_topic_could_be_loaded() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    a_topic(memory, clock)
+    failing = FaultyStore(memory, Fault(kind=FaultKind.THROTTLED, ops=["list"], skip=1, times=None))
+    store = InterruptedStore(failing)
+    writer = a_writer(a_log(store, clock))  # its opening took the one listing that works
+    store.interrupt(lambda: two_days_of_others(memory, clock), at=CREATE, after=True)
+    with pytest.raises(CommitStateUnknownError, match="can't be loaded"):
+        append(writer, "mine")
+    assert [value for _, value in contents(a_log(memory, clock))[0]].count("mine") == 1
+
+
+def test_a_writer_that_had_to_load_the_topic_forgets_its_files_and_other_producers_again() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    writer = a_writer(a_topic(memory, clock))
+    two_days_of_others(memory, clock)
+    append(writer, "loads the topic")
+    assert writer.state.whole is None
+    assert set(writer.state.transactions) == {str(writer.producer_id)}
+    assert append(writer, "goes on").base_offsets == (14,)

@@ -1,0 +1,326 @@
+"""L3: log cleanup deletes strictly from the oldest entry on, below a checkpoint that it has read back itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.delta.cleanup import CleanupResult, clean_log, plan_cleanup
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
+from sparklog.errors import CorruptLogError
+from sparklog.storage import MemoryStore, ObjectInfo
+from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, WrappedStore, crashes
+from sparklog.testing.interrupted_store import InterruptedStore
+from tests.support import (
+    DAY_MS,
+    T0_MS,
+    a_log,
+    a_topic,
+    a_writer,
+    append,
+    contents,
+    copy_of,
+    split_checkpoint,
+    versions_of,
+)
+
+HOUR_MS = 3_600_000
+
+# --- the plan
+
+
+def entry(version: int, modified_ms: int) -> ObjectInfo:
+    return ObjectInfo(path=entry_path("t", version), size_bytes=1, modified_ms=modified_ms, etag="")
+
+
+def checkpoint(version: int, modified_ms: int = 0) -> ObjectInfo:
+    return ObjectInfo(path=checkpoint_path("t", version), size_bytes=1, modified_ms=modified_ms, etag="")
+
+
+def plan(objects: Sequence[ObjectInfo], *, checkpoint_version: int, retention_ms: int = 100) -> list[str]:
+    newest = max((found for found in objects if found.path.endswith(".json")), key=lambda found: found.path)
+    return plan_cleanup(
+        objects, checkpoint_version=checkpoint_version, newest_modified_ms=newest.modified_ms, retention_ms=retention_ms
+    )
+
+
+def entries(*modified_ms: int, first: int = 0) -> list[ObjectInfo]:
+    return [entry(first + number, modified) for number, modified in enumerate(modified_ms)]
+
+
+def paths(*versions: int) -> list[str]:
+    return [entry_path("t", version) for version in versions]
+
+
+def test_what_lies_below_the_checkpoint_and_is_old_may_go_oldest_first() -> None:
+    assert plan(entries(0, 10, 20, 30, 1_000), checkpoint_version=3) == paths(0, 1, 2)
+    assert plan(list(reversed(entries(0, 10, 20, 30, 1_000))), checkpoint_version=3) == paths(0, 1, 2)
+
+
+def test_nothing_at_or_above_the_checkpoint_may_go_however_old() -> None:
+    assert plan(entries(0, 0, 0, 0, 10**9), checkpoint_version=2) == paths(0, 1)
+    assert plan(entries(0, 0, 0, 0, 10**9), checkpoint_version=0) == []
+    assert plan(entries(0, 0, 0, 0, 10**9), checkpoint_version=-1) == []
+
+
+@pytest.mark.parametrize(("successor_ms", "goes"), [(899, True), (900, True), (901, False), (1_000, False)])
+def test_an_entry_goes_when_its_successor_is_as_old_as_the_retention(successor_ms: int, goes: bool) -> None:
+    # For as long as nothing followed it, every process relied on it, however old it was itself.
+    assert plan(entries(0, successor_ms, 1_000), checkpoint_version=1) == (paths(0) if goes else [])
+
+
+def test_the_first_that_may_not_go_ends_the_plan() -> None:
+    # The store's clock may jump: version 2 looks younger than version 3.
+    assert plan(entries(0, 0, 950, 0, 0, 1_000), checkpoint_version=5) == paths(0)
+
+
+def test_age_is_measured_from_the_newest_entry_so_a_log_that_rests_keeps_what_it_has() -> None:
+    assert plan(entries(0, 10, 20, 30), checkpoint_version=3) == []
+
+
+def test_an_old_checkpoint_goes_right_behind_its_entry() -> None:
+    objects = [*entries(0, 0, 0, 0, 1_000), checkpoint(1), checkpoint(3)]
+    assert plan(objects, checkpoint_version=3) == [*paths(0, 1), checkpoint_path("t", 1), *paths(2)]
+
+
+def test_an_old_checkpoint_stays_while_its_entry_does() -> None:
+    objects = [*entries(0, 0, 950, 1_000, 1_000), checkpoint(1), checkpoint(3)]
+    assert plan(objects, checkpoint_version=3) == paths(0)
+
+
+def test_a_checkpoint_that_a_killed_cleanup_left_without_its_entry_goes() -> None:
+    objects = [*entries(0, 0, 1_000, first=2), checkpoint(1), checkpoint(4)]
+    assert plan(objects, checkpoint_version=4) == [checkpoint_path("t", 1), *paths(2, 3)[:1]]
+
+
+def test_what_isnt_part_of_the_log_is_left_alone() -> None:
+    strange = [
+        ObjectInfo(path=f"t/_delta_log/{name}", size_bytes=1, modified_ms=0, etag="")
+        for name in ("_last_checkpoint", "00000000000000000000.crc", "notes.txt")
+    ]
+    found = plan_cleanup(
+        [*strange, *entries(0, 0, 1_000)], checkpoint_version=2, newest_modified_ms=1_000, retention_ms=100
+    )
+    assert found == paths(0)
+
+
+@given(st.lists(st.integers(0, 1_000), min_size=1, max_size=12), st.integers(-1, 12), st.integers(0, 500))
+def test_what_is_left_is_always_a_contiguous_log_from_some_version_on(
+    times: list[int], checkpoint_version: int, retention_ms: int
+) -> None:
+    objects = entries(*times)
+    planned = plan_cleanup(
+        objects, checkpoint_version=checkpoint_version, newest_modified_ms=times[-1], retention_ms=retention_ms
+    )
+    assert planned == paths(*range(len(planned)))
+    assert len(planned) <= max(0, checkpoint_version)
+    assert len(planned) < len(times)
+    assert all(times[-1] - times[version + 1] >= retention_ms for version in range(len(planned)))
+
+
+# --- the deed
+
+NEWEST = 7
+
+
+@functools.cache
+def the_old_table() -> MemoryStore:
+    """Versions 0 to 7, checkpoints of 2 and 5, a day between two commits; only ever copied."""
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    writer = a_writer(log)
+    for version in range(1, NEWEST + 1):
+        clock.advance(DAY_MS)
+        append(writer, f"v{version}")
+        if version in (2, 5):
+            write_checkpoint(log)
+    return memory
+
+
+def an_old_table() -> MemoryStore:
+    return copy_of(the_old_table())
+
+
+@functools.cache
+def what_it_holds() -> dict[int, list[tuple[int, str]]]:
+    return contents(a_log(the_old_table()))
+
+
+def cleaned(log: DeltaLog, *, retention_ms: int = DAY_MS) -> CleanupResult:
+    result = clean_log(log, retention_ms=retention_ms)
+    assert result is not None
+    return result
+
+
+def assert_whole(memory: MemoryStore) -> None:
+    """The log is contiguous from some version on, opens, and reads as it did; and so it goes on."""
+    log = a_log(memory)
+    versions = versions_of(log)
+    assert versions == list(range(versions[0], NEWEST + 1))
+    assert contents(log) == what_it_holds()
+    assert a_writer(log).head.log_end_offsets == (NEWEST,)
+
+
+def test_everything_below_the_newest_checkpoint_that_is_old_enough_is_deleted() -> None:
+    memory = an_old_table()
+    assert cleaned(a_log(memory)) == CleanupResult(deleted_count=6, oldest_version=5)
+    assert versions_of(a_log(memory)) == [5, 6, 7]
+    assert [f.path for f in memory.list("") if "checkpoint." in f.path] == [checkpoint_path("topics/t", 5)]
+    assert_whole(memory)
+
+
+@pytest.mark.parametrize(("days", "oldest"), [(1, 5), (2, 5), (3, 4), (4, 3), (6, 1), (7, 0), (100, 0)])
+def test_entries_are_kept_for_the_retention_after_they_were_superseded(days: int, oldest: int) -> None:
+    memory = an_old_table()
+    assert cleaned(a_log(memory), retention_ms=days * DAY_MS).oldest_version == oldest
+    assert_whole(memory)
+
+
+def test_less_than_ten_times_the_trust_is_never_kept_whatever_is_asked_for() -> None:
+    memory = an_old_table()
+    assert cleaned(a_log(memory, trust_ms=DAY_MS * 4 / 10), retention_ms=0).oldest_version == 3
+    assert_whole(memory)
+
+
+def test_where_there_is_no_log_or_no_checkpoint_nothing_is_deleted() -> None:
+    assert clean_log(a_log(), retention_ms=DAY_MS) is None
+    memory = an_old_table()
+    memory.delete([f.path for f in memory.list("") if "checkpoint" in f.path])
+    assert cleaned(a_log(memory)) == CleanupResult(deleted_count=0, oldest_version=0)
+
+
+def test_a_second_cleanup_finds_nothing_to_do() -> None:
+    memory = an_old_table()
+    cleaned(a_log(memory))
+    assert cleaned(a_log(memory)) == CleanupResult(deleted_count=0, oldest_version=5)
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-50], lambda data: data[50:]])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_nothing_is_deleted_when_the_newest_checkpoint_doesnt_read_back(
+    damage: Callable[[bytes], bytes], parts: int
+) -> None:
+    memory = an_old_table()
+    path = checkpoint_path("topics/t", 5) if parts == 1 else split_checkpoint(a_log(memory), 5, parts)[1]
+    memory.put(path, damage(memory.read(path)))
+    with pytest.raises(CorruptLogError, match=path):
+        clean_log(a_log(memory), retention_ms=DAY_MS)
+    assert versions_of(a_log(memory)) == list(range(NEWEST + 1))
+    assert checkpoint_path("topics/t", 2) in [f.path for f in memory.list("")]
+
+
+def test_an_incomplete_checkpoint_protects_nothing_below_itself_that_an_older_one_doesnt() -> None:
+    memory = an_old_table()
+    memory.delete(split_checkpoint(a_log(memory), 5, 2)[:1])
+    assert cleaned(a_log(memory)).oldest_version == 2
+    assert_whole(memory)
+
+
+def test_the_checkpoint_survives_a_power_loss_before_what_it_replaces_is_deleted() -> None:
+    store = FaultyStore(an_old_table())
+    cleaned(a_log(store))
+    made = list(store.calls)
+    first_delete = next(number for number, call in enumerate(made) if call.op == "delete")
+    assert ("sync", checkpoint_path("topics/t", 5)) in made[:first_delete]
+
+
+def test_entries_are_deleted_one_after_the_other() -> None:
+    requests: list[list[str]] = []
+
+    class Recording(WrappedStore):
+        def delete(self, paths):
+            requests.append([*paths])
+            super().delete(requests[-1])
+
+    cleaned(a_log(Recording(an_old_table())))
+    log = "topics/t"
+    old = [entry_path(log, 0), entry_path(log, 1), entry_path(log, 2), checkpoint_path(log, 2)]
+    assert requests == [[path] for path in [*old, entry_path(log, 3), entry_path(log, 4)]]
+
+
+CALLS = 11
+"""The store calls of that cleanup: hint, two listings, checkpoint, sync, six deletes."""
+
+
+def test_a_cleanup_costs_the_calls_that_are_walked_through_below() -> None:
+    store = FaultyStore(an_old_table())
+    cleaned(a_log(store))
+    assert len(store.calls) == CALLS
+
+
+@pytest.mark.parametrize("fault", list(crashes(CALLS)), ids=lambda fault: f"{fault.kind.name}-{fault.at}")
+def test_a_cleanup_that_is_killed_at_any_call_leaves_a_whole_log_and_the_next_one_finishes_it(fault: Fault) -> None:
+    memory = an_old_table()
+    with pytest.raises(SimulatedCrash):
+        clean_log(a_log(FaultyStore(memory, fault)), retention_ms=DAY_MS)
+    assert_whole(memory)
+    cleaned(a_log(memory))
+    finished = an_old_table()
+    cleaned(a_log(finished))
+    assert [f.path for f in memory.list("")] == [f.path for f in finished.list("")]
+
+
+@pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST, FaultKind.THROTTLED])
+def test_answers_that_are_lost_change_nothing(kind: FaultKind) -> None:
+    memory = an_old_table()
+    store = FaultyStore(memory, Fault(kind=kind, chance=0.4, times=None), seed=1)
+    assert cleaned(a_log(store)).oldest_version == 5
+    assert_whole(memory)
+
+
+@pytest.mark.parametrize("call", range(CALLS))
+def test_two_cleanups_at_once_leave_what_one_leaves(call: int) -> None:
+    memory = an_old_table()
+    store = InterruptedStore(memory)
+
+    def another() -> None:
+        cleaned(a_log(memory))
+
+    store.interrupt(another, at=call, after=False)
+    cleaned(a_log(store))
+    assert versions_of(a_log(memory)) == [5, 6, 7]
+    assert_whole(memory)
+
+
+@pytest.mark.parametrize("call", range(CALLS))
+def test_a_checkpoint_and_commits_in_the_middle_of_a_cleanup_do_no_harm(call: int) -> None:
+    memory = an_old_table()
+    store = InterruptedStore(memory)
+
+    def others() -> None:
+        log = a_log(memory)
+        append(a_writer(log), "v8")
+        write_checkpoint(log)
+
+    store.interrupt(others, at=call, after=False)
+    cleaned(a_log(store))
+    log = a_log(memory)
+    assert contents(log) == {0: [*what_it_holds()[0], (NEWEST, "v8")]}
+    assert versions_of(log)[-1] == NEWEST + 1
+
+
+@pytest.mark.parametrize("skew_ms", [-365 * DAY_MS, -HOUR_MS, HOUR_MS, 365 * DAY_MS, 10_000 * DAY_MS])
+def test_the_cleaners_own_clock_changes_nothing(skew_ms: int) -> None:
+    # Found on paper: a cleaner whose clock ran an hour ahead deleted what others still relied upon.
+    memory = an_old_table()
+    newest_ms = max(found.modified_ms for found in memory.list(""))
+    log = a_log(memory, ManualClock(start_ms=newest_ms + skew_ms))
+    assert cleaned(log, retention_ms=3 * DAY_MS).oldest_version == 4
+    assert_whole(memory)
+
+
+def test_a_hint_that_is_stale_or_gone_changes_nothing() -> None:
+    for hint in (None, b'{"version":2,"size":1}', b"torn"):
+        memory = an_old_table()
+        memory.delete([last_checkpoint_path("topics/t")])
+        if hint is not None:
+            memory.put(last_checkpoint_path("topics/t"), hint)
+        assert cleaned(a_log(memory)).oldest_version == 5
+        assert_whole(memory)

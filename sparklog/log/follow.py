@@ -12,8 +12,8 @@ from sparklog.delta.log import DeltaLog, PositionLost
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from sparklog.log.commit import catch_up
 from sparklog.log.head import TopicHead
-from sparklog.log.reading import empty_records, find_timestamp, read_segment
-from sparklog.log.segments import Segment
+from sparklog.log.reading import empty_records, find_timestamp, read_together
+from sparklog.log.segments import Segment, overlapping
 from sparklog.log.state import TopicState, load_state
 from sparklog.model import OffsetAndTimestamp
 
@@ -60,7 +60,9 @@ class TopicFollower:
         return entries
 
     def segments(self, partition: int, offset: int) -> Iterator[Segment]:
-        """The segments that hold records of ``partition`` at ``offset`` or beyond, in offset order.
+        """The segments that hold records of ``partition`` at ``offset`` or beyond, by their first offset.
+
+        Several of one base offset may overlap: :func:`~sparklog.log.segments.overlapping` puts them together.
 
         Raises:
             OffsetOutOfRangeError: below the log start or above the log end.
@@ -99,17 +101,19 @@ class TopicFollower:
     def _offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         start, end = self._bounds(partition)
         index = self._state.require_whole().index
-        for segment in index.from_timestamp(partition, timestamp_ms, log_start_offset=start):
-            found = find_timestamp(self._log, segment, timestamp_ms, start_offset=start)
-            if found is not None and found[0] < end:
-                return OffsetAndTimestamp(offset=found[0], timestamp=found[1])
+        for together in overlapping(index.from_timestamp(partition, timestamp_ms, log_start_offset=start)):
+            found = [find_timestamp(self._log, segment, timestamp_ms, start_offset=start) for segment in together]
+            known = [record for record in found if record is not None and record[0] < end]
+            if known:
+                offset, timestamp = min(known)
+                return OffsetAndTimestamp(offset=offset, timestamp=timestamp)
         return None
 
     def _read(self, partition: int, offset: int, max_records: int) -> pa.Table:
         pieces: list[pa.Table] = []
         missing = max_records
-        for segment in self.segments(partition, offset):
-            piece = read_segment(self._log, segment, start_offset=offset).slice(0, missing)
+        for together in overlapping(self.segments(partition, offset)):
+            piece = read_together(self._log, together, start_offset=offset).slice(0, missing)
             pieces.append(piece)
             missing -= piece.num_rows
             if missing <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -24,6 +25,7 @@ __all__ = [
     "milliseconds",
     "object_path",
     "read_segment",
+    "read_together",
 ]
 
 # A URI with a scheme. In a relative one no colon comes before the first slash but percent-encoded (RFC 3986, 4.2).
@@ -62,6 +64,12 @@ def read_segment(
     if start_offset > segment.first_offset:
         table = table.filter(pc.greater_equal(table["offset"], start_offset))
     return table
+
+
+def read_together(log: DeltaLog, segments: Sequence[Segment], *, start_offset: int = 0) -> pa.Table:
+    """The records of segments whose ranges overlap, by offset; as :func:`read_segment` of a single one."""
+    tables = [read_segment(log, segment, start_offset=start_offset) for segment in segments]
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).sort_by("offset")
 
 
 def empty_records() -> pa.Table:

@@ -17,7 +17,15 @@ import pyarrow.compute as pc
 
 from sparklog.delta.actions import AddFile
 
-__all__ = ["Segment", "SegmentIndex", "format_timestamp", "parse_timestamp", "segment_of_add", "segments_of_table"]
+__all__ = [
+    "Segment",
+    "SegmentIndex",
+    "format_timestamp",
+    "overlapping",
+    "parse_timestamp",
+    "segment_of_add",
+    "segments_of_table",
+]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FEW = 16
@@ -203,12 +211,12 @@ class SegmentIndex:
         return list(self._ordered.get(partition, ()))
 
     def from_offset(self, partition: int, offset: int) -> Iterator[Segment]:
-        """The segments of a partition that hold a record at ``offset`` or beyond, in offset order."""
+        """The segments of a partition that hold a record at ``offset`` or beyond, by their first offset."""
         ordered = self._ordered.get(partition, [])
-        # Segments don't overlap, but for several files of one foreign commit whose deltas were numbered together.
         at = bisect_right(ordered, (offset, -1, ""), key=_order)
         start = max(0, at - 1)
-        while start > 0 and ordered[start - 1].last_offset >= offset:
+        # Only files that share a base offset can overlap (see overlapping), and they stand together.
+        while 0 < start < at and ordered[start - 1].base_offset == ordered[start].base_offset:
             start -= 1
         return (segment for segment in ordered[start:] if segment.last_offset >= offset)
 
@@ -228,6 +236,24 @@ class SegmentIndex:
         """One more than the greatest offset among the live files; 0 where there is none. Only ever a lower bound of the
         log end offset (rule L6)."""
         return max((segment.last_offset + 1 for segment in self._ordered.get(partition, ())), default=0)
+
+
+def overlapping(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
+    """Segments by their first offset, those together whose ranges of offsets overlap; most stand alone.
+
+    Files that share a base offset start out in disjoint ranges (rule F1), but another engine's OPTIMIZE may pack the
+    first and the third of them into one file.
+    """
+    together: list[Segment] = []
+    last_offset = -1
+    for segment in segments:
+        if together and segment.first_offset > last_offset:
+            yield together
+            together = []
+        together.append(segment)
+        last_offset = max(last_offset, segment.last_offset)
+    if together:
+        yield together
 
 
 def _is_sequenced(segment: Segment) -> bool:

@@ -157,6 +157,14 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
 )
 
 
+def _known(name: str) -> Setting:
+    if name in _REFUSED:
+        raise InvalidConfigurationError(f"{name} is not supported: {_REFUSED[name]}")
+    if name not in TOPIC_SETTINGS:
+        raise InvalidConfigurationError(f"unknown topic setting {name!r}; known: {', '.join(sorted(TOPIC_SETTINGS))}")
+    return TOPIC_SETTINGS[name]
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """A topic's settings: the explicit ones, and Kafka's default for every other."""
@@ -174,23 +182,18 @@ class TopicConfig:
             InvalidConfigurationError: an unknown setting, one that has no meaning here, or a value that isn't
                 allowed, alone or beside the others; the message names the setting.
         """
-        explicit: dict[str, Value] = {}
-        for name, value in given.items():
-            if name in _REFUSED:
-                raise InvalidConfigurationError(f"{name} is not supported: {_REFUSED[name]}")
-            if name not in TOPIC_SETTINGS:
-                raise InvalidConfigurationError(
-                    f"unknown topic setting {name!r}; known: {', '.join(sorted(TOPIC_SETTINGS))}"
-                )
-            explicit[name] = TOPIC_SETTINGS[name].parse_value(value)
-        config = cls(explicit)
-        # Source: Kafka LogConfig.validateValues
-        if config.integer("min.compaction.lag.ms") > config.integer("max.compaction.lag.ms"):
-            raise InvalidConfigurationError(
-                f"min.compaction.lag.ms={config['min.compaction.lag.ms']} is greater than "
-                f"max.compaction.lag.ms={config['max.compaction.lag.ms']}"
-            )
+        config = cls({name: _known(name).parse_value(value) for name, value in given.items()})
+        config.check()
         return config
+
+    def check(self) -> None:
+        """Raise ``InvalidConfigurationError`` where settings contradict one another.
+
+        Source: Kafka ``LogConfig.validateValues``.
+        """
+        low, high = self.integer("min.compaction.lag.ms"), self.integer("max.compaction.lag.ms")
+        if low > high:
+            raise InvalidConfigurationError(f"min.compaction.lag.ms={low} is greater than max.compaction.lag.ms={high}")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], *, prefix: str = "sparklog.") -> TopicConfig:
@@ -204,10 +207,16 @@ class TopicConfig:
 
     def with_changes(self, changes: Mapping[str, object]) -> TopicConfig:
         """These settings with some set anew; None takes one back to its default."""
-        merged: dict[str, object] = {**self.explicit, **changes}
-        unknown = {name: "" for name, value in changes.items() if value is None and name not in TOPIC_SETTINGS}
-        TopicConfig.parse(unknown)  # raises, naming the first of them
-        return TopicConfig.parse({name: value for name, value in merged.items() if value is not None})
+        explicit = dict(self.explicit)  # those of a newer sparklog stay as they are
+        for name, value in changes.items():
+            setting = _known(name)
+            if value is None:
+                explicit.pop(name, None)
+            else:
+                explicit[name] = setting.parse_value(value)
+        changed = TopicConfig(explicit)
+        changed.check()
+        return changed
 
     def __getitem__(self, name: str) -> Value:
         return self.explicit.get(name, TOPIC_SETTINGS[name].default)

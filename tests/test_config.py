@@ -226,3 +226,8 @@ def test_settings_do_not_change_with_the_mapping_they_were_made_of():
     config = TopicConfig(given)
     given["retention.ms"] = 2
     assert config.integer("retention.ms") == 1
+
+
+def test_a_newer_sparklogs_setting_stays_when_another_is_changed() -> None:
+    config = TopicConfig({"retention.ms": 1, "from.the.future": "kept"}).with_changes({"retention.ms": None})
+    assert dict(config.explicit) == {"from.the.future": "kept"}

@@ -151,7 +151,7 @@ class TopicWriter:
     """Appends to one topic under one producer id; not for several threads at once.
 
     Opening costs a fixed number of store calls at any age of the topic; an append costs one PUT per file and one
-    create, and two more calls for each race it loses.
+    create. A race that it loses costs a create and a GET more; one that loses twice in a row reads ahead to the tail.
     """
 
     def __init__(

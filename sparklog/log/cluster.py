@@ -12,7 +12,7 @@ from typing import Any
 from sparklog.clock import Clock, SystemClock
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.position import DEFAULT_TAIL_TRUST_MS
-from sparklog.errors import CorruptLogError, ObjectNotFoundError, UnknownTopicOrPartitionError, UnsupportedVersionError
+from sparklog.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.paths import CLUSTER_FILE, topic_table
 from sparklog.storage import ObjectStore, open_store, probe_create_only
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, RetryingStore, retry
@@ -51,7 +51,7 @@ def open_cluster(
     Raises:
         UnsafeStoreError: the store lets two racers win.
         UnsupportedVersionError: a newer sparklog made the cluster.
-        UnknownTopicOrPartitionError: there is no cluster and ``create`` is false.
+        InvalidArgumentError: there is no cluster and ``create`` is false.
         CorruptLogError: ``cluster.json`` can't be understood.
     """
     clock = clock or SystemClock()
@@ -59,7 +59,7 @@ def open_cluster(
     cluster_id = _read_cluster_id(store)
     if cluster_id is None:
         if not create:
-            raise UnknownTopicOrPartitionError(f"no sparklog cluster at {store.uri}: there is no {CLUSTER_FILE}")
+            raise InvalidArgumentError(f"no sparklog cluster at {store.uri}: there is no {CLUSTER_FILE}")
         probe_create_only(store, clock=clock)
         created = {"cluster_id": uuid.uuid4().hex, "format_version": CLUSTER_FORMAT_VERSION}
         # Whoever wins: what is there afterwards is the cluster.

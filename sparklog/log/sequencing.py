@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,27 +40,16 @@ class ForeignFile:
     """An unsequenced file and what was read of it."""
 
     segment: Segment
-    """With the numbers that were read of the file, or that a rewrite gave it."""
-    rewritten: AddFile | None = None
-    """Stands in for a file that couldn't keep its numbers: the same records, numbered from 0 in the file's order."""
+    """As it is live in the table."""
+    add: AddFile
+    """What to publish, but for its base offset: the same path, or a rewritten file that stands in for it."""
+    range: tuple[int, int]
+    """Least and greatest offset delta of what is published."""
 
     @property
-    def add(self) -> AddFile:
-        """The action to publish, but for its base offset."""
-        if self.rewritten is not None:
-            return self.rewritten
-        return AddFile(
-            path=self.segment.path,
-            partition_values=self.segment.partition_values(),
-            size_bytes=self.segment.size_bytes,
-            modification_ms=self.segment.modification_ms,
-            stats=_stats(self.segment),
-        )
-
-    @property
-    def range(self) -> tuple[int, int]:
-        """Least and greatest offset delta of what is published."""
-        return self.segment.min_offset_delta or 0, self.segment.max_offset_delta or 0
+    def rewritten(self) -> bool:
+        """Couldn't keep its numbers: its records are in another file, numbered from 0 in this one's order."""
+        return self.add.path != self.segment.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +95,7 @@ def plan_sequencing(
         for file in group:
             values = {"partition": str(partition), "base_offset": str(base_offset)}
             actions.append(replace(file.add, partition_values=values, data_change=True))
-            if file.rewritten is not None:
+            if file.rewritten:
                 actions.append(_remove(file.segment, now_ms=now_ms))
         ends[partition] = base_offset + max(file.range[1] for file in group) + 1
     after = replace(
@@ -178,7 +168,6 @@ def _read(log: DeltaLog, segment: Segment, *, partition_count: int) -> ForeignFi
     columns = {name: conform(path, table, name) for name in DATA_SCHEMA.names}
     if columns["timestamp"].null_count:
         raise _RefusedError("it has records without a timestamp")
-    times = pc.min_max(milliseconds(columns["timestamp"])).as_py()
     deltas = columns["offset_delta"]
     bounds = pc.min_max(deltas).as_py()
     keeps = (
@@ -186,47 +175,35 @@ def _read(log: DeltaLog, segment: Segment, *, partition_count: int) -> ForeignFi
         and 0 <= bounds["min"] <= bounds["max"] <= _MAX_OFFSET_DELTA
         and len(pc.unique(deltas)) == table.num_rows
     )
+    size_bytes, published = segment.size_bytes, segment.path
     if not keeps:
-        bounds = {"min": 0, "max": table.num_rows - 1}
-    described = replace(
-        segment,
-        record_count=table.num_rows,
-        min_offset_delta=bounds["min"],
-        max_offset_delta=bounds["max"],
-        min_timestamp_ms=times["min"],
-        max_timestamp_ms=times["max"],
+        columns["offset_delta"] = pa.chunked_array([pa.arange(0, table.num_rows)])
+        data = write_parquet(pa.table(columns, schema=DATA_SCHEMA), compression="snappy")
+        size_bytes, published = len(data), new_data_file(segment.partition)
+        log.store.put(object_path(log.table, published), data, sync=True)
+    stats = _stats(columns)
+    add = AddFile(
+        path=published,
+        partition_values=segment.partition_values(),
+        size_bytes=size_bytes,
+        modification_ms=segment.modification_ms,
+        stats=stats,
     )
-    if keeps:
-        return ForeignFile(segment=described)
-    columns["offset_delta"] = pa.chunked_array([pa.arange(0, table.num_rows)])
-    return ForeignFile(segment=described, rewritten=_rewrite(log, described, pa.table(columns, schema=DATA_SCHEMA)))
-
-
-def _rewrite(log: DeltaLog, described: Segment, records: pa.Table) -> AddFile:
-    data = write_parquet(records, compression="snappy")
-    path = new_data_file(described.partition or 0)
-    log.store.put(object_path(log.table, path), data, sync=True)
-    return AddFile(
-        path=path,
-        partition_values={},
-        size_bytes=len(data),
-        modification_ms=described.modification_ms,
-        stats=_stats(described),
+    return ForeignFile(
+        segment=segment, add=add, range=(stats["minValues"]["offset_delta"], stats["maxValues"]["offset_delta"])
     )
 
 
-def _stats(segment: Segment) -> dict[str, object]:
+def _stats(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, Any]:
+    numbers = {name: columns[name] for name in ("offset_delta", "producer_id", "sequence")}
+    bounds = {name: pc.min_max(column).as_py() for name, column in numbers.items() if column.null_count < len(column)}
+    times = pc.min_max(milliseconds(columns["timestamp"])).as_py()
+    bounds["timestamp"] = {side: format_timestamp(times[side]) for side in ("min", "max")}
     return {
-        "numRecords": segment.record_count,
-        "minValues": {
-            "offset_delta": segment.min_offset_delta,
-            "timestamp": format_timestamp(segment.min_timestamp_ms or 0),
-        },
-        "maxValues": {
-            "offset_delta": segment.max_offset_delta,
-            "timestamp": format_timestamp(segment.max_timestamp_ms or 0),
-        },
-        "nullCount": {"offset_delta": 0, "timestamp": 0},
+        "numRecords": len(columns["offset_delta"]),
+        "minValues": {name: bound["min"] for name, bound in bounds.items()},
+        "maxValues": {name: bound["max"] for name, bound in bounds.items()},
+        "nullCount": {name: columns[name].null_count for name in bounds},
     }
 
 

@@ -11,7 +11,6 @@ from sparklog.errors import (
     InvalidTopicError,
     StoreFullError,
     StorePermissionError,
-    UnknownTopicOrPartitionError,
     UnsafeStoreError,
     UnsupportedVersionError,
 )
@@ -82,7 +81,7 @@ def test_opening_a_cluster_that_is_there_is_one_get():
 
 def test_a_cluster_that_is_not_there_is_not_made_unasked():
     store = MemoryStore("empty")
-    with pytest.raises(UnknownTopicOrPartitionError, match=r"no sparklog cluster at memory://empty: .*cluster\.json"):
+    with pytest.raises(InvalidArgumentError, match=r"no sparklog cluster at memory://empty: .*cluster\.json"):
         open_cluster(store, create=False)
     assert paths(store) == []
 

@@ -1,8 +1,9 @@
 """Sequencing: giving offsets to files that were written without (rules F1, F2, L4, L13).
 
-Any Delta writer may add files whose ``base_offset`` is null; no reader shows them until a sequencing commit adds the
-same path again with its base offset. What is done with which file is decided by :func:`plan_sequencing`, which is
-pure; the actor reads the files' numbers before, and rewrites those that can't keep theirs.
+Any Delta writer may add files whose ``base_offset`` is null; no reader shows them until a sequencing commit removes
+the file and adds its bytes under a new path with a base offset. The new path is what makes a foreign OPTIMIZE, DELETE
+or UPDATE that has read the old one conflict: docs/decisions/0003-sequencing-publishes-under-a-new-path.md. Which file
+gets which offsets is decided by :func:`plan_sequencing`, which is pure; the actor reads and copies the files before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.delta.actions import Action, AddFile, RemoveFile
-from sparklog.delta.log import DeltaLog, new_token
+from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
 from sparklog.log.commit import Commit, commit
 from sparklog.log.encode import decode_file, write_parquet
@@ -42,14 +43,11 @@ class ForeignFile:
     segment: Segment
     """As it is live in the table."""
     add: AddFile
-    """What to publish, but for its base offset: the same path, or a rewritten file that stands in for it."""
+    """Its copy, but for the base offset: the same bytes, or the same records with numbers of their own."""
     range: tuple[int, int]
-    """Least and greatest offset delta of what is published."""
-
-    @property
-    def rewritten(self) -> bool:
-        """Couldn't keep its numbers: its records are in another file, numbered from 0 in this one's order."""
-        return self.add.path != self.segment.path
+    """Least and greatest offset delta of the copy."""
+    renumbered: bool
+    """It couldn't keep its numbers; the copy's run from 0 in the order of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +67,8 @@ def plan_sequencing(
     """Give base offsets to files, in the given order.
 
     Files of one commit and partition keep one common base if their ranges of offset deltas are disjoint; any other
-    file gets a base of its own. What is no longer live without a base offset is dropped (rule L4: two sequencers, a
-    user's DELETE). A file that keeps its path is published by an ``add`` alone (rule L13).
+    file gets a base of its own. A base is the log end offset, so greater than every base given before. What is no
+    longer live without a base offset is dropped (rule L4: two sequencers, a user's DELETE).
 
     Returns:
         The commit; None where nothing is left to do.
@@ -90,13 +88,10 @@ def plan_sequencing(
         return None
     for group in _common_bases(wanted):
         partition = group[0].segment.partition or 0
-        # Dense where the deltas allow it: a file whose deltas start at 100 need not leave 100 offsets out.
-        base_offset = max(0, ends[partition] - min(file.range[0] for file in group))
+        base_offset = ends[partition]
         for file in group:
             values = {"partition": str(partition), "base_offset": str(base_offset)}
-            actions.append(replace(file.add, partition_values=values, data_change=True))
-            if file.rewritten:
-                actions.append(_remove(file.segment, now_ms=now_ms))
+            actions += [_remove(file.segment, now_ms=now_ms), replace(file.add, partition_values=values)]
         ends[partition] = base_offset + max(file.range[1] for file in group) + 1
     after = replace(
         head,
@@ -142,7 +137,6 @@ def sequence_topic(log: DeltaLog, *, timeout_ms: float = 60_000, sync: bool = Fa
     done = commit(
         state,
         decide,
-        token=new_token(),
         deadline_ticks_ms=log.clock.ticks_ms() + timeout_ms,
         sync=sync,
     )
@@ -162,7 +156,8 @@ def _read(log: DeltaLog, segment: Segment, *, partition_count: int) -> ForeignFi
     if segment.partition is None or not 0 <= segment.partition < partition_count:
         raise _RefusedError(f"its partition is {segment.partition}, the topic has 0 to {partition_count - 1}")
     path = object_path(log.table, segment.path)
-    table = decode_file(path, log.store.read(path))
+    data = log.store.read(path)
+    table = decode_file(path, data)
     if table.num_rows == 0:
         raise _RefusedError("it holds no record")
     columns = {name: conform(path, table, name) for name in DATA_SCHEMA.names}
@@ -175,23 +170,21 @@ def _read(log: DeltaLog, segment: Segment, *, partition_count: int) -> ForeignFi
         and 0 <= bounds["min"] <= bounds["max"] <= _MAX_OFFSET_DELTA
         and len(pc.unique(deltas)) == table.num_rows
     )
-    size_bytes, published = segment.size_bytes, segment.path
     if not keeps:
         columns["offset_delta"] = pa.chunked_array([pa.arange(0, table.num_rows)])
         data = write_parquet(pa.table(columns, schema=DATA_SCHEMA), compression="snappy")
-        size_bytes, published = len(data), new_data_file(segment.partition)
-        log.store.put(object_path(log.table, published), data, sync=True)
+    copy = new_data_file(segment.partition)
+    log.store.put(object_path(log.table, copy), data, sync=True)
     stats = _stats(columns)
     add = AddFile(
-        path=published,
+        path=copy,
         partition_values=segment.partition_values(),
-        size_bytes=size_bytes,
+        size_bytes=len(data),
         modification_ms=segment.modification_ms,
         stats=stats,
     )
-    return ForeignFile(
-        segment=segment, add=add, range=(stats["minValues"]["offset_delta"], stats["maxValues"]["offset_delta"])
-    )
+    bounds = {side: stats[f"{side}Values"]["offset_delta"] for side in ("min", "max")}
+    return ForeignFile(segment=segment, add=add, range=(bounds["min"], bounds["max"]), renumbered=not keeps)
 
 
 def _stats(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, Any]:
@@ -217,7 +210,7 @@ def _common_bases(files: Sequence[ForeignFile]) -> list[list[ForeignFile]]:
         together = list(of_one_commit)
         by_range = sorted(together, key=lambda file: file.range)
         disjoint = all(left.range[1] < right.range[0] for left, right in pairwise(by_range))
-        if version >= 0 and disjoint and not any(file.rewritten for file in together):
+        if version >= 0 and disjoint and not any(file.renumbered for file in together):
             groups.append(by_range)
         else:
             groups += [[file] for file in together]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from sparklog.clock import SystemClock
 from sparklog.delta.checkpoint import write_checkpoint
@@ -20,11 +21,23 @@ from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import last_checkpoint_path
 from sparklog.log.follow import TopicFollower
+from sparklog.log.reading import object_path
 from sparklog.log.schema import HEADERS
 from sparklog.log.sequencing import sequence_topic
 from sparklog.log.topic import create_topic, delete_records, delete_topic
 from sparklog.storage import open_store
-from tests.support import DAY_MS, T0_MS, a_topic, a_writer, append, contents, entry_lines, versions_of
+from tests.support import (
+    DAY_MS,
+    T0_MS,
+    OvertakenStore,
+    a_log,
+    a_topic,
+    a_writer,
+    append,
+    contents,
+    entry_lines,
+    versions_of,
+)
 
 RECORD = ["partition", "offset", "timestamp", "key", "value", "headers"]
 Rows = list[dict[str, Any]]
@@ -256,7 +269,11 @@ def test_polars_own_reader_reads_the_same(tmp_path: Path) -> None:
 # --- files that another engine wrote (L13, F1)
 
 
-def test_a_foreign_file_is_invisible_until_a_sequencing_publishes_it_without_rewriting(tmp_path: Path) -> None:
+def bytes_of(log: DeltaLog, paths: list[str]) -> list[bytes]:
+    return [log.store.read(object_path(log.table, path)) for path in paths]
+
+
+def test_a_foreign_file_is_invisible_until_a_sequencing_publishes_a_copy_of_it(tmp_path: Path) -> None:
     log = a_local_topic(tmp_path)
     writer = a_writer(log)
     append(writer, "ours")
@@ -267,10 +284,15 @@ def test_a_foreign_file_is_invisible_until_a_sequencing_publishes_it_without_rew
 
     done = sequence_topic(log)
     assert done.sequenced_count == 2
-    assert {kind for line in entry_lines(log, done.delta_version) for kind in line} == {"commitInfo", "add", "txn"}
+    kinds = [kind for line in entry_lines(log, done.delta_version) for kind in line]
+    assert sorted(kinds) == ["add", "add", "commitInfo", "remove", "remove", "txn", "txn"]
+    published = live_files(log)
+    assert len(published) == 3
+    assert len(set(files) & set(published)) == 1  # ours
+    assert sorted(bytes_of(log, published)) == sorted(bytes_of(log, files))
     append(writer, "ours again")
     assert contents(log) == {0: [(0, "ours"), (1, "x"), (2, "y"), (3, "ours again")], 1: [(0, "z")]}
-    assert set(files) < set(live_files(log))
+    assert set(published) < set(live_files(log))
     assert DeltaTable(location(log)).to_pyarrow_table().num_rows == 5  # no file counts twice
     assert_all_agree_also_after_a_checkpoint(log, count=5)
     assert DeltaTable(location(log)).to_pyarrow_table().num_rows == 5
@@ -278,7 +300,7 @@ def test_a_foreign_file_is_invisible_until_a_sequencing_publishes_it_without_rew
 
 
 def test_a_foreign_file_behind_a_checkpoint_is_published_once(tmp_path: Path) -> None:
-    # The checkpoint holds the path with a null base offset, the tail with the one it got.
+    # The checkpoint holds the old path; the tail removes it and adds the new one.
     log = a_local_topic(tmp_path)
     write_deltalake(location(log), foreign("x", "y"), mode="append")
     write_checkpoint(log)
@@ -287,12 +309,71 @@ def test_a_foreign_file_behind_a_checkpoint_is_published_once(tmp_path: Path) ->
     assert DeltaTable(location(log)).to_pyarrow_table().num_rows == 2
 
 
-def test_vacuum_spares_a_file_that_was_published_under_its_old_path(tmp_path: Path) -> None:
+@pytest.mark.parametrize("checkpoint_first", [False, True])
+def test_vacuum_takes_a_foreign_file_that_was_published_and_spares_its_copy(
+    tmp_path: Path, checkpoint_first: bool
+) -> None:
     log = a_local_topic(tmp_path)
     write_deltalake(location(log), foreign("x", "y"), mode="append")
+    (old,) = live_files(log)
     sequence_topic(log)
-    DeltaTable(location(log)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    if checkpoint_first:
+        write_checkpoint(log)
+    gone = DeltaTable(location(log)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert gone == [old]
     assert_all_agree(log, count=2)
+
+
+# Whatever read the unsequenced files before a sequencing, and commits after it: rule L13, decision 0003
+LATE: dict[str, Callable[[DeltaTable], object]] = {
+    "optimize": lambda table: table.optimize.compact(),
+    "optimize of the partition": lambda table: table.optimize.compact([("partition", "=", "0")]),
+    "z-order": lambda table: table.optimize.z_order(["value"]),
+    "delete": lambda table: table.delete("base_offset IS NULL AND value = X'6131'"),
+    "delete of whole files": lambda table: table.delete("base_offset IS NULL"),
+    "update": lambda table: table.update(updates={"key": "value"}, predicate="base_offset IS NULL"),
+}
+
+
+@pytest.mark.parametrize("operate", LATE.values(), ids=LATE)
+@pytest.mark.parametrize("deltas", [[0, 1], [None, None]], ids=["kept", "renumbered"])
+def test_what_deltalake_read_before_a_sequencing_it_cant_commit_after_it(
+    tmp_path: Path, operate: Callable[[DeltaTable], object], deltas: list[int | None]
+) -> None:
+    """Found in review: it removed files that had offsets by then, and added their rows again without."""
+    log = a_local_topic(tmp_path)
+    append(a_writer(log), "ours")
+    for name in "abc":
+        write_deltalake(location(log), foreign(f"{name}0", f"{name}1", deltas=deltas), mode="append")
+    early = DeltaTable(location(log))
+    assert sequence_topic(log).sequenced_count == 3
+    readable = assert_all_agree(log, count=7)
+    with pytest.raises(CommitFailedError, match="a concurrent transaction deleted data this operation read"):
+        operate(early)
+    assert assert_all_agree(log, count=7) == readable
+    assert sequence_topic(log).sequenced_count == 0
+    operate(DeltaTable(location(log)))  # run again, it sees no unsequenced file and does no harm
+    sequence_topic(log)
+    assert assert_all_agree(log, count=7) == readable
+
+
+@pytest.mark.parametrize("operate", LATE.values(), ids=LATE)
+def test_what_deltalake_commits_before_a_sequencing_that_was_under_way_is_sequenced_by_the_next(
+    tmp_path: Path, operate: Callable[[DeltaTable], object]
+) -> None:
+    log = a_local_topic(tmp_path)
+    append(a_writer(log), "ours")
+    for name in "abc":
+        write_deltalake(location(log), foreign(f"{name}0", f"{name}1"), mode="append")
+    left: list[bytes] = []
+
+    def overtake() -> None:
+        operate(DeltaTable(location(log)))
+        left.extend(DeltaTable(location(log)).to_pyarrow_table()["value"].to_pylist())
+
+    assert sequence_topic(a_log(OvertakenStore(log.store, overtake), log.clock)).sequenced_count < 3
+    sequence_topic(log)
+    assert sorted(row["value"] for row in assert_all_agree(log, count=len(left))) == sorted(left)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +387,8 @@ def test_a_foreign_file_whose_numbers_are_no_good_is_rewritten_with_numbers(
     write_deltalake(location(log), foreign("x", "y", "z", deltas=deltas), mode="append")
     files = live_files(log)
     sequence_topic(log)
-    assert len(set(files) - set(live_files(log))) == 1
+    published = live_files(log)
+    assert len(set(files) - set(published)) == len(set(published) - set(files)) == 1
     assert contents(log)[0] == [(0, "ours"), (1, "x"), (2, "y"), (3, "z")]
     assert_all_agree_also_after_a_checkpoint(log, count=4)
 
@@ -316,8 +398,8 @@ def test_foreign_numbers_in_any_order_and_with_gaps_are_kept(tmp_path: Path) -> 
     append(a_writer(log), *"abcdef")
     write_deltalake(location(log), foreign("third", "first", deltas=[7, 5]), mode="append")
     sequence_topic(log)
-    assert contents(log)[0][6:] == [(6, "first"), (8, "third")]  # rule F1: by offset, not by row
-    assert append(a_writer(log), "ours").base_offsets == (9,)
+    assert contents(log)[0][6:] == [(11, "first"), (13, "third")]  # rule F1: by offset, not by row
+    assert append(a_writer(log), "ours").base_offsets == (14,)
     assert_all_agree_also_after_a_checkpoint(log, count=9, dense=False)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.log.follow import TopicFollower
 from sparklog.log.sequencing import sequence_topic
 from sparklog.storage import open_store
-from tests.support import T0_MS, a_topic, a_writer, append, contents
+from tests.support import T0_MS, a_topic, a_writer, append, contents, unsequenced_file
 
 pytestmark = pytest.mark.spark
 
@@ -90,7 +92,7 @@ def test_spark_reads_a_topic_and_its_appends_are_published_by_sequencing(spark: 
     assert_all_agree(spark, log, count=4)
     files = set(live_files(log))
     assert sequence_topic(log).sequenced_count == 2  # both tasks numbered their rows together
-    assert set(live_files(log)) == files
+    assert len(set(live_files(log)) - files) == len(files - set(live_files(log))) == 2
     assert seen_by_us(log)[2:6] == [(0, offset + 2, f"x{offset}") for offset in range(4)]
     append(writer, "e")
     assert_all_agree(spark, log, count=9)
@@ -119,3 +121,35 @@ def test_sparks_own_commits_on_a_topic_are_followed_and_appends_go_on(spark: Any
     assert_all_agree(spark, log, count=5)
     write_checkpoint(log)
     assert_all_agree(spark, log, count=5)
+
+
+def test_sparks_optimize_that_read_a_file_before_its_sequencing_cant_commit_after_it(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Found in review, in 6 of 6 runs: OPTIMIZE removed files that had got offsets meanwhile, and consumers lost them.
+    Rule L13, decision 0003. Which of the two commits first can't be chosen, so it is tried until OPTIMIZE is second."""
+    for attempt in range(10):
+        log = a_local_topic(tmp_path / str(attempt))
+        append(a_writer(log), "ours")
+        for name in "abc":
+            unsequenced_file(log, f"{name}0", f"{name}1")
+        table = Path(location(log))
+        before = {*table.rglob("*")}
+        with ThreadPoolExecutor(1) as pool:
+            optimize = pool.submit(lambda: spark.sql(f"OPTIMIZE delta.`{table}`").collect())  # noqa: B023
+            while not optimize.done() and not any("_delta_log" not in str(p) for p in {*table.rglob("*")} - before):
+                time.sleep(0.001)  # it has its snapshot when it begins to write
+            sequenced = sequence_topic(log).sequenced_count
+            readable = seen_by_us(log)
+            error = optimize.exception()
+        assert set(readable) <= set(seen_by_us(log))
+        if error is None:
+            assert sequenced < 3  # it was first
+            continue
+        assert "CONCURRENT" in str(error).upper()
+        assert sequenced == 3
+        assert_all_agree(spark, log, count=7)
+        spark.sql(f"OPTIMIZE delta.`{table}`")
+        assert_all_agree(spark, log, count=7)
+        return
+    pytest.fail("OPTIMIZE was always first")

@@ -5,7 +5,10 @@ import logging
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sparklog.delta.actions import AddFile, RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
@@ -55,6 +58,18 @@ def data_files(log):
     return {info.path for info in log.store.list("topics/") if info.path.endswith(".parquet")}
 
 
+def copies(log, *paths):
+    """The live files that hold, byte for byte, what these unsequenced files held; under paths of their own."""
+    by_bytes = {log.store.read(object_path(log.table, path)): segment for path, segment in live(log).items()}
+    found = [by_bytes[log.store.read(object_path(log.table, path))] for path in paths]
+    assert not {segment.path for segment in found} & set(paths)
+    return found
+
+
+def base_offsets(log, paths):
+    return [segment.base_offset for segment in copies(log, *paths)]
+
+
 def test_a_file_without_a_base_offset_is_not_read_until_it_is_sequenced():
     log = a_topic()
     append(a_writer(log), "a")
@@ -77,20 +92,22 @@ def test_a_file_without_a_base_offset_is_not_read_until_it_is_sequenced():
         ([0, 1, 2], [2, 3, 4]),
         ([2, 1, 0], [4, 3, 2]),
         ([0, 5, 3], [2, 7, 5]),
-        ([1, 2, 3], [2, 3, 4]),
-        ([2, 3, 4], [2, 3, 4]),
-        ([100, 101, 110], [100, 101, 110]),  # a base offset is never negative
-        ([2**48, 7, 8], [2**48, 7, 8]),
+        ([1, 2, 3], [3, 4, 5]),
+        ([100, 101, 110], [102, 103, 112]),  # the base is the log end: a gap is legal, a base given twice isn't
+        ([2**48, 7, 8], [2**48 + 2, 9, 10]),
     ],
 )
-def test_numbers_that_are_distinct_are_kept_and_the_file_is_not_rewritten(deltas, offsets):
+def test_numbers_that_are_distinct_are_kept_and_the_file_is_copied_as_it_is(deltas, offsets):
     log = a_topic()
     append(a_writer(log), "x", "y")
     path = insert(log, "a", "b", "c", deltas=deltas)
     before = data_files(log)
     sequence_topic(log)
-    assert data_files(log) == before
-    assert live(log)[path].base_offset is not None
+    (copy,) = copies(log, path)
+    assert data_files(log) - before == {object_path(log.table, copy.path)}
+    assert copy.base_offset == 2
+    assert path not in live(log)
+    assert object_path(log.table, path) in data_files(log)  # vacuum's business
     expected = sorted(zip(offsets, "abc", strict=True))
     assert contents(log) == {0: [(0, "x"), (1, "y"), *expected]}
     assert load_state(log).head.log_end_offsets == (max(offsets) + 1,)
@@ -170,10 +187,6 @@ def test_what_is_published_tells_everything_that_readers_search_by(deltas):
     assert added["size"] == len(log.store.read(object_path(log.table, added["path"])))
 
 
-def base_offsets(log, paths):
-    return [live(log)[path].base_offset for path in paths]
-
-
 def insert_together(log, *files, partition=0):
     """One foreign commit of several files, each given by its deltas; values tell file and delta. Returns the paths."""
     adds = []
@@ -208,8 +221,10 @@ def test_files_of_one_commit_of_which_one_is_rewritten_get_base_offsets_of_their
     log = a_topic()
     kept, rewritten = insert_together(log, [0, 1], [9, 9])
     sequence_topic(log)
-    assert kept in live(log)
-    assert rewritten not in live(log)
+    (copy,) = copies(log, kept)
+    assert not {kept, rewritten} & set(live(log))
+    assert len(live(log)) == len({segment.base_offset for segment in live(log).values()}) == 2
+    assert copy.base_offset in (0, 2)
     assert [offset for offset, _ in contents(log)[0]] == [0, 1, 2, 3]
 
 
@@ -218,12 +233,66 @@ def test_files_of_several_commits_never_share_a_base_offset():
     one = insert_together(log, [0, 1])
     two = insert_together(log, [2, 3])
     sequence_topic(log)
-    assert base_offsets(log, one + two) == [0, 0]  # dense: the second starts at 2 anyway
-    three = insert_together(log, [0, 1])
+    assert base_offsets(log, one + two) == [0, 2]  # though the second would fit behind the first
+    three = insert_together(log, [0, 2])
     four = insert_together(log, [10, 11])
     sequence_topic(log)
-    assert [offset for offset, _ in contents(log)[0]] == [0, 1, 2, 3, 4, 5, 10, 11]
-    assert len(set(base_offsets(log, three + four))) == 2
+    assert [offset for offset, _ in contents(log)[0]] == [0, 1, 4, 5, 6, 8, 19, 20]
+    assert base_offsets(log, one + two + three + four) == [0, 2, 6, 9]
+
+
+def packed(log, *segments):
+    """Another engine's OPTIMIZE packs live files of the same partition values, in any order, into one."""
+    (values,) = {(segment.partition, segment.base_offset) for segment in segments}
+    parts = [pq.read_table(pa.BufferReader(log.store.read(object_path(log.table, s.path)))) for s in segments]
+    whole = foreign_file(log, pa.concat_tables(parts), partition=values[0], base_offset=values[1])
+    foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1, data_change=False) for s in segments), whole)
+
+
+def test_a_file_numbered_far_ahead_gets_no_base_that_was_given_before_so_packing_by_base_keeps_every_read():
+    """A base given to two groups let an OPTIMIZE pack files from both sides of a third one: whoever read from between
+    them found the file around it, and nothing of it, for ever."""
+    log = a_topic()
+    insert(log, *(f"a{number}" for number in range(10)))
+    sequence_topic(log)
+    append(a_writer(log), *(f"b{number}" for number in range(5)))
+    insert(log, *(f"c{number}" for number in range(5)), deltas=range(100, 105))
+    sequence_topic(log)
+    found = list(live(log).values())
+    assert sorted(segment.base_offset for segment in found) == [0, 10, 15]
+    before = contents(log)[0]
+    assert [offset for offset, _ in before] == [*range(15), *range(115, 120)]
+    for base_offset in {segment.base_offset for segment in found}:
+        packed(log, *(segment for segment in found if segment.base_offset == base_offset))
+    follower = TopicFollower(log, "t")
+    for start in range(120):
+        expected = [offset for offset, _ in before if offset >= start]
+        assert follower.read(0, start)["offset"].to_pylist() == expected
+
+
+NUMBERS = st.lists(st.integers(0, 12), min_size=1, max_size=4, unique=True)
+COMMITS = st.lists(st.lists(NUMBERS, min_size=1, max_size=3), min_size=1, max_size=4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(COMMITS, min_size=1, max_size=3))
+def test_a_base_offset_is_greater_than_any_that_was_given_before_and_no_offset_is_given_twice(rounds):
+    log = a_topic()
+    seen: dict[int, str] = {}
+    for commits in rounds:
+        append(a_writer(log), "ours")
+        (end,) = load_state(log).head.log_end_offsets
+        known = set(live(log))
+        for files in commits:
+            insert_together(log, *files)
+        sequence_topic(log)
+        given = {segment.base_offset for path, segment in live(log).items() if path not in known}
+        assert min(given) == end
+        found = contents(log)[0]
+        assert len({offset for offset, _ in found}) == len(found)
+        assert len(found) == len(seen) + 1 + sum(len(numbers) for files in commits for numbers in files)
+        assert dict(found).items() >= seen.items()
+        seen = dict(found)
 
 
 def test_partitions_are_numbered_each_for_itself_in_one_commit():
@@ -272,15 +341,22 @@ def test_behind_a_checkpoint_files_of_one_commit_get_base_offsets_of_their_own()
 # What the commit looks like: rule L13
 
 
-def test_a_file_that_is_kept_is_published_by_an_add_alone_and_not_as_a_blind_append():
+@pytest.mark.parametrize("deltas", [[0, 1], [None, None]], ids=["kept", "rewritten"])
+def test_a_file_is_removed_and_its_copy_added_under_a_new_path_and_not_as_a_blind_append(deltas):
+    """An add alone would let an OPTIMIZE that has read the file commit without a conflict (decision 0003); the old path
+    again would make deltalake lose it."""
     log = a_topic()
-    path = insert(log, "a", "b")
+    path = insert(log, "a", "b", deltas=deltas)
     sequence_topic(log)
-    assert [next(iter(line)) for line in entry_lines(log, version(log))] == ["commitInfo", "add", "txn"]
+    assert [next(iter(line)) for line in entry_lines(log, version(log))] == ["commitInfo", "remove", "add", "txn"]
     (info,) = actions(log, "commitInfo")
     assert (info["isBlindAppend"], info["operation"]) == (False, "SEQUENCE")
+    (removed,) = actions(log, "remove")
+    assert (removed["path"], removed["partitionValues"]) == (path, {"partition": "0", "base_offset": None})
     (added,) = actions(log, "add")
-    assert (added["path"], added["partitionValues"]) == (path, {"partition": "0", "base_offset": "0"})
+    assert added["path"] != path
+    assert added["partitionValues"] == {"partition": "0", "base_offset": "0"}
+    assert removed["dataChange"] is added["dataChange"] is True  # the rows' base offset changes
     (txn,) = actions(log, "txn")
     assert (txn["appId"], txn["version"]) == ("sparklog.end.0", 2)
 
@@ -319,18 +395,18 @@ def test_two_sequencers_at_once_publish_each_file_once(deltas):
     assert contents(log) == {0: list(enumerate("abcd"))}
 
 
-def test_a_sequencer_publishes_what_another_left_over():
+@pytest.mark.parametrize("renamed", [True, False], ids=["under a new path", "under its old path, as once"])
+def test_a_sequencer_publishes_what_another_left_over(renamed):
     memory, clock, log = a_shared_topic()
     one, other = insert(log, "a"), insert(log, "b")
 
     def publish_one():
-        values = {"partition": "0", "base_offset": "0"}
-        add = foreign_file(log, foreign_records("a"), path=one)
-        foreign_commit(log, replace(add, partition_values=values))
+        add = foreign_file(log, foreign_records("a"), path=None if renamed else one, base_offset=0)
+        foreign_commit(log, *([RemoveFile(path=one, deletion_ms=1)] if renamed else []), add)
 
     late = sequence_topic(a_log(OvertakenStore(memory, publish_one), clock))
     assert late.sequenced_count == 1
-    assert live(log)[other].base_offset == 1
+    assert base_offsets(log, [other]) == [1]
     assert contents(log) == {0: [(0, "a"), (1, "b")]}
 
 
@@ -351,7 +427,7 @@ def test_a_file_that_a_user_deletes_meanwhile_stays_deleted(deltas):
     delete = RemoveFile(path=gone, deletion_ms=1)
     late = sequence_topic(a_log(OvertakenStore(memory, lambda: foreign_commit(log, delete)), clock))
     assert late.sequenced_count == 1
-    assert list(live(log)) == [stays]
+    assert list(live(log).values()) == copies(log, stays)
     assert contents(log) == {0: [(0, "stays")]}
 
 
@@ -372,7 +448,7 @@ def test_what_producers_append_meanwhile_comes_first():
     insert(log, "c")
     sequence_topic(a_log(OvertakenStore(memory, lambda: append(writer, "x", "y", "z")), clock))
     append(writer, "last")
-    assert contents(log) == {0: [(0, "x"), (1, "y"), (2, "z"), (5, "a"), (6, "b"), (7, "c"), (8, "last")]}
+    assert contents(log) == {0: [(0, "x"), (1, "y"), (2, "z"), (8, "a"), (9, "b"), (10, "c"), (11, "last")]}
 
 
 def test_a_topic_that_is_deleted_meanwhile_stays_deleted():
@@ -449,6 +525,7 @@ def test_a_file_that_cannot_be_sequenced_stays_as_it_is_and_is_told_and_stops_no
     add = refused(log)
     foreign_commit(log, add)
     insert(log, "good")
+    before = data_files(log)
     with caplog.at_level(logging.WARNING):
         result = sequence_topic(log)
     assert result.sequenced_count == 1
@@ -458,9 +535,10 @@ def test_a_file_that_cannot_be_sequenced_stays_as_it_is_and_is_told_and_stops_no
     assert reason in caplog.text
     assert contents(log) == {0: [(0, "good")], 1: []}
     assert live(log)[add.path].base_offset is None
-    before = version(log)
+    assert len(data_files(log) - before) == 1  # the copy of the good one
+    before = data_files(log), version(log)
     assert list(sequence_topic(log).refused) == [add.path]
-    assert version(log) == before
+    assert (data_files(log), version(log)) == before
 
 
 def test_a_file_of_a_partition_that_comes_later_is_sequenced_then():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sparklog.errors import ObjectNotFoundError, StoreError
 from sparklog.storage import _local_errors as failed
-from sparklog.storage._durable import Folders, flush
+from sparklog.storage._durable import Folders
 from sparklog.storage._paths import check_path, check_prefix, check_range, is_path
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 
@@ -125,7 +125,7 @@ class LocalStore(ObjectStore):
         present = []
         for target in [self._target(path) for path in paths]:
             try:
-                flush(target)
+                self._folders.flush_one(target)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -134,6 +134,10 @@ class LocalStore(ObjectStore):
         self._flush_folders(present)
 
     def sync_all(self) -> None:
+        try:
+            self._folders.check_none_failed()  # os.sync tells of no lost write at all
+        except OSError as error:
+            raise failed.syncing(error, self._root) from error
         os.sync()
 
     def _target(self, path: str) -> str:

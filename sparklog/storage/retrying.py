@@ -1,4 +1,4 @@
-"""Trying again, with a bound: a call, or every call to a store but the create-only put.
+"""Trying again, with a bound: a call, or every call to a store but the create-only put and fsync.
 
 The create-only put is left alone: what to do after a create whose answer was lost, the protocol decides (rule L2).
 Every other call may be repeated: a read changes nothing, a put writes the same bytes, a delete of what is gone is done.
@@ -47,7 +47,9 @@ def retry(call: Callable[[], T], *, clock: Clock, deadline_ticks_ms: float) -> T
 
 
 class RetryingStore(ObjectStore):
-    """Another store, each of whose calls is repeated on retriable errors for up to ``retry_ms``; ``create`` isn't."""
+    """Another store, each of whose calls is repeated on retriable errors for up to ``retry_ms``.
+
+    ``create`` and ``sync`` aren't."""
 
     def __init__(self, store: ObjectStore, *, clock: Clock, retry_ms: float = DEFAULT_RETRY_MS) -> None:
         self._store = store
@@ -113,11 +115,10 @@ class RetryingStore(ObjectStore):
         self._retry(lambda: self._store.delete(gone))
 
     def sync(self, paths: Iterable[str]) -> None:
-        wanted = tuple(paths)
-        self._retry(lambda: self._store.sync(wanted))
+        self._store.sync(paths)  # once: after a failed fsync the next may be called a success though the data is gone
 
     def sync_all(self) -> None:
-        self._retry(self._store.sync_all)
+        self._store.sync_all()
 
     def close(self) -> None:
         self._store.close()

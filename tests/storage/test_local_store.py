@@ -163,8 +163,27 @@ class TestOrder:
             with pytest.raises(StoreOutcomeUnknownError):
                 store.put("a/b/one", b"1", sync=True)
         steps.clear()
-        store.put("a/b/one", b"1", sync=True)
-        assert steps[-3:] == ["fsync root/a/b", "fsync root/a", "fsync root"]
+        for path in ("a/b/one", "a/b/two", "a/three", "four"):  # root is flushed no more, though it would say yes now
+            with pytest.raises(StoreOutcomeUnknownError, match=r"an earlier fsync of .*root failed"):
+                store.put(path, b"1", sync=True)
+        assert "fsync root/a" in steps
+        assert "fsync root" not in steps
+
+    @pytest.mark.parametrize("failing", ["a/one", "a"])
+    def test_what_could_not_be_flushed_once_is_never_again_called_durable(self, store, monkeypatch, failing):
+        """The system tells of a lost write once."""
+        store.put_many({"a/one": b"1", "b/two": b"2"})
+        with monkeypatch.context() as patch:
+            fail(patch, "fsync", errno.EIO, when=lambda descriptor: name_of(descriptor) == str(store.root / failing))
+            with pytest.raises(StoreOutcomeUnknownError, match="EIO"):
+                store.sync(["a/one"])
+        for _ in range(2):
+            with pytest.raises(StoreOutcomeUnknownError, match=f"an earlier fsync of .*root/{failing} failed"):
+                store.sync(["a/one"])
+            with pytest.raises(StoreOutcomeUnknownError, match=f"an earlier fsync of .*root/{failing} failed"):
+                store.sync_all()  # the system wouldn't tell of it at all
+        store.sync(["b/two"])
+        store.put("b/three", b"3", sync=True)
 
     def test_a_failed_flush_of_the_data_is_definite_and_leaves_nothing(self, store, monkeypatch):
         fail(monkeypatch, "fsync", errno.EIO)
@@ -182,9 +201,12 @@ class TestOrder:
         assert files(store) == ["a", "b"]
 
     def test_no_descriptor_left_for_the_folder_is_unknown_too(self, store, monkeypatch):
-        fail(monkeypatch, "open", errno.EMFILE, when=lambda path, *_: os.path.isdir(path))
-        with pytest.raises(StoreOutcomeUnknownError):
-            store.create("a", b"1", sync=True)
+        with monkeypatch.context() as patch:
+            fail(patch, "open", errno.EMFILE, when=lambda path, *_: os.path.isdir(path))
+            with pytest.raises(StoreOutcomeUnknownError):
+                store.create("a", b"1", sync=True)
+        store.sync(["a"])  # no fsync failed
+        store.sync_all()
 
     def test_sync_that_the_disk_refuses_is_unknown(self, store, monkeypatch):
         store.put("a", b"1")

@@ -73,7 +73,8 @@ def check_checkpoint(log: DeltaLog, paths: list[str], expected_version: int) -> 
     missing = {"metaData", "protocol"}
     for path in paths:
         try:
-            columns = pq.read_table(pa.BufferReader(log.store.read(path)))
+            # Without threads: those of pyarrow's dataset reader may abort a process that exits right after it.
+            columns = pq.ParquetFile(pa.BufferReader(log.store.read(path))).read(use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise CorruptLogError(f"corrupt checkpoint {path} of version {expected_version}: {error}") from error
         missing -= {name for name in columns.column_names if columns[name].null_count < columns.num_rows}

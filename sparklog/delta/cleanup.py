@@ -48,12 +48,12 @@ def plan_cleanup(
         elif isinstance(name, CheckpointPart):
             versions.setdefault(name.version, []).append(found)
     plan: list[str] = []
-    ordered = sorted(versions)
-    for version, successor in pairwise(ordered):
-        superseded_ms = entry_times.get(successor, newest_modified_ms)
-        if version >= checkpoint_version or (
-            version in entry_times and newest_modified_ms - superseded_ms < retention_ms
-        ):
+    followed_by = dict(pairwise(sorted(entry_times)))
+    for version in sorted(versions):
+        successor = followed_by.get(version)
+        superseded = successor is not None and newest_modified_ms - entry_times[successor] >= retention_ms
+        young = version in entry_times and not superseded
+        if version >= checkpoint_version or young:
             break
         plan.extend(found.path for found in versions[version])
     return plan

@@ -57,21 +57,23 @@ def read_hint(log: DeltaLog) -> int:
         return -1
 
 
-def list_log(log: DeltaLog) -> Listing | None:
+def list_log(log: DeltaLog, *, without: frozenset[int] = frozenset()) -> Listing | None:
     """List the log from its last known checkpoint on: one GET and one LIST. None where there is no log.
 
     A hint may name a checkpoint that isn't there (another engine's, or one that a power loss took): then the whole log
     is listed.
 
+    Args:
+        without: versions of checkpoints that can't be read; the whole log is listed to find another.
     Raises:
         CorruptLogError: there is a checkpoint, or a hint of one, but no entry.
     """
     hint = read_hint(log)
-    if hint >= 0:
+    if hint >= 0 and not without:
         listing = _list_after(log, version_prefix(log.table, hint))
         if listing is not None and listing.checkpoint_version >= hint:
             return listing
-    listing = _list_after(log, "")
+    listing = _list_after(log, "", without)
     if listing is None and hint >= 0:
         raise CorruptLogError(
             f"log of {log.table}: _last_checkpoint names version {hint}, but there is no entry at all"
@@ -79,9 +81,9 @@ def list_log(log: DeltaLog) -> Listing | None:
     return listing
 
 
-def _list_after(log: DeltaLog, after: str) -> Listing | None:
+def _list_after(log: DeltaLog, after: str, without: frozenset[int] = frozenset()) -> Listing | None:
     began = log.clock.ticks_ms()
-    return _arrange(log.store.list(log_folder(log.table), after=after), began_ticks_ms=began)
+    return _arrange(log.store.list(log_folder(log.table), after=after), without, began_ticks_ms=began)
 
 
 def still_there(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
@@ -90,14 +92,14 @@ def still_there(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
     return next((found == listed for found in objects if found.path >= listed.path), False)
 
 
-def _arrange(objects: Iterable[ObjectInfo], *, began_ticks_ms: float) -> Listing | None:
+def _arrange(objects: Iterable[ObjectInfo], without: frozenset[int], *, began_ticks_ms: float) -> Listing | None:
     entries: list[tuple[int, ObjectInfo]] = []
     parts: dict[tuple[int, int], list[tuple[CheckpointPart, ObjectInfo]]] = {}
     for found in objects:
         name = parse_name(found.path.rpartition("/")[2])
         if isinstance(name, int):
             entries.append((name, found))
-        elif name is not None:
+        elif name is not None and name.version not in without:
             parts.setdefault((name.version, name.parts), []).append((name, found))
     complete = [key for key, found_parts in parts.items() if len(found_parts) == key[1]]
     best = max(complete, default=(-1, 0))

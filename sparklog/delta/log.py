@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sparklog.clock import Clock
@@ -99,13 +99,24 @@ class DeltaLog:
         )
 
     def create_next(
-        self, position: Position, data: bytes, *, token: str, deadline_ticks_ms: float, sync: bool
+        self,
+        position: Position,
+        encode: Callable[[str], bytes],
+        *,
+        tokens: set[str],
+        deadline_ticks_ms: float,
+        sync: bool,
     ) -> Created | Taken:
         """Create the entry after ``position``, and find out who holds that name, whatever the store answers.
 
         An answer that was lost is settled only by who holds the name: the create is repeated until it says created
-        or exists, and an entry that carries ``token`` is ours (rule L2).
+        or exists, each time with another token, and an entry that carries any of ``tokens`` is ours (rule L2). Another
+        token each time, because the name may have been cleaned between two attempts: bytes that come back under a
+        name whose entry others stood on must not look like that entry (rule L1).
 
+        Args:
+            encode: the entry's bytes for a token.
+            tokens: of all attempts at this commit, at whichever version; each attempt adds its own.
         Raises:
             PositionLost: rule L1; whether the entry is in the log, the reloaded state decides.
             KafkaTimeoutError: the deadline passed and no attempt can have been carried out.
@@ -118,14 +129,16 @@ class DeltaLog:
         backoff = Backoff(self.clock)
         while True:
             began = self.clock.ticks_ms()
+            token = new_token()
+            tokens.add(token)
             try:
-                result = self.store.create(path, data, sync=sync)
+                result = self.store.create(path, encode(token), sync=sync)
                 unknown = True  # it is ours now, or may be ("exists" after a lost answer): only reading back settles it
                 if result is CreateResult.CREATED:
                     self._verify_if_due(position)
                     return Created(advance(position, version=version, token=token, tail_seen_at=began))
                 entry = self.read_entry(version)
-                if sync and entry is not None and entry.token == token:
+                if sync and entry is not None and entry.token in tokens:
                     self.store.sync([path])  # the attempt that made it may have failed after the link (rule L9)
                 self._verify_if_due(position)
             except StoreError as error:
@@ -142,8 +155,8 @@ class DeltaLog:
                 continue
             if entry is None:  # taken a moment ago and gone now: somebody cleans below us
                 raise PositionLost(path)
-            if entry.token == token:
-                return Created(advance(position, version=version, token=token))
+            if entry.token in tokens:
+                return Created(advance(position, version=version, token=entry.token))
             return Taken(entry)
 
     def verify(self, position: Position) -> None:

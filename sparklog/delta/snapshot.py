@@ -8,6 +8,7 @@ alike (docs/decisions/0002-deltalake-reads-a-staged-copy.md).
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,10 +24,11 @@ from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction
 from sparklog.delta.listing import Listing, list_log, still_there
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.position import Position
-from sparklog.errors import CorruptLogError, StoreUnavailableError, UnsupportedVersionError
+from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnsupportedVersionError
 
 __all__ = ["Newest", "Snapshot", "Staged", "check_protocol", "load_snapshot", "open_newest", "staged_log"]
 
+_LOGGER = logging.getLogger(__name__)
 _ATTEMPTS = 5
 READER_VERSION = 1
 WRITER_VERSION = 2
@@ -63,11 +65,21 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointHeader:
+    """What a checkpoint holds beside its files; empty where there is no checkpoint."""
+
+    transactions: Mapping[str, SetTransaction]
+    metadata: Metadata | None
+    protocol: Protocol | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
     """The log's newest checkpoint, copied into a local folder, and its tail; verified to be of one piece."""
 
     folder: Path
     listing: Listing
+    header: CheckpointHeader
     entries: tuple[Entry, ...]
     """Every entry of the listing, oldest first."""
     raw_entries: tuple[bytes, ...]
@@ -92,14 +104,14 @@ def open_newest(log: DeltaLog) -> Newest | None:
         version, listed = listing.entries[-1]
         gap = listing.first_gap()
         if gap is not None and log.read_entry(gap) is None:  # a listing isn't atomic, it may have missed one
-            raise CorruptLogError(f"log of {log.table}: version {gap} is missing, though version {version} exists")
+            continue
         entry = log.read_entry(version)
         # The newest entry can't be cleaned within tail_trust_ms; if reading took longer, is it still the same?
         young = log.clock.ticks_ms() - listing.began_ticks_ms <= log.tail_trust_ms
         if entry is not None and (young or still_there(log, version, listed)):
             position = Position(version=version, token=entry.token, anchor_ticks_ms=listing.began_ticks_ms)
             return Newest(entry=entry, position=position, checkpoint_version=listing.checkpoint_version)
-    raise _restless(log)
+    raise _no_way_in(log, listing, gap)
 
 
 def load_snapshot(log: DeltaLog) -> Snapshot | None:
@@ -113,7 +125,8 @@ def load_snapshot(log: DeltaLog) -> Snapshot | None:
     with staged_log(log) as staged:
         if staged is None:
             return None
-        transactions, metadata, protocol = _read_checkpoint(staged)
+        transactions = dict(staged.header.transactions)
+        metadata, protocol = staged.header.metadata, staged.header.protocol
         for entry in staged.tail:
             for action in entry.actions:
                 if isinstance(action, SetTransaction):
@@ -181,8 +194,10 @@ def staged_log(log: DeltaLog) -> Iterator[Staged | None]:
 def _stage(log: DeltaLog, folder: Path) -> Staged | None:
     target = folder / "_delta_log"
     target.mkdir()
+    corrupt: CorruptLogError | None = None
+    without: frozenset[int] = frozenset()
     for _ in range(_ATTEMPTS):
-        listing = list_log(log)
+        listing = list_log(log, without=without)
         if listing is None:
             return None
         gap = listing.first_gap()
@@ -201,32 +216,37 @@ def _stage(log: DeltaLog, folder: Path) -> Staged | None:
         # If the oldest entry is the one we listed, nothing behind it was cleaned while we read (rules L1, L3).
         if not complete or not still_there(log, first_version, first_listed):
             continue
-        for part, data in zip(listing.checkpoint_parts, parts, strict=True):
-            (target / part.path.rpartition("/")[2]).write_bytes(data or b"")
+        copies = {part.path: data or b"" for part, data in zip(listing.checkpoint_parts, parts, strict=True)}
+        try:
+            header = _read_header(copies)
+        except CorruptLogError as error:  # an older checkpoint and more entries say the same, if they are still there
+            _LOGGER.warning("%s", error)
+            corrupt, without = error, without | {listing.checkpoint_version}
+            continue
+        for path, data in copies.items():
+            (target / path.rpartition("/")[2]).write_bytes(data)
         return Staged(
             folder=folder,
             listing=listing,
+            header=header,
             entries=tuple(entry for entry, _ in entries),
             raw_entries=tuple(data for _, data in entries),
         )
-    if listing is not None and gap is not None:
-        raise CorruptLogError(
-            f"log of {log.table}: version {gap} is missing, though version {listing.newest_version} exists"
-        )
-    raise _restless(log)
+    raise corrupt or _no_way_in(log, listing, gap)
 
 
-def _read_checkpoint(staged: Staged) -> tuple[dict[str, SetTransaction], Metadata | None, Protocol | None]:
+def _read_header(parts: Mapping[str, bytes]) -> CheckpointHeader:
+    """Read a checkpoint's parts, by path. Raises ``CorruptLogError``, which names the part."""
     transactions: dict[str, SetTransaction] = {}
     metadata: Metadata | None = None
     protocol: Protocol | None = None
-    for part in staged.listing.checkpoint_parts:
-        path = staged.folder / "_delta_log" / part.path.rpartition("/")[2]
+    for path, data in parts.items():
         try:
-            columns = pq.read_table(path, columns=["txn", "metaData", "protocol"])
+            file = pq.ParquetFile(pa.BufferReader(data))
+            columns = file.read(columns=["txn", "metaData", "protocol"], use_threads=False)
             rows = {name: _rows(columns, name) for name in columns.column_names}
         except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is no UTF-8
-            raise CorruptLogError(f"corrupt checkpoint {part.path}: {error}") from error
+            raise CorruptLogError(f"corrupt checkpoint {path}: {error}") from error
         for row in rows.get("txn", ()):
             transactions[row["appId"]] = SetTransaction(
                 app_id=row["appId"], version=row["version"], last_updated_ms=row.get("lastUpdated") or 0
@@ -248,7 +268,9 @@ def _read_checkpoint(staged: Staged) -> tuple[dict[str, SetTransaction], Metadat
                 name=row.get("name"),
                 description=row.get("description"),
             )
-    return transactions, metadata, protocol
+    if parts and (metadata is None or protocol is None):
+        raise CorruptLogError(f"corrupt checkpoint {', '.join(parts)}: it has no metaData or no protocol")
+    return CheckpointHeader(transactions=transactions, metadata=metadata, protocol=protocol)
 
 
 def _rows(columns: pa.Table, name: str) -> list[dict[str, Any]]:
@@ -256,5 +278,9 @@ def _rows(columns: pa.Table, name: str) -> list[dict[str, Any]]:
     return [row for row in column.filter(column.is_valid()).to_pylist() if row is not None]
 
 
-def _restless(log: DeltaLog) -> StoreUnavailableError:
+def _no_way_in(log: DeltaLog, listing: Listing | None, gap: int | None) -> SparklogError:
+    if listing is not None and gap is not None:
+        return CorruptLogError(
+            f"log of {log.table}: version {gap} is missing, though version {listing.newest_version} exists"
+        )
     return StoreUnavailableError(f"log of {log.table} was cleaned under {_ATTEMPTS} attempts to open it; try again")

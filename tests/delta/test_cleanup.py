@@ -27,6 +27,7 @@ from tests.support import (
     contents,
     copy_of,
     split_checkpoint,
+    two_days_of_others,
     versions_of,
 )
 
@@ -97,6 +98,19 @@ def test_an_old_checkpoint_stays_while_its_entry_does() -> None:
 def test_a_checkpoint_that_a_killed_cleanup_left_without_its_entry_goes() -> None:
     objects = [*entries(0, 0, 1_000, first=2), checkpoint(1), checkpoint(4)]
     assert plan(objects, checkpoint_version=4) == [checkpoint_path("t", 1), *paths(2, 3)[:1]]
+
+
+def test_an_entry_behind_which_only_a_checkpoint_is_left_is_as_old_as_the_next_entry() -> None:
+    # A sleeper woke and left a stray under a name that was cleaned, below a checkpoint that came as late as it did.
+    # As long as a successor without an entry had no age, cleanup stood still for ever.
+    objects = [entry(2, 1_000), checkpoint(5), *entries(0, 0, 0, 1_000, first=10), checkpoint(12)]
+    assert plan(objects, checkpoint_version=12) == [*paths(2), checkpoint_path("t", 5), *paths(10, 11)]
+    objects = [entry(2, 1_000), checkpoint(5), *entries(950, 1_000, 1_000, 1_000, first=10), checkpoint(12)]
+    assert plan(objects, checkpoint_version=12) == []
+
+
+def test_the_newest_entry_never_goes_for_it_has_no_successor() -> None:
+    assert plan([*entries(0), checkpoint(1)], checkpoint_version=1, retention_ms=0) == []
 
 
 def test_what_isnt_part_of_the_log_is_left_alone() -> None:
@@ -243,6 +257,39 @@ def test_entries_are_deleted_one_after_the_other() -> None:
     log = "topics/t"
     old = [entry_path(log, 0), entry_path(log, 1), entry_path(log, 2), checkpoint_path(log, 2)]
     assert requests == [[path] for path in [*old, entry_path(log, 3), entry_path(log, 4)]]
+
+
+def test_cleanup_goes_on_after_a_sleepers_stray_and_a_checkpoint_that_came_two_days_late() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    writer, sleeper = a_writer(log), a_writer(log)
+    append(writer, "a")
+    append(sleeper, "s")
+    for value in "bcd":
+        append(writer, value)
+    calls = FaultyStore(copy_of(memory))
+    write_checkpoint(a_log(calls, clock))
+    late = InterruptedStore(memory)
+    create = [call.op for call in calls.calls].index("create")
+    late.interrupt(lambda: two_days_of_others(memory, clock), at=create, after=False)
+    assert write_checkpoint(a_log(late, clock)) == 5
+    append(sleeper, "woken")
+    stray, checkpoint_only = versions_of(log)[0], 5
+    assert stray < checkpoint_only < versions_of(log)[1]
+
+    for day in range(3):
+        append(a_writer(log), f"day {day}")
+        clock.advance(DAY_MS)
+    write_checkpoint(log)
+    append(a_writer(log), "newest")
+    before = contents(log)
+    cleaned(log)
+    kept = versions_of(log)
+    assert kept == list(range(kept[0], kept[-1] + 1))
+    assert len(kept) <= 4
+    assert checkpoint_path(log.table, checkpoint_only) not in [found.path for found in memory.list("")]
+    assert contents(log) == before
 
 
 CALLS = 11

@@ -55,9 +55,19 @@ def at(version: int, token: str, anchor: float = 0) -> Position:
     return Position(version=version, token=token, anchor_ticks_ms=anchor)
 
 
-def create(log: DeltaLog, position: Position, token: str, *, timeout_ms: float = 30_000) -> Created | Taken:
+def create(
+    log: DeltaLog, position: Position, tokens: set[str] | None = None, *, timeout_ms: float = 30_000
+) -> Created | Taken:
+    """``tokens``: of earlier attempts; those of this one are added."""
     deadline = log.clock.ticks_ms() + timeout_ms
-    return log.create_next(position, an_entry(token), token=token, deadline_ticks_ms=deadline, sync=True)
+    tokens = set() if tokens is None else tokens
+    return log.create_next(position, an_entry, tokens=tokens, deadline_ticks_ms=deadline, sync=True)
+
+
+def token_of(log: DeltaLog, version: int) -> str:
+    entry = log.read_entry(version)
+    assert entry is not None
+    return entry.token
 
 
 def passing(log: DeltaLog, duration_ms: float) -> None:
@@ -146,31 +156,103 @@ def test_a_create_renews_the_trust_from_when_it_began() -> None:
     log = a_bare_log("a")
     passing(log, 7_000)
     slow = wrapped(log, Fault(kind=FaultKind.DELAY, ops=["create"], delay_ms=1_000))
-    assert create(slow, at(0, "a"), "mine") == Created(at(1, "mine", anchor=7_000))
+    tokens: set[str] = set()
+    assert create(slow, at(0, "a"), tokens) == Created(at(1, token_of(log, 1), anchor=7_000))
+    assert tokens == {token_of(log, 1)}
 
 
 def test_a_name_that_another_holds_is_his_and_doesnt_renew_the_trust() -> None:
     log = a_bare_log("a", "other")
-    taken = create(log, at(0, "a"), "mine")
+    tokens = {"of an earlier attempt"}
+    taken = create(log, at(0, "a"), tokens)
     assert isinstance(taken, Taken)
     assert taken.entry.token == "other"
+    assert len(tokens) == 2
 
 
 @pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.OWN_SUCCESS])
 def test_an_entry_that_carries_our_token_is_ours_though_the_store_says_it_exists(kind: FaultKind) -> None:
     log = wrapped(a_bare_log("a"), Fault(kind=kind, ops=["create"]))
-    assert create(log, at(0, "a"), "mine") == Created(at(1, "mine", anchor=0))
+    tokens: set[str] = set()
+    assert create(log, at(0, "a"), tokens) == Created(at(1, token_of(log, 1), anchor=0))
+    assert token_of(log, 1) in tokens
+    assert len(tokens) == (2 if kind is FaultKind.LOST_ANSWER else 1)
+
+
+class Attempts:
+    """Encodes entries, and tells what each attempt was given; may do something before one of them."""
+
+    def __init__(self, *, before: dict[int, Callable[[], None]] | None = None) -> None:
+        self.tokens: list[str] = []
+        self._before = before or {}
+
+    def __call__(self, token: str) -> bytes:
+        self._before.get(len(self.tokens), lambda: None)()
+        self.tokens.append(token)
+        return an_entry(token)
+
+    def create(self, log: DeltaLog, position: Position, tokens: set[str]) -> Created | Taken:
+        deadline = log.clock.ticks_ms() + 30_000
+        return log.create_next(position, self, tokens=tokens, deadline_ticks_ms=deadline, sync=True)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.LOST_REQUEST, FaultKind.CONFLICT, FaultKind.THROTTLED])
+def test_every_attempt_carries_a_token_of_its_own_and_leaves_it_to_whoever_must_find_the_entry(kind: FaultKind) -> None:
+    log = wrapped(a_bare_log("a"), Fault(kind=kind, ops=["create"], times=3))
+    attempts, tokens = Attempts(), {"of an earlier version"}
+    assert attempts.create(log, at(0, "a"), tokens) == Created(at(1, attempts.tokens[3], anchor=log.clock.ticks_ms()))
+    assert len(set(attempts.tokens)) == 4
+    assert tokens == {"of an earlier version", *attempts.tokens}
+    assert token_of(log, 1) == attempts.tokens[3]
+
+
+@pytest.mark.parametrize("landed", range(3))
+def test_whichever_attempt_it_was_that_landed_the_entry_is_ours_and_the_position_carries_its_token(landed: int) -> None:
+    faults = [FaultKind.LOST_REQUEST] * landed + [FaultKind.LOST_ANSWER] + [FaultKind.LOST_REQUEST] * (2 - landed)
+    log = wrapped(a_bare_log("a"), *(Fault(kind=kind, ops=["create"]) for kind in faults))
+    attempts = Attempts()
+    assert attempts.create(log, at(0, "a"), set()) == Created(at(1, attempts.tokens[landed], anchor=0))
+    assert len(attempts.tokens) == 4
+    assert token_of(log, 1) == attempts.tokens[landed]
+
+
+def test_an_entry_that_is_created_again_after_it_was_cleaned_doesnt_look_like_the_one_that_was_there() -> None:
+    # Others stood on it: finding its token there again, they would believe what follows (rule L1).
+    bare = a_bare_log("a")
+    seen: list[str] = []
+
+    def others_read_it_and_clean_it() -> None:
+        seen.append(token_of(bare, 1))
+        bare.store.delete([entry_path("t", 1)])
+
+    log = wrapped(bare, Fault(kind=FaultKind.LOST_ANSWER, ops=["create"]))
+    attempts = Attempts(before={1: others_read_it_and_clean_it})
+    created = attempts.create(log, at(0, "a"), set())
+    assert isinstance(created, Created)
+    assert seen == attempts.tokens[:1]
+    assert created.position.token == token_of(bare, 1) == attempts.tokens[1] != seen[0]
+    with pytest.raises(PositionLost):
+        bare.verify(at(1, seen[0]))
+
+
+def test_a_time_out_leaves_the_tokens_of_all_its_attempts() -> None:
+    log = wrapped(a_bare_log("a"), Fault(kind=FaultKind.LOST_REQUEST, ops=["create"], times=None))
+    attempts, tokens = Attempts(), set[str]()
+    with pytest.raises(CommitStateUnknownError):
+        attempts.create(log, at(0, "a"), tokens)
+    assert tokens == set(attempts.tokens)
+    assert len(tokens) == len(attempts.tokens) > 3
 
 
 def test_an_entry_of_ours_that_was_found_doesnt_renew_the_trust() -> None:
     log = wrapped(a_bare_log("a"), Fault(kind=FaultKind.LOST_ANSWER, ops=["create"]))
     passing(log, 5_000)
-    assert create(log, at(0, "a"), "mine") == Created(at(1, "mine", anchor=0))
+    assert create(log, at(0, "a")) == Created(at(1, token_of(log, 1), anchor=0))
 
 
 def test_an_entry_of_ours_that_was_found_is_flushed_before_it_counts() -> None:
     log = wrapped(a_bare_log("a"), Fault(kind=FaultKind.LOST_ANSWER, ops=["create"]))
-    create(log, at(0, "a"), "mine")
+    create(log, at(0, "a"))
     assert isinstance(log.store, FaultyStore)
     assert ("sync", entry_path("t", 1)) in log.store.calls
 
@@ -178,16 +260,16 @@ def test_an_entry_of_ours_that_was_found_is_flushed_before_it_counts() -> None:
 def test_a_lost_request_is_repeated_until_it_is_known_who_holds_the_name() -> None:
     lost = Fault(kind=FaultKind.LOST_REQUEST, ops=["create"], times=3)
     log = wrapped(a_bare_log("a"), lost)
-    assert isinstance(create(log, at(0, "a"), "mine"), Created)
+    assert isinstance(create(log, at(0, "a")), Created)
     log = wrapped(a_bare_log("a", "other"), lost)
-    assert isinstance(create(log, at(0, "a"), "mine"), Taken)
+    assert isinstance(create(log, at(0, "a")), Taken)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.CONFLICT, FaultKind.THROTTLED])
 def test_a_store_that_carries_out_nothing_until_the_deadline_is_a_time_out(kind: FaultKind) -> None:
     log = wrapped(a_bare_log("a"), Fault(kind=kind, ops=["create"], times=None))
     with pytest.raises(KafkaTimeoutError) as caught:
-        create(log, at(0, "a"), "mine")
+        create(log, at(0, "a"))
     assert not isinstance(caught.value, CommitStateUnknownError)
     assert 30_000 <= log.clock.ticks_ms() < 32_000
 
@@ -200,7 +282,7 @@ def test_what_isnt_settled_by_the_deadline_is_unknown(kind: FaultKind) -> None:
         Fault(kind=FaultKind.THROTTLED, ops=["create", "get"], times=None),
     )
     with pytest.raises(CommitStateUnknownError):
-        create(log, at(0, "a"), "mine")
+        create(log, at(0, "a"))
 
 
 def test_created_but_not_verified_by_the_deadline_is_unknown_not_a_plain_time_out() -> None:
@@ -208,7 +290,7 @@ def test_created_but_not_verified_by_the_deadline_is_unknown_not_a_plain_time_ou
     log = wrapped(a_bare_log("a"), Fault(kind=FaultKind.THROTTLED, ops=["get"], times=None))
     passing(log, TRUST_MS + 1)
     with pytest.raises(CommitStateUnknownError):
-        create(log, at(0, "a"), "mine")
+        create(log, at(0, "a"))
 
 
 def test_exists_but_not_read_back_by_the_deadline_is_unknown_because_it_may_be_ours() -> None:
@@ -218,7 +300,7 @@ def test_exists_but_not_read_back_by_the_deadline_is_unknown_because_it_may_be_o
         Fault(kind=FaultKind.THROTTLED, ops=["get"], times=None),
     )
     with pytest.raises(CommitStateUnknownError):
-        create(log, at(0, "a"), "mine")
+        create(log, at(0, "a"))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +309,7 @@ def test_exists_but_not_read_back_by_the_deadline_is_unknown_because_it_may_be_o
 def test_a_refusal_for_good_is_told_at_once(kind: FaultKind, error: type[Exception]) -> None:
     log = wrapped(a_bare_log("a"), Fault(kind=kind, ops=["create"]))
     with pytest.raises(error):
-        create(log, at(0, "a"), "mine")
+        create(log, at(0, "a"))
     assert log.clock.ticks_ms() == 0
 
 
@@ -238,26 +320,30 @@ def test_a_refusal_for_good_after_a_lost_answer_is_unknown() -> None:
         Fault(kind=FaultKind.READ_ONLY, ops=["create"], times=None),
     )
     with pytest.raises(CommitStateUnknownError):
-        create(log, at(0, "a"), "mine")
+        create(log, at(0, "a"))
 
 
 def test_a_create_after_the_trust_counts_only_if_the_own_entry_is_still_there() -> None:
     log = a_bare_log("a")
     passing(log, TRUST_MS + 1)
-    assert isinstance(create(log, at(0, "a"), "mine"), Created)
+    assert isinstance(create(log, at(0, "a")), Created)
     log.store.delete([entry_path("t", 0), entry_path("t", 1)])
     with pytest.raises(PositionLost):
-        create(log, at(0, "a"), "mine")
+        create(log, at(0, "a"))
 
 
 @pytest.mark.parametrize("token", ["other", "mine"])
 def test_a_name_that_is_found_taken_after_the_trust_counts_only_if_the_own_entry_is_still_there(token: str) -> None:
     log = a_bare_log("a", token)
     passing(log, TRUST_MS + 1)
-    assert isinstance(create(log, at(0, "a"), "mine"), Taken if token == "other" else Created)
+    found = create(log, at(0, "a"), {"mine"})
+    if token == "mine":
+        assert found == Created(at(1, "mine", anchor=0))
+    else:
+        assert isinstance(found, Taken)
     log.store.delete([entry_path("t", 0)])
     with pytest.raises(PositionLost):
-        create(log, at(0, "a"), "mine")
+        create(log, at(0, "a"), {"mine"})
 
 
 def test_a_create_that_itself_takes_longer_than_the_trust_is_verified() -> None:
@@ -265,7 +351,7 @@ def test_a_create_that_itself_takes_longer_than_the_trust_is_verified() -> None:
     log.store.delete([entry_path("t", 0)])
     slow = wrapped(log, Fault(kind=FaultKind.DELAY, ops=["create"], delay_ms=TRUST_MS + 1))
     with pytest.raises(PositionLost):
-        create(slow, at(0, "a"), "mine")
+        create(slow, at(0, "a"))
 
 
 def test_a_taken_name_whose_entry_is_gone_by_the_time_it_is_read_shows_that_we_are_left_behind() -> None:
@@ -279,7 +365,7 @@ def test_a_taken_name_whose_entry_is_gone_by_the_time_it_is_read_shows_that_we_a
 
     behind = DeltaLog(store=Vanishing(log.store), table="t", clock=log.clock)
     with pytest.raises(PositionLost):
-        create(behind, at(0, "a"), "mine")
+        create(behind, at(0, "a"))
 
 
 @pytest.mark.parametrize("make", [lambda log: log.verify(at(-1, "")), lambda log: log.verify(at(0, "b"))])

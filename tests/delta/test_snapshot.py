@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,9 +32,11 @@ from tests.support import (
     a_topic,
     a_writer,
     append,
+    contents,
     copy_of,
     foreign_entry,
     split_checkpoint,
+    two_days_of_others,
     unsequenced_file,
 )
 
@@ -323,12 +328,15 @@ def test_a_hint_that_is_missing_torn_stale_or_wrong_changes_nothing(hint: bytes 
 # --- damaged logs
 
 
+@pytest.mark.parametrize("read", [open_newest, load_snapshot])
 @pytest.mark.parametrize(("checkpoint_at", "missing"), [(-1, 0), (-1, 3), (2, 3), (2, 4)])
-def test_a_missing_version_is_named(checkpoint_at: int, missing: int) -> None:
+def test_a_missing_version_is_named(checkpoint_at: int, missing: int, read: Callable[[DeltaLog], object]) -> None:
     log = with_appends(5, checkpoint_at=checkpoint_at)
     log.store.delete([entry_path(log.table, missing)])
+    store = CountingStore(log.store)
     with pytest.raises(CorruptLogError, match=rf"topics/t: version {missing} is missing.*version 5 exists"):
-        load_snapshot(log)
+        read(a_log(store))
+    assert store.counts()["list"] <= 10
 
 
 def test_a_version_below_the_checkpoint_may_be_missing() -> None:
@@ -359,20 +367,135 @@ def test_a_version_that_a_listing_missed_isnt_missing() -> None:
     assert view(loaded(torn)) == before  # the log as of when the listing began
 
 
+class TornFirstListing(TornListing):
+    """… which then took so long that the version it missed was cleaned before anybody could ask for it."""
+
+    def __init__(self, store: MemoryStore, hidden: str, then: Callable[[], object]) -> None:
+        super().__init__(store, hidden)
+        self.then = then
+
+    def list(self, prefix, *, after=""):
+        found = list(super().list(prefix, after=after))
+        self.hidden, then, self.then = "", self.then, lambda: None
+        then()
+        return iter(found)
+
+
+@pytest.mark.parametrize("read", [opened, loaded])
+def test_a_version_that_a_listing_missed_and_that_was_cleaned_since_isnt_missing(
+    read: Callable[[DeltaLog], Newest | Snapshot],
+) -> None:
+    memory, clock = a_small_topic()
+    append(a_writer(a_log(memory, clock)), "c")
+    hidden = entry_path("topics/t", 2)
+    torn = TornFirstListing(memory, hidden, lambda: two_days_of_others(memory, clock))
+    position = read(a_log(torn, clock)).position
+    assert hidden not in {found.path for found in memory.list("")}
+    assert position.version == opened(a_log(memory, clock)).position.version
+
+
 def memory_before(memory: MemoryStore, version: int) -> MemoryStore:
     copy = copy_of(memory)
     copy.delete([found.path for found in memory.list("") if found.path >= entry_path("topics/t", version)])
     return copy
 
 
-@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: data[9:], lambda data: b"x"])
-@pytest.mark.parametrize("parts", [1, 2])
-def test_a_corrupt_checkpoint_is_named(damage: Callable[[bytes], bytes], parts: int) -> None:
-    log = with_appends(4, checkpoint_at=3)
-    path = checkpoint_path(log.table, 3) if parts == 1 else split_checkpoint(log, 3, parts)[-1]
+def without_metadata(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    table = pq.read_table(pa.BufferReader(data))
+    pq.write_table(table.filter(pc.is_null(table["metaData"])), sink)
+    return bytes(sink.getvalue())
+
+
+DAMAGES = {
+    "empty": lambda data: b"",
+    "torn": lambda data: data[:-9],
+    "shifted": lambda data: data[9:],
+    "something else": lambda data: b"x",
+}
+
+
+def damaged(log: DeltaLog, version: int, damage: Callable[[bytes], bytes], *, parts: int = 1) -> str:
+    """Damage the checkpoint of a version, or the last of several parts that it is split into; returns its path."""
+    path = checkpoint_path(log.table, version) if parts == 1 else split_checkpoint(log, version, parts)[-1]
     log.store.put(path, damage(log.store.read(path)))
+    return path
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("cleaned", [1, 3, 4])
+def test_a_corrupt_checkpoint_that_nothing_stands_in_for_is_named(
+    damage: Callable[[bytes], bytes], parts: int, cleaned: int
+) -> None:
+    log = with_appends(4, checkpoint_at=3)
+    path = damaged(log, 3, damage, parts=parts)
+    log.store.delete([entry_path(log.table, version) for version in range(cleaned)])
     with pytest.raises(CorruptLogError, match=path):
         load_snapshot(log)
+    with pytest.raises(CorruptLogError, match=path):
+        write_checkpoint(log)
+
+
+def test_a_checkpoint_without_metadata_is_corrupt() -> None:
+    log = with_appends(4, checkpoint_at=3)
+    whole = view(loaded(log))
+    path = damaged(log, 3, without_metadata)
+    assert view(loaded(log)) == whole
+    log.store.delete([entry_path(log.table, 0)])
+    with pytest.raises(CorruptLogError, match=path):
+        load_snapshot(log)
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("older", [-1, 1])
+def test_a_corrupt_checkpoint_is_passed_over_for_an_older_one_or_for_version_0_and_told(
+    damage: Callable[[bytes], bytes], parts: int, older: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = with_appends(4, checkpoint_at=older)
+    whole = view(loaded(log))
+    assert write_checkpoint(log) == 4
+    append(a_writer(log), "behind it")
+    path = damaged(log, 4, damage, parts=parts)
+    log.store.delete([entry_path(log.table, version) for version in range(max(0, older))])  # as far as cleanup may go
+    snapshot = loaded(log)
+    assert snapshot.checkpoint_version == older
+    assert snapshot.position.version == 5
+    assert set(whole["files"]) < set(view(snapshot)["files"])
+    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert path in warning.getMessage()
+    assert [value for _, value in contents(log)[0]] == ["v2", "v4", "behind it"]
+
+
+def test_of_several_corrupt_checkpoints_each_is_passed_over() -> None:
+    log = with_appends(2, checkpoint_at=1)
+    for _ in range(2):
+        write_checkpoint(log)
+        append(a_writer(log), "more")
+    whole = view(loaded(log))
+    for version in (1, 2, 3):
+        damaged(log, version, DAMAGES["torn"])
+    assert loaded(log).checkpoint_version == -1
+    assert view(loaded(log)) == whole
+
+
+def test_after_a_corrupt_checkpoint_everything_goes_on_and_the_next_one_mends_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = with_appends(4, checkpoint_at=2)
+    assert write_checkpoint(log) == 4
+    damaged(log, 4, DAMAGES["empty"])
+    append(a_writer(log), "v5", partition=1)
+    delete_records(log, "t", {0: 1})
+    whole = view(loaded(log))
+    assert write_checkpoint(log) == 6
+    caplog.clear()
+    assert loaded(log).checkpoint_version == 6
+    assert view(loaded(log)) == whole
+    log.store.delete([entry_path(log.table, version) for version in range(6)])  # it needs nothing below itself
+    assert view(loaded(log)) == whole
+    assert not caplog.records
 
 
 def test_a_table_that_needs_a_newer_reader_is_refused_and_its_features_are_told() -> None:

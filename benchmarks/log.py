@@ -1,7 +1,7 @@
 """The log layer: appends a second, and how long opening takes as a topic grows old.
 
-The peer is ``deltalake.write_deltalake`` in append mode, which is what a Python process would use to add small batches to
-a Delta table; it is run on the same machine, in the same run, with the same records.
+The peer is ``deltalake.write_deltalake`` in append mode, which is what a Python process would use to add small batches
+to a Delta table; it is run on the same machine, in the same run, with the same records.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from sparklog.delta.log import DeltaLog
 from sparklog.log.append import TopicWriter
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.log.follow import TopicFollower
@@ -123,13 +124,18 @@ def open_time(quick: bool) -> None:
         create_topic(log, TOPIC)
         for age in ages:
             grow(cluster, to_version=age)
-            none = Checkpoints(run=lambda work: None)
-            opened = median_ms(lambda: TopicWriter(log, TOPIC, checkpoints=none), times=20)
-            writer = TopicWriter(log, TOPIC, checkpoints=none)
-            batch = records().slice(0, 1)
-            appended = median_ms(lambda w=writer, b=batch: w.append(w.upload([(0, b)]), timeout_ms=60_000), times=20)  # type: ignore[misc]
-            loaded = median_ms(lambda: TopicFollower(log, TOPIC), times=3)
-            follower = TopicFollower(log, TOPIC)
-            polled = median_ms(follower.poll, times=50)
-            peer = median_ms(lambda: DeltaTable(str(Path(root) / log.table)), times=3)
-            print(f"{age:>9}{opened:>15.2f}{appended:>9.2f}{loaded:>14.1f}{polled:>11.3f}{peer:>14.1f}", flush=True)
+            print(measured_at(log, age, peer=str(Path(root) / log.table)), flush=True)
+
+
+def measured_at(log: DeltaLog, age: int, *, peer: str) -> str:
+    """A row of the table."""
+    none = Checkpoints(run=lambda work: None)
+    batch = records().slice(0, 1)
+    writer = TopicWriter(log, TOPIC, checkpoints=none)
+    opened = median_ms(lambda: TopicWriter(log, TOPIC, checkpoints=none), times=20)
+    appended = median_ms(lambda: writer.append(writer.upload([(0, batch)]), timeout_ms=60_000), times=20)
+    loaded = median_ms(lambda: TopicFollower(log, TOPIC), times=3)
+    follower = TopicFollower(log, TOPIC)
+    polled = median_ms(follower.poll, times=50)
+    opened_by_peer = median_ms(lambda: DeltaTable(peer), times=3)
+    return f"{age:>9}{opened:>15.2f}{appended:>9.2f}{loaded:>14.1f}{polled:>11.3f}{opened_by_peer:>14.1f}"

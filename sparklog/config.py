@@ -5,6 +5,7 @@ A topic's settings are properties of its Delta table, ``sparklog.`` before Kafka
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,9 +17,12 @@ __all__ = ["TOPIC_SETTINGS", "Setting", "TopicConfig", "Value"]
 
 Value = bool | int | float | str
 
+_LOGGER = logging.getLogger(__name__)
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 _DAY_MS = 86_400_000
+_LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+"""The settings that may contradict one another."""
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")  # not int's underscores
 
 
@@ -191,15 +195,40 @@ class TopicConfig:
 
         Source: Kafka ``LogConfig.validateValues``.
         """
-        low, high = self.integer("min.compaction.lag.ms"), self.integer("max.compaction.lag.ms")
+        low, high = (self.integer(name) for name in _LAGS)
         if low > high:
             raise InvalidConfigurationError(f"min.compaction.lag.ms={low} is greater than max.compaction.lag.ms={high}")
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str], *, prefix: str = "sparklog.") -> TopicConfig:
-        """Read the settings among a table's properties; properties of a newer sparklog are passed over."""
-        known = {key[len(prefix) :]: value for key, value in properties.items() if key.startswith(prefix)}
-        return cls.parse({name: value for name, value in known.items() if name in TOPIC_SETTINGS})
+    def from_properties(
+        cls, properties: Mapping[str, str], *, before: TopicConfig | None = None, prefix: str = "sparklog."
+    ) -> TopicConfig:
+        """Read the settings among a table's properties; those of a newer sparklog are passed over.
+
+        Anybody may set a property by SQL, and a slip must not stop a topic: a value that isn't allowed is logged, and
+        the setting stays as it was ``before``, or at its default.
+        """
+        earlier = before.explicit if before else {}
+        explicit: dict[str, Value] = {}
+        for key, value in properties.items():
+            name = key.removeprefix(prefix)
+            if name == key or name not in TOPIC_SETTINGS:
+                continue
+            try:
+                explicit[name] = TOPIC_SETTINGS[name].parse_value(value)
+            except InvalidConfigurationError as error:
+                _LOGGER.warning("table property %s is not used: %s", key, error)
+                explicit |= {name: earlier[name]} if name in earlier else {}
+        config = cls(explicit)
+        try:
+            config.check()
+        except InvalidConfigurationError as error:
+            _LOGGER.warning("table properties %s are not used: %s", " and ".join(prefix + n for n in _LAGS), error)
+            config = cls(
+                {name: value for name, value in explicit.items() if name not in _LAGS}
+                | {name: earlier[name] for name in _LAGS if name in earlier}
+            )
+        return config
 
     def to_properties(self, *, prefix: str = "sparklog.") -> dict[str, str]:
         """The explicit settings as table properties."""

@@ -11,8 +11,7 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     │  ├─ KafkaTimeoutError              a bound the caller set has passed
     │  │  └─ CommitStateUnknownError     not retriable: the answer was lost and could not be settled in time
     │  ├─ UnknownTopicOrPartitionError
-    │  ├─ CorruptRecordError             a data file can't be read; names it
-    │  └─ CommitConflictError            that delta_version was taken; reload, decide again
+    │  └─ CorruptRecordError             a data file can't be read; names it
     ├─ StoreError                        what an object store said; names the path
     │  ├─ ObjectNotFoundError
     │  ├─ StoreUnavailableError          retriable; the call was not carried out (409, 429, 503)
@@ -22,14 +21,13 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     │  └─ UnsafeStoreError               no atomic create-only put: sparklog refuses to run on it
     ├─ InvalidProducerEpochError  OutOfOrderSequenceError     requires_abort
     ├─ OffsetOutOfRangeError  TopicAlreadyExistsError  InvalidTopicError  InvalidPartitionsError
-    ├─ InvalidConfigurationError  UnsupportedVersionError  NotATopicError  CorruptLogError
+    ├─ PolicyViolationError  InvalidConfigurationError  UnsupportedVersionError  NotATopicError  CorruptLogError
     └─ IllegalStateError  InvalidArgumentError                the caller's own mistake
 """
 
 from __future__ import annotations
 
 __all__ = [
-    "CommitConflictError",
     "CommitStateUnknownError",
     "CorruptLogError",
     "CorruptRecordError",
@@ -44,6 +42,7 @@ __all__ = [
     "ObjectNotFoundError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
+    "PolicyViolationError",
     "RetriableError",
     "SparklogError",
     "StoreError",
@@ -85,10 +84,6 @@ class UnknownTopicOrPartitionError(RetriableError):
 
 class CorruptRecordError(RetriableError):
     """A data file can't be read: truncated, overwritten or no Parquet (Kafka error 2). Names the file."""
-
-
-class CommitConflictError(RetriableError):
-    """The delta_version was taken by another writer and the plan no longer holds: load again, decide again."""
 
 
 class CommitStateUnknownError(KafkaTimeoutError):
@@ -158,6 +153,10 @@ class InvalidTopicError(SparklogError):
 
 class InvalidPartitionsError(SparklogError):
     """The number of partitions is not positive, or smaller than it is now (Kafka error 37)."""
+
+
+class PolicyViolationError(SparklogError):
+    """The topic's settings don't allow what was asked (Kafka error 44)."""
 
 
 class InvalidConfigurationError(SparklogError):

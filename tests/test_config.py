@@ -216,9 +216,49 @@ def test_properties_of_others_and_of_a_newer_sparklog_are_passed_over():
     assert TopicConfig.from_properties(properties) == TopicConfig.parse({"retention.ms": 7})
 
 
-def test_a_property_that_someone_garbled_is_named():
-    with pytest.raises(InvalidConfigurationError, match=r"retention\.ms='soon'"):
-        TopicConfig.from_properties({"sparklog.retention.ms": "soon"})
+@pytest.mark.parametrize(
+    ("name", "garbled"),
+    [
+        ("retention.ms", "soon"),
+        ("retention.ms", "-2"),
+        ("retention.ms", ""),
+        ("cleanup.policy", "delete;compact"),
+        ("log.retention.ms", "1"),  # protocol rule L3: too short
+    ],
+)
+def test_a_property_that_someone_garbled_is_named_and_not_used(name, garbled, caplog):
+    properties = {"sparklog.segment.ms": "5", f"sparklog.{name}": garbled, "sparklog.retention.bytes": "6"}
+    others = {"segment.ms": 5, "retention.bytes": 6}
+    assert TopicConfig.from_properties(properties) == TopicConfig(others)
+    (told,) = caplog.messages
+    assert f"sparklog.{name}" in told
+    assert repr(garbled) in told
+    earlier = TopicConfig.parse({name: TopicConfig()[name], "segment.ms": 4, "segment.jitter.ms": 3})
+    kept = TopicConfig({**others, name: earlier[name]})
+    assert TopicConfig.from_properties(properties, before=earlier) == kept
+    assert TopicConfig.from_properties(properties, before=TopicConfig({"segment.ms": 4})) == TopicConfig(others)
+
+
+@pytest.mark.parametrize("names", [(0, 1), (1, 0)], ids=["low first", "high first"])
+@pytest.mark.parametrize(
+    ("low", "high", "used"),
+    [
+        ("20", "10", {"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 15}),
+        ("20", "much", {"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 15}),  # 20 doesn't go with 15
+        ("12", "much", {"min.compaction.lag.ms": 12, "max.compaction.lag.ms": 15}),
+        ("20", "30", {"min.compaction.lag.ms": 20, "max.compaction.lag.ms": 30}),
+    ],
+)
+def test_properties_that_contradict_one_another_are_named_and_not_used(low, high, used, names, caplog):
+    lags = [("min.compaction.lag.ms", low), ("max.compaction.lag.ms", high)]
+    properties = {"sparklog.segment.ms": "7", **{f"sparklog.{lags[n][0]}": lags[n][1] for n in names}}
+    before = TopicConfig.parse({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 15})
+    config = TopicConfig.from_properties(properties, before=before)
+    config.check()
+    assert config == TopicConfig({**used, "segment.ms": 7})
+    if high != "30":
+        assert "sparklog.max.compaction.lag.ms" in caplog.text
+    TopicConfig.from_properties(properties).check()
 
 
 def test_settings_do_not_change_with_the_mapping_they_were_made_of():

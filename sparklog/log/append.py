@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sparklog.delta.actions import AddFile, Entry
-from sparklog.delta.log import DeltaLog, new_token
+from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     CommitStateUnknownError,
     CorruptRecordError,
@@ -174,6 +174,8 @@ class TopicWriter:
         self._state = open_state(log)
         if self._state.head.deleted:
             raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted")
+        if self._state.unwritable is not None:
+            raise self._state.unwritable.with_traceback(None)
         self._topic_id = self._state.head.topic_id
         self._pause_until_ticks_ms = 0.0
         self._next_sequences: dict[int, int] = {}
@@ -230,10 +232,11 @@ class TopicWriter:
                 CommitStateUnknownError the same files may be appended again.
         """
         unknown = [file.path for file in files if file.path not in self._staged]
-        if not files or unknown:
+        if not files or unknown or len({file.path for file in files}) < len(files):
             raise IllegalStateError(
-                f"append to {self.topic!r} of {unknown or 'no file'}: expected files that this writer uploaded and "
-                "hasn't appended; after CommitStateUnknownError they may be in the log already"
+                f"append to {self.topic!r} of {unknown or [file.path for file in files]}: expected one or more files "
+                "that this writer uploaded, each once, and hasn't appended; after CommitStateUnknownError they may be "
+                "in the log already"
             )
         clock = self._log.clock
         began = clock.ticks_ms()
@@ -244,7 +247,7 @@ class TopicWriter:
             done = commit(
                 self._state,
                 append.decide,
-                token=append.token,
+                tokens=append.tokens,
                 deadline_ticks_ms=began + timeout_ms,
                 sync=self._sync,
                 prepare=append.upload_again_if_old,
@@ -257,7 +260,7 @@ class TopicWriter:
                 self._staged.difference_update(file.path for file in files)
             raise
         self._counter += 1
-        self._staged.difference_update(file.path for file in files)
+        self._staged.difference_update(file.path for file in (*files, *append.files))
         if self._state.whole is not None or len(self._state.transactions) > _MAX_PRODUCERS_KNOWN:
             self._state.forget_others(self._producer_id)
         self._pause_until_ticks_ms = clock.ticks_ms() + done.round_trip_ms if done.lost_races else 0.0
@@ -297,9 +300,9 @@ class _Append:
     """One append on its way: its token, its files and the offsets that the last decision gave them."""
 
     def __init__(self, writer: TopicWriter, files: Sequence[StagedFile], *, ends_before: tuple[int, ...]) -> None:
-        self.token = new_token()
+        self.tokens: set[str] = set()
         self._writer = writer
-        self._files = list(files)
+        self.files = list(files)
         self._ends_before = ends_before
         self._entry = ProducerEntry(producer_epoch=writer._producer_epoch, counter=writer._counter)
         self._base_offsets: tuple[int, ...] = ()
@@ -318,7 +321,7 @@ class _Append:
         planned = plan_append(
             state.head,
             state.producer(writer._producer_id),
-            self._files,
+            self.files,
             topic=writer.topic,
             topic_id=writer._topic_id,
             producer_id=writer._producer_id,
@@ -332,10 +335,10 @@ class _Append:
 
     def upload_again_if_old(self) -> None:
         clock = self._writer._log.clock
-        old = [f for f in self._files if clock.ticks_ms() - f.uploaded_ticks_ms > MAX_UPLOAD_AGE_MS]
+        old = [f for f in self.files if clock.ticks_ms() - f.uploaded_ticks_ms > MAX_UPLOAD_AGE_MS]
         if old:
             again = iter(self._writer._upload_encoded([(file.partition, file.batch) for file in old]))
-            self._files = [next(again) if file in old else file for file in self._files]
+            self.files = [next(again) if file in old else file for file in self.files]
 
     def result(self, done: Committed) -> AppendResult:
         if done.commit is not None:
@@ -358,11 +361,11 @@ class _Append:
         if state.whole is None:
             return None
         for entry in state.whole.tail:
-            if entry.token == self.token:
+            if entry.token in self.tokens:
                 return self._result_of_entry(entry)
-        offsets = [self._locate(state, file) for file in self._files]
+        offsets = [self._locate(state, file) for file in self.files]
         known = [offset for offset in offsets if offset is not None]
-        return AppendResult(base_offsets=tuple(known), delta_version=-1) if len(known) == len(self._files) else None
+        return AppendResult(base_offsets=tuple(known), delta_version=-1) if len(known) == len(self.files) else None
 
     def _result_of_entry(self, entry: Entry) -> AppendResult:
         adds = [action for action in entry.actions if isinstance(action, AddFile)]  # in the order of our files

@@ -7,23 +7,29 @@ create-only put of one log entry is the commit point (design section 4; rules L1
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from sparklog._version import __version__
 from sparklog.delta.actions import Action, Entry, encode_entry
 from sparklog.delta.listing import list_log
-from sparklog.delta.log import DeltaLog, PositionLost, Taken, new_token
+from sparklog.delta.log import DeltaLog, PositionLost, Taken
 from sparklog.delta.position import Position, advance
-from sparklog.errors import CommitStateUnknownError, CorruptLogError, KafkaTimeoutError, StoreError
+from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, SparklogError, StoreError
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.state import TopicState, load_state
 from sparklog.storage.retrying import retry
 
 __all__ = ["Commit", "Committed", "catch_up", "commit", "create_first"]
 
+T = TypeVar("T")
+
 _LOSSES_BEFORE_YIELDING = 2
 _MAX_YIELD_ROUND_TRIPS = 16
+_LONGEST_ROUND_TRIP_MS = 1_000.0
+"""A create that took longer was a stall, not a round trip: nobody is to wait for as long again."""
 _FIRST_AHEAD = 2
 _MAX_AHEAD = 64
 
@@ -63,16 +69,16 @@ def commit(
     state: TopicState,
     decide: Decide,
     *,
-    token: str,
     deadline_ticks_ms: float,
     sync: bool,
+    tokens: set[str] | None = None,
     prepare: Callable[[], None] = lambda: None,
 ) -> Committed:
     """Commit what ``decide`` wants, at whichever version is free. Never gives up because others were faster.
 
     Args:
-        token: of this commit, fresh and random; the same in all its attempts.
         sync: fsync, before this returns, the new entry and every object before it (rule L9).
+        tokens: an empty set that gets the tokens of all attempts, for whoever must find the entry later.
         prepare: called before each decision; may do I/O.
     Raises:
         KafkaTimeoutError: the deadline passed; nothing was and nothing will be committed.
@@ -80,39 +86,49 @@ def commit(
         StoreError: the store refuses for good; and whatever ``decide`` raises.
     """
     log = state.log
+    tokens = set() if tokens is None else tokens
     lost_races = 0
+
+    def patiently(call: Callable[[], T]) -> T:
+        return _until(deadline_ticks_ms, log, call)
+
     while True:
-        prepare()
+        patiently(prepare)
         wanted = decide(state)
         if wanted is None:
             return Committed(state=state, commit=None, lost_races=lost_races, round_trip_ms=0.0)
+        if state.unwritable is not None:  # only now: what is done already, perhaps by a lost create of ours, is done
+            raise state.unwritable.with_traceback(None)
         if lost_races and log.clock.ticks_ms() >= deadline_ticks_ms:
             raise KafkaTimeoutError(f"timed out after losing {lost_races} races for the next version of {log.table}")
         if sync:
-            _sync_what_came_before(state, deadline_ticks_ms=deadline_ticks_ms)
+            _sync_what_came_before(state)
         wanted = replace(wanted, head=replace(wanted.head, delta_version=state.position.version + 1))
-        data, entry = _encode(log, state.head, wanted, token=token)
+        draft = _Draft(log, wanted, before=state.head, unrecorded_ends=state.unrecorded_ends)
         began = log.clock.ticks_ms()
         try:
-            outcome = log.create_next(state.position, data, token=token, deadline_ticks_ms=deadline_ticks_ms, sync=sync)
+            outcome = log.create_next(
+                state.position, draft.encode, tokens=tokens, deadline_ticks_ms=deadline_ticks_ms, sync=sync
+            )
         except PositionLost as lost:
-            state = _reload_unsettled(log, lost)
+            state = _reload_unsettled(log, lost, deadline_ticks_ms=deadline_ticks_ms)
             lost_races += 1
             continue
+        round_trip_ms = min(log.clock.ticks_ms() - began, _LONGEST_ROUND_TRIP_MS)
         if not isinstance(outcome, Taken):
-            state.apply(entry, outcome.position, synced=sync)
-            round_trip_ms = log.clock.ticks_ms() - began
+            state.apply(draft.entry(outcome.position), outcome.position, synced=sync)
             return Committed(state=state, commit=wanted, lost_races=lost_races, round_trip_ms=round_trip_ms)
         lost_races += 1
+        winner = outcome.entry
         try:
-            winner = outcome.entry
-            state.apply(winner, advance(state.position, version=winner.version, token=winner.token))
+            patiently(partial(state.apply, winner, advance(state.position, version=winner.version, token=winner.token)))
             if lost_races >= _LOSSES_BEFORE_YIELDING:
-                round_trip_ms = log.clock.ticks_ms() - began
-                _yield_to_others(state, wait_ms=round_trip_ms * min(lost_races, _MAX_YIELD_ROUND_TRIPS))
+                patient_ms = max(0.0, deadline_ticks_ms - log.clock.ticks_ms())
+                wait_ms = min(round_trip_ms * min(lost_races, _MAX_YIELD_ROUND_TRIPS), patient_ms)
+                log.clock.sleep_ms(random.uniform(0, wait_ms))  # noqa: S311 - spreads writers, no secret
+                patiently(partial(_go_to_tail, state))
         except PositionLost:
-            state = load_state(log)
-            lost_races += 1
+            state = patiently(partial(load_state, log))
 
 
 def create_first(log: DeltaLog, wanted: Commit, *, deadline_ticks_ms: float) -> bool:
@@ -126,11 +142,10 @@ def create_first(log: DeltaLog, wanted: Commit, *, deadline_ticks_ms: float) -> 
     began = log.clock.ticks_ms()
     if list_log(log) is not None:
         return False
-    token = new_token()
-    data, _ = _encode(log, None, wanted, token=token)
+    draft = _Draft(log, wanted, before=None)
     nowhere = Position(version=-1, token="", anchor_ticks_ms=began)
     try:
-        outcome = log.create_next(nowhere, data, token=token, deadline_ticks_ms=deadline_ticks_ms, sync=True)
+        outcome = log.create_next(nowhere, draft.encode, tokens=set(), deadline_ticks_ms=deadline_ticks_ms, sync=True)
     except PositionLost:
         return False
     return not isinstance(outcome, Taken)
@@ -139,50 +154,70 @@ def create_first(log: DeltaLog, wanted: Commit, *, deadline_ticks_ms: float) -> 
 def catch_up(state: TopicState, *, ahead: int) -> list[Entry]:
     """Read and apply up to ``ahead`` entries beyond the state. Raises ``PositionLost`` (rule L1)."""
     look = state.log.look(state.position, ahead=ahead)
-    for entry in look.entries:
-        state.apply(entry, advance(look.position, version=entry.version, token=entry.token))
+    for entry in look.entries:  # the tail's anchor belongs to the last of them alone: applying one may fail
+        state.apply(entry, advance(state.position, version=entry.version, token=entry.token))
     state.position = look.position
     return list(look.entries)
 
 
-def _reload_unsettled(log: DeltaLog, lost: PositionLost) -> TopicState:
-    """The state that decides whether our entry is in the log; until it is loaded, nobody knows."""
-    try:
-        return load_state(log)
-    except (StoreError, CorruptLogError) as error:
-        raise CommitStateUnknownError(
-            f"whether {lost} was created is unknown, and {log.table} can't be loaded to find out: {error}"
-        ) from error
-
-
-def _yield_to_others(state: TopicState, *, wait_ms: float) -> None:
-    """Wait up to ``wait_ms`` at random, then go to the tail: several writers that all try again at once lose as often
-    as there are others, and each loss costs two requests (rule L11)."""
-    state.log.clock.sleep_ms(random.uniform(0, wait_ms))  # noqa: S311 - spreads writers, no secret
+def _go_to_tail(state: TopicState) -> None:
+    """Several writers that all try again at once lose as often as there are others, and each loss costs two requests
+    (rule L11)."""
     ahead = _FIRST_AHEAD
     while len(catch_up(state, ahead=ahead)) == ahead:
         ahead = min(ahead * 2, _MAX_AHEAD)
 
 
-def _sync_what_came_before(state: TopicState, *, deadline_ticks_ms: float) -> None:
-    store, unsynced = state.log.store, state.unsynced
-    if unsynced is None:
-        retry(store.sync_all, clock=state.log.clock, deadline_ticks_ms=deadline_ticks_ms)
-    elif unsynced:
-        retry(lambda: store.sync(unsynced), clock=state.log.clock, deadline_ticks_ms=deadline_ticks_ms)
+def _until(deadline_ticks_ms: float, log: DeltaLog, call: Callable[[], T]) -> T:
+    """Repeat ``call`` on retriable store errors until the deadline: none of our entries is under way meanwhile."""
+    try:
+        return retry(call, clock=log.clock, deadline_ticks_ms=deadline_ticks_ms)
+    except StoreError as error:
+        if not error.retriable:
+            raise
+        raise KafkaTimeoutError(f"timed out while reading {log.table}: {error}") from error
+
+
+def _reload_unsettled(log: DeltaLog, lost: PositionLost, *, deadline_ticks_ms: float) -> TopicState:
+    """The state that decides whether our entry is in the log; until it is loaded, nobody knows."""
+    try:
+        return retry(lambda: load_state(log), clock=log.clock, deadline_ticks_ms=deadline_ticks_ms)
+    except SparklogError as error:
+        raise CommitStateUnknownError(
+            f"whether {lost} was created is unknown, and {log.table} can't be loaded to find out: {error}"
+        ) from error
+
+
+def _sync_what_came_before(state: TopicState) -> None:
+    # Once: after a failed fsync the system may call the next one a success though the data is gone.
+    if state.unsynced is None:
+        state.log.store.sync_all()
+    elif state.unsynced:
+        state.log.store.sync(state.unsynced)
     state.unsynced = []
 
 
-def _encode(log: DeltaLog, before: TopicHead | None, wanted: Commit, *, token: str) -> tuple[bytes, Entry]:
-    actions = (*wanted.actions, *offset_actions(before, wanted.head))
-    info = wanted.head.to_info()
-    data = encode_entry(
-        actions=actions,
-        token=token,
-        info=info,
-        operation=wanted.operation,
-        blind_append=wanted.blind_append,
-        timestamp_ms=log.clock.now_ms(),
-        version=__version__,
-    )
-    return data, Entry(version=wanted.head.delta_version, token=token, actions=actions, info=info)
+class _Draft:
+    """A commit that waits for its token."""
+
+    def __init__(
+        self, log: DeltaLog, wanted: Commit, *, before: TopicHead | None, unrecorded_ends: Collection[int] = ()
+    ) -> None:
+        self._wanted = wanted
+        self._timestamp_ms = log.clock.now_ms()
+        self._info = wanted.head.to_info()
+        self._actions = (*wanted.actions, *offset_actions(before, wanted.head, unrecorded_ends))
+
+    def encode(self, token: str) -> bytes:
+        return encode_entry(
+            actions=self._actions,
+            token=token,
+            info=self._info,
+            operation=self._wanted.operation,
+            blind_append=self._wanted.blind_append,
+            timestamp_ms=self._timestamp_ms,
+            version=__version__,
+        )
+
+    def entry(self, position: Position) -> Entry:
+        return Entry(version=position.version, token=position.token, actions=self._actions, info=self._info)

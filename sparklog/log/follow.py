@@ -19,7 +19,9 @@ from sparklog.model import OffsetAndTimestamp
 
 __all__ = ["TopicFollower"]
 
-_MAX_AHEAD = 32
+_MAX_DOUBLINGS = 5
+_MAX_TRANSACTIONS_KEPT = 1_000
+"""A reader has no use for the producers' ``txn`` actions."""
 
 T = TypeVar("T")
 
@@ -31,8 +33,10 @@ class TopicFollower:
         """Load ``topic``. Raises ``UnknownTopicOrPartitionError`` and what reading a log raises."""
         self.topic = topic
         self._log = log
-        self._state = load_state(log)
         self._full_polls = 0
+        self._state = self._load()
+        self._topic_id = self.head.topic_id
+        self._check_alive()
 
     @property
     def head(self) -> TopicHead:
@@ -49,14 +53,20 @@ class TopicFollower:
 
         A follower that finds something at every poll is behind, and reads further ahead each time, up to 32 versions in
         parallel. One that was left behind by log cleanup loads the topic anew and returns nothing of what it missed.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic was deleted, and perhaps created again: that is another topic.
         """
-        ahead = min(1 << max(0, self._full_polls - 1), _MAX_AHEAD)
+        ahead = 1 << min(max(0, self._full_polls - 1), _MAX_DOUBLINGS)
         try:
             entries = catch_up(self._state, ahead=ahead)
         except PositionLost:
-            self._state = load_state(self._log)
+            self._state = self._load()
             entries = []
         self._full_polls = self._full_polls + 1 if len(entries) == ahead else 0
+        if len(self._state.transactions) > _MAX_TRANSACTIONS_KEPT:
+            self._state.transactions.clear()
+        self._check_alive()
         return entries
 
     def segments(self, partition: int, offset: int) -> Iterator[Segment]:
@@ -95,8 +105,17 @@ class TopicFollower:
         try:
             return look()
         except ObjectNotFoundError:
-            self._state = load_state(self._log)
+            self._state = self._load()
             return look()
+
+    def _load(self) -> TopicState:
+        state = load_state(self._log)
+        state.require_whole().tail = ()
+        return state
+
+    def _check_alive(self) -> None:
+        if self.head.deleted or self.head.topic_id != self._topic_id:
+            raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
 
     def _offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         start, end = self._bounds(partition)
@@ -121,6 +140,7 @@ class TopicFollower:
         return pa.concat_tables(pieces) if pieces else empty_records()
 
     def _bounds(self, partition: int) -> tuple[int, int]:
+        self._check_alive()
         head = self._state.head
         if not 0 <= partition < head.partition_count:
             raise UnknownTopicOrPartitionError(

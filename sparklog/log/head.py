@@ -6,7 +6,7 @@ Every commit of ours repeats it whole in ``commitInfo``, so that a producer open
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,10 +98,15 @@ def start_app_id(partition: int) -> str:
     return f"sparklog.start.{partition}"
 
 
-def offset_actions(before: TopicHead | None, after: TopicHead) -> list[SetTransaction]:
+def offset_actions(
+    before: TopicHead | None, after: TopicHead, unrecorded_ends: Collection[int] = ()
+) -> list[SetTransaction]:
     """The ``txn`` actions that record every log start and end which ``after`` moves (rule L6).
 
     A partition that the topic lost when it was created again is recorded as empty, for whoever lets it grow again.
+
+    Args:
+        unrecorded_ends: partitions whose ends a foreign file raised: no ``txn`` tells of that yet.
     """
     moved: list[SetTransaction] = []
     for app_id, old, new in (
@@ -111,7 +116,9 @@ def offset_actions(before: TopicHead | None, after: TopicHead) -> list[SetTransa
         moved += [
             SetTransaction(app_id=app_id(partition), version=offset, last_updated_ms=FAR_FUTURE_MS)
             for partition, offset in enumerate([*new, *(0 for _ in old[len(new) :])])
-            if partition >= len(old) or old[partition] != offset
+            if partition >= len(old)
+            or old[partition] != offset
+            or (app_id is end_app_id and partition in unrecorded_ends)
         ]
     return moved
 
@@ -149,7 +156,7 @@ def head_of_table(
     Args:
         live_end_offsets: one more than the greatest live offset, by partition; only raises an end, never lowers it.
     Raises:
-        NotATopicError, UnsupportedVersionError, InvalidConfigurationError.
+        NotATopicError, UnsupportedVersionError.
     """
     topic_id, partition_count, deleted, config = _read_properties(table, metadata)
 
@@ -221,7 +228,7 @@ def _raise_offset(action: SetTransaction, prefix: str, offsets: list[int]) -> No
 
 
 def _apply_metadata(table: str, head: TopicHead, metadata: Metadata) -> TopicHead:
-    topic_id, partition_count, deleted, config = _read_properties(table, metadata)
+    topic_id, partition_count, deleted, config = _read_properties(table, metadata, before=head.config)
     if topic_id != head.topic_id:
         raise NotATopicError(
             f"{table}, version {head.delta_version}: "
@@ -242,7 +249,9 @@ def _apply_metadata(table: str, head: TopicHead, metadata: Metadata) -> TopicHea
     )
 
 
-def _read_properties(table: str, metadata: Metadata) -> tuple[str, int, bool, TopicConfig]:
+def _read_properties(
+    table: str, metadata: Metadata, *, before: TopicConfig | None = None
+) -> tuple[str, int, bool, TopicConfig]:
     properties = metadata.configuration
     if ID_PROPERTY not in properties or FORMAT_PROPERTY not in properties:
         raise NotATopicError(f"{table} is a Delta table but no sparklog topic: it has no property {ID_PROPERTY}")
@@ -258,4 +267,4 @@ def _read_properties(table: str, metadata: Metadata) -> tuple[str, int, bool, To
             f"{table} has topic format {format_version}; this sparklog knows up to {FORMAT_VERSION}: upgrade it"
         )
     deleted = properties.get(DELETED_PROPERTY) == "true"
-    return properties[ID_PROPERTY], partition_count, deleted, TopicConfig.from_properties(properties)
+    return properties[ID_PROPERTY], partition_count, deleted, TopicConfig.from_properties(properties, before=before)

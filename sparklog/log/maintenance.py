@@ -10,7 +10,6 @@ from collections.abc import Callable
 from sparklog.delta.checkpoint import checkpoint_due, write_checkpoint
 from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import SparklogError
 from sparklog.log.sequencing import sequence_topic
 from sparklog.log.state import TopicState
 
@@ -48,7 +47,11 @@ class Checkpoints:
             return
         if self._busy.acquire(blocking=False):
             log, unsequenced = state.log, state.head.unsequenced_count > 0
-            self._run(lambda: self._work(log, version, live, sequence_first=unsequenced))
+            try:
+                self._run(lambda: self._work(log, version, live, sequence_first=unsequenced))
+            except RuntimeError as error:  # no more threads, or the interpreter is shutting down
+                self._busy.release()
+                _LOGGER.warning("checkpoint of %s can't be started: %s", log.table, error)
 
     def close(self, timeout_ms: float = 60_000) -> None:
         """Wait for a checkpoint that is under way."""
@@ -56,8 +59,9 @@ class Checkpoints:
             self._thread.join(timeout_ms / 1000)
 
     def _in_thread(self, work: Callable[[], None]) -> None:
-        self._thread = threading.Thread(target=work, name="sparklog-checkpoint", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=work, name="sparklog-checkpoint", daemon=True)
+        thread.start()
+        self._thread = thread  # only one that was started can be joined
 
     def _work(self, log: DeltaLog, version: int, live: int, *, sequence_first: bool) -> None:
         try:
@@ -67,7 +71,7 @@ class Checkpoints:
                 if sequence_first:  # rule F2: a checkpoint forgets the order of foreign commits
                     sequence_topic(log)
                 self._known_version = write_checkpoint(log) or self._known_version
-        except SparklogError as error:
+        except Exception as error:  # nobody waits for this thread: whatever it is, it is told and tried again later
             _LOGGER.warning("checkpoint of %s failed, opening it stays slower until the next: %s", log.table, error)
         finally:
             self._busy.release()

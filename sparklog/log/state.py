@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
 from sparklog.delta.position import Position
 from sparklog.delta.snapshot import check_protocol, load_snapshot, open_newest
-from sparklog.errors import IllegalStateError, InvalidArgumentError, NotATopicError, UnknownTopicOrPartitionError
-from sparklog.log.head import TopicHead, apply_entry, head_of_info, head_of_table, raise_ends
+from sparklog.errors import (
+    IllegalStateError,
+    InvalidArgumentError,
+    NotATopicError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from sparklog.log.head import TopicHead, apply_entry, end_app_id, head_of_info, head_of_table, raise_ends
 from sparklog.log.producer_state import ProducerEntry, app_id, producer_entry
 from sparklog.log.reading import complete_stats, object_path
 from sparklog.log.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
@@ -48,6 +55,10 @@ class TopicState:
     transactions: dict[str, SetTransaction] = field(default_factory=dict)
     """By app_id; complete only in a whole state."""
     whole: WholeTopic | None = None
+    unrecorded_ends: frozenset[int] = frozenset()
+    """Partitions whose ends a foreign file raised and no ``txn`` tells of yet; the next commit of ours does (L6)."""
+    unwritable: UnsupportedVersionError | None = None
+    """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
     unsynced: list[str] | None = None
     """Objects that others wrote and nobody here fsynced yet; None: not known (rule L9)."""
 
@@ -74,18 +85,21 @@ class TopicState:
         """Go on to the next version. ``synced``: its objects are known to survive a power loss.
 
         Raises:
-            UnsupportedVersionError: a foreign engine raised the table's protocol.
+            UnsupportedVersionError: a foreign engine asks for a newer Delta reader.
             NotATopicError: a foreign engine broke the topic's properties.
             StoreError: a file that came without statistics can't be looked into now.
             The state is then as it was before.
         """
         for action in entry.actions:
             if isinstance(action, Protocol):
-                check_protocol(self.log.table, action, write=True)
+                check_protocol(self.log.table, action, write=False)
+                self.unwritable = _unwritable(self.log, action)
         foreign = entry.info is None
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
         head = apply_entry(self.log.table, self.head, entry)
-        self.head = raise_ends(head, added) if foreign else head
+        head = raise_ends(head, added) if foreign else head
+        self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
+        self.head = head
         self.position = position
         self.transactions.update((a.app_id, a) for a in entry.actions if isinstance(a, SetTransaction))
         if self.whole is not None:
@@ -139,16 +153,17 @@ def load_state(log: DeltaLog) -> TopicState:
             f"{log.table} is no sparklog topic: partitioned by {list(snapshot.metadata.partition_columns)}, "
             "expected ['partition', 'base_offset']"
         )
-    check_protocol(log.table, snapshot.protocol, write=True)
     index = SegmentIndex.of(complete_stats(log, segment) for segment in segments_of_table(snapshot.files))
     for entry in snapshot.tail:
         apply_files(index, entry, added_segments(log, entry))
+    live_ends = {partition: index.end_offset(partition) for partition in index.partitions()}
+    recorded = {partition: snapshot.transactions.get(end_app_id(partition)) for partition in live_ends}
     head = head_of_table(
         log.table,
         snapshot.position.version,
         snapshot.metadata,
         snapshot.transactions,
-        live_end_offsets={partition: index.end_offset(partition) for partition in index.partitions()},
+        live_end_offsets=live_ends,
         live_file_count=len(index),
         unsequenced_count=len(index.unsequenced()),
     )
@@ -159,6 +174,8 @@ def load_state(log: DeltaLog) -> TopicState:
         checkpoint_version=snapshot.checkpoint_version,
         transactions=dict(snapshot.transactions),
         whole=WholeTopic(index=index, metadata=snapshot.metadata, tail=snapshot.tail),
+        unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
+        unwritable=_unwritable(log, snapshot.protocol),
     )
 
 
@@ -173,6 +190,19 @@ def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> 
     index.remove_all(action.path for action in entry.actions if isinstance(action, RemoveFile))
     for segment in added:
         index.add(segment)
+
+
+def _raised_ends(before: TopicHead, after: TopicHead) -> frozenset[int]:
+    ends = zip_longest(before.log_end_offsets, after.log_end_offsets, fillvalue=0)  # partitions may have been added
+    return frozenset(partition for partition, (old, new) in enumerate(ends) if new > old)
+
+
+def _unwritable(log: DeltaLog, protocol: Protocol) -> UnsupportedVersionError | None:
+    try:
+        check_protocol(log.table, protocol, write=True)
+    except UnsupportedVersionError as error:
+        return error
+    return None
 
 
 def unknown_topic(log: DeltaLog) -> UnknownTopicOrPartitionError:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 from sparklog.config import TopicConfig
 from sparklog.delta.actions import Action, Metadata, Protocol, RemoveFile
-from sparklog.delta.log import DeltaLog, new_token
+from sparklog.delta.log import DeltaLog
 from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
 from sparklog.errors import (
     InvalidPartitionsError,
     OffsetOutOfRangeError,
+    PolicyViolationError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -117,10 +118,11 @@ def alter_topic(
     """Set some of a topic's settings; None takes one back to its default. Raises ``InvalidConfigurationError``."""
 
     def decide(state: TopicState) -> Commit | None:
-        config = state.head.config.with_changes(changes)
-        if config == state.head.config:
+        head = replace(state.head, config=state.head.config.with_changes(changes))
+        # Somebody may have set a property to what isn't allowed: taking the setting back to its default mends that.
+        if head == state.head and _metadata(state, head) == state.require_whole().metadata:
             return None
-        return _settings_commit(state, replace(state.head, config=config), "SET TOPIC CONFIG")
+        return _settings_commit(state, head, "SET TOPIC CONFIG")
 
     return _change(log, name, decide, timeout_ms)
 
@@ -169,17 +171,27 @@ def delete_records(
             An offset below the log start changes nothing.
     Raises:
         OffsetOutOfRangeError, UnknownTopicOrPartitionError.
+        PolicyViolationError: the topic's ``cleanup.policy`` is without delete (Kafka
+            ``Partition.deleteRecordsOnLeader``).
     """
 
+    wanted = dict(before_offsets)
+
     def decide(state: TopicState) -> Commit | None:
+        if "delete" not in str(state.head.config["cleanup.policy"]).split(","):
+            raise PolicyViolationError(
+                f"delete_records of {name}: its cleanup.policy is {state.head.config['cleanup.policy']!r}, "
+                "expected one with delete"
+            )
         starts = list(state.head.log_start_offsets)
-        for partition, given in before_offsets.items():
+        for partition, given in wanted.items():
             if not 0 <= partition < len(starts):
                 raise UnknownTopicOrPartitionError(
                     f"topic {name!r} has no partition {partition}; it has 0 to {len(starts) - 1}"
                 )
             end = state.head.log_end_offsets[partition]
-            offset = end if given == HIGH_WATERMARK else given
+            # The end as it was at first: what is produced while we lose races isn't meant.
+            offset = wanted[partition] = end if given == HIGH_WATERMARK else given
             if not 0 <= offset <= end:
                 raise OffsetOutOfRangeError(
                     f"delete_records of {name}-{partition} before {given}: expected 0 to {end}, or {HIGH_WATERMARK}"
@@ -189,7 +201,7 @@ def delete_records(
         below = [
             segment
             for partition, start in enumerate(starts)
-            if partition in before_offsets
+            if partition in wanted
             for segment in state.require_whole().index.partition(partition)
             if segment.has_stats and segment.last_offset < start
         ]
@@ -204,31 +216,35 @@ def delete_records(
 def delete_topic(log: DeltaLog, name: str, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
     """Delete a topic: one commit removes all its files and marks it. Its log goes on: a purge deletes data later, and
     creating the topic again is a further commit (rule L8)."""
-    topic_id = ""
 
     def decide(state: TopicState) -> Commit | None:
-        nonlocal topic_id
-        topic_id = topic_id or state.head.topic_id
-        if state.head.deleted or state.head.topic_id != topic_id:
-            return None  # gone, by our own commit or another's
         head = replace(state.head, deleted=True, live_file_count=0, unsequenced_count=0)
         return Commit(actions=[*_remove_all(state), _metadata(state, head)], head=head, operation="DELETE TOPIC")
 
-    _change(log, name, decide, timeout_ms)
+    _change(log, name, decide, timeout_ms, gone_is_done=True)
 
 
 def _change(
-    log: DeltaLog, name: str, decide: Callable[[TopicState], Commit | None], timeout_ms: float
+    log: DeltaLog,
+    name: str,
+    decide: Callable[[TopicState], Commit | None],
+    timeout_ms: float,
+    *,
+    gone_is_done: bool = False,
 ) -> TopicDescription:
+    """Commit a change of one topic, by id. That it is gone is an error, or what was wanted once it is under way."""
     deadline = log.clock.ticks_ms() + timeout_ms
     state = load_state(log)
-    if state.head.deleted:
-        raise UnknownTopicOrPartitionError(f"unknown topic: {name!r} was deleted")
     topic_id = state.head.topic_id
+    asked = False
 
     def decide_again(now: TopicState) -> Commit | None:
-        if now.head.topic_id != topic_id:  # rule L4: it is another topic by now
-            raise UnknownTopicOrPartitionError(f"topic {name!r} with id {topic_id} was deleted")
+        nonlocal asked
+        if now.head.deleted or now.head.topic_id != topic_id:  # rule L4: it may be another topic by now
+            if asked and gone_is_done:
+                return None
+            raise UnknownTopicOrPartitionError(f"unknown topic: {name!r} with id {topic_id} was deleted")
+        asked = True
         return decide(now)
 
     return _describe(name, _commit(state, decide_again, deadline).head)
@@ -236,7 +252,7 @@ def _change(
 
 def _commit(state: TopicState, decide: Callable[[TopicState], Commit | None], deadline_ticks_ms: float) -> TopicState:
     # Administration is rare and its loss surprising: always durable.
-    return commit(state, decide, token=new_token(), deadline_ticks_ms=deadline_ticks_ms, sync=True).state
+    return commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=True).state
 
 
 def _describe(name: str, head: TopicHead) -> TopicDescription:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from deltalake import write_deltalake
 
 from sparklog.delta.actions import AddFile, Protocol
 from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
 from sparklog.errors import (
     CorruptLogError,
@@ -18,13 +20,22 @@ from sparklog.errors import (
     NotATopicError,
     StoreFullError,
     StorePermissionError,
+    TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from sparklog.log.follow import TopicFollower
 from sparklog.log.reading import object_path
+from sparklog.log.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
-from sparklog.log.topic import alter_topic, create_topic, describe_topic
+from sparklog.log.topic import (
+    alter_topic,
+    create_partitions,
+    create_topic,
+    delete_records,
+    delete_topic,
+    describe_topic,
+)
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
 from tests.support import (
@@ -284,7 +295,6 @@ def newer_writer(log):
         (newer_entry, r"0002\.json has format 2; this sparklog knows up to 1: upgrade"),
         (newer_topic, r"topics/t has topic format 2; this sparklog knows up to 1: upgrade"),
         (newer_reader, r"topics/t needs Delta reader version 2; sparklog knows reader version 1"),
-        (newer_writer, r"topics/t needs Delta writer version 7; sparklog knows writer version 2"),
     ],
 )
 def test_what_a_newer_version_wrote_is_refused_by_whoever_opens_follows_or_appends(upgrade, message):
@@ -303,6 +313,60 @@ def test_what_a_newer_version_wrote_is_refused_by_whoever_opens_follows_or_appen
             append(writer, "b")
     assert values(follower.read(0, 0)) == ["a"]
     assert len(list(log.store.list("topics/t/_delta_log/"))) == 3
+
+
+WRITES: dict[str, Callable[[DeltaLog], object]] = {
+    "open": a_writer,
+    "alter": lambda log: alter_topic(log, "t", {"retention.ms": 1}),
+    "grow": lambda log: create_partitions(log, "t", 2),
+    "delete records": lambda log: delete_records(log, "t", {0: 1}),
+    "sequence": sequence_topic,
+    "delete": lambda log: delete_topic(log, "t"),
+}
+
+
+def test_a_table_that_only_newer_writers_may_change_is_read_and_followed_but_never_written():
+    log = a_topic()
+    writer, follower = a_writer(log), TopicFollower(log, "t")
+    append(writer, "a")
+    newer_writer(log)
+    unsequenced = foreign_commit(log, foreign_file(log, foreign_records("unsequenced")))
+    message = r"topics/t needs Delta writer version 7; sparklog knows writer version 2"
+    staged = writer.upload([(0, records("b"))])
+    for _ in range(2):
+        with pytest.raises(UnsupportedVersionError, match=message):
+            writer.append(staged, timeout_ms=1_000)
+    for write in WRITES.values():
+        with pytest.raises(UnsupportedVersionError, match=message):
+            write(log)
+    assert open_state(log).position.version == unsequenced
+    while follower.poll():
+        pass
+    for reader in (follower, TopicFollower(log, "t")):
+        assert values(reader.read(0, 0)) == ["a"]
+        assert reader.head == open_state(log).head == load_state(log).head
+    assert describe_topic(log, "t").log_end_offsets == (1,)
+    foreign_commit(log, foreign_file(log, foreign_records("by a newer writer"), base_offset=1))
+    follower.poll()
+    assert values(follower.read(0, 0)) == ["a", "by a newer writer"]
+    with pytest.raises(TopicAlreadyExistsError):
+        create_topic(log, "t")
+
+
+def test_a_deleted_topic_is_not_created_again_in_a_table_that_only_newer_writers_may_change():
+    log = a_topic()
+    delete_topic(log, "t")
+    newer_writer(log)
+    with pytest.raises(UnsupportedVersionError, match="writer version 7"):
+        create_topic(log, "t")
+
+
+def test_a_table_that_is_open_to_our_writer_version_again_is_written_again():
+    log = a_topic()
+    newer_writer(log)
+    foreign_commit(log, Protocol(min_reader_version=1, min_writer_version=2))
+    append(a_writer(log), "a")
+    assert contents(log) == {0: [(0, "a")]}
 
 
 # Stores that refuse to write

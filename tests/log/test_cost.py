@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from sparklog.delta.log import new_token
 from sparklog.log.commit import Commit, commit
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import open_state
@@ -153,7 +152,7 @@ def grow(log, age):
 
     state = open_state(log)
     while state.position.version < age - 60:
-        state = commit(state, as_if_it_added_a_file, token=new_token(), deadline_ticks_ms=1e12, sync=False).state
+        state = commit(state, as_if_it_added_a_file, deadline_ticks_ms=1e12, sync=False).state
     writer = a_writer(log, checkpoints=inline_checkpoints())
     while writer.head.delta_version < age:
         append(writer, "x")

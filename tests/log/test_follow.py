@@ -23,7 +23,7 @@ from sparklog.log.reading import milliseconds, object_path
 from sparklog.log.schema import DATA_SCHEMA
 from sparklog.log.sequencing import sequence_topic
 from sparklog.log.state import load_state
-from sparklog.log.topic import create_partitions, delete_records
+from sparklog.log.topic import create_partitions, create_topic, delete_records, delete_topic
 from sparklog.model import OffsetAndTimestamp
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock
@@ -38,6 +38,7 @@ from tests.support import (
     foreign_file,
     foreign_records,
     records,
+    two_days_of_others,
 )
 
 
@@ -144,6 +145,85 @@ def test_a_follower_that_was_silent_but_whose_entry_is_still_there_goes_on():
     append(a_writer(log), "b")
     assert len(follower.poll()) == 1
     assert same_view(follower, TopicFollower(log, "t"))
+
+
+# Topics that were deleted
+
+
+def everything_it_does(follower):
+    return (
+        follower.poll,
+        lambda: follower.read(0, 0),
+        lambda: follower.read(0, 3),
+        lambda: follower.segments(0, 0),
+        lambda: follower.offset_for_time(0, T0_MS),
+    )
+
+
+def test_a_follower_is_told_that_its_topic_was_deleted():
+    log = a_topic_with("abc")
+    follower = TopicFollower(log, "t")
+    delete_topic(log, "t")
+    assert at(follower.read(0, 0)) == [(0, "a"), (1, "b"), (2, "c")]  # it doesn't know yet
+    for do in everything_it_does(follower) * 2:
+        with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 't' with id \w+ was deleted"):
+            do()
+    with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+        TopicFollower(log, "t")
+
+
+@pytest.mark.parametrize("polls", [False, True], ids=["after it was created again", "in between"])
+def test_a_follower_never_reads_what_took_its_topics_name(polls):
+    log = a_topic_with("abc")
+    follower = TopicFollower(log, "t")
+    delete_topic(log, "t")
+    if polls:
+        with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+            follower.poll()
+    create_topic(log, "t")
+    append(a_writer(log), *"uvwxyz")
+    for do in everything_it_does(follower) * 4:
+        with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+            do()
+    assert follower.head == load_state(log).head
+    assert values(TopicFollower(log, "t").read(0, 3)) == ["x", "y", "z"]
+
+
+def test_a_follower_that_was_far_behind_is_told_of_a_new_topic_among_what_it_reads_ahead():
+    log = a_topic()
+    writer, follower = a_writer(log), TopicFollower(log, "t")
+    for number in range(4):
+        append(writer, str(number))
+    assert [len(follower.poll()) for _ in range(3)] == [1, 1, 2]
+    delete_topic(log, "t")
+    create_topic(log, "t")
+    with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+        follower.poll()  # both at once
+    with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+        follower.read(0, 0)
+
+
+@pytest.mark.parametrize("does", ["poll", "read", "search"])
+def test_a_follower_that_loads_the_topic_anew_is_told_if_it_is_another(does):
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    append(a_writer(log), "a")
+    follower = TopicFollower(log, "t")
+    files = [object_path(log.table, segment.path) for segment in live(log)]
+    delete_topic(log, "t")
+    create_topic(log, "t")
+    two_days_of_others(memory, clock)
+    log.store.delete(files)
+    act = {
+        "poll": follower.poll,
+        "read": lambda: follower.read(0, 0),
+        "search": lambda: follower.offset_for_time(0, T0_MS),
+    }[does]
+    for _ in range(2):
+        with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+            act()
+    assert follower.head == load_state(log).head  # it did load it
 
 
 # Reading by offset
@@ -314,16 +394,18 @@ def test_files_of_one_base_offset_that_another_engine_packs_in_any_order_are_rea
     deltas = {"a": [0, 1], "b": [2, 3], "c": [4, 5, 9]}
     times = {"a": T0_MS, "b": T0_MS + 50, "c": T0_MS}
     adds = [
-        foreign_file(log, foreign_records(*map(str, of), deltas=of, timestamp_ms=times[name]), path=name)
+        foreign_file(log, foreign_records(*map(str, of), deltas=of, timestamp_ms=times[name]))
         for name, of in deltas.items()
     ]
     foreign_commit(log, *adds)
     sequence_topic(log)
+    of_one_base = [segment.path for segment in live(log) if segment.base_offset == 2]
+    path_of = dict(zip(deltas, of_one_base, strict=True))
     append(a_writer(log), "z")
     before = TopicFollower(log, "t").read(0, 0)
     packed = sorted(delta for name, of in deltas.items() if name != kept for delta in of)
     rows = foreign_records(*map(str, packed), deltas=packed)
-    removes = [RemoveFile(path=name, deletion_ms=1) for name in deltas if name != kept]
+    removes = [RemoveFile(path=path_of[name], deletion_ms=1) for name in deltas if name != kept]
     foreign_commit(log, *removes, foreign_file(log, rows, base_offset=2))
     follower = TopicFollower(log, "t")
     everything = at(before)

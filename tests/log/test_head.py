@@ -12,8 +12,8 @@ from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, Metadata, Remo
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.errors import (
     CorruptLogError,
-    InvalidConfigurationError,
     NotATopicError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from sparklog.log.follow import TopicFollower
@@ -26,6 +26,7 @@ from tests.support import (
     a_writer,
     append,
     contents,
+    entry_lines,
     foreign_commit,
     foreign_file,
     foreign_records,
@@ -175,7 +176,6 @@ def test_partitions_that_a_foreign_engine_adds_start_at_zero():
         ({"sparklog__format.version": "2"}, UnsupportedVersionError, "topic format 2; .*up to 1: upgrade"),
         ({"sparklog__format.version": "one"}, NotATopicError, "whole numbers"),
         ({"sparklog__partitions": None}, NotATopicError, "whole numbers"),
-        ({"sparklog__retention.ms": "soon"}, InvalidConfigurationError, r"retention\.ms='soon'"),
     ],
 )
 def test_what_a_foreign_engine_breaks_is_told(properties, error, message):
@@ -185,6 +185,18 @@ def test_what_a_foreign_engine_breaks_is_told(properties, error, message):
     if error is not NotATopicError or "version 5" not in message:  # a loaded table has no earlier head to compare with
         with pytest.raises(error, match=message):
             head_of_table(TABLE, 5, metadata, {}, live_end_offsets={}, live_file_count=0, unsequenced_count=0)
+
+
+def test_a_setting_that_a_foreign_engine_garbles_stays_as_it_was_and_is_at_its_default_where_the_table_is_loaded(
+    caplog,
+):
+    metadata = some_metadata(**{"sparklog__retention.ms": "7 days", "sparklog__segment.ms": "8"})
+    head = after_foreign(metadata)
+    assert head == replace(HEAD, delta_version=5, config=TopicConfig.parse({"retention.ms": 5, "segment.ms": 8}))
+    loaded = head_of_table(TABLE, 5, metadata, {}, live_end_offsets={}, live_file_count=0, unsequenced_count=0)
+    assert loaded.config == TopicConfig.parse({"segment.ms": 8})
+    assert len(caplog.messages) == 2
+    assert all("sparklog.retention.ms is not used: retention.ms='7 days'" in told for told in caplog.messages)
 
 
 def test_a_loaded_tables_starts_and_ends_are_its_txn_actions():
@@ -219,6 +231,12 @@ def test_starts_and_ends_are_recorded_where_they_move_and_never_expire():
     assert len(offset_actions(None, HEAD)) == 4
 
 
+def test_ends_that_a_foreign_file_raised_are_recorded_though_the_commit_doesnt_move_them():
+    assert offset_actions(HEAD, HEAD, {1}) == [
+        SetTransaction(app_id="sparklog.end.1", version=20, last_updated_ms=FAR_FUTURE_MS)
+    ]
+
+
 def test_partitions_that_a_topic_lost_when_it_was_created_again_are_recorded_as_empty():
     before = replace(HEAD, log_start_offsets=(2, 3))
     smaller = replace(HEAD, log_start_offsets=(0,), log_end_offsets=(0,))
@@ -249,6 +267,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("create_partitions"), st.integers(1, 2), st.just(0)),
     st.tuples(st.just("alter"), st.integers(1, 3), st.just(0)),
     st.tuples(st.just("foreign_add"), st.integers(0, 3), st.integers(1, 3)),
+    st.tuples(st.just("foreign_file_beyond_the_end_that_is_deleted"), st.integers(0, 2), st.integers(1, 3)),
     st.tuples(st.just("sequence"), st.just(0), st.just(0)),
     st.tuples(st.just("checkpoint"), st.just(0), st.just(0)),
     st.tuples(st.just("create_again"), st.integers(1, 3), st.just(0)),
@@ -272,6 +291,14 @@ def operate(log, writer, operation, number, count):
         alter_topic(log, "t", {"retention.ms": number})
     elif operation == "foreign_add":
         foreign_commit(log, foreign_file(log, foreign_records(*values), partition=number))
+    elif operation == "foreign_file_beyond_the_end_that_is_deleted":
+        partition = number % partitions
+        end = load_state(log).head.log_end_offsets[partition]
+        add = foreign_file(log, foreign_records(*values), partition=partition, base_offset=end + 7)
+        foreign_commit(log, add)
+        append(writer, "records the end")
+        assert load_state(log).head.log_end_offsets[partition] >= end + 7 + count
+        foreign_commit(log, RemoveFile(path=add.path, deletion_ms=1))
     elif operation == "sequence":
         sequence_topic(log)
     elif operation == "checkpoint":
@@ -293,16 +320,23 @@ def operate(log, writer, operation, number, count):
 @example([("foreign_add", 0, 1), ("checkpoint", 0, 0), ("append", 0, 1), ("sequence", 0, 0), ("append", 0, 1)])
 @example([("foreign_add_then_create_again", 1, 0), ("append", 0, 1)])
 @example([("append", 0, 3), ("append", 0, 1), ("delete_records", 0, 2), ("delete_records", 0, 0)])
+@example([("create_partitions", 1, 0), ("foreign_file_beyond_the_end_that_is_deleted", 1, 2), ("checkpoint", 0, 0)])
 def test_the_newest_commit_tells_what_the_whole_table_tells(operations):
     log = a_topic()
     writer, follower = a_writer(log), TopicFollower(log, "t")
     before = follower.head
     for operation in operations:
         writer = operate(log, writer, *operation)
-        while follower.poll():
-            pass
         head = load_state(log).head
         assert open_state(log).head == head
+        if head.topic_id != before.topic_id:  # it goes on to know of the log, but tells its reader
+            while follower.head.delta_version < head.delta_version:
+                with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+                    follower.poll()
+            assert follower.head == head
+            follower = TopicFollower(log, "t")
+        while follower.poll():
+            pass
         assert follower.head == head
         assert all(start <= end for start, end in zip(head.log_start_offsets, head.log_end_offsets, strict=True))
         if head.topic_id == before.topic_id:  # rule L6
@@ -326,3 +360,66 @@ def test_an_end_stays_where_it_is_when_a_user_deletes_the_newest_file():
     append(a_writer(log), "e")
     append(writer, "f")
     assert contents(log) == {0: [(0, "a"), (1, "b"), (4, "e"), (5, "f")]}
+
+
+def recorded_ends(log, version):
+    txns = [line["txn"] for line in entry_lines(log, version) if "txn" in line]
+    return {txn["appId"]: txn["version"] for txn in txns if txn["appId"].startswith("sparklog.end.")}
+
+
+NEXT_COMMITS = {
+    "a writer's that was there": lambda log, writer: append(writer, "b", partition=1),
+    "a writer's that comes later": lambda log, writer: append(a_writer(log), "b", partition=1),
+    "a change of settings": lambda log, writer: alter_topic(log, "t", {"retention.ms": 5}),
+    "a growth": lambda log, writer: create_partitions(log, "t", 3),
+}
+
+
+@pytest.mark.parametrize("next_commit", NEXT_COMMITS.values(), ids=NEXT_COMMITS)
+@pytest.mark.parametrize("checkpoint", [False, True], ids=["", "behind a checkpoint"])
+def test_an_end_that_a_foreign_file_raised_is_recorded_by_the_next_commit_and_outlives_the_file(
+    next_commit, checkpoint
+):
+    log = a_topic(num_partitions=2)
+    writer = a_writer(log)
+    append(writer, "a")
+    add = foreign_file(log, foreign_records("x", "y"), base_offset=100)
+    version = foreign_commit(log, add)
+    if checkpoint:
+        write_checkpoint(log)
+    next_commit(log, writer)
+    assert recorded_ends(log, version + 1)["sparklog.end.0"] == 102
+    append(writer, "c", partition=1)
+    assert "sparklog.end.0" not in recorded_ends(log, version + 2)  # once
+    foreign_commit(log, RemoveFile(path=add.path, deletion_ms=1))
+    for _ in range(2):
+        assert load_state(log).head.log_end_offsets[0] == open_state(log).head.log_end_offsets[0] == 102
+        append(writer, "d", partition=1)
+    assert delete_records(log, "t", {1: 1}).log_end_offsets[0] == 102
+    assert append(a_writer(log), "again").base_offsets == (102,)
+
+
+def test_an_end_that_was_raised_while_a_writer_lay_behind_several_foreign_commits_is_recorded():
+    log = a_topic(num_partitions=2)
+    writer = a_writer(log)
+    add = foreign_file(log, foreign_records("x"), base_offset=100)
+    foreign_commit(log, add)
+    foreign_commit(log, foreign_file(log, foreign_records("later"), partition=1))
+    foreign_commit(log, RemoveFile(path=add.path, deletion_ms=1))
+    append(writer, "b", partition=1)
+    assert load_state(log).head == open_state(log).head == writer.head
+    assert writer.head.log_end_offsets == (101, 1)
+
+
+def test_the_end_of_a_partition_that_a_foreign_engine_adds_with_its_first_file_is_recorded_too():
+    log = a_topic()
+    writer = a_writer(log)
+    metadata = load_state(log).require_whole().metadata
+    grown = replace(metadata, configuration={**metadata.configuration, "sparklog.partitions": "2"})
+    add = foreign_file(log, foreign_records("x", "y"), partition=1, base_offset=100)
+    foreign_commit(log, grown, add)
+    append(writer, "a")
+    foreign_commit(log, RemoveFile(path=add.path, deletion_ms=1))
+    assert load_state(log).head.log_end_offsets == (1, 102)
+    append(writer, "b")
+    assert load_state(log).head.log_end_offsets == open_state(log).head.log_end_offsets == (2, 102)

@@ -10,10 +10,16 @@ import pytest
 from sparklog.delta.actions import AddFile, RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
-from sparklog.delta.log import DeltaLog, new_token
+from sparklog.delta.log import DeltaLog, PositionLost
 from sparklog.delta.names import entry_path
-from sparklog.errors import CommitStateUnknownError, ObjectNotFoundError, TopicAlreadyExistsError
-from sparklog.log.commit import Commit, commit
+from sparklog.errors import (
+    CommitStateUnknownError,
+    ObjectNotFoundError,
+    StorePermissionError,
+    TopicAlreadyExistsError,
+)
+from sparklog.log.append import TopicWriter
+from sparklog.log.commit import Commit, catch_up, commit
 from sparklog.log.encode import write_parquet
 from sparklog.log.follow import TopicFollower
 from sparklog.log.reading import object_path, read_segment
@@ -21,11 +27,24 @@ from sparklog.log.schema import DATA_SCHEMA
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_records
 from sparklog.storage import MemoryStore
-from sparklog.testing import FaultyStore, ManualClock, SimulatedCrash
+from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, WrappedStore
 from sparklog.testing.interrupted_store import InterruptedStore
-from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer, append, contents, two_days_of_others
+from tests.support import (
+    DAY_MS,
+    T0_MS,
+    a_log,
+    a_topic,
+    a_writer,
+    append,
+    contents,
+    foreign_commit,
+    foreign_entry,
+    foreign_file,
+    foreign_records,
+    two_days_of_others,
+)
 
-UPLOAD, CREATE = 0, 1
+UPLOAD, CREATE, CREATE_AGAIN = 0, 1, 2
 """The store calls of an append, in order."""
 
 
@@ -267,4 +286,116 @@ def rewrite_all_in_one_file(log: DeltaLog) -> None:
     )
     removes = [RemoveFile(path=segment.path, deletion_ms=T0_MS, data_change=False) for segment in segments]
     plan = Commit(actions=[add, *removes], head=state.head, operation="OPTIMIZE")
-    commit(state, lambda _: plan, token=new_token(), deadline_ticks_ms=10**12, sync=False)
+    commit(state, lambda _: plan, deadline_ticks_ms=10**12, sync=False)
+
+
+@pytest.mark.parametrize("woken", ["writer", "follower", "writer that died"])
+def test_an_entry_that_its_writer_creates_again_under_a_cleaned_name_isnt_taken_for_the_one_that_was_there(
+    woken: str,
+) -> None:
+    """A create lands, its answer is lost; the writer sleeps for two days and repeats it: the name was cleaned, so it
+    succeeds. Whoever stood at that entry must not find its token there, else it believes what it puts behind it."""
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    append(a_writer(log), "first")
+    store = InterruptedStore(FaultyStore(memory, Fault(kind=FaultKind.LOST_ANSWER, ops=["create"])))
+    repeater = a_writer(a_log(store, clock))
+    dying_store = InterruptedStore(memory)
+    stood_there: list[TopicWriter] = []
+    followed_there: list[TopicFollower] = []
+
+    def others_stand_on_it_and_sleep_too() -> None:
+        stood_there.extend(a_writer(a_log(found, clock)) for found in (memory, dying_store))
+        followed_there.append(TopicFollower(log, "t"))
+        two_days_of_others(memory, clock)
+
+    store.interrupt(others_stand_on_it_and_sleep_too, at=CREATE_AGAIN, after=False)
+    repeated = append(repeater, "repeated", timeout_ms=10**12)
+    (writer, dying), (follower,) = stood_there, followed_there
+    stood_at = follower.state.position
+    assert writer.state.position.version == dying.state.position.version == stood_at.version
+    again, first = log.read_entry(stood_at.version), log.read_entry(0)
+    assert first is None  # the name was cleaned
+    assert again is not None  # and is taken again, by the same commit
+    assert again.token != stood_at.token
+
+    acknowledged = {"repeated": repeated.base_offsets[0]}
+    if woken == "writer":
+        acknowledged["woken"] = append(writer, "woken", timeout_ms=10**12).base_offsets[0]
+    elif woken == "writer that died":
+        dying_store.interrupt(die, at=CREATE, after=True)
+        with pytest.raises(SimulatedCrash):
+            append(dying, "woken", timeout_ms=10**12)
+        assert is_there(log, stood_at.version + 1)
+    follower.poll()
+
+    seen = contents(log)[0]
+    assert [offset for offset, _ in seen] == list(range(len(seen)))
+    for value in ("repeated", "woken"):
+        expected = [acknowledged[value]] if value in acknowledged else []
+        assert [offset for offset, found in seen if found == value] == expected
+    assert follower.head == TopicFollower(log, "t").head
+    assert follower.read(0, 0)["value"].to_pylist() == [value.encode() for _, value in seen]
+
+
+class Forbidding(WrappedStore):
+    """Refuses for good to read some objects, as long as it is told to."""
+
+    forbidden = ""
+
+    def _call(self, op, path, call):
+        if op == "get" and self.forbidden and self.forbidden in path:
+            raise StorePermissionError(path)
+        return super()._call(op, path, call)
+
+
+def test_who_stops_in_the_middle_of_catching_up_doesnt_trust_the_rest_because_of_the_tail_that_was_seen() -> None:
+    """It saw the tail, and fails to apply what comes before: that is as old as it was. Then it is cleaned, and a stray
+    takes the name a minute after the look."""
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    writer = a_writer(log)
+    append(writer, "0")
+    store = Forbidding(memory)
+    state = load_state(a_log(store, clock))
+    opened_at = state.position.anchor_ticks_ms
+    append(writer, "1")
+    append(writer, "2")
+    foreign = foreign_file(log, foreign_records("x"), path="partition=0/foreign.parquet", base_offset=3)
+    unread = foreign_commit(log, foreign)
+    append(writer, "4")
+    clock.advance(2 * DAY_MS)
+    store.forbidden = foreign.path
+    with pytest.raises(StorePermissionError):
+        catch_up(state, ahead=8)
+    assert state.position.version == unread - 1
+    assert state.position.anchor_ticks_ms == opened_at
+    store.forbidden = ""
+
+    append(writer, "5")
+    write_checkpoint(log)
+    append(writer, "6")
+    clean_log(log, retention_ms=DAY_MS)
+    assert not is_there(log, unread)
+    stray = foreign_file(log, foreign_records("stray"), base_offset=77)
+    foreign_entry(log, unread, [stray.to_json()])  # by a sleeper that stood where the state stands
+    clock.advance(1_000)
+    with pytest.raises(PositionLost):
+        catch_up(state, ahead=1)
+    assert state.head.log_end_offsets == (3,)
+
+
+def test_who_catches_up_with_the_tail_trusts_from_then_on() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    writer = a_writer(log)
+    state = load_state(log)
+    for value in "abc":
+        append(writer, value)
+    clock.advance(DAY_MS)
+    looked_at = clock.ticks_ms()
+    assert len(catch_up(state, ahead=8)) == 3
+    assert state.position.anchor_ticks_ms == looked_at

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from sparklog.delta.actions import Action, Metadata, Protocol
+from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     CommitStateUnknownError,
     IllegalStateError,
     KafkaTimeoutError,
     StoreOutcomeUnknownError,
     StoreUnavailableError,
+    UnsupportedVersionError,
 )
+from sparklog.log.append import TopicWriter
 from sparklog.log.follow import TopicFollower
+from sparklog.log.state import load_state
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
 from sparklog.testing.interrupted_store import InterruptedStore
-from tests.support import T0_MS, a_log, a_topic, a_writer, append, contents, records, two_days_of_others
+from tests.support import (
+    DAY_MS,
+    T0_MS,
+    a_log,
+    a_topic,
+    a_writer,
+    append,
+    contents,
+    foreign_commit,
+    foreign_entry,
+    foreign_file,
+    foreign_records,
+    records,
+    two_days_of_others,
+    versions_of,
+)
 
 T = TypeVar("T")
 UPLOAD, CREATE = 0, 1
@@ -151,6 +174,60 @@ def test_a_writer_that_lost_a_race_waits_a_round_trip_before_its_next_append() -
     assert clock.ticks_ms() - before == 40
 
 
+def a_writer_whose_create_stalls(
+    monkeypatch: pytest.MonkeyPatch, *, losses: int, stall_on: int, stall_ms: float = 3_600_000
+) -> tuple[TopicWriter, ManualClock]:
+    """It loses so many races, and its create of the given number takes an hour; random waits are their longest."""
+    monkeypatch.setattr("sparklog.log.commit.random.uniform", lambda low, high: high)
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    other = a_writer(a_topic(memory, clock))
+    made = iter(range(1, 1_000))
+
+    class Stalling(WrappedStore):
+        def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+            if op == "create":
+                number = next(made)
+                if number <= losses:
+                    append(other, f"other {number}")
+                if number == stall_on:
+                    clock.advance(stall_ms)
+            return call()
+
+    return a_writer(a_log(Stalling(memory), clock)), clock
+
+
+@pytest.mark.parametrize(("stall_ms", "pause_ms"), [(900, 900), (1_000, 1_000), (1_001, 1_000), (3_600_000, 1_000)])
+def test_a_create_that_took_an_hour_makes_the_next_append_wait_for_a_second(
+    monkeypatch: pytest.MonkeyPatch, stall_ms: float, pause_ms: float
+) -> None:
+    writer, clock = a_writer_whose_create_stalls(monkeypatch, losses=1, stall_on=2, stall_ms=stall_ms)
+    append(writer, "won after a stall")
+    before = clock.ticks_ms()
+    append(writer, "next")
+    assert clock.ticks_ms() - before == pause_ms
+
+
+def test_a_lost_race_that_took_an_hour_is_yielded_to_for_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, clock = a_writer_whose_create_stalls(monkeypatch, losses=3, stall_on=3)
+    append(writer, "mine", timeout_ms=10**9)
+    assert clock.ticks_ms() == 3_600_000 + 3 * 1_000
+
+
+def test_a_stall_beyond_the_deadline_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, clock = a_writer_whose_create_stalls(monkeypatch, losses=3, stall_on=3)
+    with pytest.raises(KafkaTimeoutError, match="after losing 3 races"):
+        append(writer, "mine", timeout_ms=30_000)
+    assert clock.ticks_ms() == 3_600_000
+
+
+def test_yielding_to_faster_writers_never_sleeps_beyond_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, clock = a_writer_whose_create_stalls(monkeypatch, losses=2, stall_on=2, stall_ms=900)
+    with pytest.raises(KafkaTimeoutError, match="after losing 2 races"):
+        append(writer, "mine", timeout_ms=1_500)  # at 900 ms it would wait for 1800 ms
+    assert clock.ticks_ms() == 1_500
+
+
 def test_a_writer_far_behind_reads_ahead_instead_of_losing_every_race() -> None:
     clock = ManualClock(start_ms=T0_MS)
     counting = CountingStore(MemoryStore(clock=clock))
@@ -216,7 +293,7 @@ def test_an_entry_that_was_linked_but_could_not_be_synced_isnt_acknowledged_befo
     recording = FaultyStore(memory, *faults)
     append(a_writer(a_log(recording, clock), sync=True), "durable")
     ops = [call.op for call in recording.calls]
-    assert ops[ops.index("create") :] == ["create", "create", "get", "sync", "sync", "sync", "sync"]
+    assert ops[ops.index("create") :] == ["create", *["create", "get", "sync"] * 4]
     assert contents(log)[0] == [(0, "durable")]
 
 
@@ -230,6 +307,64 @@ def test_what_came_before_must_be_durable_or_nothing_is_committed() -> None:
     assert TopicFollower(log, "t").head.log_end_offsets == (0,)
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to name open files")
+def test_what_others_wrote_and_could_not_be_synced_once_is_never_stood_upon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = FaultyStore(LocalStore(tmp_path))
+    log = a_topic(recording)
+    durable, other = a_writer(log, sync=True), a_writer(log)
+    append(durable, "1")
+    append(other, "2")
+    data = next(call.path for call in reversed(recording.calls) if call.op == "put")
+    for lost in (data, f"_delta_log/{2:020d}.json"):
+        fail_fsync_once(monkeypatch, lost)
+        for _ in range(2):  # the system says yes the second time
+            with pytest.raises(StoreOutcomeUnknownError, match="EIO"):
+                append(durable, "3")
+        with pytest.raises(StoreOutcomeUnknownError, match="an earlier fsync of"):
+            append(a_writer(log, sync=True), "3")
+    assert contents(log)[0] == [(0, "1"), (1, "2")]
+    append(other, "acks=1 asks for no fsync")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to name open files")
+def test_an_own_entry_whose_folder_could_not_be_synced_once_is_never_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    log = a_topic(LocalStore(tmp_path), clock)
+    writer = a_writer(log, sync=True)
+    append(writer, "1")
+    files = writer.upload([(0, records("2"))])
+    fail_fsync_once(monkeypatch, "/_delta_log")
+    before = clock.ticks_ms()
+    with pytest.raises(CommitStateUnknownError):
+        writer.append(files, timeout_ms=60_000)
+    assert 60_000 <= clock.ticks_ms() - before <= 62_000
+    with pytest.raises(IllegalStateError):
+        writer.append(files, timeout_ms=1_000)
+    for later in (writer, a_writer(log, sync=True)):
+        with pytest.raises(StoreOutcomeUnknownError, match="an earlier fsync of"):
+            append(later, "3")
+    assert contents(log)[0] == [(0, "1"), (1, "2")]
+
+
+def fail_fsync_once(monkeypatch: pytest.MonkeyPatch, end_of_path: str) -> None:
+    """As a disk that loses a write: the system tells of it once, then calls the file clean."""
+    real = os.fsync
+    told: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if path.endswith(end_of_path) and not told:
+            told.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
 def test_a_file_is_appended_once_and_never_again() -> None:
     writer = a_writer(a_topic())
     files = writer.upload([(0, records("once"))])
@@ -238,6 +373,18 @@ def test_a_file_is_appended_once_and_never_again() -> None:
         writer.append(files, timeout_ms=1_000)
     with pytest.raises(IllegalStateError):
         writer.append([], timeout_ms=1_000)
+
+
+def test_a_file_that_is_given_twice_is_refused_and_nothing_is_stored() -> None:
+    log = a_topic()
+    writer = a_writer(log)
+    one, two = writer.upload([(0, records("y", "z")), (0, records("x"))])
+    for files in ([one, one], [one, two, one]):
+        with pytest.raises(IllegalStateError, match="each once"):
+            writer.append(files, timeout_ms=1_000)
+    assert contents(log) == {0: []}
+    writer.append([one, two], timeout_ms=1_000)
+    assert contents(log)[0] == [(0, "y"), (1, "z"), (2, "x")]
 
 
 def test_files_of_an_unknown_outcome_are_refused_for_they_may_be_in_the_log_under_other_offsets() -> None:
@@ -282,6 +429,168 @@ def test_an_append_whose_position_was_lost_is_unknown_until_the_topic_could_be_l
     with pytest.raises(CommitStateUnknownError, match="can't be loaded"):
         append(writer, "mine")
     assert [value for _, value in contents(a_log(memory, clock))[0]].count("mine") == 1
+
+
+@pytest.mark.parametrize("landed", [True, False], ids=["landed", "not landed"])
+def test_a_load_after_a_lost_position_is_tried_again_until_the_deadline(landed: bool) -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    down_until = float("inf")
+
+    def sleep() -> None:
+        nonlocal down_until
+        two_days_of_others(memory, clock)
+        down_until = clock.ticks_ms() + 300_000
+
+    down = Fault(kind=FaultKind.THROTTLED, ops=["list"], times=None, when=lambda _: clock.ticks_ms() < down_until)
+    writer_store = InterruptedStore(memory)
+    writer = a_writer(a_log(writer_store, clock))
+    writer_store._store = FaultyStore(memory, down)
+    writer_store.interrupt(sleep, at=CREATE, after=landed)
+    result = append(writer, "mine", timeout_ms=3 * DAY_MS)
+    assert clock.ticks_ms() >= down_until
+    assert [found for found in contents(log)[0] if found[1] == "mine"] == [(result.base_offsets[0], "mine")]
+
+
+def test_a_load_after_a_lost_position_that_fails_until_the_deadline_leaves_the_outcome_unknown() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    store = InterruptedStore(memory)
+    writer = a_writer(a_log(store, clock))
+    files = writer.upload([(0, records("mine"))])
+    store._store = FaultyStore(memory, Fault(kind=FaultKind.THROTTLED, ops=["list"], times=None))
+    store.interrupt(lambda: two_days_of_others(memory, clock), at=0, after=True)
+    with pytest.raises(CommitStateUnknownError, match="can't be loaded"):
+        writer.append(files, timeout_ms=2 * DAY_MS + 300_000)
+    assert 300_000 <= clock.ticks_ms() - 2 * DAY_MS <= 340_000
+    with pytest.raises(IllegalStateError):
+        writer.append(files, timeout_ms=1_000)
+    assert [value for _, value in contents(log)[0]].count("mine") == 1
+
+
+def break_topic_id(metadata: Metadata) -> tuple[Action, Action]:
+    properties = {key: value for key, value in metadata.configuration.items() if key != "sparklog.topic.id"}
+    return replace(metadata, configuration=properties), metadata
+
+
+def break_format(metadata: Metadata) -> tuple[Action, Action]:
+    properties = {**metadata.configuration, "sparklog.format.version": "2"}
+    return replace(metadata, configuration=properties), metadata
+
+
+def break_reader(metadata: Metadata) -> tuple[Action, Action]:
+    return Protocol(min_reader_version=3, min_writer_version=7), Protocol(min_reader_version=1, min_writer_version=2)
+
+
+@pytest.mark.parametrize("damage", [break_topic_id, break_format, break_reader])
+def test_an_append_whose_position_was_lost_is_unknown_if_others_broke_the_table_meanwhile(
+    damage: Callable[[Metadata], tuple[Action, Action]],
+) -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    broken, mended = damage(load_state(log).require_whole().metadata)
+    store = InterruptedStore(memory)
+    writer = a_writer(a_log(store, clock))
+    files = writer.upload([(0, records("mine"))])
+
+    def others_break_it() -> None:
+        two_days_of_others(memory, clock)
+        foreign_commit(log, broken)
+
+    store.interrupt(others_break_it, at=0, after=True)
+    with pytest.raises(CommitStateUnknownError, match="can't be loaded"):
+        writer.append(files, timeout_ms=10**12)
+    foreign_entry(log, versions_of(log)[-1] + 1, [mended.to_json()])
+    with pytest.raises(IllegalStateError):
+        writer.append(files, timeout_ms=1_000)
+    assert [value for _, value in contents(log)[0]].count("mine") == 1
+
+
+@pytest.mark.parametrize("landed", [True, False], ids=["landed", "not landed"])
+def test_an_append_whose_position_was_lost_is_settled_though_others_asked_for_newer_writers_meanwhile(
+    landed: bool,
+) -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    store = InterruptedStore(memory)
+    writer = a_writer(a_log(store, clock))
+
+    def others_upgrade_it() -> None:
+        two_days_of_others(memory, clock)
+        foreign_commit(log, Protocol(min_reader_version=1, min_writer_version=7))
+
+    store.interrupt(others_upgrade_it, at=CREATE, after=landed)
+    if landed:
+        assert append(writer, "mine", timeout_ms=10**12).base_offsets == (0,)
+    with pytest.raises(UnsupportedVersionError, match="writer version 7"):
+        append(writer, "later" if landed else "mine", timeout_ms=10**12)
+    assert [value for _, value in contents(log)[0]].count("mine") == landed
+    assert "later" not in [value for _, value in contents(log)[0]]
+
+
+# Reads that fail for longer than a store's own retries
+
+
+def a_writer_whose_reads_fail(
+    down_ms: float, *, path: str, before: Callable[[DeltaLog], object]
+) -> tuple[TopicWriter, ManualClock, DeltaLog]:
+    """Its reads of what has ``path`` in its name fail for so long; ``before``: what others did since it opened."""
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    down = Fault(
+        kind=FaultKind.THROTTLED, ops=["get"], path=path, times=None, when=lambda _: clock.ticks_ms() < down_ms
+    )
+    writer = a_writer(a_log(FaultyStore(memory, down), clock))
+    before(log)
+    return writer, clock, log
+
+
+def two_others(log: DeltaLog) -> None:
+    other = a_writer(log)
+    append(other, "o1")
+    append(other, "o2")
+
+
+def a_file_without_statistics(log: DeltaLog) -> None:
+    foreign_commit(log, foreign_file(log, foreign_records("o1", "o2"), path="partition=0/foreign", base_offset=0))
+
+
+READS = [
+    pytest.param(two_others, f"{3:020d}.json", id="of the tail after two lost races"),
+    pytest.param(a_file_without_statistics, "partition=0/foreign", id="of a file that the winner added"),
+]
+
+
+@pytest.mark.parametrize(("before", "path"), READS)
+def test_reads_that_fail_for_longer_than_the_stores_own_retries_only_delay_an_append(
+    before: Callable[[DeltaLog], object], path: str
+) -> None:
+    writer, clock, log = a_writer_whose_reads_fail(100_000, path=path, before=before)
+    assert append(writer, "mine", timeout_ms=120_000).base_offsets == (2,)
+    assert 100_000 <= clock.ticks_ms() <= 102_000
+    assert contents(log)[0] == [(0, "o1"), (1, "o2"), (2, "mine")]
+    assert writer.head == load_state(log).head
+
+
+@pytest.mark.parametrize(("before", "path"), READS)
+def test_reads_that_fail_until_the_deadline_are_a_time_out_of_which_nothing_is_stored(
+    before: Callable[[DeltaLog], object], path: str
+) -> None:
+    writer, clock, log = a_writer_whose_reads_fail(200_000, path=path, before=before)
+    files = writer.upload([(0, records("mine"))])
+    with pytest.raises(KafkaTimeoutError, match="timed out while reading topics/t") as raised:
+        writer.append(files, timeout_ms=120_000)
+    assert raised.value.retriable
+    assert 120_000 <= clock.ticks_ms() <= 160_000  # the store's own retries end 30 s after they began
+    assert contents(log)[0] == [(0, "o1"), (1, "o2")]
+    clock.advance(200_000)
+    assert writer.append(files, timeout_ms=1_000).base_offsets == (2,)
+    assert contents(log)[0] == [(0, "o1"), (1, "o2"), (2, "mine")]
 
 
 def test_a_writer_that_had_to_load_the_topic_forgets_its_files_and_other_producers_again() -> None:

@@ -13,6 +13,7 @@ from sparklog.errors import (
     InvalidConfigurationError,
     InvalidPartitionsError,
     OffsetOutOfRangeError,
+    PolicyViolationError,
     SparklogError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -32,6 +33,7 @@ from sparklog.log.topic import (
 )
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
+from sparklog.testing.interrupted_store import InterruptedStore
 from tests.support import (
     DAY_MS,
     T0_MS,
@@ -41,10 +43,12 @@ from tests.support import (
     a_writer,
     append,
     contents,
+    copy_of,
     entry_lines,
     foreign_commit,
     foreign_file,
     foreign_records,
+    two_days_of_others,
 )
 
 
@@ -363,6 +367,105 @@ def test_files_that_were_not_sequenced_yet_are_not_deleted():
     assert add.path in live_paths(log)
 
 
+def test_what_is_appended_while_everything_is_being_deleted_stays():
+    memory, clock = MemoryStore(), ManualClock(start_ms=T0_MS)
+    log = a_topic(memory, clock, num_partitions=2)
+    writer = a_writer(log)
+    append(writer, "old1", "old2")
+    store = OvertakenStore(memory, lambda: append(writer, "new"), times=3)
+    described = delete_records(a_log(store, clock), "t", {0: HIGH_WATERMARK, 1: HIGH_WATERMARK})
+    assert described.log_start_offsets == (2, 0)
+    assert contents(log)[0] == [(2, "new"), (3, "new"), (4, "new")]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not carried out", "carried out"])
+def test_what_two_days_append_while_a_deletion_of_everything_sleeps_in_its_create_stays(after):
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    append(a_writer(log), "old1", "old2")
+    store = InterruptedStore(memory)
+    calls = InterruptedStore(copy_of(memory))
+    delete_records(a_log(calls, clock), "t", {0: HIGH_WATERMARK})
+    store.interrupt(lambda: two_days_of_others(memory, clock), at=calls.call_count - 1, after=after)
+    described = delete_records(a_log(store, clock), "t", {0: HIGH_WATERMARK}, timeout_ms=10**12)
+    assert described.log_start_offsets == (2,)
+    assert [offset for offset, _ in contents(log)[0]] == [*range(2, 15)]
+
+
+@pytest.mark.parametrize("policy", ["compact", ""])
+def test_records_of_a_topic_whose_policy_has_no_delete_are_not_deleted(policy):
+    """Source: Kafka Partition.deleteRecordsOnLeader."""
+    log = a_topic(configs={"cleanup.policy": policy})
+    append(a_writer(log), "a")
+    for offset in (0, 1, HIGH_WATERMARK):
+        with pytest.raises(PolicyViolationError, match=f"cleanup.policy is '{policy}', expected one with delete"):
+            delete_records(log, "t", {0: offset})
+    assert versions(log) == 2
+    assert contents(log) == {0: [(0, "a")]}
+    alter_topic(log, "t", {"cleanup.policy": "compact,delete"})
+    assert delete_records(log, "t", {0: HIGH_WATERMARK}).log_start_offsets == (1,)
+
+
+# Settings that somebody set by SQL
+
+
+def set_property(log, name, value):
+    """As SQL's ALTER TABLE … SET TBLPROPERTIES does, which checks nothing."""
+    metadata = load_state(log).require_whole().metadata
+    foreign_commit(log, replace(metadata, configuration={**metadata.configuration, f"sparklog.{name}": value}))
+
+
+def property_of(log, name):
+    return load_state(log).require_whole().metadata.configuration.get(f"sparklog.{name}")
+
+
+def test_a_setting_that_somebody_garbled_stops_neither_writers_nor_followers(caplog):
+    log = a_topic(configs={"retention.ms": 5})
+    writer, follower = a_writer(log), TopicFollower(log, "t")
+    append(writer, "a")
+    set_property(log, "retention.ms", "7 days")
+    append(writer, "b")
+    while follower.poll():
+        pass
+    assert follower.read(0, 0)["value"].to_pylist() == [b"a", b"b"]
+    assert writer.head.config["retention.ms"] == follower.head.config["retention.ms"] == 5  # as it was
+    assert describe_topic(log, "t").config["retention.ms"] == 5  # by the newest commit, which is the writer's
+    assert load_state(log).head.config["retention.ms"] == 604_800_000
+    append(a_writer(log), "c")
+    assert contents(log)[0] == [(0, "a"), (1, "b"), (2, "c")]
+    assert "table property sparklog.retention.ms is not used: retention.ms='7 days'" in caplog.text
+
+
+@pytest.mark.parametrize("value", [7, None], ids=["set", "taken back to its default"])
+def test_a_setting_that_somebody_garbled_is_mended_by_a_change(value, caplog):
+    log = a_topic(configs={"segment.ms": 6})
+    writer = a_writer(log)
+    set_property(log, "retention.ms", "7 days")
+    alter_topic(log, "t", {"retention.ms": value})
+    assert property_of(log, "retention.ms") == (None if value is None else "7")
+    caplog.clear()
+    expected = {"segment.ms": 6, **({} if value is None else {"retention.ms": value})}
+    assert dict(load_state(log).head.config.explicit) == dict(describe_topic(log, "t").config.explicit) == expected
+    append(writer, "a")
+    assert writer.head.config == load_state(log).head.config
+    count = versions(log)
+    alter_topic(log, "t", {"retention.ms": value})
+    assert versions(log) == count
+    load_state(log)
+    assert [told for told in caplog.messages if "7 days" in told] == caplog.messages  # the writer that lay behind
+
+
+def test_a_topic_with_a_garbled_setting_may_be_grown_and_deleted():
+    log = a_topic()
+    set_property(log, "cleanup.policy", "delete;compact")
+    assert create_partitions(log, "t", 2).partition_count == 2
+    assert property_of(log, "cleanup.policy") is None
+    set_property(log, "cleanup.policy", "delete;compact")
+    assert delete_records(log, "t", {0: HIGH_WATERMARK}).log_start_offsets == (0, 0)
+    delete_topic(log, "t")
+
+
 # Deleting a topic and creating it again: rule L8
 
 
@@ -372,11 +475,18 @@ def test_a_deleted_topic_is_unknown_and_its_table_is_empty():
     delete_topic(log, "t")
     assert versions(log) == count + 1
     assert live_paths(log) == set()
-    for operate in (describe_topic, delete_topic, lambda log, name: create_partitions(log, name, 9)):
-        with pytest.raises(UnknownTopicOrPartitionError, match="'t' was deleted"):
+    for operate in (
+        describe_topic,
+        delete_topic,
+        TopicFollower,
+        lambda log, name: create_partitions(log, name, 9),
+        lambda log, name: alter_topic(log, name, {"retention.ms": 5}),
+        lambda log, name: delete_records(log, name, {0: 1}),
+        lambda log, name: a_writer(log),
+    ):
+        with pytest.raises(UnknownTopicOrPartitionError, match=r"'t' (with id \w+ )?was deleted"):
             operate(log, "t")
-    with pytest.raises(UnknownTopicOrPartitionError, match="'t' was deleted"):
-        a_writer(log)
+    assert versions(log) == count + 1
 
 
 def test_deleting_a_topic_deletes_no_object():
@@ -430,8 +540,10 @@ def test_a_writer_of_a_deleted_topic_stores_nothing_in_the_one_that_took_its_nam
         append(old, "later")
     assert versions(log) == count
     assert contents(log) == {0: []}
-    while follower.poll():
-        pass
+    assert len(follower.poll()) == 1  # what was appended before
+    while follower.head.delta_version < count - 1:
+        with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+            follower.poll()
     assert follower.head == load_state(log).head
     append(a_writer(log), "new")
     assert contents(log) == {0: [(0, "new")]}
@@ -477,6 +589,58 @@ def test_deleting_a_topic_that_another_deleted_and_created_again_meanwhile_spare
     store = OvertakenStore(memory, recreate)
     delete_topic(a_log(store, clock), "t")
     assert describe_topic(log, "t").partition_count == 1
+
+
+def test_deleting_a_topic_that_another_deletes_meanwhile_is_done_and_one_commit():
+    memory, clock = MemoryStore(), ManualClock(start_ms=T0_MS)
+    log = a_topic(memory, clock)
+    delete_topic(a_log(OvertakenStore(memory, lambda: delete_topic(log, "t")), clock), "t")
+    assert load_state(log).head.deleted
+    assert versions(log) == 2
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not carried out", "carried out"])
+def test_deleting_a_topic_that_sleeps_through_its_deletion_and_two_days_of_a_new_one_is_done(after):
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+
+    def two_days_of_a_new_topic():
+        if not open_state(log).head.deleted:
+            delete_topic(log, "t")
+        create_topic(log, "t")
+        two_days_of_others(memory, clock)
+
+    store = InterruptedStore(memory)
+    calls = InterruptedStore(copy_of(memory))
+    delete_topic(a_log(calls, clock), "t")
+    store.interrupt(two_days_of_a_new_topic, at=calls.call_count - 1, after=after)
+    delete_topic(a_log(store, clock), "t", timeout_ms=10**12)
+    assert not load_state(log).head.deleted
+    assert len(contents(log)[0]) == 13
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda log: alter_topic(log, "t", {"retention.ms": 5}),
+        lambda log: create_partitions(log, "t", 7),
+        lambda log: delete_records(log, "t", {0: 1}),
+        lambda log: delete_records(log, "t", {0: HIGH_WATERMARK}),
+    ],
+    ids=["alter", "create partitions", "delete records", "delete all records"],
+)
+def test_a_change_of_a_topic_that_is_deleted_meanwhile_changes_nothing(change):
+    memory, clock = MemoryStore(), ManualClock(start_ms=T0_MS)
+    log = a_topic(memory, clock)
+    append(a_writer(log), "a", "b")
+    store = OvertakenStore(memory, lambda: delete_topic(log, "t"))
+    with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+        change(a_log(store, clock))
+    head = load_state(log).head
+    assert (head.deleted, head.partition_count, head.log_start_offsets) == (True, 1, (0,))
+    assert dict(head.config.explicit) == {}
+    assert versions(log) == 3
 
 
 # Faults at the one create: rule L2

@@ -1,0 +1,199 @@
+"""Checkpoints in the background: when they are written, what they cost, and that nobody's append suffers from them."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from sparklog.delta.listing import read_hint
+from sparklog.log.maintenance import Checkpoints
+from sparklog.log.state import open_state
+from sparklog.storage import MemoryStore
+from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
+from tests.support import T0_MS, a_log, a_topic, a_writer, append, contents, inline_checkpoints, unsequenced_file
+
+NEWEST = 2
+
+
+@pytest.fixture
+def memory():
+    return MemoryStore()
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(start_ms=T0_MS)
+
+
+@pytest.fixture
+def log(memory, clock):
+    log = a_topic(memory, clock)
+    writer = a_writer(log)
+    append(writer, "a")
+    append(writer, "b")
+    return log
+
+
+def committed(log, version, **changes):
+    """What a process knows whose newest commit made this version."""
+    state = open_state(log)
+    return replace(state, position=replace(state.position, version=version), **changes)
+
+
+def store_that_fails(error):
+    class Failing(WrappedStore):
+        healthy = False
+
+        def create(self, path, data, *, sync=False):
+            if not self.healthy:
+                raise error
+            return super().create(path, data, sync=sync)
+
+    return Failing
+
+
+@pytest.mark.parametrize("version", [99, 109, 119])
+def test_a_checkpoint_that_is_due_is_written(log, version):
+    inline_checkpoints().after_commit(committed(log, version))
+    assert open_state(log).checkpoint_version == read_hint(log) == NEWEST
+    assert contents(log)[0] == [(0, "a"), (1, "b")]
+
+
+@pytest.mark.parametrize(
+    ("version", "checkpoint_version"), [(98, -1), (100, -1), (101, 2)], ids=["not yet", "in between", "one is there"]
+)
+def test_where_none_is_due_nothing_is_started_and_no_store_is_asked(memory, clock, log, version, checkpoint_version):
+    store = CountingStore(memory)
+    state = replace(committed(log, version, checkpoint_version=checkpoint_version), log=a_log(store, clock))
+    Checkpoints(run=lambda work: pytest.fail("started")).after_commit(state)
+    assert store.counts() == {}
+
+
+def test_what_another_wrote_meanwhile_is_not_written_again_and_not_looked_for_again(memory, clock, log):
+    inline_checkpoints().after_commit(committed(log, 99))
+    store = CountingStore(memory)
+    behind = replace(committed(log, 99, checkpoint_version=-1), log=a_log(store, clock))
+    checkpoints = inline_checkpoints()
+    checkpoints.after_commit(behind)
+    assert store.counts() == {"get": 1}  # the hint
+    checkpoints.after_commit(behind)
+    assert store.counts() == {"get": 1}
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), OSError("odd"), MemoryError()], ids=repr)
+def test_whatever_fails_is_logged_and_tried_again_at_the_next_that_is_due(memory, clock, log, error, caplog):
+    store = store_that_fails(error)(memory)
+    state = replace(committed(log, 99), log=a_log(store, clock))
+    checkpoints = inline_checkpoints()
+    checkpoints.after_commit(state)
+    assert "checkpoint of topics/t failed" in caplog.text
+    assert str(error) in caplog.text
+    assert read_hint(log) == -1
+    store.healthy = True
+    checkpoints.after_commit(replace(state, position=replace(state.position, version=109)))
+    assert read_hint(log) == NEWEST
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_foreign_files_that_are_known_are_sequenced_before_the_checkpoint_forgets_their_order(log, known):
+    """Rule F2."""
+    unsequenced_file(log, "f")
+    state = committed(log, 99)
+    count = 1 if known else 0
+    inline_checkpoints().after_commit(replace(state, head=replace(state.head, unsequenced_count=count)))
+    assert read_hint(log) == NEWEST + 1 + count
+    assert contents(log)[0] == [(0, "a"), (1, "b"), (2, "f")][: 2 + count]
+
+
+def test_where_sequencing_fails_no_checkpoint_forgets_the_order(memory, clock, log, caplog):
+    unsequenced_file(log, "f")
+    store = FaultyStore(memory, Fault(kind=FaultKind.DISK_FULL, ops=["put"], path="partition=0"))
+    checkpoints = inline_checkpoints()
+    for version, checkpoint_version in ((99, -1), (109, NEWEST + 2)):
+        checkpoints.after_commit(replace(committed(log, version), log=a_log(store, clock)))
+        assert read_hint(log) == checkpoint_version
+    assert "checkpoint of topics/t failed" in caplog.text
+
+
+def test_one_is_written_at_a_time(log):
+    started: list[Callable[[], None]] = []
+    checkpoints = Checkpoints(run=started.append, max_delay_ms=0)
+    for version in (99, 109):
+        checkpoints.after_commit(committed(log, version))
+    assert len(started) == 1
+    started.pop()()
+    assert read_hint(log) == NEWEST
+    checkpoints.after_commit(committed(log, 109, checkpoint_version=-1))
+    assert started == []  # what was written is known, whatever the state says
+    checkpoints.after_commit(committed(log, 112, checkpoint_version=-1))
+    assert len(started) == 1
+
+
+class WaitingStore(WrappedStore):
+    """Keeps the checkpoint's thread waiting at its first call until the gate opens."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.gate = threading.Event()
+
+    def _call(self, op, path, call):
+        if threading.current_thread().name == "sparklog-checkpoint":
+            assert self.gate.wait(60)
+        return call()
+
+
+def test_an_append_does_not_wait_for_its_checkpoint_but_closing_does(memory, clock):
+    a_topic(memory, clock)
+    store = WaitingStore(memory)
+    log = a_log(store, clock)
+    writer = a_writer(log, checkpoints=Checkpoints())
+    for number in range(100):
+        append(writer, str(number))
+    assert read_hint(log) == -1
+    opener = threading.Timer(0.05, store.gate.set)
+    opener.start()
+    writer.close()
+    assert read_hint(log) == 100
+    opener.join()
+    writer.close()
+
+
+def test_closing_waits_no_longer_than_it_is_told(memory, clock, log):
+    store = WaitingStore(memory)
+    checkpoints = Checkpoints()
+    checkpoints.after_commit(replace(committed(log, 99), log=a_log(store, clock)))
+    checkpoints.close(timeout_ms=1)
+    assert read_hint(log) == -1
+    store.gate.set()
+    checkpoints.close()
+    assert read_hint(log) == NEWEST
+
+
+def test_an_append_succeeds_though_no_thread_can_be_started_and_the_next_checkpoint_is_written(
+    memory, clock, monkeypatch, caplog
+):
+    log = a_topic(memory, clock)
+    writer = a_writer(log, checkpoints=Checkpoints())
+    for number in range(98):
+        append(writer, str(number))
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+
+        def refuse(thread):
+            raise RuntimeError("can't start new thread")
+
+        patch.setattr(threading.Thread, "start", refuse)
+        assert append(writer, "crosses the threshold").delta_version == 99
+        assert append(writer, "one more").delta_version == 100
+        writer.close()
+    assert "checkpoint of topics/t can't be started: can't start new thread" in caplog.text
+    for number in range(9):
+        append(writer, str(number))
+    writer.close()
+    assert read_hint(log) == 109
+    assert len(contents(log)[0]) == 109
+
+
+def test_a_checkpoint_that_was_never_due_is_not_waited_for():
+    Checkpoints().close()

@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3.10 python3 python)
 PYTEST_ARGS ?=
+BENCH ?=
 CODE = $(wildcard sparklog tests jobs examples benchmarks)
 
 .DEFAULT_GOAL := help
@@ -27,8 +28,8 @@ check: $(VENV)/.dev ## Format, lint, types and the quick tests
 unit: $(VENV)/.dev ## Run the quick tests alone
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench: $(VENV)/.dev ## Measure
-	@$(BIN)/python -m benchmarks
+bench: $(VENV)/.dev ## Measure, and compare with a peer; BENCH=append or BENCH=open for one of them
+	@$(BIN)/python -m benchmarks $(BENCH)
 
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix-only $(CODE)

@@ -7,7 +7,6 @@ to a Delta table; it is run on the same machine, in the same run, with the same 
 from __future__ import annotations
 
 import multiprocessing
-import os
 import statistics
 import tempfile
 import time
@@ -41,38 +40,35 @@ def records() -> pa.Table:
     )
 
 
-def cpu_seconds() -> float:
-    """Of this process and its ended children."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+Span = tuple[float, float, float]
+"""Wall time at the start and the end of a writer's appends, and the CPU seconds between them."""
 
 
-def append_sparklog(root: str, count: int, sync: bool) -> None:
+def append_sparklog(root: str, count: int, sync: bool) -> Span:
     writer = TopicWriter(open_cluster(root).topic_log(TOPIC), TOPIC, sync=sync)
     batch = records()
+    began, cpu = time.time(), time.process_time()
     for _ in range(count):
         writer.append(writer.upload([(0, batch)]), timeout_ms=600_000)
     writer.close()
+    return began, time.time(), time.process_time() - cpu
 
 
-def append_deltalake(root: str, count: int, _: bool) -> None:
+def append_deltalake(root: str, count: int, _: bool) -> Span:
     batch = records()
+    began, cpu = time.time(), time.process_time()
     for _ in range(count):
         write_deltalake(f"{root}/peer", batch, mode="append")
+    return began, time.time(), time.process_time() - cpu
 
 
-def timed(
-    work: Callable[[str, int, bool], None], root: str, *, writers: int, count: int, sync: bool
-) -> tuple[float, float]:
-    """Wall and CPU seconds of ``writers`` processes that do ``count`` appends each."""
-    cpu, began = cpu_seconds(), time.perf_counter()
+def timed(work: Callable[[str, int, bool], Span], root: str, *, writers: int, count: int, sync: bool) -> Span:
+    """Of ``writers`` processes that do ``count`` appends each, from the first one's first to the last one's last."""
     if writers == 1:
-        work(root, count, sync)
-    else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(writers, mp_context=context) as pool:
-            list(pool.map(work, [root] * writers, [count] * writers, [sync] * writers))
-    return time.perf_counter() - began, cpu_seconds() - cpu
+        return work(root, count, sync)
+    with ProcessPoolExecutor(writers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        spans = list(pool.map(work, [root] * writers, [count] * writers, [sync] * writers))
+    return min(span[0] for span in spans), max(span[1] for span in spans), sum(span[2] for span in spans)
 
 
 def append_rate(quick: bool) -> None:
@@ -80,7 +76,7 @@ def append_rate(quick: bool) -> None:
     total = 160 if quick else 1_600
     print(f"Appends of {RECORDS_PER_APPEND} records (100 bytes, 16-byte keys), one commit each, local folder")
     print(f"{'':34}{'appends':>9}{'per s':>9}{'CPU ms each':>13}")
-    cases: list[tuple[str, Callable[[str, int, bool], None], int, bool]] = [
+    cases: list[tuple[str, Callable[[str, int, bool], Span], int, bool]] = [
         ("sparklog, 1 writer", append_sparklog, 1, False),
         ("sparklog, 1 writer, fsync", append_sparklog, 1, True),
         ("sparklog, 8 writer processes", append_sparklog, 8, False),
@@ -90,9 +86,9 @@ def append_rate(quick: bool) -> None:
         with tempfile.TemporaryDirectory() as root:
             create_topic(open_cluster(root).topic_log(TOPIC), TOPIC)
             count = total // writers
-            wall, cpu = timed(work, root, writers=writers, count=count, sync=sync)
+            began, ended, cpu = timed(work, root, writers=writers, count=count, sync=sync)
             done = count * writers
-            print(f"{name:34}{done:>9}{done / wall:>9.0f}{cpu / done * 1000:>13.2f}", flush=True)
+            print(f"{name:34}{done:>9}{done / (ended - began):>9.0f}{cpu / done * 1000:>13.2f}", flush=True)
 
 
 def median_ms(work: Callable[[], object], *, times: int) -> float:

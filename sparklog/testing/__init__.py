@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from sparklog.testing.counting_store import CountingStore
 from sparklog.testing.faulty_store import Call, Fault, FaultKind, FaultyStore, SimulatedCrash, crashes
+from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.testing.manual_clock import ManualClock
+from sparklog.testing.scheduler import Scheduler, SteppedStore
 from sparklog.testing.unsafe_stores import CheckThenWriteStore, OverwritingStore, WrongBytesStore
 from sparklog.testing.wrapped_store import WrappedStore
 
@@ -18,9 +20,12 @@ __all__ = [
     "Fault",
     "FaultKind",
     "FaultyStore",
+    "InterruptedStore",
     "ManualClock",
     "OverwritingStore",
+    "Scheduler",
     "SimulatedCrash",
+    "SteppedStore",
     "WrappedStore",
     "WrongBytesStore",
     "crashes",

@@ -33,7 +33,7 @@ from sparklog.log.producer_state import (
     producer_txn,
 )
 from sparklog.log.reading import find_by_sequence, object_path
-from sparklog.log.segments import format_timestamp
+from sparklog.log.segments import SegmentIndex, format_timestamp
 from sparklog.log.state import TopicState, open_state
 from sparklog.paths import new_data_file
 
@@ -333,12 +333,13 @@ class _Append:
         plan, self._base_offsets = planned
         return plan
 
-    def upload_again_if_old(self) -> None:
+    def upload_again_if_old(self) -> bool:
         clock = self._writer._log.clock
         old = [f for f in self.files if clock.ticks_ms() - f.uploaded_ticks_ms > MAX_UPLOAD_AGE_MS]
         if old:
             again = iter(self._writer._upload_encoded([(file.partition, file.batch) for file in old]))
             self.files = [next(again) if file in old else file for file in self.files]
+        return bool(old)
 
     def result(self, done: Committed) -> AppendResult:
         if done.commit is not None:
@@ -363,7 +364,7 @@ class _Append:
         for entry in state.whole.tail:
             if entry.token in self.tokens:
                 return self._result_of_entry(entry)
-        offsets = [self._locate(state, file) for file in self.files]
+        offsets = [self._locate(state.log, state.whole.index, file) for file in self.files]
         known = [offset for offset in offsets if offset is not None]
         return AppendResult(base_offsets=tuple(known), delta_version=-1) if len(known) == len(self.files) else None
 
@@ -372,16 +373,14 @@ class _Append:
         bases = tuple(int(add.partition_values["base_offset"] or 0) for add in adds)
         return AppendResult(base_offsets=bases, delta_version=entry.version)
 
-    def _locate(self, state: TopicState, file: StagedFile) -> int | None:
-        if state.whole is None:
-            return None
-        live = state.whole.index.by_path.get(file.path)
+    def _locate(self, log: DeltaLog, index: SegmentIndex, file: StagedFile) -> int | None:
+        live = index.by_path.get(file.path)
         if live is not None:
             return live.base_offset
         stamp = file.batch.stamp
-        for segment in state.whole.index.from_offset(file.partition, self._ends_before[file.partition]):
+        for segment in index.from_offset(file.partition, self._ends_before[file.partition]):
             offset = find_by_sequence(
-                state.log,
+                log,
                 segment,
                 producer_id=stamp.producer_id,
                 producer_epoch=stamp.producer_epoch,

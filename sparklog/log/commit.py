@@ -72,14 +72,14 @@ def commit(
     deadline_ticks_ms: float,
     sync: bool,
     tokens: set[str] | None = None,
-    prepare: Callable[[], None] = lambda: None,
+    prepare: Callable[[], bool] = lambda: False,
 ) -> Committed:
     """Commit what ``decide`` wants, at whichever version is free. Never gives up because others were faster.
 
     Args:
         sync: fsync, before this returns, the new entry and every object before it (rule L9).
         tokens: an empty set that gets the tokens of all attempts, for whoever must find the entry later.
-        prepare: called before each decision; may do I/O.
+        prepare: called before each create; may do I/O. True: decide again, what was decided on has changed.
     Raises:
         KafkaTimeoutError: the deadline passed; nothing was and nothing will be committed.
         CommitStateUnknownError: the deadline passed while an attempt may still be carried out.
@@ -93,7 +93,6 @@ def commit(
         return _until(deadline_ticks_ms, log, call)
 
     while True:
-        patiently(prepare)
         wanted = decide(state)
         if wanted is None:
             return Committed(state=state, commit=None, lost_races=lost_races, round_trip_ms=0.0)
@@ -101,6 +100,8 @@ def commit(
             raise state.unwritable.with_traceback(None)
         if lost_races and log.clock.ticks_ms() >= deadline_ticks_ms:
             raise KafkaTimeoutError(f"timed out after losing {lost_races} races for the next version of {log.table}")
+        if patiently(prepare):
+            continue
         if sync:
             _sync_what_came_before(state)
         wanted = replace(wanted, head=replace(wanted.head, delta_version=state.position.version + 1))

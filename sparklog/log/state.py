@@ -127,7 +127,7 @@ def open_state(log: DeltaLog) -> TopicState:
 
     Raises:
         UnknownTopicOrPartitionError: there is no such table.
-        NotATopicError, UnsupportedVersionError, InvalidConfigurationError, CorruptLogError, StoreError.
+        NotATopicError, UnsupportedVersionError, CorruptLogError, StoreError.
     """
     newest = open_newest(log)
     if newest is None:

@@ -399,3 +399,17 @@ def test_who_catches_up_with_the_tail_trusts_from_then_on() -> None:
     looked_at = clock.ticks_ms()
     assert len(catch_up(state, ahead=8)) == 3
     assert state.position.anchor_ticks_ms == looked_at
+
+
+def test_a_landed_commit_is_found_though_the_files_are_old_by_then_and_could_not_be_uploaded_again() -> None:
+    """What is in the log already needs no upload: a disk that is full by then must not make it look refused."""
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    append(a_writer(log), "first")
+    full = FaultyStore(memory, Fault(kind=FaultKind.DISK_FULL, ops=["put"], skip=1, times=None))
+    store = InterruptedStore(full)
+    writer = a_writer(a_log(store, clock))
+    store.interrupt(lambda: two_days_of_others(memory, clock), at=CREATE, after=True)
+    assert append(writer, "mine", timeout_ms=10**12).base_offsets == (1,)
+    assert [value for _, value in contents(log)[0]].count("mine") == 1

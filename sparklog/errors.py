@@ -20,12 +20,16 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     │  ├─ StoreFullError                 no space, quota
     │  └─ UnsafeStoreError               no atomic create-only put: sparklog refuses to run on it
     ├─ InvalidProducerEpochError  OutOfOrderSequenceError     requires_abort
+    ├─ MessageSizeTooLargeError  InvalidTimestampError  InvalidRecordError            the record is refused
+    ├─ RecordDeserializationError  NoOffsetForPartitionError
     ├─ OffsetOutOfRangeError  TopicAlreadyExistsError  InvalidTopicError  InvalidPartitionsError
     ├─ PolicyViolationError  InvalidConfigurationError  UnsupportedVersionError  NotATopicError  CorruptLogError
     └─ IllegalStateError  InvalidArgumentError                the caller's own mistake
 """
 
 from __future__ import annotations
+
+from sparklog.model import TopicPartition
 
 __all__ = [
     "CommitStateUnknownError",
@@ -36,13 +40,18 @@ __all__ = [
     "InvalidConfigurationError",
     "InvalidPartitionsError",
     "InvalidProducerEpochError",
+    "InvalidRecordError",
+    "InvalidTimestampError",
     "InvalidTopicError",
     "KafkaTimeoutError",
+    "MessageSizeTooLargeError",
+    "NoOffsetForPartitionError",
     "NotATopicError",
     "ObjectNotFoundError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "PolicyViolationError",
+    "RecordDeserializationError",
     "RetriableError",
     "SparklogError",
     "StoreError",
@@ -137,6 +146,31 @@ class OutOfOrderSequenceError(SparklogError):
     """A batch of this producer is missing in between (Kafka error 45)."""
 
     requires_abort = True
+
+
+class MessageSizeTooLargeError(SparklogError):
+    """A record is larger than ``max_request_size`` or the topic's ``max.message.bytes`` (Kafka error 10)."""
+
+
+class InvalidTimestampError(SparklogError):
+    """A record's timestamp is outside of what the topic's ``message.timestamp`` settings allow (Kafka error 32)."""
+
+
+class InvalidRecordError(SparklogError):
+    """A record that this topic refuses: one without a key where ``cleanup.policy`` has compact (Kafka error 87)."""
+
+
+class RecordDeserializationError(SparklogError):
+    """A deserializer failed. The position stays at the record: ``seek`` beyond it to go on (Java's class)."""
+
+    def __init__(self, message: str, *, topic_partition: TopicPartition, offset: int) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        self.offset = offset
+
+
+class NoOffsetForPartitionError(SparklogError):
+    """A partition has no position, and ``auto_offset_reset`` is none."""
 
 
 class OffsetOutOfRangeError(SparklogError):

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["OffsetAndMetadata", "OffsetAndTimestamp", "TopicPartition"]
+__all__ = [
+    "CREATE_TIME",
+    "LOG_APPEND_TIME",
+    "ConsumerRecord",
+    "Headers",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "RecordMetadata",
+    "TopicPartition",
+]
+
+Headers = list[tuple[str, bytes | None]]
+"""An ordered list; a name may occur several times. Kafka's rule: a name is never null, a value may be."""
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+"""Who set a record's timestamp, as ``timestamp_type`` tells it. Source: Kafka ``TimestampType``."""
 
 
 class TopicPartition(NamedTuple):
@@ -36,3 +52,49 @@ class OffsetAndTimestamp:
     timestamp: int
     """Of the record at ``offset``, milliseconds since the epoch."""
     leader_epoch: int = -1
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record is. Fields as kafka-python's."""
+
+    topic: str
+    partition: int
+    topic_partition: TopicPartition
+    offset: int
+    """-1 with ``acks=0``: nobody waited for it."""
+    timestamp: int
+    """Milliseconds since the epoch."""
+    checksum: None
+    """Kafka's, deprecated there; there is none."""
+    serialized_key_size: int
+    """Bytes; -1 without a key."""
+    serialized_value_size: int
+    """Bytes; -1 without a value."""
+    serialized_header_size: int
+    """Bytes; -1 without headers."""
+
+
+class ConsumerRecord(NamedTuple):
+    """A record as a consumer gets it. Fields as kafka-python's."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    """Always -1: there are no leaders."""
+    offset: int
+    timestamp: int
+    """Milliseconds since the epoch; -1 where a foreign writer gave none."""
+    timestamp_type: int
+    """:data:`CREATE_TIME` or :data:`LOG_APPEND_TIME`."""
+    key: Any
+    """Bytes or None, or what the deserializer made of them."""
+    value: Any
+    """Bytes or None (a tombstone), or what the deserializer made of them."""
+    headers: Headers
+    checksum: None
+    serialized_key_size: int
+    """Bytes; -1 without a key."""
+    serialized_value_size: int
+    """Bytes; -1 without a value."""
+    serialized_header_size: int
+    """Bytes of names and values; -1 without headers."""

@@ -59,7 +59,7 @@ def test_a_wrong_import_is_found(tmp_path, path, source, problem):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("sparklog/config.py", "from sparklog.errors import InvalidConfigurationError"),
+        ("sparklog/config/topic.py", "from sparklog.errors import InvalidConfigurationError"),
         ("sparklog/delta/commit.py", "import deltalake\nfrom sparklog import __version__, storage\nLOG = '_delta_log'"),
         ("sparklog/log/append.py", "from .follow import Follower"),
         ("sparklog/spark/session.py", "from delta import configure_spark_with_delta_pip\nimport pyspark.sql"),

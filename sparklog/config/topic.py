@@ -6,94 +6,29 @@ A topic's settings are properties of its Delta table, ``sparklog.`` before Kafka
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from sparklog.config.settings import (
+    INT_MAX,
+    LONG_MAX,
+    Setting,
+    Value,
+    boolean,
+    one_of,
+    ratio,
+    to_text,
+    whole_number,
+)
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["TOPIC_SETTINGS", "Setting", "TopicConfig", "Value"]
-
-Value = bool | int | float | str
+__all__ = ["TOPIC_SETTINGS", "TopicConfig"]
 
 _LOGGER = logging.getLogger(__name__)
-_LONG_MAX = 2**63 - 1
-_INT_MAX = 2**31 - 1
 _DAY_MS = 86_400_000
 _LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 """The settings that may contradict one another."""
-_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")  # not int's underscores
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One setting: how its text is read, which values are allowed, what it does here."""
-
-    name: str
-    parse: Callable[[str], Value]
-    """Text to value; raises ValueError with what was expected."""
-    default: Value
-    provided_by_store: bool = False
-    """Accepted and recorded as Kafka would; the object store itself provides what it asks for."""
-
-    def parse_value(self, given: object) -> Value:
-        """The value of what a user gave, as text or as the Python value.
-
-        Raises:
-            InvalidConfigurationError: the type or the value isn't allowed; names the setting.
-        """
-        if not isinstance(given, bool | int | float | str):
-            raise InvalidConfigurationError(
-                f"{self.name}: got {given!r} of type {type(given).__name__}, expected text or number"
-            )
-        try:
-            return self.parse(to_text(given).strip())
-        except ValueError as error:
-            raise InvalidConfigurationError(f"{self.name}={given!r}: {error}") from None
-
-
-def to_text(value: Value) -> str:
-    """A value as Kafka and Delta write it in properties."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        expected = f"expected a whole number from {low} to {high}"
-        if not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
-            raise ValueError(expected)
-        return int(text)
-
-    return parse
-
-
-def _ratio(text: str) -> float:
-    expected = "expected a number from 0 to 1"
-    try:
-        number = float(text)
-    except ValueError:
-        raise ValueError(expected) from None
-    if not 0 <= number <= 1:  # refuses NaN too
-        raise ValueError(expected)
-    return number
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return text.lower() == "true"
-
-
-def _one_of(*names: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"expected one of {', '.join(names)}")
-        return text
-
-    return parse
 
 
 def _cleanup_policy(text: str) -> str:
@@ -115,26 +50,26 @@ TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
             _setting("cleanup.policy", _cleanup_policy, "delete"),
             _setting(
                 "compression.type",
-                _one_of("producer", "none", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+                one_of("producer", "none", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
                 "producer",
             ),
-            _setting("delete.retention.ms", _integer(0, _LONG_MAX), _DAY_MS),
-            _setting("file.delete.delay.ms", _integer(0, _LONG_MAX), 60_000),
-            _setting("max.compaction.lag.ms", _integer(1, _LONG_MAX), _LONG_MAX),
-            _setting("max.message.bytes", _integer(0, _INT_MAX), 1_048_588),
-            _setting("message.timestamp.after.max.ms", _integer(0, _LONG_MAX), 3_600_000),
-            _setting("message.timestamp.before.max.ms", _integer(0, _LONG_MAX), _LONG_MAX),
-            _setting("message.timestamp.type", _one_of("CreateTime", "LogAppendTime"), "CreateTime"),
-            _setting("min.cleanable.dirty.ratio", _ratio, 0.5),
-            _setting("min.compaction.lag.ms", _integer(0, _LONG_MAX), 0),
-            _setting("min.insync.replicas", _integer(1, _INT_MAX), 1, provided_by_store=True),
-            _setting("retention.bytes", _integer(-1, _LONG_MAX), -1),
-            _setting("retention.ms", _integer(-1, _LONG_MAX), 7 * _DAY_MS),
-            _setting("segment.bytes", _integer(1_048_576, _INT_MAX), 1_073_741_824),
-            _setting("segment.jitter.ms", _integer(0, _LONG_MAX), 0),
-            _setting("segment.ms", _integer(1, _LONG_MAX), 7 * _DAY_MS),
-            _setting("unclean.leader.election.enable", _boolean, False, provided_by_store=True),
-            _setting("log.retention.ms", _integer(600_000, _LONG_MAX), _DAY_MS),
+            _setting("delete.retention.ms", whole_number(0, LONG_MAX), _DAY_MS),
+            _setting("file.delete.delay.ms", whole_number(0, LONG_MAX), 60_000),
+            _setting("max.compaction.lag.ms", whole_number(1, LONG_MAX), LONG_MAX),
+            _setting("max.message.bytes", whole_number(0, INT_MAX), 1_048_588),
+            _setting("message.timestamp.after.max.ms", whole_number(0, LONG_MAX), 3_600_000),
+            _setting("message.timestamp.before.max.ms", whole_number(0, LONG_MAX), LONG_MAX),
+            _setting("message.timestamp.type", one_of("CreateTime", "LogAppendTime"), "CreateTime"),
+            _setting("min.cleanable.dirty.ratio", ratio, 0.5),
+            _setting("min.compaction.lag.ms", whole_number(0, LONG_MAX), 0),
+            _setting("min.insync.replicas", whole_number(1, INT_MAX), 1, provided_by_store=True),
+            _setting("retention.bytes", whole_number(-1, LONG_MAX), -1),
+            _setting("retention.ms", whole_number(-1, LONG_MAX), 7 * _DAY_MS),
+            _setting("segment.bytes", whole_number(1_048_576, INT_MAX), 1_073_741_824),
+            _setting("segment.jitter.ms", whole_number(0, LONG_MAX), 0),
+            _setting("segment.ms", whole_number(1, LONG_MAX), 7 * _DAY_MS),
+            _setting("unclean.leader.election.enable", boolean, False, provided_by_store=True),
+            _setting("log.retention.ms", whole_number(600_000, LONG_MAX), _DAY_MS),
         )
     }
 )

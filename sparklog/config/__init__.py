@@ -1,0 +1,19 @@
+"""Settings as data: of topics, of producers and of consumers, by Kafka's names."""
+
+from sparklog.config.consumer import CONSUMER_SETTINGS, ConsumerConfig, ResetPolicy
+from sparklog.config.producer import ACKS_ALL, PRODUCER_SETTINGS, ProducerConfig
+from sparklog.config.settings import Setting, Value
+from sparklog.config.topic import TOPIC_SETTINGS, TopicConfig
+
+__all__ = [
+    "ACKS_ALL",
+    "CONSUMER_SETTINGS",
+    "PRODUCER_SETTINGS",
+    "TOPIC_SETTINGS",
+    "ConsumerConfig",
+    "ProducerConfig",
+    "ResetPolicy",
+    "Setting",
+    "TopicConfig",
+    "Value",
+]

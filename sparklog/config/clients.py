@@ -1,0 +1,198 @@
+"""Reading a client's settings: known ones are parsed, those of sockets have no effect, the rest is refused by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sparklog.config.settings import to_text
+from sparklog.errors import InvalidConfigurationError
+
+__all__ = [
+    "NO_EFFECT",
+    "REFUSED",
+    "ClientSetting",
+    "anything",
+    "callables",
+    "from_text",
+    "optional",
+    "read_settings",
+    "serializer",
+    "setting",
+    "text",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSetting:
+    """One setting of a client."""
+
+    name: str
+    """Kafka's, with underscores."""
+    parse: Callable[[object], Any]
+    """What a user gave, to its value; raises ValueError with what was expected."""
+    default: Any
+
+
+_SOCKETS = "there are no connections to brokers"
+_METADATA = "a commit learns of every change at once"
+
+NO_EFFECT: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (
+                "api_version",
+                "api_version_auto_timeout_ms",
+                "bootstrap_timeout_ms",
+                "client_dns_lookup",
+                "client_rack",
+                "connections_max_idle_ms",
+                "kafka_client",
+                "receive_buffer_bytes",
+                "receive_message_max_bytes",
+                "reconnect_backoff_max_ms",
+                "reconnect_backoff_ms",
+                "selector",
+                "send_buffer_bytes",
+                "socket_connection_setup_timeout_max_ms",
+                "socket_connection_setup_timeout_ms",
+                "socket_options",
+            ),
+            _SOCKETS,
+        ),
+        "metadata_max_age_ms": _METADATA,
+        "metadata_max_idle_ms": _METADATA,
+        "enable_metrics_push": "metrics are read by metrics()",
+        "metric_group_prefix": "metrics are read by metrics()",
+        "metric_reporters": "metrics are read by metrics()",
+        "metrics_enabled": "metrics are always kept",
+        "metrics_num_samples": "two windows of 30 s, as Kafka's default",
+        "metrics_sample_window_ms": "two windows of 30 s, as Kafka's default",
+        "metrics_recording_level": "all metrics are kept",
+    }
+)
+"""Accepted, so that code written for Kafka runs, and without meaning here: setting to why."""
+
+_STORE = "access is given by the store's credentials: pass storage_options"
+
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "allow_auto_create_topics": "topics are created by Admin.create_topics or `sparklog topics create`",
+        "proxy_url": _STORE,
+        "socks5_proxy": _STORE,
+    }
+)
+_REFUSED_PREFIXES = ("sasl_", "ssl_")
+
+
+def read_settings(kind: str, known: Mapping[str, ClientSetting], given: Mapping[str, object]) -> dict[str, Any]:
+    """The value of every known setting.
+
+    Args:
+        kind: ``producer`` or ``consumer``, for messages.
+        given: by Kafka's names, with dots or with underscores.
+    Raises:
+        InvalidConfigurationError: an unknown setting, one given twice, one that is refused, or a value that isn't
+            allowed; names the setting.
+    """
+    values = {name: setting.default for name, setting in known.items()}
+    seen: dict[str, str] = {}
+    for spelling, value in given.items():
+        name = spelling.replace(".", "_")
+        if name in seen:
+            raise InvalidConfigurationError(f"{kind} setting {name} is given twice: as {seen[name]} and {spelling}")
+        seen[name] = spelling
+        if name in known:
+            try:
+                values[name] = known[name].parse(value)
+            except (ValueError, TypeError) as error:
+                raise InvalidConfigurationError(f"{name}={value!r}: {error}") from None
+        elif name not in NO_EFFECT:
+            raise InvalidConfigurationError(_why_not(kind, name, value, known))
+    return values
+
+
+def _why_not(kind: str, name: str, value: object, known: Mapping[str, ClientSetting]) -> str:
+    if name in REFUSED or name.startswith(_REFUSED_PREFIXES):
+        return f"{kind} setting {name}={value!r} is not supported: {REFUSED.get(name, _STORE)}"
+    if name == "security_protocol":
+        return f"{kind} setting security_protocol is not supported: {_STORE}"
+    return f"unknown {kind} setting {name!r}; known: {', '.join(sorted(known))}"
+
+
+def setting(name: str, parse: Callable[[object], Any], default: Any) -> tuple[str, ClientSetting]:
+    """An item of a table of settings."""
+    return name, ClientSetting(name=name, parse=parse, default=default)
+
+
+def from_text(parse: Callable[[str], Any], *, infinity: int | None = None) -> Callable[[object], Any]:
+    """A parser of values that may be given as text or as Python's own.
+
+    Args:
+        infinity: what ``float("inf")`` stands for; None where it isn't allowed.
+    """
+
+    def of(value: object) -> Any:
+        if infinity is not None and value == math.inf:
+            return infinity
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, bool | int | float | str):
+            parse("")  # says what is expected
+            raise ValueError(f"got {type(value).__name__}, expected text or number")
+        return parse(to_text(value).strip())
+
+    return of
+
+
+def optional(parse: Callable[[object], Any]) -> Callable[[object], Any]:
+    """A parser that lets None through."""
+    return lambda value: None if value is None else parse(value)
+
+
+def anything(value: object) -> Any:
+    """Checked elsewhere."""
+    return value
+
+
+def text(value: object) -> str:
+    """A name."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected a text that isn't empty")
+    return value
+
+
+def callables(method: str) -> Callable[[object], Any]:
+    """A parser of a list of objects that have ``method``."""
+
+    def of(value: object) -> tuple[Any, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple) or not all(callable(getattr(one, method, None)) for one in value):
+            raise ValueError(f"expected a list of objects with a method {method}")
+        return tuple(value)
+
+    return of
+
+
+def serializer(method: str) -> Callable[[object], Any]:
+    """A parser of a function of the data, or of an object with ``method(topic, headers, data)`` (kafka-python 3).
+
+    The value is None or a function of (topic, headers, data)."""
+
+    def of(value: object) -> Any:
+        if value is None:
+            return None
+        bound = getattr(value, method, None)
+        if callable(bound):
+            return bound
+        if isinstance(value, type) and callable(getattr(value, method, None)):
+            raise ValueError(f"expected an instance of {value.__name__}, not the class")
+        if callable(value):
+            return lambda topic, headers, data: value(data)
+        raise ValueError(f"expected a function of the data or an object with a method {method}")
+
+    return of

@@ -1,0 +1,162 @@
+"""Producer settings: Kafka's names with underscores, Kafka's defaults unless docs/semantics.md says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sparklog.config.clients import (
+    ClientSetting,
+    anything,
+    callables,
+    from_text,
+    optional,
+    read_settings,
+    serializer,
+    setting,
+    text,
+)
+from sparklog.config.settings import INT_MAX, LONG_MAX, boolean, one_of, whole_number
+from sparklog.errors import InvalidConfigurationError
+
+__all__ = ["ACKS_ALL", "PRODUCER_SETTINGS", "ProducerConfig", "Serialize"]
+
+ACKS_ALL = -1
+_IDEMPOTENT_IN_FLIGHT = 5
+
+Serialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
+"""Of topic, headers and data."""
+
+
+def _acks(value: object) -> int:
+    known = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1}
+    if isinstance(value, bool) or str(value) not in known:
+        raise ValueError("expected 0, 1 or all")
+    return known[str(value)]
+
+
+def _partitioner(value: object) -> Any:
+    if value is None or callable(value) or callable(getattr(value, "partition", None)):
+        return value
+    raise ValueError(
+        "expected a function of (key bytes, all partitions, available partitions), or an object with a method partition"
+    )
+
+
+def _compression(value: object) -> str:
+    return "none" if value is None else str(from_text(one_of("none", "gzip", "snappy", "lz4", "zstd"))(value))
+
+
+def _number(low: int, high: int, *, infinity: int | None = None) -> Callable[[object], Any]:
+    return from_text(whole_number(low, high), infinity=infinity)
+
+
+# Defaults: Apache Kafka 4.3 ProducerConfig, but for batch_size (16384 there).
+PRODUCER_SETTINGS: Mapping[str, ClientSetting] = MappingProxyType(
+    dict(
+        (
+            setting("acks", _acks, ACKS_ALL),
+            setting("batch_size", _number(0, INT_MAX), 1_048_576),
+            setting("buffer_memory", _number(0, LONG_MAX), 33_554_432),
+            setting("client_id", optional(text), None),
+            setting("compression_type", _compression, "none"),
+            setting("delivery_timeout_ms", _number(0, INT_MAX), 120_000),
+            setting("enable_idempotence", optional(from_text(boolean)), None),
+            setting("interceptors", callables("on_send"), ()),
+            setting("key_serializer", serializer("serialize"), None),
+            setting("linger_ms", _number(0, INT_MAX), 5),
+            setting("max_block_ms", _number(0, LONG_MAX), 60_000),
+            setting("max_in_flight_requests_per_connection", _number(1, INT_MAX), 5),
+            setting("max_request_size", _number(0, INT_MAX), 1_048_576),
+            setting("partitioner", _partitioner, None),
+            setting("request_timeout_ms", _number(0, INT_MAX), 30_000),
+            setting("retries", _number(0, INT_MAX, infinity=INT_MAX), INT_MAX),
+            setting("retry_backoff_max_ms", _number(0, LONG_MAX), 1_000),
+            setting("retry_backoff_ms", _number(0, LONG_MAX), 100),
+            setting("transaction_timeout_ms", _number(1, INT_MAX), 60_000),
+            setting("transactional_id", anything, None),
+            setting("value_serializer", serializer("serialize"), None),
+        )
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """What a producer was told. Times in milliseconds, sizes in bytes."""
+
+    acks: int
+    """0: not waited for; 1: in the log; -1: in the log and fsynced on a local file system."""
+    batch_size: int
+    """Of a topic: that much gathered doesn't wait for ``linger_ms``."""
+    buffer_memory: int
+    client_id: str | None
+    compression_type: str
+    delivery_timeout_ms: int
+    enable_idempotence: bool
+    interceptors: tuple[Any, ...]
+    key_serializer: Serialize | None
+    linger_ms: int
+    max_block_ms: int
+    max_in_flight_requests_per_connection: int
+    max_request_size: int
+    partitioner: Any
+    request_timeout_ms: int
+    retries: int
+    retry_backoff_max_ms: int
+    retry_backoff_ms: int
+    transaction_timeout_ms: int
+    transactional_id: str | None
+    value_serializer: Serialize | None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object]) -> ProducerConfig:
+        """Read settings that a user gave by Kafka's names, with dots or underscores.
+
+        Raises:
+            InvalidConfigurationError: see :func:`read_settings`; or settings that contradict one another.
+        Source: Kafka ``ProducerConfig.postProcessAndValidateIdempotenceConfigs``,
+            ``KafkaProducer.configureDeliveryTimeout``.
+        """
+        values = read_settings("producer", PRODUCER_SETTINGS, given)
+        names = {name.replace(".", "_") for name in given}
+        if values["transactional_id"] is not None:
+            raise InvalidConfigurationError(
+                f"transactional_id={values['transactional_id']!r} is not supported: transactions aren't there yet"
+            )
+        values["enable_idempotence"] = _idempotence(values)
+        least_ms = values["linger_ms"] + values["request_timeout_ms"]
+        if values["delivery_timeout_ms"] < least_ms:
+            if "delivery_timeout_ms" in names:
+                raise InvalidConfigurationError(
+                    f"delivery_timeout_ms={values['delivery_timeout_ms']}: expected at least linger_ms + "
+                    f"request_timeout_ms = {least_ms}"
+                )
+            values["delivery_timeout_ms"] = least_ms
+        return cls(**values)
+
+
+def _idempotence(values: Mapping[str, Any]) -> bool:
+    """Whether the producer is idempotent as Kafka would tell; sparklog's appends are so in any case."""
+    asked: bool | None = values["enable_idempotence"]
+    if asked is False:
+        return False
+    contradictions = []
+    if values["retries"] == 0:
+        contradictions.append("retries=0")
+    if values["acks"] != ACKS_ALL:
+        contradictions.append(f"acks={values['acks']}")
+    if asked and contradictions:
+        raise InvalidConfigurationError(
+            f"enable_idempotence=true contradicts {' and '.join(contradictions)}: expected retries of 1 or more "
+            "and acks=all"
+        )
+    in_flight = values["max_in_flight_requests_per_connection"]
+    if not contradictions and in_flight > _IDEMPOTENT_IN_FLIGHT:
+        raise InvalidConfigurationError(
+            f"max_in_flight_requests_per_connection={in_flight}: expected at most {_IDEMPOTENT_IN_FLIGHT} "
+            "with idempotence"
+        )
+    return not contradictions

@@ -24,7 +24,8 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     ├─ RecordDeserializationError  NoOffsetForPartitionError
     ├─ OffsetOutOfRangeError  TopicAlreadyExistsError  InvalidTopicError  InvalidPartitionsError
     ├─ PolicyViolationError  InvalidConfigurationError  UnsupportedVersionError  NotATopicError  CorruptLogError
-    └─ IllegalStateError  InvalidArgumentError                the caller's own mistake
+    ├─ WakeupError                       another thread ended a blocked call
+    └─ IllegalStateError  InvalidArgumentError  InvalidTypeError     the caller's own mistake
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ __all__ = [
     "InvalidRecordError",
     "InvalidTimestampError",
     "InvalidTopicError",
+    "InvalidTypeError",
     "KafkaTimeoutError",
     "MessageSizeTooLargeError",
     "NoOffsetForPartitionError",
@@ -63,6 +65,7 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsafeStoreError",
     "UnsupportedVersionError",
+    "WakeupError",
 ]
 
 
@@ -172,9 +175,21 @@ class RecordDeserializationError(SparklogError):
 class NoOffsetForPartitionError(SparklogError):
     """A partition has no position, and ``auto_offset_reset`` is none."""
 
+    def __init__(self, message: str, *, topic_partition: TopicPartition | None = None) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+
 
 class OffsetOutOfRangeError(SparklogError):
     """The offset is below the log start or above the log end of the partition (Kafka error 1)."""
+
+    def __init__(
+        self, message: str, *, topic_partition: TopicPartition | None = None, offset: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        """Where a consumer was; None where the message alone tells."""
+        self.offset = offset
 
 
 class TopicAlreadyExistsError(SparklogError):
@@ -209,9 +224,17 @@ class CorruptLogError(SparklogError):
     """An entry of a log can't be understood: truncated or no JSON. The message names the entry."""
 
 
+class WakeupError(SparklogError):
+    """Another thread called ``wakeup``: the blocked call ended without a result (Java's WakeupException)."""
+
+
 class IllegalStateError(SparklogError):
     """Methods were called in the wrong order; the caller's own mistake."""
 
 
 class InvalidArgumentError(SparklogError, ValueError):
     """An argument has a value that is not allowed; the message says what was seen and what was expected."""
+
+
+class InvalidTypeError(SparklogError, TypeError):
+    """An argument has a type that is not allowed; the message says what was seen and what was expected."""

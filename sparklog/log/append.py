@@ -6,13 +6,14 @@ acts: it uploads, runs the commit loop and finds out what became of a commit who
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from sparklog.delta.actions import AddFile, Entry
-from sparklog.delta.log import DeltaLog
+from sparklog.delta.log import DeltaLog, PositionLost
 from sparklog.errors import (
     CommitStateUnknownError,
     CorruptRecordError,
@@ -21,7 +22,7 @@ from sparklog.errors import (
     StoreError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.commit import Commit, Committed, commit
+from sparklog.log.commit import Commit, Committed, catch_up, commit
 from sparklog.log.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints
@@ -44,6 +45,7 @@ MAX_UPLOAD_AGE_MS = 86_400_000
 
 
 _MAX_PRODUCERS_KNOWN = 1_000
+_REFRESH_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ def plan_append(
 
 
 class TopicWriter:
-    """Appends to one topic under one producer id; not for several threads at once.
+    """Appends to one topic under one producer id. One thread may upload while another appends; no more than that.
 
     Opening costs a fixed number of store calls at any age of the topic; an append costs one PUT per file and one
     create. A race that it loses costs a create and a GET more; one that loses twice in a row reads ahead to the tail.
@@ -180,6 +182,8 @@ class TopicWriter:
         self._pause_until_ticks_ms = 0.0
         self._next_sequences: dict[int, int] = {}
         self._staged: set[str] = set()
+        self._identity = threading.Lock()
+        """Guards the producer id and its sequences, which an upload takes and a failed append replaces."""
         self._take_new_id()
 
     @property
@@ -206,18 +210,32 @@ class TopicWriter:
         Raises ``StoreError`` where the store refuses for longer than its own retries last.
         """
         encoded: list[tuple[int, EncodedBatch]] = []
-        sequences = dict(self._next_sequences)
+        with self._identity:
+            producer_id, producer_epoch, sequences = self._producer_id, self._producer_epoch, dict(self._next_sequences)
         for partition, records in batches:
             if not 0 <= partition < self.head.partition_count:
                 raise UnknownTopicOrPartitionError(
                     f"topic {self.topic!r} has no partition {partition}; it has 0 to {self.head.partition_count - 1}"
                 )
-            stamp = ProducerStamp(self._producer_id, self._producer_epoch, sequences.get(partition, 0))
+            stamp = ProducerStamp(producer_id, producer_epoch, sequences.get(partition, 0))
             encoded.append((partition, encode_batch(records, stamp, compression=compression)))
             sequences[partition] = next_sequence(stamp.base_sequence, records.num_rows)
         files = self._upload_encoded(encoded)
-        self._next_sequences = sequences
+        with self._identity:
+            if self._producer_id == producer_id:
+                self._next_sequences = sequences
         return files
+
+    def refresh(self) -> None:
+        """Learn what others committed, new partitions say: one GET where nothing is new. Belongs to the thread that
+        appends. Raises ``UnknownTopicOrPartitionError`` once the topic was deleted."""
+        try:
+            while catch_up(self._state, ahead=_REFRESH_AHEAD):
+                pass
+        except PositionLost:
+            self._state = open_state(self._log)
+        if self.head.deleted or self.head.topic_id != self._topic_id:
+            raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
 
     def append(self, files: Sequence[StagedFile], *, timeout_ms: float) -> AppendResult:
         """Publish uploaded files in one commit: all of them become readable at once, or none does.
@@ -272,10 +290,11 @@ class TopicWriter:
         self._checkpoints.close()
 
     def _take_new_id(self) -> None:
-        self._producer_id = new_producer_id()
-        self._producer_epoch = 0
-        self._counter = 0
-        self._next_sequences = {}
+        with self._identity:
+            self._producer_id = new_producer_id()
+            self._producer_epoch = 0
+            self._counter = 0
+            self._next_sequences = {}
 
     def _upload_encoded(self, batches: Sequence[tuple[int, EncodedBatch]]) -> list[StagedFile]:
         now_ms, ticks_ms = self._log.clock.now_ms(), self._log.clock.ticks_ms()

@@ -14,7 +14,16 @@ import pyarrow.parquet as pq
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.schema import DATA_SCHEMA, HEADERS, TIMESTAMP
 
-__all__ = ["SEQUENCE_MODULUS", "EncodedBatch", "ProducerStamp", "decode_file", "encode_batch", "next_sequence"]
+__all__ = [
+    "MAX_TIMESTAMP_MS",
+    "SEQUENCE_MODULUS",
+    "EncodedBatch",
+    "ProducerStamp",
+    "decode_file",
+    "encode_batch",
+    "next_sequence",
+    "record_columns",
+]
 
 SEQUENCE_MODULUS = 2**31
 """Sequences are int32 and wrap to 0. Source: Kafka ``DefaultRecordBatch.incrementSequence``."""
@@ -77,7 +86,8 @@ def encode_batch(
         raise InvalidArgumentError("a batch holds at least one record")
     if compression not in _CODECS:
         raise InvalidArgumentError(f"compression {compression!r}: expected one of {', '.join(_CODECS)}")
-    timestamps = _timestamps(records)
+    columns = record_columns(records)
+    timestamps = columns["timestamp"]
     low, high = (bound.as_py() for bound in pc.min_max(timestamps.cast(pa.int64())).values())
     if timestamps.null_count or low < 0 or high // 1000 > MAX_TIMESTAMP_MS:
         raise InvalidArgumentError(
@@ -89,23 +99,33 @@ def encode_batch(
         sequences = pc.if_else(
             pc.greater_equal(sequences, SEQUENCE_MODULUS), pc.subtract(sequences, SEQUENCE_MODULUS), sequences
         )
-    columns = [
+    arrays = [
         pa.arange(0, count),
-        timestamps,
-        _column(records, "key", pa.binary()),
-        _column(records, "value", pa.binary()),
-        _headers(records),
+        *columns.values(),
         pa.repeat(pa.scalar(stamp.producer_id, pa.int64()), count),
         pa.repeat(pa.scalar(stamp.producer_epoch, pa.int16()), count),
         sequences.cast(pa.int32()),
     ]
     return EncodedBatch(
-        data=write_parquet(pa.table(columns, schema=DATA_SCHEMA), compression=compression),
+        data=write_parquet(pa.table(arrays, schema=DATA_SCHEMA), compression=compression),
         record_count=count,
         min_timestamp_ms=low // 1000,
         max_timestamp_ms=high // 1000,
         stamp=stamp,
     )
+
+
+def record_columns(records: pa.Table | pa.RecordBatch) -> dict[str, Any]:
+    """The columns ``timestamp``, ``key``, ``value`` and ``headers`` in the topic's types; null where one isn't given.
+
+    Raises ``InvalidArgumentError``: no timestamp, a column of a wrong type or there twice, a header without a key.
+    """
+    return {
+        "timestamp": _timestamps(records),
+        "key": _column(records, "key", pa.binary()),
+        "value": _column(records, "value", pa.binary()),
+        "headers": _headers(records),
+    }
 
 
 def write_parquet(table: pa.Table, *, compression: str) -> bytes:

@@ -7,14 +7,18 @@ Every other call may be repeated: a read changes nothing, a put writes the same 
 from __future__ import annotations
 
 import random
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sparklog.clock import Clock
 from sparklog.errors import StoreError
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 
-__all__ = ["DEFAULT_RETRY_MS", "Backoff", "RetryingStore", "retry"]
+__all__ = ["DEFAULT_RETRY_MS", "Backoff", "Patience", "RetryingStore", "retry"]
 
 DEFAULT_RETRY_MS = 30_000.0
 """Kafka's ``request.timeout.ms``."""
@@ -25,24 +29,45 @@ T = TypeVar("T")
 class Backoff:
     """Waits between attempts: from 20 ms, doubled up to a second, each shortened at random by up to a half."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, first_ms: float = 20.0, most_ms: float = 1_000.0) -> None:
         self._clock = clock
-        self._next_ms = 20.0
+        self._next_ms = first_ms
+        self._most_ms = most_ms
 
     def wait(self) -> None:
         self._clock.sleep_ms(self._next_ms * random.uniform(0.5, 1.0))  # noqa: S311 - spreads callers, no secret
-        self._next_ms = min(self._next_ms * 2, 1_000.0)
+        self._next_ms = min(self._next_ms * 2, self._most_ms)
 
 
-def retry(call: Callable[[], T], *, clock: Clock, deadline_ticks_ms: float) -> T:
-    """The result of ``call``, repeated on retriable store errors until the deadline; then the last error is raised."""
-    backoff = Backoff(clock)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long and how often a thread's calls are repeated, where that is less than the store's own bound."""
+
+    deadline_ticks_ms: float
+    retries: int = sys.maxsize
+    """Of one call."""
+    backoff_ms: float = 20.0
+    backoff_max_ms: float = 1_000.0
+
+
+def retry(
+    call: Callable[[], T],
+    *,
+    clock: Clock,
+    deadline_ticks_ms: float,
+    retries: int = sys.maxsize,
+    backoff: Backoff | None = None,
+) -> T:
+    """The result of ``call``, repeated on retriable store errors until the deadline and at most ``retries`` times; then
+    the last error is raised."""
+    backoff = backoff or Backoff(clock)
     while True:
         try:
             return call()
         except StoreError as error:
-            if not error.retriable or clock.ticks_ms() >= deadline_ticks_ms:
+            if not error.retriable or retries <= 0 or clock.ticks_ms() >= deadline_ticks_ms:
                 raise
+            retries -= 1
             backoff.wait()
 
 
@@ -56,8 +81,30 @@ class RetryingStore(ObjectStore):
         self._clock = clock
         self._retry_ms = retry_ms
 
+        self._thread = threading.local()
+
+    @contextmanager
+    def patience(self, patience: Patience) -> Iterator[None]:
+        """Within: this thread's calls are repeated no longer and no more often than ``patience`` allows."""
+        before = getattr(self._thread, "patience", None)
+        self._thread.patience = patience
+        try:
+            yield
+        finally:
+            self._thread.patience = before
+
     def _retry(self, call: Callable[[], T]) -> T:
-        return retry(call, clock=self._clock, deadline_ticks_ms=self._clock.ticks_ms() + self._retry_ms)
+        deadline = self._clock.ticks_ms() + self._retry_ms
+        patience: Patience | None = getattr(self._thread, "patience", None)
+        if patience is None:
+            return retry(call, clock=self._clock, deadline_ticks_ms=deadline)
+        return retry(
+            call,
+            clock=self._clock,
+            deadline_ticks_ms=min(deadline, patience.deadline_ticks_ms),
+            retries=patience.retries,
+            backoff=Backoff(self._clock, first_ms=patience.backoff_ms, most_ms=patience.backoff_max_ms),
+        )
 
     @property
     def uri(self) -> str:

@@ -1,0 +1,7 @@
+"""Sending records to topics: gathered, encoded and committed in the background (design section 5)."""
+
+from sparklog.producer.client import Producer
+from sparklog.producer.future import BatchMetadata, FutureBatchMetadata, FutureRecordMetadata
+from sparklog.producer.interceptors import ProducerRecord
+
+__all__ = ["BatchMetadata", "FutureBatchMetadata", "FutureRecordMetadata", "Producer", "ProducerRecord"]

@@ -1,0 +1,244 @@
+"""What is sent, until it is acknowledged: records or rows that were gathered, and the futures that wait for them.
+
+A batch is filled by the caller's threads, taken by its topic's sender, and settled once: with the partition and offset
+of every record, with an error for all, or with errors for some.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparklog.errors import IllegalStateError, SparklogError
+from sparklog.log.schema import HEADERS
+from sparklog.model import Headers
+
+__all__ = ["I32", "I64", "Batch", "Outcome", "RecordBatch", "TableBatch", "Unacknowledged", "Written"]
+
+_LOGGER = logging.getLogger("sparklog.producer")
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Where the records of a batch are, in the order in which they were given."""
+
+    partitions: I32
+    """-1 for a record that was refused, and with ``acks=0``."""
+    offsets: I64
+    """-1 likewise."""
+    timestamps_ms: I64
+    key_sizes: I32
+    """Bytes; -1 for null."""
+    value_sizes: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a batch ended."""
+
+    written: Written | None = None
+    error: SparklogError | None = None
+    """Of the whole batch."""
+    refused: Mapping[int, SparklogError] | None = None
+    """Of single records, by their place in the batch."""
+
+    def error_of(self, index: int) -> SparklogError | None:
+        return self.error or (self.refused or {}).get(index)
+
+    def require_written(self) -> Written:
+        if self.written is None:
+            raise IllegalStateError("a batch that failed has no offsets")
+        return self.written
+
+
+class Batch(ABC):
+    """Records of one topic on their way; completed exactly once."""
+
+    def __init__(self, topic: str, *, created_ticks_ms: float, size_bytes: int = 0) -> None:
+        self.topic = topic
+        self.created_ticks_ms = created_ticks_ms
+        self.size_bytes = size_bytes
+        """As counted against ``buffer_memory``."""
+        self.outcome: Outcome | None = None
+        self._settled = threading.Event()
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[int, Callable[[Outcome], None]]] = []
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Records in it."""
+
+    @abstractmethod
+    def to_table(self) -> pa.Table:
+        """Columns timestamp (int64 ms), key, value, headers, partition (int32, null where it is not yet decided)."""
+
+    @abstractmethod
+    def header_size(self, index: int) -> int:
+        """Bytes of a record's headers; -1 without."""
+
+    @abstractmethod
+    def drop_records(self) -> None:
+        """Give the records' memory back: they are encoded, or won't be needed."""
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Whether the batch is settled, after at most so long."""
+        return self._settled.wait(timeout_s)
+
+    def settle(self, outcome: Outcome) -> None:
+        """Wake everybody who waits for it. The callbacks are run by :meth:`run_callbacks`, so that a callback may wait
+        for another batch."""
+        self.drop_records()
+        with self._lock:
+            self.outcome = outcome
+        self._settled.set()
+
+    def run_callbacks(self) -> None:
+        """By record; one that fails is logged."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        if self.outcome is not None:
+            for _, callback in sorted(waiting, key=_index):  # registered by several threads, perhaps
+                _run(callback, self.outcome)
+
+    def when_done(self, index: int, callback: Callable[[Outcome], None]) -> None:
+        """Call back once the batch is complete, in the order of the records; at once if it is."""
+        with self._lock:
+            if self.outcome is None:
+                self._waiting.append((index, callback))
+                return
+        _run(callback, self.outcome)
+
+
+class RecordBatch(Batch):
+    """Records that ``send`` gathered, column by column. Filled under the buffer's lock."""
+
+    def __init__(self, topic: str, *, created_ticks_ms: float) -> None:
+        super().__init__(topic, created_ticks_ms=created_ticks_ms)
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.timestamps_ms: list[int] = []
+        self.headers: dict[int, Headers] = {}
+        """Of the records that have some, by their place."""
+        self.header_sizes: dict[int, int] = {}
+        self.partitions: dict[int, int] = {}
+        """Of the records whose partition the caller chose."""
+        self.notified = False
+        """Whether the sender was told that the batch is full."""
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.values) or self._count
+
+    def to_table(self) -> pa.Table:
+        count = len(self.values)
+        columns = {
+            "timestamp": pa.array(self.timestamps_ms, pa.int64()),
+            "key": pa.array(self.keys, pa.binary()),
+            "value": pa.array(self.values, pa.binary()),
+            "headers": _headers_column(self.headers, count),
+            "partition": _partition_column(self.partitions, count),
+        }
+        return pa.table(columns)
+
+    def drop_records(self) -> None:
+        self._count = self.count
+        self.keys, self.values, self.timestamps_ms = [], [], []
+        self.headers, self.partitions = {}, {}
+
+    def header_size(self, index: int) -> int:
+        return self.header_sizes.get(index, -1)
+
+
+class TableBatch(Batch):
+    """A table that ``send_batch`` was given."""
+
+    def __init__(self, topic: str, table: pa.Table, *, created_ticks_ms: float, size_bytes: int) -> None:
+        super().__init__(topic, created_ticks_ms=created_ticks_ms, size_bytes=size_bytes)
+        self._table: pa.Table | None = table
+        self._count: int = table.num_rows
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def to_table(self) -> pa.Table:
+        if self._table is None:
+            raise IllegalStateError(f"the records of a batch of {self.topic} were given back already")
+        return self._table
+
+    def drop_records(self) -> None:
+        self._table = None
+
+    def header_size(self, index: int) -> int:
+        return -1
+
+
+class Unacknowledged(Batch):
+    """One record that nobody waits for (``acks=0``): done from the start, without an offset."""
+
+    def __init__(self, topic: str, *, timestamp_ms: int, key_size: int, value_size: int, header_size: int) -> None:
+        super().__init__(topic, created_ticks_ms=0.0)
+        self._header_size = header_size
+        self.settle(
+            Outcome(
+                written=Written(
+                    partitions=np.array([-1], np.int32),
+                    offsets=np.array([-1], np.int64),
+                    timestamps_ms=np.array([timestamp_ms], np.int64),
+                    key_sizes=np.array([key_size], np.int32),
+                    value_sizes=np.array([value_size], np.int32),
+                )
+            )
+        )
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    def to_table(self) -> pa.Table:
+        raise IllegalStateError("what nobody waits for isn't sent again")
+
+    def drop_records(self) -> None:
+        """There are none."""
+
+    def header_size(self, index: int) -> int:
+        return self._header_size
+
+
+def _headers_column(headers: Mapping[int, Headers], count: int) -> pa.Array:
+    if not headers:
+        return pa.nulls(count, HEADERS)
+    rows = [
+        [{"key": name, "value": value} for name, value in headers[index]] if index in headers else None
+        for index in range(count)
+    ]
+    return pa.array(rows, HEADERS)
+
+
+def _partition_column(partitions: Mapping[int, int], count: int) -> pa.Array:
+    if not partitions:
+        return pa.nulls(count, pa.int32())
+    return pa.array([partitions.get(index) for index in range(count)], pa.int32())
+
+
+def _index(waiting: tuple[int, Callable[[Outcome], None]]) -> int:
+    return waiting[0]
+
+
+def _run(callback: Callable[[Outcome], None], outcome: Outcome) -> None:
+    try:
+        callback(outcome)
+    except Exception:
+        _LOGGER.exception("a callback of a producer failed")

@@ -1,0 +1,387 @@
+"""The producer that users see. Names and settings as kafka-python's; the semantics are Kafka's (docs/semantics.md)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from sparklog.clock import Clock
+from sparklog.config import ProducerConfig
+from sparklog.errors import (
+    IllegalStateError,
+    InvalidArgumentError,
+    InvalidTypeError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log import Cluster, open_cluster
+from sparklog.model import Headers
+from sparklog.producer.accumulator import RECORD_OVERHEAD_BYTES, Buffer
+from sparklog.producer.batch import TableBatch, Unacknowledged
+from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
+from sparklog.producer.interceptors import Interceptors, ProducerRecord
+from sparklog.producer.lane import Lane
+from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.tables import check_table, slices
+
+__all__ = ["Producer"]
+
+_FORKED = (
+    "this producer was made before the process was forked, and its threads are not in the child: make a new one there"
+)
+
+
+class Producer:
+    """Sends records to topics of a cluster. For several threads; not for pickling, nor for use after a fork.
+
+    Records are gathered per topic, encoded and committed in the background: ``send`` returns at once, with a future.
+    There are two threads per topic that is sent to; they live until :meth:`close`.
+    """
+
+    def __init__(
+        self,
+        cluster: str | Path | Cluster,
+        *,
+        storage_options: dict[str, Any] | None = None,
+        clock: Clock | None = None,
+        **settings: object,
+    ) -> None:
+        """Open a cluster for sending.
+
+        Args:
+            cluster: its root URI or folder, or an open cluster.
+            storage_options: access to the store, for its URI.
+            settings: Kafka's producer settings with underscores, see docs/semantics.md.
+        Raises:
+            InvalidConfigurationError: a setting is unknown, not allowed, or contradicts another; names it.
+            InvalidArgumentError: there is no cluster.
+            StoreError.
+        """
+        self._config = ProducerConfig.parse(settings)
+        self._cluster = (
+            cluster
+            if isinstance(cluster, Cluster)
+            else open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
+        )
+        self._now_ms = self._cluster.clock.now_ms
+        self._buffer = Buffer(self._config.buffer_memory)
+        self._metrics = ProducerMetrics(self._cluster.clock, self._buffer)
+        self._interceptors = Interceptors(self._config.interceptors)
+        self._lanes: dict[str, Lane] = {}
+        self._opening = threading.Lock()
+        self._callbacks = threading.RLock()
+        self._ended: SparklogError | None = None
+        self._max_record_bytes = min(self._config.max_request_size, self._config.buffer_memory)
+        config = self._config
+        self._plain = not (
+            config.key_serializer
+            or config.value_serializer
+            or config.partitioner
+            or self._interceptors
+            or config.acks == 0
+        )
+        """Nothing of the user's is to be called for a record."""
+        _LIVE.add(self)
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> FutureRecordMetadata:
+        """Send a record; returns before it is stored.
+
+        Args:
+            value: bytes, or what ``value_serializer`` takes; None is a tombstone.
+            key: bytes, or what ``key_serializer`` takes; records of one key go to one partition, in order.
+            headers: a list of (name, bytes or None).
+            partition: chosen by key if None.
+            timestamp_ms: now if None.
+        Returns:
+            A future of :class:`~sparklog.model.RecordMetadata`.
+        Raises:
+            UnknownTopicOrPartitionError, InvalidTopicError.
+            InvalidTypeError: key or value aren't bytes, and no serializer is set; headers of another shape.
+            InvalidArgumentError: a negative timestamp.
+            MessageSizeTooLargeError: beyond ``max_request_size`` or the topic's ``max.message.bytes``.
+            KafkaTimeoutError: the buffer was full for ``max_block_ms``.
+            IllegalStateError: closed, or in a forked child.
+        """
+        if self._plain and headers is None and partition is None and timestamp_ms is None:
+            lane = self._lanes.get(topic)
+            if (
+                lane is not None
+                and not lane.gone
+                and (type(value) is bytes or value is None)
+                and (type(key) is bytes or key is None)
+            ):
+                size = (len(value) if value else 0) + (len(key) if key else 0)
+                if size <= lane.max_record_bytes:
+                    return FutureRecordMetadata(
+                        *lane.queue.add(key, value, self._now_ms(), size + RECORD_OVERHEAD_BYTES)
+                    )
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        return self._send(self._interceptors.on_send(record))
+
+    def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch) -> FutureBatchMetadata:
+        """Send the rows of an Arrow table: the fast path. All of it is checked before any of it is sent.
+
+        Args:
+            table: columns ``key`` and ``value`` (binary or string; one of them may be missing), and if present
+                ``headers`` (list of struct key: string, value: binary), ``timestamp`` (int64 ms or an Arrow timestamp,
+                null: now) and ``partition`` (int, null: by key). Serializers, interceptors and partitioner aren't used.
+        Returns:
+            A future of :class:`~sparklog.producer.future.BatchMetadata`. Tables of up to about 4 MiB are committed at
+            once, larger ones piece by piece.
+        Raises:
+            As :meth:`send`, and InvalidArgumentError for columns that are unknown, missing or of a wrong type.
+        """
+        lane = self._lane(topic)
+        checked = check_table(
+            topic,
+            table,
+            now_ms=self._now_ms(),
+            partition_count=lane.partition_count,
+            max_record_bytes=lane.max_record_bytes,
+        )
+        now = self._cluster.clock.ticks_ms()
+        batches = [
+            TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes)) for piece in slices(checked)
+        ]
+        lane.queue.add_tables(batches)
+        return FutureBatchMetadata(batches)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything that was sent before is stored or has failed, and its callbacks have run.
+
+        Args:
+            timeout: seconds; None: as long as it takes, which ``delivery_timeout_ms`` bounds.
+        Raises:
+            KafkaTimeoutError: not done in ``timeout``; sending goes on.
+            IllegalStateError: closed, in a forked child, or called by a callback, which would wait for itself.
+        """
+        self._raise_if_ended()
+        self._refuse_in_callback("flush")
+        began = self._cluster.clock.ticks_ms()
+        deadline = None if timeout is None else began + timeout * 1000
+        lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.queue.hurry()
+        for lane in lanes:
+            if not lane.queue.flush(deadline):
+                raise KafkaTimeoutError(f"flush: records of topic {lane.topic!r} are not stored after {timeout} s")
+        self._metrics.flushed(self._cluster.clock.ticks_ms() - began)
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic, as of now. Raises ``UnknownTopicOrPartitionError``, ``StoreError``."""
+        lane = self._lane(topic)
+        lane.refresh()
+        return set(range(lane.partition_count))
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Kafka's metrics: group to name to value, over the last 30 to 60 seconds."""
+        return self._metrics.snapshot(requests_in_flight=sum(lane.in_flight for lane in self._lanes.values()))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Deliver what was sent, then end. Closing again does nothing.
+
+        Args:
+            timeout: seconds; what isn't delivered by then fails and is not stored, except that the commit which is
+                under way at that moment goes on to its end. None: as long as it takes.
+        """
+        if isinstance(self._ended, _ForkedError):
+            return
+        if timeout is not None and timeout < 0:
+            raise InvalidArgumentError(f"close: timeout={timeout}, expected 0 or more seconds")
+        with self._opening:
+            first, self._ended = self._ended is None, self._ended or IllegalStateError("this producer is closed")
+        lanes = list(self._lanes.values())
+        if not first:
+            return
+        for lane in lanes:
+            lane.end(self._ended)
+        in_callback = any(lane.owns_current_thread() for lane in lanes)
+        deadline_s = None if timeout is None else self._cluster.clock.ticks_ms() / 1000 + timeout
+        for lane in lanes:
+            left_s = 0.0 if in_callback else None
+            if deadline_s is not None and not in_callback:
+                left_s = max(0.0, deadline_s - self._cluster.clock.ticks_ms() / 1000)
+            if not lane.join(left_s):
+                lane.abort(KafkaTimeoutError(f"the producer was closed before the record was stored ({timeout} s)"))
+        self._interceptors.close()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Producer can't be pickled: it has threads; make one in each process")
+
+    def __del__(self) -> None:
+        if getattr(self, "_ended", True) is None and self._lanes:
+            warnings.warn(f"unclosed producer {self!r}: call close()", ResourceWarning, stacklevel=2)
+
+    def _send(self, record: ProducerRecord) -> FutureRecordMetadata:
+        topic, config = record.topic, self._config
+        lane = self._lane(topic)
+        headers = _check_headers(record.headers)
+        key = _to_bytes("key", _serialize(config.key_serializer, topic, headers, record.key))
+        value = _to_bytes("value", _serialize(config.value_serializer, topic, headers, record.value))
+        header_size = sum(len(name.encode()) + len(data or b"") for name, data in headers) if headers else -1
+        size = len(key or b"") + len(value or b"") + max(0, header_size)
+        if size > lane.max_record_bytes:
+            raise MessageSizeTooLargeError(
+                f"a record of {size} bytes for topic {topic!r}: expected at most {lane.max_record_bytes} "
+                f"(max_request_size={config.max_request_size}, buffer_memory={config.buffer_memory}, the topic's "
+                f"max.message.bytes={lane.max_message_bytes})"
+            )
+        timestamp_ms = self._now_ms() if record.timestamp_ms is None else record.timestamp_ms
+        if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int):
+            raise InvalidTypeError(f"timestamp_ms: got {type(timestamp_ms).__name__}, expected int milliseconds")
+        if not 0 <= timestamp_ms < 2**63:
+            raise InvalidArgumentError(f"timestamp_ms={timestamp_ms}: expected 0 to 2**63 - 1")
+        partition = record.partition
+        if partition is None and config.partitioner is not None:
+            partition = self._choose_partition(lane, record, key, value)
+        if partition is not None:
+            self._check_partition(lane, partition)
+        batch, index = lane.queue.add(
+            key, value, timestamp_ms, size + RECORD_OVERHEAD_BYTES, headers, partition, header_size
+        )
+        future = FutureRecordMetadata(batch, index)
+        if self._interceptors:
+            self._interceptors.watch(future)
+        if config.acks == 0:
+            sizes = {"key_size": _size(key), "value_size": _size(value), "header_size": header_size}
+            return FutureRecordMetadata(Unacknowledged(topic, timestamp_ms=timestamp_ms, **sizes), 0)
+        return future
+
+    def _choose_partition(self, lane: Lane, record: ProducerRecord, key: bytes | None, value: bytes | None) -> int:
+        partitions = list(range(lane.partition_count))
+        chooser = self._config.partitioner
+        method = getattr(chooser, "partition", None)
+        if callable(method):  # kafka-python 3
+            return method(record.topic, record.key, key, record.value, value, _Partitions(record.topic, partitions))  # type: ignore[no-any-return]
+        return chooser(key, partitions, partitions)  # type: ignore[no-any-return]
+
+    def _check_partition(self, lane: Lane, partition: object) -> None:
+        if isinstance(partition, bool) or not isinstance(partition, int):
+            raise InvalidTypeError(f"partition: got {partition!r}, expected int")
+        if partition >= lane.partition_count:
+            lane.refresh()  # it may be new
+        if not 0 <= partition < lane.partition_count:
+            raise UnknownTopicOrPartitionError(
+                f"topic {lane.topic!r} has no partition {partition}; it has 0 to {lane.partition_count - 1}"
+            )
+
+    def _lane(self, topic: str) -> Lane:
+        self._raise_if_ended()
+        lane = self._lanes.get(topic)
+        if lane is not None and not lane.gone:
+            return lane
+        with self._opening:
+            self._raise_if_ended()
+            lane = self._lanes.get(topic)
+            if lane is not None and not lane.gone:
+                return lane
+            if lane is not None:  # deleted; its records have failed, and a new topic may have the name
+                lane.end(UnknownTopicOrPartitionError(f"topic {topic!r} was deleted"))
+                del self._lanes[topic]
+            self._metrics.add_topic(topic)
+            lane = Lane(self._cluster, topic, self._config, self._buffer, self._metrics, self._callbacks)
+            self._lanes[topic] = lane
+            return lane
+
+    def _refuse_in_callback(self, what: str) -> None:
+        if any(lane.owns_current_thread() for lane in self._lanes.values()):
+            raise IllegalStateError(f"{what} was called by a callback: it would wait for itself")
+
+    def _raise_if_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+
+    def _after_fork(self) -> None:
+        self._ended = _ForkedError(_FORKED)
+        self._lanes = {}
+
+
+class _ForkedError(IllegalStateError):
+    """Why a producer can't be used in a forked child."""
+
+
+class _Partitions:
+    """What kafka-python's partitioners ask a cluster for."""
+
+    def __init__(self, topic: str, partitions: list[int]) -> None:
+        self._topic = topic
+        self._partitions = partitions
+
+    def topics(self) -> set[str]:
+        return {self._topic}
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return set(self._partitions) if topic == self._topic else None
+
+    available_partitions_for_topic = partitions_for_topic
+
+
+def _serialize(serializer: Any, topic: str, headers: Headers | None, data: Any) -> Any:
+    return data if serializer is None else serializer(topic, headers or [], data)
+
+
+def _to_bytes(what: str, data: Any) -> bytes | None:
+    if data is None or type(data) is bytes:
+        return data
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise InvalidTypeError(
+        f"{what}: got {type(data).__name__}, expected bytes or None; set {what}_serializer to send other types"
+    )
+
+
+def _check_headers(headers: object) -> Headers | None:
+    if headers is None:
+        return None
+    if not isinstance(headers, list | tuple):
+        raise InvalidTypeError(f"headers: got {type(headers).__name__}, expected a list of (name, bytes or None)")
+    for item in headers:
+        if not (
+            isinstance(item, tuple | list)
+            and len(item) == 2
+            and isinstance(item[0], str)
+            and isinstance(item[1], bytes | None)
+        ):
+            raise InvalidTypeError(f"headers: got {item!r}, expected (name as str, bytes or None)")
+    return [(name, value) for name, value in headers]
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+_LIVE: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for producer in list(_LIVE):
+        producer._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,179 @@
+"""What ``send`` and ``send_batch`` return: the promise of where records will be. Names as kafka-python's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.errors import KafkaTimeoutError, SparklogError
+from sparklog.model import RecordMetadata, TopicPartition
+from sparklog.producer.batch import Batch, Outcome
+
+__all__ = ["BatchMetadata", "FutureBatchMetadata", "FutureRecordMetadata"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchMetadata:
+    """Where the rows of a ``send_batch`` are, in the table's order."""
+
+    topic: str
+    partitions: pa.Array
+    """int32; -1 with ``acks=0``."""
+    offsets: pa.Array
+    """int64; -1 likewise."""
+
+    @property
+    def record_count(self) -> int:
+        return len(self.offsets)
+
+
+class _Future(Generic[T]):
+    """A promise that is kept by a batch. It is done when its batch is."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def _value_of(self, outcome: Outcome) -> T:
+        raise NotImplementedError
+
+    def _error_of(self, outcome: Outcome) -> SparklogError | None:
+        raise NotImplementedError
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it succeeded or failed."""
+        return self._batch.outcome is not None
+
+    def succeeded(self) -> bool:
+        """Whether it is done, without an error."""
+        outcome = self._batch.outcome
+        return outcome is not None and self._error_of(outcome) is None
+
+    def failed(self) -> bool:
+        """Whether it is done, with an error."""
+        return self.exception is not None
+
+    def retriable(self) -> bool:
+        """Whether it failed with an error after which the same send may succeed."""
+        error = self.exception
+        return error is not None and error.retriable
+
+    @property
+    def exception(self) -> SparklogError | None:
+        """The error; None while it isn't done."""
+        outcome = self._batch.outcome
+        return None if outcome is None else self._error_of(outcome)
+
+    @property
+    def value(self) -> T | None:
+        """The result; None while it isn't done, and after an error."""
+        outcome = self._batch.outcome
+        if outcome is None or self._error_of(outcome) is not None:
+            return None
+        return self._value_of(outcome)
+
+    def get(self, timeout: float | None = None) -> T:
+        """Wait for the result.
+
+        Args:
+            timeout: seconds; None: as long as it takes, which ``delivery_timeout_ms`` bounds.
+        Raises:
+            KafkaTimeoutError: not done in ``timeout``; it may still succeed.
+            SparklogError: what it failed with.
+        """
+        outcome = self._batch.outcome
+        if outcome is None:
+            self._batch.wait(timeout)
+            outcome = self._batch.outcome
+        if outcome is None:
+            raise KafkaTimeoutError(f"a record of topic {self._batch.topic!r} is not acknowledged after {timeout} s")
+        error = self._error_of(outcome)
+        if error is not None:
+            raise error
+        return self._value_of(outcome)
+
+    def add_callback(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:
+        """Call ``f(*args, result, **kwargs)`` when it succeeds: in the producer's own thread, in the order of sending
+        per partition, and never two callbacks at once. Where it has succeeded already: now, in this thread."""
+
+        def on_outcome(outcome: Outcome) -> None:
+            if self._error_of(outcome) is None:
+                f(*args, self._value_of(outcome), **kwargs)
+
+        self._batch.when_done(self._index, on_outcome)
+        return self
+
+    def add_errback(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:
+        """Call ``f(*args, error, **kwargs)`` when it fails; otherwise as :meth:`add_callback`."""
+
+        def on_outcome(outcome: Outcome) -> None:
+            error = self._error_of(outcome)
+            if error is not None:
+                f(*args, error, **kwargs)
+
+        self._batch.when_done(self._index, on_outcome)
+        return self
+
+    def add_both(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:
+        """Call ``f`` with the result or with the error."""
+        self.add_callback(f, *args, **kwargs)
+        return self.add_errback(f, *args, **kwargs)
+
+
+class FutureRecordMetadata(_Future[RecordMetadata]):
+    """The promise of one record."""
+
+    __slots__ = ()
+
+    def _error_of(self, outcome: Outcome) -> SparklogError | None:
+        return outcome.error_of(self._index)
+
+    def _value_of(self, outcome: Outcome) -> RecordMetadata:
+        written, index = outcome.require_written(), self._index
+        partition = int(written.partitions[index])
+        return RecordMetadata(
+            topic=self._batch.topic,
+            partition=partition,
+            topic_partition=TopicPartition(self._batch.topic, partition),
+            offset=int(written.offsets[index]),
+            timestamp=int(written.timestamps_ms[index]),
+            checksum=None,
+            serialized_key_size=int(written.key_sizes[index]),
+            serialized_value_size=int(written.value_sizes[index]),
+            serialized_header_size=self._batch.header_size(index),
+        )
+
+
+class FutureBatchMetadata(_Future[BatchMetadata]):
+    """The promise of all rows of a table; it fails with the first error, and other rows may be stored."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        super().__init__(batches[-1], 0)  # a topic's batches are settled in their order
+        self._batches = batches
+
+    def _error_of(self, outcome: Outcome) -> SparklogError | None:
+        outcomes = [batch.outcome for batch in self._batches[:-1]]
+        for found in (*outcomes, outcome):
+            if found is not None and (found.error or found.refused):
+                return found.error or next(iter((found.refused or {}).values()))
+        return None
+
+    def _value_of(self, outcome: Outcome) -> BatchMetadata:
+        outcomes = [*(batch.outcome for batch in self._batches[:-1]), outcome]
+        written = [found.require_written() for found in outcomes if found is not None]
+        return BatchMetadata(
+            topic=self._batch.topic,
+            partitions=pa.array(np.concatenate([part.partitions for part in written])),
+            offsets=pa.array(np.concatenate([part.offsets for part in written])),
+        )

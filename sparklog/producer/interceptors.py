@@ -1,0 +1,70 @@
+"""Interceptors: objects of the user's that see, and may change, what is sent (Kafka ``ProducerInterceptors``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sparklog.model import Headers, RecordMetadata
+from sparklog.producer.future import FutureRecordMetadata
+
+__all__ = ["Interceptors", "ProducerRecord"]
+
+_LOGGER = logging.getLogger("sparklog.producer")
+
+
+class ProducerRecord(NamedTuple):
+    """What ``send`` was given, before it is serialized."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Headers | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class Interceptors:
+    """Calls each in turn. One that fails is logged and passed over: it must not keep records from being sent.
+
+    An interceptor has ``on_send(record: ProducerRecord) -> ProducerRecord``, and may have
+    ``on_acknowledgement(metadata: RecordMetadata | None, exception)`` and ``close()``.
+    """
+
+    def __init__(self, interceptors: Sequence[Any]) -> None:
+        self._interceptors = interceptors
+
+    def __bool__(self) -> bool:
+        return bool(self._interceptors)
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """The record as the last interceptor left it."""
+        for one in self._interceptors:
+            try:
+                record = one.on_send(record)
+            except Exception:
+                _LOGGER.exception("on_send of interceptor %r failed; the record is sent as it was before", one)
+        return record
+
+    def watch(self, future: FutureRecordMetadata) -> None:
+        """Tell them when the record is acknowledged or has failed."""
+        future.add_callback(lambda metadata: self.on_acknowledgement(metadata, None))
+        future.add_errback(lambda error: self.on_acknowledgement(None, error))
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        self._each("on_acknowledgement", metadata, error)
+
+    def close(self) -> None:
+        self._each("close")
+
+    def _each(self, method: str, *arguments: object) -> None:
+        for one in self._interceptors:
+            try:
+                getattr(one, method, _nothing)(*arguments)
+            except Exception:
+                _LOGGER.exception("%s of interceptor %r failed", method, one)
+
+
+def _nothing(*arguments: object) -> None:
+    """For an interceptor that doesn't have the method."""

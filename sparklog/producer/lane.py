@@ -1,0 +1,308 @@
+"""One topic's way into its log: a sender thread encodes and uploads, a committer thread appends, in the same order.
+
+While a commit is under way the next batch is uploaded and more records gather: batching adapts by itself. What waits is
+committed at once. A batch that isn't in the log ``delivery_timeout_ms`` after its first record fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog.clock import Clock
+from sparklog.config import ACKS_ALL, ProducerConfig
+from sparklog.errors import (
+    CommitStateUnknownError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    SparklogError,
+    StoreError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log import Cluster, StagedFile, TopicWriter
+from sparklog.producer.accumulator import Buffer, TopicQueue
+from sparklog.producer.batch import Batch, Outcome
+from sparklog.producer.drain import Drain, drain
+from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.partitioner import StickyPartition
+from sparklog.storage.retrying import Patience
+
+__all__ = ["Lane"]
+
+_LOGGER = logging.getLogger("sparklog.producer")
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A drain whose files are uploaded."""
+
+    drain: Drain
+    files: Sequence[StagedFile]
+
+
+class Lane:
+    """A topic's queue, its writer and the two threads between them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        config: ProducerConfig,
+        buffer: Buffer,
+        metrics: ProducerMetrics,
+        callbacks: threading.RLock,
+    ) -> None:
+        """Open the topic; takes at most ``max_block_ms``.
+
+        Args:
+            callbacks: held while callbacks run: no two of a producer run at once.
+        Raises:
+            UnknownTopicOrPartitionError, StoreError, and what else opening a topic raises.
+        """
+        self._cluster = cluster
+        self._clock: Clock = cluster.clock
+        self._config = config
+        self._metrics = metrics
+        self._callbacks = callbacks
+        self._writing = threading.Lock()
+        """Held by whoever uses the writer's state: the committer, and a caller that asks for new partitions."""
+        with cluster.store.patience(self._patience(self._clock.ticks_ms() + config.max_block_ms)):
+            self._writer = TopicWriter(cluster.topic_log(topic), topic, sync=config.acks == ACKS_ALL)
+        self.topic = topic
+        self.queue = TopicQueue(
+            topic,
+            buffer,
+            self._clock,
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            max_block_ms=config.max_block_ms,
+        )
+        self.max_record_bytes = min(config.max_request_size, config.buffer_memory, self.max_message_bytes)
+        """Bytes of key, value and headers."""
+        self.gone = False
+        """The topic was deleted: a producer that sends to it again looks for it anew."""
+        self._buffer = buffer
+        self._sticky = StickyPartition(config.batch_size)
+        self._staged: deque[_Staged] = deque()
+        self._in_flight = 0
+        """Drains that were taken from the queue and aren't finished."""
+        self._closing = False
+        self._sender_ended = False
+        self._threads = (
+            threading.Thread(target=self._send, name=f"sparklog-sender-{topic}", daemon=True),
+            threading.Thread(target=self._commit, name=f"sparklog-committer-{topic}", daemon=True),
+        )
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def partition_count(self) -> int:
+        return self._writer.head.partition_count
+
+    @property
+    def in_flight(self) -> int:
+        """Drains that are being uploaded or committed."""
+        return self._in_flight
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The topic's ``max.message.bytes``."""
+        return self._writer.head.config.integer("max.message.bytes")
+
+    def refresh(self) -> None:
+        """Learn of new partitions and settings. Raises ``UnknownTopicOrPartitionError``, ``StoreError``."""
+        deadline = self._clock.ticks_ms() + self._config.max_block_ms
+        with self._writing, self._cluster.store.patience(self._patience(deadline)):
+            self._writer.refresh()
+
+    def owns_current_thread(self) -> bool:
+        """Whether this is called by a callback."""
+        return threading.current_thread() in self._threads
+
+    def end(self, error: SparklogError) -> None:
+        """Take no more records; deliver those that are there."""
+        with self._buffer.lock:
+            self._closing = True
+            self.queue.end(error)
+
+    def abort(self, error: SparklogError) -> None:
+        """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored."""
+        with self._buffer.lock:
+            staged, waiting = list(self._staged), self.queue.take_all()
+            self._staged.clear()
+        for one in staged:
+            self._fail(one.drain.batches, error, drains=1)
+        self._fail(waiting, error)
+
+    def join(self, timeout_s: float | None) -> bool:
+        """Wait until the threads have ended, which they do once all is delivered after :meth:`end`."""
+        deadline = None if timeout_s is None else self._clock.ticks_ms() + timeout_s * 1000
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(None if deadline is None else max(0.0, deadline - self._clock.ticks_ms()) / 1000)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _send(self) -> None:
+        while True:
+            batches = self._next_batches()
+            if not batches:
+                break
+            self._stage(batches)
+        with self._buffer.lock:
+            self._sender_ended = True
+            self.queue.changed.notify_all()
+
+    def _next_batches(self) -> list[Batch]:
+        """Wait for batches to send; empty at the end."""
+        with self._buffer.lock:
+            while True:
+                wait_ms: float | None = None
+                if self._in_flight < self._config.max_in_flight_requests_per_connection:
+                    wait_ms = self.queue.wait_ms(now_ticks_ms=self._clock.ticks_ms(), idle=not self._staged)
+                if wait_ms == 0.0:
+                    self._in_flight += 1
+                    return self.queue.take()
+                if self._closing and not self.queue.has_records:
+                    return []
+                self.queue.changed.wait(None if wait_ms is None else wait_ms / 1000)
+
+    def _stage(self, batches: Sequence[Batch]) -> None:
+        """Encode and upload; what fails is failed here."""
+        began = self._clock.ticks_ms()
+        deadline = batches[0].created_ticks_ms + self._config.delivery_timeout_ms
+        try:
+            if began >= deadline:
+                raise self._too_late(batches, "it waited for the batches before it")
+            head = self._writer.head
+            made = drain(
+                batches,
+                head.config,
+                partition_count=head.partition_count,
+                sticky=self._sticky,
+                now_ms=self._clock.now_ms(),
+            )
+            files: Sequence[StagedFile] = []
+            if made.parts:
+                with self._cluster.store.patience(self._patience(deadline)):
+                    files = self._writer.upload(made.parts, compression=self._compression())
+        except StoreError as error:
+            self._fail(batches, self._too_late(batches, str(error)) if error.retriable else error, drains=1)
+        except SparklogError as error:
+            self._fail(batches, error, drains=1)
+        except BaseException as error:
+            self._fail(batches, self._broken(error), drains=1)
+        else:
+            with self._buffer.lock:
+                self._staged.append(_Staged(made, files))
+                self.queue.changed.notify_all()
+            self._metrics.encoded(batches, queued_ms=began - batches[0].created_ticks_ms, files=files)
+
+    def _commit(self) -> None:
+        while True:
+            with self._buffer.lock:
+                while not self._staged and not self._sender_ended:
+                    self.queue.changed.wait()
+                staged = list(self._staged)
+                self._staged.clear()
+                self.queue.changed.notify_all()
+            if not staged:
+                break
+            while staged:
+                staged = self._append(staged)
+        self._writer.close()
+        self._buffer.drop_condition(self.queue.changed)
+
+    def _append(self, staged: Sequence[_Staged]) -> list[_Staged]:
+        """Commit all at once. Returns those that are to be tried again: others of the same commit came too late."""
+        files = [file for one in staged for file in one.files]
+        began = self._clock.ticks_ms()
+        deadline = min(one.drain.batches[0].created_ticks_ms for one in staged) + self._config.delivery_timeout_ms
+        base_offsets: Sequence[int] = ()
+        try:
+            if files:
+                with self._writing, self._cluster.store.patience(self._patience(deadline)):
+                    base_offsets = self._writer.append(files, timeout_ms=max(0.0, deadline - began)).base_offsets
+        except CommitStateUnknownError as error:
+            self._fail_staged(staged, error)
+        except KafkaTimeoutError as error:
+            return self._fail_late(staged, error)
+        except SparklogError as error:
+            self.gone = self.gone or isinstance(error, UnknownTopicOrPartitionError)
+            self._fail_staged(staged, error)
+        except BaseException as error:
+            self._fail_staged(staged, self._broken(error))
+        else:
+            self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
+            start = 0
+            for one in staged:
+                end = start + len(one.files)
+                outcomes = one.drain.outcomes(base_offsets[start:end])
+                self._settle(one.drain.batches, outcomes, drains=1)
+                start = end
+        return []
+
+    def _fail_late(self, staged: Sequence[_Staged], error: SparklogError) -> list[_Staged]:
+        """Nothing of them is stored: fail those whose time is over, and the first in any case."""
+        now = self._clock.ticks_ms() - self._config.delivery_timeout_ms
+        late = [one for one in staged if one.drain.batches[0].created_ticks_ms <= now] or [staged[0]]
+        self._fail_staged(late, error)
+        return [one for one in staged if one not in late]
+
+    def _fail_staged(self, staged: Sequence[_Staged], error: SparklogError) -> None:
+        for one in staged:
+            self._fail(one.drain.batches, error, drains=1)
+
+    def _fail(self, batches: Sequence[Batch], error: SparklogError, *, drains: int = 0) -> None:
+        self._settle(batches, [Outcome(error=error)] * len(batches), drains=drains)
+
+    def _settle(self, batches: Sequence[Batch], outcomes: Sequence[Outcome], *, drains: int = 0) -> None:
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            batch.settle(outcome)
+        with self._buffer.lock:
+            self._in_flight -= drains
+        for batch in batches:
+            with self._callbacks:
+                batch.run_callbacks()
+            self.queue.finish(batch)
+        self._metrics.settled(self.topic, batches)
+        if self._config.acks == 0:
+            _log_failures(self.topic, outcomes)
+
+    def _compression(self) -> str:
+        """The topic's own codec, where it doesn't leave it to the producer. Source: Kafka ``compression.type``."""
+        codec = str(self._writer.head.config["compression.type"])
+        return self._config.compression_type if codec == "producer" else codec
+
+    def _patience(self, deadline_ticks_ms: float) -> Patience:
+        return Patience(
+            deadline_ticks_ms=deadline_ticks_ms,
+            retries=self._config.retries,
+            backoff_ms=self._config.retry_backoff_ms,
+            backoff_max_ms=self._config.retry_backoff_max_ms,
+        )
+
+    def _too_late(self, batches: Sequence[Batch], why: str) -> KafkaTimeoutError:
+        count = sum(batch.count for batch in batches)
+        return KafkaTimeoutError(
+            f"{count} records of topic {self.topic!r} were not stored in "
+            f"delivery_timeout_ms={self._config.delivery_timeout_ms}: {why}"
+        )
+
+    def _broken(self, error: BaseException) -> SparklogError:
+        """What is not sparklog's own error is a defect, and still nobody may wait for ever."""
+        _LOGGER.critical("sending to topic %s failed unexpectedly", self.topic, exc_info=error)
+        broken = IllegalStateError(f"sending to topic {self.topic!r} failed unexpectedly: {error!r}")
+        broken.__cause__ = error
+        return broken
+
+
+def _log_failures(topic: str, outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if outcome.error is not None:
+            _LOGGER.warning("records of topic %s with acks=0 were lost: %s", topic, outcome.error)
+        elif outcome.refused:
+            first = next(iter(outcome.refused.values()))
+            _LOGGER.warning("%d records of topic %s with acks=0 were refused: %s", len(outcome.refused), topic, first)

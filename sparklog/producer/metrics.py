@@ -1,0 +1,115 @@
+"""What a producer counts, under Kafka's names and in Kafka's groups. Source: Kafka ``SenderMetricsRegistry``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparklog.clock import Clock
+from sparklog.log import StagedFile
+from sparklog.metrics import Sensor
+from sparklog.producer.accumulator import Buffer
+from sparklog.producer.batch import Batch
+
+__all__ = ["ProducerMetrics"]
+
+
+class _Topic:
+    def __init__(self, clock: Clock) -> None:
+        self.sent = Sensor(clock)
+        """Bytes, counted by records."""
+        self.failed = Sensor(clock)
+
+
+class ProducerMetrics:
+    """Recorded once per batch, not per record."""
+
+    def __init__(self, clock: Clock, buffer: Buffer) -> None:
+        self._clock = clock
+        self._buffer = buffer
+        self._topics: dict[str, _Topic] = {}
+        self._batch_bytes = Sensor(clock)
+        self._queue_ms = Sensor(clock)
+        self._request_ms = Sensor(clock)
+        self._records_per_request = Sensor(clock)
+        self._record_bytes = Sensor(clock)
+        self._file_bytes = Sensor(clock)
+        self._failed = Sensor(clock)
+        self._flush_ns = Sensor(clock)
+
+    def add_topic(self, topic: str) -> None:
+        """Before anything of the topic is recorded."""
+        self._topics.setdefault(topic, _Topic(self._clock))
+
+    def encoded(self, batches: Sequence[Batch], *, queued_ms: float, files: Sequence[StagedFile]) -> None:
+        """Batches were encoded and uploaded."""
+        size = sum(batch.size_bytes for batch in batches)
+        self._batch_bytes.record(size)
+        self._queue_ms.record(queued_ms)
+        self._records_per_request.record(sum(batch.count for batch in batches))
+        self._file_bytes.record(sum(len(file.batch.data) for file in files), count=max(1, len(files)))
+
+    def appended(self, *, latency_ms: float) -> None:
+        """A commit was made."""
+        self._request_ms.record(latency_ms)
+
+    def settled(self, topic: str, batches: Sequence[Batch]) -> None:
+        """Batches are stored, or failed."""
+        sensors = self._topics[topic]
+        for batch in batches:
+            outcome = batch.outcome
+            failed = batch.count if outcome is None or outcome.error else len(outcome.refused or ())
+            if failed:
+                self._failed.record(failed)
+                sensors.failed.record(failed)
+            if batch.count > failed:
+                sensors.sent.record(batch.size_bytes, count=batch.count - failed)
+                self._record_bytes.record(batch.size_bytes, count=batch.count, greatest=batch.size_bytes / batch.count)
+
+    def flushed(self, duration_ms: float) -> None:
+        """A flush took so long."""
+        self._flush_ns.record(duration_ms * 1e6)
+
+    def snapshot(self, *, requests_in_flight: int) -> dict[str, dict[str, float]]:
+        """Group to name to value."""
+        topics = list(self._topics.items())
+        producer = {
+            "record-send-rate": sum(topic.sent.count_rate() for _, topic in topics),
+            "record-send-total": float(sum(topic.sent.count for _, topic in topics)),
+            "record-error-rate": self._failed.rate(),
+            "record-error-total": self._failed.total,
+            "record-size-avg": self._record_bytes.mean(),
+            "record-size-max": self._record_bytes.maximum(),
+            "record-queue-time-avg": self._queue_ms.mean(),
+            "record-queue-time-max": self._queue_ms.maximum(),
+            "records-per-request-avg": self._records_per_request.mean(),
+            "batch-size-avg": self._batch_bytes.mean(),
+            "batch-size-max": self._batch_bytes.maximum(),
+            "request-rate": self._request_ms.count_rate(),
+            "request-total": float(self._request_ms.count),
+            "request-latency-avg": self._request_ms.mean(),
+            "request-latency-max": self._request_ms.maximum(),
+            "requests-in-flight": float(requests_in_flight),
+            "outgoing-byte-rate": self._file_bytes.rate(),
+            "outgoing-byte-total": self._file_bytes.total,
+            "request-size-avg": self._file_bytes.mean(),
+            "compression-rate-avg": _ratio(self._file_bytes.total, self._batch_bytes.total),
+            "buffer-total-bytes": float(self._buffer.limit_bytes),
+            "buffer-available-bytes": float(max(0, self._buffer.limit_bytes - self._buffer.used_bytes)),
+            "waiting-threads": float(self._buffer.waiting_count),
+            "flush-time-ns-total": self._flush_ns.total,
+        }
+        groups = {"producer-metrics": producer}
+        for name, topic in topics:
+            groups[f"producer-topic-metrics.{name}"] = {
+                "record-send-rate": topic.sent.count_rate(),
+                "record-send-total": float(topic.sent.count),
+                "byte-rate": topic.sent.rate(),
+                "byte-total": topic.sent.total,
+                "record-error-rate": topic.failed.rate(),
+                "record-error-total": topic.failed.total,
+            }
+        return groups
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")

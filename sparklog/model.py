@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -32,8 +31,7 @@ class TopicPartition(NamedTuple):
     """0 … number of partitions - 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndMetadata:
+class OffsetAndMetadata(NamedTuple):
     """A committed offset."""
 
     offset: int
@@ -44,8 +42,7 @@ class OffsetAndMetadata:
     """Kafka's; sparklog has no leaders and only keeps it."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndTimestamp:
+class OffsetAndTimestamp(NamedTuple):
     """What a search by time found."""
 
     offset: int

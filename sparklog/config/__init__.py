@@ -1,5 +1,6 @@
-"""Settings as data: of topics, of producers and of consumers, by Kafka's names."""
+"""Settings as data: of topics, of producers, consumers and admins, by Kafka's names."""
 
+from sparklog.config.admin import ADMIN_SETTINGS, AdminConfig
 from sparklog.config.consumer import CONSUMER_SETTINGS, ConsumerConfig, ResetPolicy
 from sparklog.config.producer import ACKS_ALL, PRODUCER_SETTINGS, ProducerConfig
 from sparklog.config.settings import Setting, Value
@@ -7,9 +8,11 @@ from sparklog.config.topic import TOPIC_SETTINGS, TopicConfig
 
 __all__ = [
     "ACKS_ALL",
+    "ADMIN_SETTINGS",
     "CONSUMER_SETTINGS",
     "PRODUCER_SETTINGS",
     "TOPIC_SETTINGS",
+    "AdminConfig",
     "ConsumerConfig",
     "ProducerConfig",
     "ResetPolicy",

@@ -82,6 +82,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "allow_auto_create_topics": "topics are created by Admin.create_topics or `sparklog topics create`",
         "proxy_url": _STORE,
+        "security_protocol": _STORE,
         "socks5_proxy": _STORE,
     }
 )
@@ -92,7 +93,7 @@ def read_settings(kind: str, known: Mapping[str, ClientSetting], given: Mapping[
     """The value of every known setting.
 
     Args:
-        kind: ``producer`` or ``consumer``, for messages.
+        kind: ``producer``, ``consumer`` or ``admin``, for messages.
         given: by Kafka's names, with dots or with underscores.
     Raises:
         InvalidConfigurationError: an unknown setting, one given twice, one that is refused, or a value that isn't
@@ -110,16 +111,25 @@ def read_settings(kind: str, known: Mapping[str, ClientSetting], given: Mapping[
                 values[name] = known[name].parse(value)
             except (ValueError, TypeError) as error:
                 raise InvalidConfigurationError(f"{name}={value!r}: {error}") from None
-        elif name not in NO_EFFECT:
-            raise InvalidConfigurationError(_why_not(kind, name, value, known))
+        elif name not in NO_EFFECT and not _is_harmless(name, value):
+            raise InvalidConfigurationError(_why_not(kind, name, known))
     return values
 
 
-def _why_not(kind: str, name: str, value: object, known: Mapping[str, ClientSetting]) -> str:
-    if name in REFUSED or name.startswith(_REFUSED_PREFIXES):
-        return f"{kind} setting {name}={value!r} is not supported: {REFUSED.get(name, _STORE)}"
+def _is_harmless(name: str, value: object) -> bool:
+    """A refused setting whose value asks for what is so in any case."""
     if name == "security_protocol":
-        return f"{kind} setting security_protocol is not supported: {_STORE}"
+        return value in (None, "PLAINTEXT")
+    if name in REFUSED or name.startswith(_REFUSED_PREFIXES):
+        return value is None or (name == "allow_auto_create_topics" and value is False)
+    return False
+
+
+def _why_not(kind: str, name: str, known: Mapping[str, ClientSetting]) -> str:
+    if name in REFUSED:
+        return f"{kind} setting {name} is not supported: {REFUSED[name]}"
+    if name.startswith(_REFUSED_PREFIXES):  # its value may be a secret
+        return f"{kind} setting {name} is not supported: {_STORE}"
     return f"unknown {kind} setting {name!r}; known: {', '.join(sorted(known))}"
 
 
@@ -188,9 +198,9 @@ def serializer(method: str) -> Callable[[object], Any]:
             return None
         bound = getattr(value, method, None)
         if callable(bound):
+            if isinstance(value, type):
+                raise ValueError(f"expected an instance of {value.__name__}, not the class")
             return bound
-        if isinstance(value, type) and callable(getattr(value, method, None)):
-            raise ValueError(f"expected an instance of {value.__name__}, not the class")
         if callable(value):
             return lambda topic, headers, data: value(data)
         raise ValueError(f"expected a function of the data or an object with a method {method}")

@@ -38,7 +38,9 @@ def _acks(value: object) -> int:
 
 
 def _partitioner(value: object) -> Any:
-    if value is None or callable(value) or callable(getattr(value, "partition", None)):
+    is_object = callable(getattr(value, "partition", None)) and not isinstance(value, type | str | bytes | bytearray)
+    is_function = callable(value) and not callable(getattr(value, "partition", None))
+    if value is None or is_object or is_function:
         return value
     raise ValueError(
         "expected a function of (key bytes, all partitions, available partitions), or an object with a method partition"

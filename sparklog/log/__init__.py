@@ -1,7 +1,7 @@
 """A topic: creating it, appending with offsets assigned at commit, following it."""
 
 from sparklog.log.append import AppendResult, StagedFile, TopicWriter
-from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.log.cluster import Cluster, open_cluster, topic_names
 from sparklog.log.follow import TopicFollower
 from sparklog.log.sequencing import SequencingResult, sequence_topic
 from sparklog.log.topic import (
@@ -32,4 +32,5 @@ __all__ = [
     "describe_topic",
     "open_cluster",
     "sequence_topic",
+    "topic_names",
 ]

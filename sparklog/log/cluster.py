@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,24 @@ from typing import Any
 from sparklog.clock import Clock, SystemClock
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.position import DEFAULT_TAIL_TRUST_MS
-from sparklog.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, UnsupportedVersionError
-from sparklog.paths import CLUSTER_FILE, topic_table
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    InvalidTopicError,
+    NotATopicError,
+    ObjectNotFoundError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from sparklog.log.state import open_state
+from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, topic_table
 from sparklog.storage import ObjectStore, open_store, probe_create_only
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, RetryingStore, retry
 
-__all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "open_cluster"]
+__all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "open_cluster", "topic_names"]
 
 CLUSTER_FORMAT_VERSION = 1
+_LOOKS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +38,7 @@ class Cluster:
     """A store that holds topics, and the clock that is used with it."""
 
     cluster_id: str
-    store: ObjectStore
+    store: RetryingStore
     clock: Clock
     tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS
 
@@ -72,6 +83,30 @@ def open_cluster(
         if cluster_id is None:
             raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} vanished right after it was created")
     return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms)
+
+
+def topic_names(cluster: Cluster) -> list[str]:
+    """The topics of a cluster, by name; deleted ones are left out.
+
+    Costs one listing of the folder of topics and, since a deleted topic's log goes on (rule L8), one look at the newest
+    commit of each, 16 at a time. A topic whose log can't be understood is listed: describing it says what is wrong.
+    A folder that isn't a topic's is passed over.
+    """
+    found = cluster.store.list_names(TOPICS_FOLDER)
+    if not found:
+        return []
+    with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(found)), "sparklog-topics") as threads:
+        living = list(threads.map(lambda name: _is_topic(cluster, name), found))
+    return [name for name, lives in zip(found, living, strict=True) if lives]
+
+
+def _is_topic(cluster: Cluster, name: str) -> bool:
+    try:
+        return not open_state(cluster.topic_log(name)).head.deleted
+    except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
+        return False
+    except (CorruptLogError, UnsupportedVersionError):
+        return True
 
 
 def _read_cluster_id(store: ObjectStore) -> str | None:

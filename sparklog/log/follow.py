@@ -34,6 +34,7 @@ class TopicFollower:
         self.topic = topic
         self._log = log
         self._full_polls = 0
+        self._caught_up = False
         self._state = self._load()
         self._topic_id = self.head.topic_id
         self._check_alive()
@@ -47,6 +48,21 @@ class TopicFollower:
     def state(self) -> TopicState:
         """All that this follower knows; it goes on changing with the next poll."""
         return self._state
+
+    @property
+    def log(self) -> DeltaLog:
+        """The topic's log."""
+        return self._log
+
+    @property
+    def caught_up(self) -> bool:
+        """Did the newest poll find the end of the log? Not before the first poll."""
+        return self._caught_up
+
+    def reload(self) -> None:
+        """Load the topic anew: a file that it names is gone (rule L10). Raises as the constructor."""
+        self._state = self._load()
+        self._check_alive()
 
     def poll(self) -> list[Entry]:
         """Apply what follows, if anything does: one GET when nothing new is there, and one per new version.
@@ -63,7 +79,8 @@ class TopicFollower:
         except PositionLost:
             self._state = self._load()
             entries = []
-        self._full_polls = self._full_polls + 1 if len(entries) == ahead else 0
+        self._caught_up = len(entries) < ahead
+        self._full_polls = 0 if self._caught_up else self._full_polls + 1
         if len(self._state.transactions) > _MAX_TRANSACTIONS_KEPT:
             self._state.transactions.clear()
         self._check_alive()
@@ -83,6 +100,10 @@ class TopicFollower:
                 f"offset {offset} of {self.topic}-{partition} is out of range: log start {start}, log end {end}"
             )
         return self._state.require_whole().index.from_offset(partition, offset)
+
+    def segment_groups(self, partition: int, offset: int) -> Iterator[list[Segment]]:
+        """As :meth:`segments`, those together whose ranges of offsets overlap; most stand alone."""
+        return overlapping(self.segments(partition, offset))
 
     def read(self, partition: int, offset: int, *, max_records: int = 500) -> pa.Table:
         """Up to ``max_records`` records of ``partition`` from ``offset`` on, by offset. Empty at the log end.
@@ -131,7 +152,7 @@ class TopicFollower:
     def _read(self, partition: int, offset: int, max_records: int) -> pa.Table:
         pieces: list[pa.Table] = []
         missing = max_records
-        for together in overlapping(self.segments(partition, offset)):
+        for together in self.segment_groups(partition, offset):
             piece = read_together(self._log, together, start_offset=offset).slice(0, missing)
             pieces.append(piece)
             missing -= piece.num_rows

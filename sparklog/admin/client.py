@@ -1,0 +1,294 @@
+"""The admin client. Every change of a topic is one commit to its log; there is nobody to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from sparklog.admin.many import by_topic, check_once, checked_names, each, listed, partition_of
+from sparklog.admin.offsets import EARLIEST, LATEST, check_spec, topic_offsets
+from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic, check_partition_count, config_entries
+from sparklog.clock import Clock
+from sparklog.config import AdminConfig
+from sparklog.errors import (
+    IllegalStateError,
+    InvalidArgumentError,
+    InvalidPartitionsError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log.cluster import Cluster, open_cluster, topic_names
+from sparklog.log.topic import (
+    TopicDescription,
+    alter_topic,
+    create_partitions,
+    create_topic,
+    delete_records,
+    delete_topic,
+    describe_topic,
+)
+from sparklog.model import OffsetAndTimestamp, TopicPartition
+from sparklog.paths import check_topic_name
+from sparklog.storage import ObjectStore, open_store
+
+__all__ = ["Admin"]
+
+_LOOKS_AT_ONCE = 16
+
+
+class Admin:
+    """Creates, describes, changes and deletes topics.
+
+    A call that is about several topics checks its arguments first, then does one topic after the other. At the first
+    failure it stops and raises that error, whose message ends with which topics were done and which were not tried.
+
+    Holds no threads and may be used from several. It can't be pickled.
+
+    Args:
+        cluster: root URI (``./data``, ``s3://bucket/prefix``, …), store or opened cluster. The first call looks for it.
+        storage_options: credentials and endpoint of an S3 store; never logged.
+        create: whether :meth:`create_topics` makes the cluster where there is none; no other call does.
+        settings: Kafka's, by name: ``default_api_timeout_ms``, …; see :class:`~sparklog.config.AdminConfig`.
+    Raises:
+        InvalidArgumentError: the URI can't be one.
+        InvalidConfigurationError: an unknown setting; named.
+    """
+
+    def __init__(
+        self,
+        cluster: str | Path | ObjectStore | Cluster,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+        create: bool = True,
+        **settings: object,
+    ) -> None:
+        self._config = AdminConfig.parse(settings)
+        self._clock = clock
+        self._create = create
+        self._closed = False
+        self._opened = cluster if isinstance(cluster, Cluster) else None
+        self._root: ObjectStore | None = None
+        self._own: ObjectStore | None = None
+        if isinstance(cluster, ObjectStore):
+            self._root = cluster
+        elif not isinstance(cluster, Cluster):
+            self._root = self._own = open_store(cluster, storage_options)
+
+    def create_topics(
+        self, new_topics: Iterable[NewTopic | str], *, timeout_ms: float | None = None, validate_only: bool = False
+    ) -> dict[str, TopicDescription]:
+        """Create topics; a name alone stands for one partition and default settings.
+
+        Args:
+            timeout_ms: bound for each topic; ``default_api_timeout_ms`` unless given. So in the other calls.
+            validate_only: only raise what creating would raise; the result is then empty.
+        Raises:
+            TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError, StoreError.
+            UnsafeStoreError: there was no cluster, and the store can't hold one.
+        """
+        asked = [NewTopic(topic) if isinstance(topic, str) else topic for topic in listed(new_topics)]
+        for topic in asked:
+            if not isinstance(topic, NewTopic):
+                raise InvalidArgumentError(f"got {topic!r} for a topic to create, expected NewTopic or a name")
+            topic.check()
+        check_once([topic.name for topic in asked])
+        by_name = {topic.name: topic for topic in asked}
+        if validate_only:
+            self._check_free(by_name)
+            return {}
+        bound_ms = self._bound_ms(timeout_ms)
+        cluster = self._cluster(create=self._create)
+        return each(
+            by_name,
+            lambda name, topic: create_topic(
+                cluster.topic_log(name),
+                name,
+                num_partitions=topic.partition_count(),
+                configs=topic.settings(),
+                timeout_ms=bound_ms,
+            ),
+        )
+
+    def list_topics(self) -> list[str]:
+        """The names of the topics, sorted.
+
+        Costs one listing, and one look at the newest commit of each, 16 at a time: that tells which are deleted.
+        """
+        return topic_names(self._cluster())
+
+    def describe_topics(self, topics: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Topics as of their newest commits, in the order of their names as given; all of them for None.
+
+        Raises ``UnknownTopicOrPartitionError``.
+        """
+        cluster = self._cluster()
+        names = topic_names(cluster) if topics is None else checked_names(topics)
+        if not names:
+            return []
+        with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(names)), "sparklog-admin") as threads:
+            return list(threads.map(lambda name: describe_topic(cluster.topic_log(name), name), names))
+
+    def delete_topics(self, topics: Iterable[str], *, timeout_ms: float | None = None) -> None:
+        """Delete topics. Readers and writers of them fail from now on; the files go when the topic is purged.
+
+        Raises ``UnknownTopicOrPartitionError``.
+        """
+        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        names = dict.fromkeys(checked_names(topics))
+        each(names, lambda name, _: delete_topic(cluster.topic_log(name), name, timeout_ms=bound_ms))
+
+    def create_partitions(
+        self,
+        topic_partitions: Mapping[str, int | NewPartitions],
+        *,
+        timeout_ms: float | None = None,
+        validate_only: bool = False,
+    ) -> dict[str, TopicDescription]:
+        """Let topics grow to a total number of partitions each. Keys go to other partitions afterwards, as in Kafka.
+
+        Raises:
+            InvalidPartitionsError: not more than there are now.
+            UnknownTopicOrPartitionError.
+        """
+        counts = {
+            check_topic_name(name): asked.total_count if isinstance(asked, NewPartitions) else asked
+            for name, asked in topic_partitions.items()
+        }
+        for name, count in counts.items():
+            check_partition_count(name, count)
+        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        if validate_only:
+            for topic in self.describe_topics(counts):
+                if counts[topic.name] <= topic.partition_count:
+                    raise InvalidPartitionsError(
+                        f"topic {topic.name!r} has {topic.partition_count} partitions, asked for {counts[topic.name]}: "
+                        "partitions only grow"
+                    )
+            return {}
+        return each(
+            counts,
+            lambda name, count: create_partitions(cluster.topic_log(name), name, count, timeout_ms=bound_ms),
+        )
+
+    def describe_configs(self, topics: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+        """Every setting of topics, by topic and name. Raises ``UnknownTopicOrPartitionError``."""
+        return {topic.name: config_entries(topic.config) for topic in self.describe_topics(topics)}
+
+    def alter_configs(
+        self,
+        configs: Mapping[str, Mapping[str, object]],
+        *,
+        timeout_ms: float | None = None,
+        validate_only: bool = False,
+    ) -> dict[str, TopicDescription]:
+        """Set some settings of topics; None takes one back to its default, and what isn't named stays as it is.
+
+        Source: Kafka ``Admin.incrementalAlterConfigs``.
+        Raises:
+            InvalidConfigurationError: unknown, not allowed, or in contradiction to another of the topic's settings.
+            UnknownTopicOrPartitionError.
+        """
+        described = {topic.name: topic for topic in self.describe_topics(configs)}
+        for name, changes in configs.items():
+            described[name].config.with_changes(changes)
+        if validate_only:
+            return {}
+        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        return each(
+            configs, lambda name, changes: alter_topic(cluster.topic_log(name), name, changes, timeout_ms=bound_ms)
+        )
+
+    def delete_records(
+        self, records_to_delete: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete the records below an offset of each partition; -1 (``HIGH_WATERMARK``) for all that are there.
+
+        Returns:
+            Each partition's low watermark: its log start offset afterwards. One commit per topic.
+        Raises:
+            OffsetOutOfRangeError, UnknownTopicOrPartitionError.
+            PolicyViolationError: the topic's ``cleanup.policy`` is without delete.
+        """
+        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        after = each(
+            by_topic(records_to_delete),
+            lambda name, offsets: delete_records(cluster.topic_log(name), name, offsets, timeout_ms=bound_ms),
+        )
+        return {at: after[at.topic].log_start_offsets[at.partition] for at in map(partition_of, records_to_delete)}
+
+    def list_offsets(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Offsets by time: the first record not older than so many milliseconds since the epoch, or what
+        ``LATEST`` (-1), ``EARLIEST`` (-2) and ``MAX_TIMESTAMP`` (-3) stand for.
+
+        Offset and timestamp are -1 where there is no such record; the timestamp is -1 of latest and earliest.
+
+        Raises:
+            InvalidArgumentError: another negative number.
+            UnknownTopicOrPartitionError.
+        """
+        asked = by_topic({at: check_spec(spec) for at, spec in specs.items()})
+        cluster = self._cluster()
+        found = {name: topic_offsets(cluster, name, wanted) for name, wanted in asked.items()}
+        return {at: found[at.topic][at.partition] for at in map(partition_of, specs)}
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Log start offsets."""
+        return self._bounds(partitions, EARLIEST)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Log end offsets: the next to be given."""
+        return self._bounds(partitions, LATEST)
+
+    def close(self) -> None:
+        """Close the connections to a store that this admin opened; any other call is an error afterwards."""
+        self._closed = True
+        if self._own is not None:
+            self._own.close()
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Admin can't be pickled: make one in each process")
+
+    def _cluster(self, *, create: bool = False) -> Cluster:
+        if self._closed:
+            raise IllegalStateError("the admin is closed")
+        if self._opened is None and self._root is not None:
+            self._opened = open_cluster(self._root, clock=self._clock, create=create)
+        if self._opened is None:
+            raise IllegalStateError("the admin has no store")
+        return self._opened
+
+    def _check_free(self, topics: Iterable[str]) -> None:
+        try:
+            cluster = self._cluster()
+        except InvalidArgumentError:
+            if not self._create:
+                raise
+            return  # no cluster yet, and so no topic
+        for name in topics:
+            try:
+                describe_topic(cluster.topic_log(name), name)
+            except UnknownTopicOrPartitionError:
+                continue
+            raise TopicAlreadyExistsError(f"topic {name!r} already exists")
+
+    def _bounds(self, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:
+        return {at: found.offset for at, found in self.list_offsets(dict.fromkeys(partitions, spec)).items()}
+
+    def _bound_ms(self, timeout_ms: float | None) -> float:
+        if timeout_ms is None:
+            return self._config.default_api_timeout_ms
+        if timeout_ms < 0:
+            raise InvalidArgumentError(f"timeout_ms={timeout_ms}: expected 0 or more")
+        return timeout_ms

@@ -1,0 +1,103 @@
+"""What an admin is asked for and what it tells. Frozen; names are kafka-python's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sparklog.config import TOPIC_SETTINGS, TopicConfig, Value
+from sparklog.errors import InvalidArgumentError, InvalidPartitionsError
+from sparklog.log.topic import MAX_PARTITIONS
+from sparklog.paths import check_topic_name
+
+__all__ = ["ConfigEntry", "NewPartitions", "NewTopic", "check_partition_count", "config_entries"]
+
+DEFAULT_PARTITION_COUNT = 1
+"""Kafka's ``num.partitions``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created."""
+
+    name: str
+    num_partitions: int = DEFAULT_PARTITION_COUNT
+    """1 to 10,000; -1 for the default, which is 1."""
+    replication_factor: int = -1
+    """Accepted, and without meaning here: how often data is kept, the store decides."""
+    replica_assignments: Mapping[int, Sequence[int]] | None = None
+    """By partition. Only its number of partitions counts: there are no brokers."""
+    configs: Mapping[str, object] | None = None
+    """Kafka's topic settings by name."""
+    topic_configs: Mapping[str, object] | None = None
+    """kafka-python's name for ``configs``; a setting may stand in one of them only."""
+
+    def partition_count(self) -> int:
+        """How many partitions are asked for. Raises ``InvalidPartitionsError``."""
+        count = DEFAULT_PARTITION_COUNT if self.num_partitions == -1 else self.num_partitions
+        if self.replica_assignments:
+            assigned = len(self.replica_assignments)
+            if set(self.replica_assignments) != set(range(assigned)):
+                raise InvalidPartitionsError(
+                    f"topic {self.name!r}: replica_assignments of partitions {sorted(self.replica_assignments)}, "
+                    f"expected 0 to {assigned - 1}"
+                )
+            count = assigned
+        return check_partition_count(self.name, count)
+
+    def settings(self) -> dict[str, object]:
+        """What ``configs`` and ``topic_configs`` say together. Raises ``InvalidArgumentError``."""
+        configs, topic_configs = dict(self.configs or {}), dict(self.topic_configs or {})
+        twice = sorted(configs.keys() & topic_configs.keys())
+        if twice:
+            raise InvalidArgumentError(f"topic {self.name!r}: {', '.join(twice)} in both configs and topic_configs")
+        return {**configs, **topic_configs}
+
+    def check(self) -> None:
+        """Raise what creating it would raise on any cluster: name, partitions and settings."""
+        check_topic_name(self.name)
+        self.partition_count()
+        TopicConfig.parse(self.settings())
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """How many partitions a topic shall have."""
+
+    total_count: int
+    """Those it has now included."""
+    new_assignments: Sequence[Sequence[int]] | None = None
+    """Accepted, and without meaning here: there are no brokers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One setting of a topic."""
+
+    value: Value
+    """In force: the one that was set, or the default."""
+    default: Value
+    is_default: bool
+    """Nobody set it."""
+    provided_by_store: bool
+    """Recorded as Kafka would; the object store itself provides what it asks for."""
+
+
+def check_partition_count(topic: str, count: object) -> int:
+    """Return ``count`` if a topic may have so many partitions. Raises ``InvalidPartitionsError``."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_PARTITIONS:
+        raise InvalidPartitionsError(f"topic {topic!r}: got {count!r} partitions, expected 1 to {MAX_PARTITIONS}")
+    return count
+
+
+def config_entries(config: TopicConfig) -> dict[str, ConfigEntry]:
+    """Every setting of a topic, by name."""
+    return {
+        name: ConfigEntry(
+            value=config[name],
+            default=setting.default,
+            is_default=name not in config.explicit,
+            provided_by_store=setting.provided_by_store,
+        )
+        for name, setting in sorted(TOPIC_SETTINGS.items())
+    }

@@ -1,0 +1,457 @@
+"""The consumer: reads topics in order, from where it is told to, as Kafka's does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from sparklog.clock import Clock
+from sparklog.config import ConsumerConfig, ResetPolicy
+from sparklog.config.settings import LONG_MAX
+from sparklog.consumer import lookups
+from sparklog.consumer.draining import Handing, Records
+from sparklog.consumer.listener import ConsumerRebalanceListener
+from sparklog.consumer.reading import ReadLimits
+from sparklog.consumer.session import Session
+from sparklog.consumer.subscription import EARLIEST, LATEST, check_partition, check_partitions
+from sparklog.errors import IllegalStateError, InvalidArgumentError, KafkaTimeoutError, UnknownTopicOrPartitionError
+from sparklog.log import Cluster, describe_topic, open_cluster
+from sparklog.model import ConsumerRecord, OffsetAndTimestamp, TopicPartition
+from sparklog.paths import TOPICS_FOLDER, check_topic_name
+
+__all__ = ["Consumer"]
+
+_CLOSE_MS = 30_000.0
+_NO_GROUPS = "consumer groups aren't there yet: this consumer has no group_id; keep position(…) yourself and seek"
+
+
+class Consumer:
+    """Reads records of topics, each partition in order.
+
+    A thread of its own, started by the first call that needs it, follows the topics and reads ahead. The consumer is
+    for one thread at a time; only :meth:`wakeup` and :meth:`metrics` may be called by others. A consumer alone takes
+    every partition of what it subscribes to.
+
+    Calls raise ``IllegalStateError`` after :meth:`close`, in a process that was forked off, and while another thread
+    is in a call. What goes wrong in the background is raised by the next call that waits, once; where the error is
+    ``retriable`` a later call may succeed.
+
+    Args:
+        topics: to subscribe to.
+        cluster: the cluster's root (a path or URI), or an open cluster. There must be one.
+        storage_options: of the store, with a root.
+        clock: the cluster's by default.
+        read_limits: for tests and rare stores.
+        settings: Kafka's consumer settings with underscores; see :class:`sparklog.config.ConsumerConfig`.
+
+    Raises:
+        InvalidConfigurationError: an unknown setting, or a value that isn't allowed; names it.
+        InvalidArgumentError: there is no cluster at the root.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        cluster: str | Path | Cluster,
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+        read_limits: ReadLimits | None = None,
+        **settings: Any,
+    ) -> None:
+        config = ConsumerConfig.parse(settings)
+        for topic in topics:
+            check_topic_name(topic)
+        is_open = isinstance(cluster, Cluster)
+        if isinstance(cluster, Cluster):
+            if storage_options is not None:
+                raise InvalidArgumentError("storage_options: expected none beside an open cluster")
+            opened = cluster if clock is None else replace(cluster, clock=clock)
+        else:
+            opened = open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
+        self._session = Session(opened, config, read_limits or ReadLimits(), owns_store=not is_open)
+        self._guard = self._session.guard
+        self._handing: Handing | None = None
+        self._records: Iterator[ConsumerRecord] = iter(())
+        if topics:
+            self.subscribe(topics)
+
+    def subscribe(
+        self,
+        topics: Collection[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Read every partition of ``topics``, or of the topics whose names match ``pattern`` from their beginning on.
+
+        Replaces what was subscribed before. The partitions are assigned inside :meth:`poll`. Partitions that a topic
+        gets later, and topics that come later, are read from their beginning, whatever ``auto_offset_reset`` says
+        (but for ``none``): all they hold is younger than the subscription. Topics that match a pattern are looked for
+        at once and every 5 minutes.
+
+        A topic that doesn't exist is no error here: ``poll`` raises ``UnknownTopicOrPartitionError`` until it does.
+
+        Raises:
+            IllegalStateError: partitions were assigned, or both topics and a pattern are given.
+            InvalidArgumentError, InvalidTopicError, TypeError.
+        """
+        with self._guard:
+            if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
+                raise TypeError(f"listener: got {type(listener).__name__}, expected a ConsumerRebalanceListener")
+            self._session.subscription.subscribe(topics, pattern)
+            self._session.subscribe(listener)
+
+    def subscription(self) -> set[str] | None:
+        """The topics that are subscribed; those found by a pattern. None where nothing is."""
+        with self._guard:
+            topics = self._session.subscription.topics
+            return None if topics is None else set(topics)
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more: neither subscribed topics nor assigned partitions."""
+        with self._guard:
+            self._stop_handing()
+            self._session.unsubscribe()
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read exactly these partitions; those that were read before go on where they are. None: :meth:`unsubscribe`.
+
+        A partition that doesn't exist is no error here: ``poll`` raises ``UnknownTopicOrPartitionError``.
+
+        Raises:
+            IllegalStateError: topics are subscribed.
+        """
+        with self._guard:
+            wanted = check_partitions(partitions)
+            if not wanted:
+                self.unsubscribe()
+                return
+            self._session.subscription.assign()
+            self._session.assign(wanted)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read now; empty until ``poll`` has found those of a subscription."""
+        with self._guard, self._session.shared.lock:
+            return self._session.shared.assignment.partitions()
+
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> Records:
+        """The next records by partition, each partition's in order; empty if there are none within ``timeout_ms``.
+
+        All that was read ahead of one partition comes before the next partition's; another begins each time.
+        Positions move beyond what is returned.
+
+        Args:
+            timeout_ms: to wait where nothing was read ahead; 0 doesn't wait.
+            max_records: ``max_poll_records`` by default.
+        Raises:
+            IllegalStateError: nothing is subscribed or assigned.
+            UnknownTopicOrPartitionError: a topic or partition doesn't exist, or was deleted (and perhaps made again:
+                then it is read from its beginning).
+            OffsetOutOfRangeError, NoOffsetForPartitionError: with ``auto_offset_reset="none"``.
+            RecordDeserializationError: a deserializer failed; the position stays at the record.
+            CorruptRecordError: a data file can't be read; the position stays before it.
+            WakeupError: another thread called :meth:`wakeup`.
+            StoreError, NotATopicError, UnsupportedVersionError, CorruptLogError.
+        """
+        with self._guard:
+            self._stop_handing()
+            return self._poll(timeout_ms, max_records, move=True)
+
+    def poll_batches(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, pa.RecordBatch]:
+        """As :meth:`poll`, as Arrow data: the fast path.
+
+        Columns: ``offset`` (int64), ``timestamp`` (timestamp[us, UTC]), ``key`` and ``value`` (binary), ``headers``
+        (list of struct key: string, value: binary); any but the offset may be null. Deserializers and interceptors
+        have no part in it. Without ``max_records`` the fetch limits alone bound the batches: a batch is what was
+        fetched together, about 1 MiB.
+        """
+        with self._guard:
+            self._stop_handing()
+            limit = None if max_records is None else _positive("max_records", max_records)
+
+            def attempt() -> dict[TopicPartition, pa.RecordBatch] | None:
+                self._session.catch_up()
+                is_ready = self._session.draining.ready_in_ms() == 0
+                return self._session.draining.batches(limit) if is_ready else None
+
+            return self._timed(attempt, timeout_ms) or {}
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records one by one; each moves the position. Ends after ``consumer_timeout_ms`` without one."""
+        with self._guard:
+            return self
+
+    def __next__(self) -> ConsumerRecord:
+        for record in self._records:
+            if self._guard.is_closed or self._guard.is_forked:
+                break
+            return record
+        if self._guard.is_closed:
+            raise StopIteration
+        with self._guard:
+            while True:
+                self._stop_handing()
+                found = self._poll(self._session.config.consumer_timeout_ms, None, move=False)
+                if not found:
+                    raise StopIteration
+                self._handing = Handing(self._session.shared, found)
+                self._records = iter(self._handing)
+                for record in self._records:
+                    return record
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record that is returned; waits until it is known.
+
+        Raises:
+            IllegalStateError: the partition isn't assigned.
+            KafkaTimeoutError: not known within ``timeout_ms`` (``default_api_timeout_ms`` by default).
+            As :meth:`poll`.
+        """
+        with self._guard:
+            state = self._session.state_of(check_partition(partition))
+            if state.position is None:
+                bound = self._timeout(timeout_ms)
+
+                def attempt() -> bool:
+                    self._session.catch_up()
+                    return state.position is not None
+
+                if not self._session.wait(attempt, bound):
+                    raise KafkaTimeoutError(f"the position of {partition} was not found within {bound:g} ms")
+            if self._handing is None:
+                self._session.draining.skip_empty(state)
+            assert state.position is not None  # noqa: S101 - for the type checker
+            return state.position
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at ``offset``. Raises ``IllegalStateError`` unless assigned, ``InvalidArgumentError`` if negative."""
+        with self._guard:
+            _check_offset(offset)
+            state = self._session.state_of(check_partition(partition))
+            with self._session.shared.lock:
+                self._session.shared.assignment.seek(state, offset)
+                self._session.shared.change()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the log start, as it is at the next poll; all assigned partitions by default."""
+        self._seek_to(EARLIEST, partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on at the log end, as it is at the next poll; all assigned partitions by default."""
+        self._seek_to(LATEST, partitions)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these partitions until :meth:`resume`. Raises ``IllegalStateError`` unless assigned."""
+        with self._guard:
+            states = [self._session.state_of(check_partition(partition)) for partition in partitions]
+            with self._session.shared.lock:
+                for state in states:
+                    keep_bytes = self._session.config.fetch_max_bytes // 2
+                    self._session.shared.assignment.pause(state, keep_bytes=keep_bytes)
+                self._session.shared.change()
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo :meth:`pause`. Raises ``IllegalStateError`` unless assigned."""
+        with self._guard:
+            states = [self._session.state_of(check_partition(partition)) for partition in partitions]
+            with self._session.shared.lock:
+                for state in states:
+                    state.paused = False
+                self._session.shared.change()
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        with self._guard, self._session.shared.lock:
+            return {state.partition for state in self._session.shared.assignment if state.paused}
+
+    def beginning_offsets(
+        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The log start offset of each partition, assigned or not.
+
+        Raises:
+            UnknownTopicOrPartitionError, KafkaTimeoutError, WakeupError, StoreError.
+        """
+        with self._guard:
+            wanted = check_partitions(partitions)
+            found: dict[TopicPartition, int] = self._session.ask(
+                partial(lookups.log_start_offsets, partitions=wanted), self._timeout(timeout_ms)
+            )
+            return found
+
+    def end_offsets(
+        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The log end offset of each partition: of the next record that will be appended. Raises as above."""
+        with self._guard:
+            wanted = check_partitions(partitions)
+            found: dict[TopicPartition, int] = self._session.ask(
+                partial(lookups.log_end_offsets, partitions=wanted), self._timeout(timeout_ms)
+            )
+            return found
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Of each partition the first record that isn't older than its timestamp (ms); None where there is none.
+
+        Raises:
+            InvalidArgumentError: a negative timestamp; and as :meth:`beginning_offsets`.
+        """
+        with self._guard:
+            wanted = {check_partition(partition): int(at_ms) for partition, at_ms in timestamps.items()}
+            for partition, at_ms in wanted.items():
+                if at_ms < 0:
+                    raise InvalidArgumentError(f"timestamp {at_ms} for {partition}: expected 0 or more")
+            found: dict[TopicPartition, OffsetAndTimestamp | None] = self._session.ask(
+                partial(lookups.offsets_for_times, timestamps_ms=wanted), self._timeout(timeout_ms)
+            )
+            return found
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The numbers of a topic's partitions; None if there is no such topic."""
+        with self._guard:
+            check_topic_name(topic)
+            count: int | None = self._session.ask(partial(lookups.partition_count, topic=topic), self._timeout(None))
+            return None if count is None else set(range(count))
+
+    def topics(self) -> set[str]:
+        """The names of all topics of the cluster. One listing, and one look at each topic."""
+        with self._guard:
+            cluster = self._session.cluster
+            found = set()
+            for name in cluster.store.list_names(TOPICS_FOLDER):
+                try:
+                    found.add(describe_topic(cluster.topic_log(name), name).name)
+                except UnknownTopicOrPartitionError:
+                    continue
+            return found
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The log end offset as the fetcher saw it last; None before it did. Raises ``IllegalStateError``."""
+        with self._guard:
+            topic, number = self._session.state_of(check_partition(partition)).partition
+            with self._session.shared.lock:
+                view = self._session.shared.views.get(topic)
+            return view.log_end_offsets[number] if view and number < view.partition_count else None
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Kafka's consumer metrics: group to name to value. From any thread."""
+        with self._session.shared.lock:
+            assigned_count = len(self._session.shared.assignment)
+        return self._session.metrics.snapshot(assigned_count=assigned_count)
+
+    def wakeup(self) -> None:
+        """Let the call that waits now, or else the next one, raise ``WakeupError``. From any thread."""
+        self._session.shared.wake()
+
+    def commit(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises ``IllegalStateError``: there are no groups yet."""
+        raise IllegalStateError(f"commit: {_NO_GROUPS}")
+
+    def commit_async(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises ``IllegalStateError``: there are no groups yet."""
+        raise IllegalStateError(f"commit_async: {_NO_GROUPS}")
+
+    def committed(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises ``IllegalStateError``: there are no groups yet."""
+        raise IllegalStateError(f"committed: {_NO_GROUPS}")
+
+    def group_metadata(self) -> NoReturn:
+        """Raises ``IllegalStateError``: there are no groups yet."""
+        raise IllegalStateError(f"group_metadata: {_NO_GROUPS}")
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """End the consumer; a second call does nothing, nor one in a process that was forked off.
+
+        Args:
+            timeout_ms: to wait for the request that is under way; 30 s by default.
+        """
+        if self._guard.is_closed or self._guard.is_forked:
+            return
+        with self._guard:
+            try:
+                self._session.unsubscribe()
+            finally:
+                self._guard.is_closed = True
+                self._records = iter(())
+                self._session.close(_CLOSE_MS if timeout_ms is None else timeout_ms)
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Consumer can't be pickled or copied: make one where it is used")
+
+    def _poll(self, timeout_ms: float, max_records: int | None, *, move: bool) -> Records:
+        session = self._session
+        limit = session.config.max_poll_records if max_records is None else _positive("max_records", max_records)
+
+        def attempt() -> Records | None:
+            session.catch_up()
+            return session.draining.records(limit, move=move) if session.draining.ready_in_ms() == 0 else None
+
+        return self._timed(attempt, timeout_ms) or {}
+
+    def _timed(self, attempt: Any, timeout_ms: float) -> Any:
+        session = self._session
+        _check_timeout(timeout_ms)
+        if session.subscription.is_empty:
+            raise IllegalStateError("poll: subscribe to topics or assign partitions first")
+        session.metrics.poll_begins()
+        try:
+            return session.wait(attempt, timeout_ms)
+        finally:
+            session.metrics.poll_ends()
+
+    def _seek_to(self, place: ResetPolicy, partitions: Collection[TopicPartition]) -> None:
+        with self._guard:
+            shared = self._session.shared
+            wanted = check_partitions(partitions) or list(self.assignment())
+            if not wanted:
+                raise IllegalStateError("seek: no partitions are assigned")
+            states = [self._session.state_of(partition) for partition in wanted]
+            with shared.lock:
+                for state in states:
+                    shared.assignment.begin_anew(state, place)
+                shared.change()
+
+    def _stop_handing(self) -> None:
+        """What iteration hasn't handed out is fetched again by whoever asks next."""
+        if self._handing is not None:
+            self._handing.give_back()
+            self._handing = None
+            self._records = iter(())
+
+    def _timeout(self, timeout_ms: float | None) -> float:
+        _check_timeout(0 if timeout_ms is None else timeout_ms)
+        return self._session.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+
+
+def _positive(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise InvalidArgumentError(f"{name}={value!r}: expected a whole number, 1 or more")
+    return value
+
+
+def _check_offset(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LONG_MAX:
+        raise InvalidArgumentError(f"seek to {value!r}: expected an offset, 0 or more")
+
+
+def _check_timeout(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise InvalidArgumentError(f"timeout_ms={value!r}: expected 0 or more")

@@ -1,0 +1,63 @@
+"""Who may use a consumer: one thread at a time, of the process that made it, until it is closed."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from types import TracebackType
+
+from sparklog.errors import IllegalStateError
+
+__all__ = ["Guard"]
+
+
+class Guard:
+    """Entered by every call of the consumer. A thread that is inside may enter again: listeners call the consumer.
+
+    Source: Java ``KafkaConsumer.acquireAndEnsureOpen``.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._user = 0
+        self.is_closed = False
+        self.is_forked = False
+        """Is this the copy of a consumer in a child process?"""
+        _GUARDS.add(self)
+
+    def __enter__(self) -> None:
+        if self.is_forked:
+            raise IllegalStateError(
+                "this consumer was made before the process forked: its thread stayed behind; make one in each process"
+            )
+        if not self._lock.acquire(blocking=False):
+            raise IllegalStateError(
+                f"a consumer is for one thread at a time: thread {_name(threading.get_ident())} called it "
+                f"while thread {_name(self._user)} is in a call; only wakeup() and metrics() may be called by others"
+            )
+        if self.is_closed:
+            self._lock.release()
+            raise IllegalStateError("this consumer is closed")
+        self._user = threading.get_ident()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
+def _name(ident: int) -> str:
+    return next((thread.name for thread in threading.enumerate() if thread.ident == ident), str(ident))
+
+
+_GUARDS: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for guard in _GUARDS:
+        guard.is_forked = True
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which doesn't fork
+    os.register_at_fork(after_in_child=_forked)

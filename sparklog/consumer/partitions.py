@@ -1,0 +1,179 @@
+"""Where a consumer stands in each of its partitions, and what was fetched ahead. Pure; its owner's lock guards it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from sparklog.config.consumer import ResetPolicy
+from sparklog.errors import SparklogError
+from sparklog.model import TopicPartition
+
+__all__ = ["Assignment", "Chunk", "PartitionState"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Chunk:
+    """Records of a partition that were fetched together."""
+
+    batch: pa.RecordBatch
+    """Of :data:`sparklog.log.streaming.RECORD_SCHEMA`; empty only where no records are left up to ``next_offset``."""
+    next_offset: int
+    """The position once all of it is taken."""
+    size_bytes: int
+    fetched_ticks_ms: float
+    taken_count: int = 0
+
+    @property
+    def left_count(self) -> int:
+        """How many of its records weren't taken yet."""
+        return int(self.batch.num_rows) - self.taken_count
+
+    def next_records(self, count: int) -> pa.RecordBatch:
+        """Up to ``count`` of the records that weren't taken yet; they stay here."""
+        return self.batch.slice(self.taken_count, count)
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionState:
+    """A partition that is assigned."""
+
+    partition: TopicPartition
+    begin: ResetPolicy
+    """Where to start without a position."""
+    topic_id: str | None = None
+    """Of the topic that ``position`` is of; None before it was seen."""
+    position: int | None = None
+    """The offset that is returned next; None until it is found by ``begin``."""
+    fetch_offset: int | None = None
+    """The offset that is fetched next."""
+    paused: bool = False
+    epoch: int = 0
+    """Goes up when what is under way for this partition is no longer wanted."""
+    chunks: deque[Chunk] = field(default_factory=deque)
+    buffered_bytes: int = 0
+    error: SparklogError | None = None
+    """Why no more can be fetched; raised once the chunks are taken."""
+
+    @property
+    def buffered_count(self) -> int:
+        return sum(chunk.left_count for chunk in self.chunks)
+
+
+class Assignment:
+    """The partitions that are assigned, and the order in which their records are returned."""
+
+    def __init__(self) -> None:
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._filled: dict[TopicPartition, PartitionState] = {}
+        """Those with something to return, the next one first."""
+        self.buffered_bytes = 0
+        self.failed: dict[TopicPartition, PartitionState] = {}
+        """Those with an error."""
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._states
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(self._states.values())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, partition: TopicPartition) -> PartitionState | None:
+        """The state of a partition; None if it isn't assigned."""
+        return self._states.get(partition)
+
+    def partitions(self) -> set[TopicPartition]:
+        """What is assigned; a copy."""
+        return set(self._states)
+
+    def topics(self) -> set[str]:
+        """The topics of the partitions."""
+        return {partition.topic for partition in self._states}
+
+    def replace(self, wanted: Mapping[TopicPartition, ResetPolicy]) -> None:
+        """Assign exactly these partitions, each with where to begin; those that stay keep their position."""
+        for partition in self._states.keys() - wanted.keys():
+            self._drop(self._states.pop(partition))
+        for partition, begin in wanted.items():
+            if partition not in self._states:
+                self._states[partition] = PartitionState(partition=partition, begin=begin)
+
+    def seek(self, state: PartitionState, offset: int) -> None:
+        """Go on at ``offset``."""
+        self._drop(state)
+        state.position = state.fetch_offset = offset
+
+    def begin_anew(self, state: PartitionState, begin: ResetPolicy) -> None:
+        """Forget the position; ``begin`` tells where to go on."""
+        self._drop(state)
+        state.position = state.fetch_offset = None
+        state.begin = begin
+
+    def fail(self, state: PartitionState, error: SparklogError) -> None:
+        """Fetch no more of a partition until the error was raised."""
+        state.error = error
+        self.failed[state.partition] = state
+
+    def forgive(self, state: PartitionState) -> None:
+        """The error was raised: try again."""
+        state.error = None
+        self.failed.pop(state.partition, None)
+
+    def deliver(self, state: PartitionState, chunk: Chunk) -> None:
+        """Records that follow what is buffered."""
+        state.chunks.append(chunk)
+        state.buffered_bytes += chunk.size_bytes
+        self.buffered_bytes += chunk.size_bytes
+        self._filled.setdefault(state.partition, state)
+
+    def pause(self, state: PartitionState, *, keep_bytes: int) -> None:
+        """Return and fetch no more of a partition; what is buffered is kept if all the paused then keep no more than
+        ``keep_bytes``: the rest of the room is for those that go on."""
+        if state.paused:
+            return
+        state.paused = True
+        if state.position is not None and sum(s.buffered_bytes for s in self._filled.values() if s.paused) > keep_bytes:
+            self.seek(state, state.position)
+
+    def ready(self) -> list[PartitionState]:
+        """The partitions that have something to return, the next one first."""
+        return [state for state in self._filled.values() if not state.paused]
+
+    def put_first(self, state: PartitionState) -> None:
+        """Return what a partition has before all others."""
+        self._filled.pop(state.partition, None)
+        self._filled = {state.partition: state, **self._filled}
+
+    def put_last(self, state: PartitionState) -> None:
+        """Return what a partition has after all others."""
+        self._filled.pop(state.partition, None)
+        self._filled[state.partition] = state
+
+    def take(self, state: PartitionState, count: int, *, move: bool = True) -> None:
+        """The next ``count`` records of the first chunk were returned. ``move``: so the position goes beyond them."""
+        chunk = state.chunks[0]
+        chunk.taken_count += count
+        if chunk.left_count == 0:
+            state.chunks.popleft()
+            state.buffered_bytes -= chunk.size_bytes
+            self.buffered_bytes -= chunk.size_bytes
+        if move:
+            is_empty = chunk.left_count == 0
+            state.position = chunk.next_offset if is_empty else chunk.batch[0][chunk.taken_count - 1].as_py() + 1
+        if state.chunks:
+            self.put_last(state)  # the others come first now
+        else:
+            del self._filled[state.partition]
+
+    def _drop(self, state: PartitionState) -> None:
+        state.epoch += 1
+        state.chunks.clear()
+        self.buffered_bytes -= state.buffered_bytes
+        state.buffered_bytes = 0
+        self._filled.pop(state.partition, None)
+        self.forgive(state)

@@ -1,0 +1,218 @@
+"""A consumer's inner life: its thread, what it waits for, and how its partitions change."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import weakref
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from sparklog.clock import Clock
+from sparklog.config import ConsumerConfig
+from sparklog.consumer.draining import Draining
+from sparklog.consumer.fetcher import Fetcher, FetcherThread
+from sparklog.consumer.guard import Guard
+from sparklog.consumer.listener import ConsumerRebalanceListener
+from sparklog.consumer.metrics import ConsumerMetrics
+from sparklog.consumer.partitions import PartitionState
+from sparklog.consumer.reading import ReadLimits
+from sparklog.consumer.shared import Request, Shared
+from sparklog.consumer.subscription import Subscription
+from sparklog.consumer.topics import FollowedTopics
+from sparklog.errors import IllegalStateError, KafkaTimeoutError, UnknownTopicOrPartitionError, WakeupError
+from sparklog.log import Cluster
+from sparklog.model import TopicPartition
+
+__all__ = ["Session"]
+
+_LOGGER = logging.getLogger("sparklog.consumer")
+_LONGEST_WAIT_MS = 100.0
+"""Between two looks at a clock that may be another than the machine's."""
+_JOIN_AT_EXIT_S = 1.0
+
+T = TypeVar("T")
+
+
+class Session:
+    """Used by the consumer's own thread alone, but for what ``shared`` says of other threads.
+
+    Args:
+        owns_store: close the store in the end.
+    """
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, limits: ReadLimits, *, owns_store: bool) -> None:
+        self.cluster = cluster
+        self.config = config
+        self.guard = Guard()
+        self.shared = Shared(cluster.clock)
+        self.metrics = ConsumerMetrics(cluster.clock)
+        self.subscription = Subscription()
+        self.draining = Draining(self.shared, config, self.metrics, cluster.clock)
+        self.listener: ConsumerRebalanceListener | None = None
+        self._clock: Clock = cluster.clock
+        self._owns_store = owns_store
+        self._limits = limits
+        self._thread: FetcherThread | None = None
+        self._views_version = -1
+        weakref.finalize(self, _abandon, self.shared, self.guard).atexit = False
+        _LIVE.add(self)
+
+    def wait(self, attempt: Callable[[], T | None], timeout_ms: float) -> T | None:
+        """The first result of ``attempt`` that isn't empty, tried whenever there is news; None after the time-out.
+
+        Raises:
+            WakeupError: another thread called ``wakeup``.
+        """
+        self._start()
+        shared = self.shared
+        deadline = self._clock.ticks_ms() + timeout_ms
+        with shared.lock:
+            shared.begin_wait()
+        try:
+            while True:
+                with shared.lock:
+                    news_count = shared.news_count
+                    if shared.is_woken:
+                        shared.is_woken = False
+                        raise WakeupError("wakeup() was called")
+                result = attempt()
+                if result:
+                    return result
+                ready_in_ms = self.draining.ready_in_ms()
+                with shared.lock:
+                    left = deadline - self._clock.ticks_ms()
+                    if left <= 0:
+                        return None
+                    if news_count == shared.news_count:
+                        shared.news.wait(min(left, ready_in_ms or _LONGEST_WAIT_MS, _LONGEST_WAIT_MS) / 1000)
+        finally:
+            with shared.lock:
+                shared.end_wait()
+
+    def ask(self, answer: Callable[[FollowedTopics], Any], timeout_ms: float) -> Any:
+        """What the fetcher's thread answers. Raises what that raises, ``KafkaTimeoutError``, ``WakeupError``."""
+        request = Request(answer)
+        with self.shared.lock:
+            self.shared.ask(request)
+        if not self.wait(lambda: request.is_done, timeout_ms):
+            raise KafkaTimeoutError(f"timed out after {timeout_ms:g} ms while reading the log")
+        return request.result()
+
+    def catch_up(self) -> None:
+        """Raise what went wrong in the background, and take up partitions that came or went."""
+        with self.shared.lock:
+            found = self.shared.next_error()
+        if found is not None:
+            topic, error = found
+            if isinstance(error, UnknownTopicOrPartitionError):
+                self.subscription.missing(topic)
+            raise error.with_traceback(None)
+        self._reassign()
+
+    def state_of(self, partition: TopicPartition) -> PartitionState:
+        """The state of an assigned partition. Raises ``IllegalStateError``."""
+        with self.shared.lock:
+            state = self.shared.assignment.get(partition)
+        if state is None:
+            raise IllegalStateError(f"partition {partition.topic}-{partition.partition} is not assigned")
+        return state
+
+    def subscribe(self, listener: ConsumerRebalanceListener | None) -> None:
+        """What is subscribed has changed."""
+        self.listener = listener
+        subscription, shared = self.subscription, self.shared
+        by_name = subscription.topics if subscription.pattern is None and subscription.topics else frozenset()
+        with shared.lock:
+            shared.want(by_name, subscription.pattern)
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read exactly these partitions."""
+        with self.shared.lock:
+            self.shared.assignment.replace(dict.fromkeys(partitions, self.config.auto_offset_reset))
+            self.shared.forget_errors()
+            self.shared.change()
+        self.metrics.keep(partitions)
+
+    def unsubscribe(self) -> None:
+        """Read nothing."""
+        with self.shared.lock:
+            revoked = self.shared.assignment.partitions()
+        listener, is_manual = self.listener, self.subscription.manual
+        self.subscription.clear()
+        self.listener = None
+        try:
+            if revoked and listener is not None and not is_manual:
+                listener.on_partitions_revoked(sorted(revoked))
+        finally:
+            with self.shared.lock:
+                self.shared.want(frozenset(), None)
+            self.assign([])
+
+    def close(self, timeout_ms: float) -> None:
+        """End the thread; the store is left open for a thread that doesn't end in time."""
+        _LIVE.discard(self)
+        self.shared.stop()
+        if self._thread is not None and not self._thread.join(timeout_ms / 1000):
+            _LOGGER.warning("the fetcher did not end within %g ms; it ends after its current request", timeout_ms)
+        elif self._owns_store:
+            self.cluster.store.close()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread's end."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            fetcher = Fetcher(self.cluster, self.config, self.shared, self.metrics, self._limits)
+            self._thread = FetcherThread(
+                fetcher, self.shared, self._clock, longest_wait_ms=float(self.config.fetch_max_wait_ms)
+            )
+            self._thread.start()
+
+    def _reassign(self) -> None:
+        shared, subscription = self.shared, self.subscription
+        if subscription.topics is None:
+            return
+        with shared.lock:
+            if self._views_version == shared.views_version:
+                return
+            self._views_version = shared.views_version
+            if subscription.pattern is not None:
+                if shared.matched is None:
+                    return
+                subscription.found(shared.matched)
+            wanted = subscription.partitions(shared.views, self.config.auto_offset_reset)
+            now = shared.assignment.partitions()
+        revoked, added = sorted(now - wanted.keys()), sorted(wanted.keys() - now)
+        try:
+            if revoked and self.listener is not None:
+                self.listener.on_partitions_revoked(revoked)
+        finally:
+            with shared.lock:
+                shared.assignment.replace(wanted)
+                shared.change()
+            self.metrics.keep(wanted)
+        if added and self.listener is not None:
+            self.listener.on_partitions_assigned(added)
+
+
+def _abandon(shared: Shared, guard: Guard) -> None:
+    if not guard.is_forked:  # in a child the lock may be held by a thread that isn't there
+        shared.stop()
+
+
+_LIVE: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    """A thread that decodes while the interpreter shuts down would crash it."""
+    sessions = [session for session in _LIVE if not session.guard.is_forked]
+    for session in sessions:
+        session.shared.stop()
+    for session in sessions:
+        session.join(_JOIN_AT_EXIT_S)
+
+
+atexit.register(_end_all)

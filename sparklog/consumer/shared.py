@@ -1,0 +1,152 @@
+"""What the consumer's own thread and its fetcher share: one lock, two conditions, and the state that they guard."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from sparklog.clock import Clock
+from sparklog.consumer.partitions import Assignment
+from sparklog.consumer.topics import FollowedTopics, TopicView
+
+__all__ = ["Request", "Shared"]
+
+
+class Request:
+    """A question to the fetcher, which alone may use the followers."""
+
+    def __init__(self, answer: Callable[[FollowedTopics], Any]) -> None:
+        self._answer = answer
+        self.is_done = False
+        self._result: Any = None
+        self._error: Exception | None = None
+
+    def run(self, topics: FollowedTopics) -> None:
+        """Find the answer; in the fetcher's thread."""
+        try:
+            self._result = self._answer(topics)
+        except Exception as error:
+            self._error = error
+        self.is_done = True
+
+    def result(self) -> Any:
+        """The answer, or raises what went wrong."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class Shared:
+    """Every attribute but ``lock`` is read and written under it, or by the one thread that is named.
+
+    The consumer's own thread alone takes records away; the fetcher alone adds them.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.lock = threading.RLock()
+        self.work = threading.Condition(self.lock)
+        """Where the fetcher waits."""
+        self.news = threading.Condition(self.lock)
+        """Where the consumer waits."""
+        self.news_count = 0
+        self.assignment = Assignment()
+        self.topics: frozenset[str] = frozenset()
+        """Subscribed to by name."""
+        self.pattern: re.Pattern[str] | None = None
+        self.matched: frozenset[str] | None = None
+        """Found by the pattern; None before the first listing."""
+        self.views: dict[str, TopicView] = {}
+        self.views_version = 0
+        """Goes up when topics or partitions come or go."""
+        self.errors: dict[str, Exception] = {}
+        """By topic, or by "" where it concerns all. Nothing more is done for a topic until its error was raised."""
+        self.requests: deque[Request] = deque()
+        self.is_changed = True
+        """Did the consumer change what it wants since the fetcher looked last?"""
+        self.has_room = True
+        """Were records taken since the fetcher looked last?"""
+        self.is_parked = False
+        """Does the fetcher wait until it is told to go on?"""
+        self.is_stopped = False
+        self.is_woken = False
+        self.polling = 0
+        self.polled_ticks_ms = 0.0
+        self._clock = clock
+
+    def tell(self) -> None:
+        """There is something for the consumer to see. Under the lock."""
+        self.news_count += 1
+        self.news.notify_all()
+
+    def change(self) -> None:
+        """The consumer wants something else: the fetcher looks at once. Under the lock."""
+        self.is_changed = True
+        self.work.notify()
+
+    def took(self) -> None:
+        """The consumer took records: there is room again. Under the lock."""
+        self.has_room = True
+        if self.is_parked:
+            self.work.notify()
+
+    def ask(self, request: Request) -> None:
+        """Put a question to the fetcher. Under the lock."""
+        self.requests.append(request)
+        self.work.notify()
+
+    def begin_wait(self) -> None:
+        """The consumer wants records: the fetcher goes on if it rested. Under the lock."""
+        self.polling += 1
+        if self.is_parked:
+            self.work.notify()
+
+    def end_wait(self) -> None:
+        """The consumer goes about its own business. Under the lock."""
+        self.polling -= 1
+        self.polled_ticks_ms = self._clock.ticks_ms()
+
+    def stop(self) -> None:
+        """The fetcher ends as soon as it can. From any thread."""
+        with self.lock:
+            self.is_stopped = True
+            self.work.notify_all()
+
+    def wake(self) -> None:
+        """End the consumer's wait. From any thread."""
+        with self.lock:
+            self.is_woken = True
+            self.tell()
+
+    def next_error(self) -> tuple[str, Exception] | None:
+        """An error to raise, and its topic; it is then forgotten, so that the fetcher tries again. Under the lock."""
+        for topic in self.errors:
+            self.work.notify()
+            return topic, self.errors.pop(topic)
+        for state in self.assignment.failed.values():
+            if state.error is not None and not state.chunks:
+                error = state.error
+                self.assignment.forgive(state)
+                self.change()
+                return state.partition.topic, error
+        return None
+
+    def wanted_topics(self) -> frozenset[str]:
+        """What the fetcher is to follow. Under the lock."""
+        return self.topics | (self.matched or frozenset()) | self.assignment.topics()
+
+    def want(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
+        """Subscribe to other topics or another pattern. Under the lock."""
+        if pattern != self.pattern:
+            self.pattern, self.matched = pattern, None
+        self.topics = topics
+        self.views_version += 1
+        self.forget_errors()
+        self.change()
+
+    def forget_errors(self) -> None:
+        """Of topics that aren't wanted any more. Under the lock."""
+        wanted = self.wanted_topics()
+        self.errors = {topic: error for topic, error in self.errors.items() if topic == "" or topic in wanted}

@@ -1,0 +1,126 @@
+"""What the consumer's tests share: a cluster in memory, topics with records, and polling until enough is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.clock import Clock, SystemClock
+from sparklog.config import ConsumerConfig
+from sparklog.consumer import Consumer
+from sparklog.consumer.fetcher import Fetcher
+from sparklog.consumer.metrics import ConsumerMetrics
+from sparklog.consumer.reading import ReadLimits
+from sparklog.consumer.shared import Shared
+from sparklog.log import Cluster, create_topic
+from sparklog.model import ConsumerRecord, TopicPartition
+from sparklog.storage import MemoryStore, ObjectStore
+from sparklog.storage.retrying import RetryingStore
+from tests.support import a_writer, append
+
+LONG_MS = 10_000
+"""A bound that no test reaches unless it fails."""
+
+
+def tp(partition: int = 0, topic: str = "t") -> TopicPartition:
+    return TopicPartition(topic, partition)
+
+
+def a_cluster(store: ObjectStore | None = None, clock: Clock | None = None, *, retry_ms: float = 0.0) -> Cluster:
+    """A cluster whose calls aren't repeated: an error is seen at once."""
+    clock = clock or SystemClock()
+    store = RetryingStore(store if store is not None else MemoryStore(), clock=clock, retry_ms=retry_ms)
+    return Cluster(cluster_id="c", store=store, clock=clock)
+
+
+def with_topic(
+    cluster: Cluster, *batches: str, topic: str = "t", partitions: int = 1, configs: dict[str, object] | None = None
+) -> Cluster:
+    """Create a topic; each batch is appended to partition 0 in a commit of its own, a record a letter."""
+    create_topic(cluster.topic_log(topic), topic, num_partitions=partitions, configs=configs)
+    send(cluster, *batches, topic=topic)
+    return cluster
+
+
+def send(cluster: Cluster, *batches: str | Sequence[str], topic: str = "t", partition: int = 0) -> None:
+    """Append batches to a partition, each in a commit of its own, a record a letter."""
+    if batches:
+        writer = a_writer(cluster.topic_log(topic), topic=topic)
+        for batch in batches:
+            append(writer, *batch, partition=partition)
+
+
+def send_table(cluster: Cluster, table: pa.Table, *, topic: str = "t", partition: int = 0) -> None:
+    writer = a_writer(cluster.topic_log(topic), topic=topic)
+    writer.append(writer.upload([(partition, table)]), timeout_ms=1_000)
+
+
+def a_consumer(cluster: Cluster, *topics: str, limits: ReadLimits | None = None, **settings: Any) -> Consumer:
+    """Reads from the beginning unless told otherwise, and retries without a pause."""
+    given: dict[str, Any] = {"auto_offset_reset": "earliest", "retry_backoff_ms": 0, **settings}
+    return Consumer(*topics, cluster=cluster, read_limits=limits, **given)
+
+
+def take(consumer: Consumer, count: int, **arguments: int) -> list[ConsumerRecord]:
+    """The next ``count`` records, or more where the last poll gave them; in the order of the polls."""
+    found: list[ConsumerRecord] = []
+    while len(found) < count:
+        records = consumer.poll(timeout_ms=LONG_MS, **arguments)
+        assert records, f"got {len(found)} records, expected {count}"
+        found += [record for each in records.values() for record in each]
+    return found
+
+
+def text(records: list[ConsumerRecord]) -> str:
+    return "".join(record.value.decode() for record in records)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + LONG_MS / 1000
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+class Rounds:
+    """A fetcher without its thread: each round is a call."""
+
+    def __init__(self, cluster: Cluster, *, limits: ReadLimits | None = None, **settings: object) -> None:
+        self.config = ConsumerConfig.parse({"auto_offset_reset": "earliest", "retry_backoff_ms": 0, **settings})
+        self.shared = Shared(cluster.clock)
+        metrics = ConsumerMetrics(cluster.clock)
+        self.fetcher = Fetcher(cluster, self.config, self.shared, metrics, limits or ReadLimits())
+
+    def assign(self, *partitions: TopicPartition) -> None:
+        with self.shared.lock:
+            self.shared.assignment.replace(dict.fromkeys(partitions, self.config.auto_offset_reset))
+            self.shared.change()
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        state = self.shared.assignment.get(partition)
+        assert state is not None
+        with self.shared.lock:
+            self.shared.assignment.seek(state, offset)
+            self.shared.change()
+
+    def run(self) -> None:
+        """Rounds until there is nothing to do."""
+        while self.fetcher.round():
+            pass
+
+    def take(self, partition: TopicPartition) -> list[tuple[int, str]]:
+        """Offsets and values of all that is buffered, which is then gone."""
+        state = self.shared.assignment.get(partition)
+        assert state is not None
+        found = []
+        while state.chunks:
+            batch = state.chunks[0].next_records(state.chunks[0].left_count)
+            found += [(r["offset"], r["value"].decode()) for r in batch.to_pylist()]
+            with self.shared.lock:
+                self.shared.assignment.take(state, batch.num_rows)
+                self.shared.took()
+        return found

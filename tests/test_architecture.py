@@ -17,9 +17,10 @@ LAYERS = [
     {"delta"},
     {"log"},
     {"txn", "groups"},
-    {"producer", "consumer", "compaction", "admin"},
+    {"producer", "consumer", "compaction", "admin", "sql"},
     {"spark", "kafka", "__init__"},
     {"cli", "jobs"},
+    {"__main__"},
 ]
 LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
 OUTSIDE = {
@@ -28,6 +29,9 @@ OUTSIDE = {
     "boto3": "storage",
     "botocore": "storage",
     "deltalake": "delta",
+    "duckdb": "sql",
+    "click": "cli",
+    "rich": "cli",
     "pyspark": "spark",
     "delta": "spark",
 }

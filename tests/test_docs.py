@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.config import CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from sparklog.config.clients import NO_EFFECT, REFUSED
+
 REPOSITORY = Path(__file__).parent.parent
 PAGES = [
     REPOSITORY / "README.md",
@@ -15,7 +18,7 @@ PAGES = [
     REPOSITORY / "CHANGELOG.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
 ]
-RUNNABLE = [REPOSITORY / "README.md"]
+RUNNABLE = [REPOSITORY / "README.md", REPOSITORY / "docs" / "kafka_python.md"]
 
 FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<code>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^()\s]+)\)")
@@ -55,3 +58,17 @@ def python_blocks(page: Path) -> Iterator[str]:
     for block in FENCE.finditer(text):
         if block["language"].strip() == "python":
             yield "\n" * text.count("\n", 0, block.start("code")) + block["code"]
+
+
+def test_semantics_names_every_setting_of_the_clients():
+    page = (REPOSITORY / "docs" / "semantics.md").read_text()
+    named = set(re.findall(r"`([a-z0-9_]+)\*?`", page))
+    prefixes = tuple(re.findall(r"`([a-z]+_)\*`", page))
+    settings = {*PRODUCER_SETTINGS, *CONSUMER_SETTINGS, *NO_EFFECT, *REFUSED}
+    assert sorted(name for name in settings - named if not name.startswith(prefixes)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_tests_that_a_page_names_exist(page):
+    named = re.findall(r"`((?:tests|benchmarks|examples)/[^`\s]*)`", page.read_text())
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []

@@ -1,0 +1,114 @@
+"""Spark SQL on the topic: to Spark it is a Delta table, which it reads where it lies."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+# A record's offset is base_offset + offset_delta; a file whose base_offset is null has no offsets yet.
+VIEW = """
+create or replace temporary view flights as
+select partition, base_offset + offset_delta as offset, timestamp, string(key) as tailnum,
+       from_json(string(value), 'year int, month int, carrier string, origin string, dest string,
+                                 dep_delay double, arr_delay double') as flight
+from delta.`{table}` where base_offset is not null
+"""
+COUNT = "select count(*) as records, count(distinct partition, offset) as offsets from flights"
+QUERIES = {
+    "Worst routes (100 flights or more)": """
+        select flight.origin, flight.dest, count(*) as flights, round(avg(flight.arr_delay), 1) as mean_delay_min
+        from flights group by all having count(*) >= 100 order by mean_delay_min desc limit 8""",
+    "Mean departure delay by carrier and quarter (minutes)": """
+        select * from (select flight.carrier, 'Q' || ceil(flight.month / 3) as quarter, flight.dep_delay as delay
+                       from flights)
+        pivot (round(avg(delay), 1) for quarter in ('Q1', 'Q2', 'Q3', 'Q4')) order by carrier""",
+}
+
+
+class NoSparkError(Exception):
+    """Spark can't run on this machine; says why."""
+
+
+def check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise NoSparkError("there is no Java on this machine; Spark needs Java 17 or 21")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    version = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    if version is None or int(version[1]) not in (17, 21):
+        raise NoSparkError(f"Spark needs Java 17 or 21; found {version[1] if version else 'one of unknown version'}")
+
+
+def session() -> SparkSession:
+    """A local session with Delta. Raises :class:`NoSparkError`."""
+    check_java()
+    try:
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise NoSparkError(f"{error}; it comes with pip install 'sparklog[spark]'") from error
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("sparklog-demo")
+        .config("spark.jars.packages", DELTA_PACKAGE)
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", tempfile.mkdtemp(prefix="sparklog-demo-"))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
+    try:
+        with quiet():
+            spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:  # spark-submit ended before Spark began
+        raise NoSparkError(f"Spark did not start; it said the above ({error})") from error
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Spark's start tells of every jar; keep that in a file, and show it only when the start fails."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile("w+") as log:
+        terminal = os.dup(2)
+        os.dup2(log.fileno(), 2)  # Java inherits it
+        try:
+            yield
+        except BaseException:
+            log.seek(0)
+            os.write(terminal, log.read().encode())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+def query(table: Path) -> tuple[int, int]:
+    """Print the queries' results; returns how many records and how many different offsets Spark sees."""
+    spark = session()
+    spark.sql(VIEW.format(table=table.resolve()))
+    counted = spark.sql(COUNT).collect()[0]
+    for title, text in QUERIES.items():
+        print(f"\n{title}")
+        spark.sql(text).show(30, truncate=False)
+    spark.stop()
+    return counted["records"], counted["offsets"]

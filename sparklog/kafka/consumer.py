@@ -1,0 +1,93 @@
+"""kafka-python's ``KafkaConsumer``: sparklog's consumer with that name, its settings and its methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from sparklog.config import ConsumerConfig
+from sparklog.consumer import Consumer
+from sparklog.kafka.bootstrap import check_root, reaching
+from sparklog.kafka.errors import IncompatibleBrokerVersion
+from sparklog.kafka.settings import close_all, consumer_settings
+from sparklog.model import ConsumerRecord, TopicPartition
+from sparklog.paths import check_topic_name
+
+__all__ = ["ConsumerRecord", "KafkaConsumer"]
+
+
+class KafkaConsumer(Consumer):
+    """Reads records. What isn't told here is as in :class:`~sparklog.consumer.Consumer`, ``poll_batches`` included.
+
+    Args:
+        topics: to subscribe to.
+        bootstrap_servers: root URI of a cluster, or a list of exactly one.
+        storage_options: access to its store.
+        configs: kafka-python's settings, see docs/kafka_python.md.
+    Raises:
+        NoBrokersAvailable: there is no cluster, or its store doesn't answer.
+        KafkaConfigurationError: an unknown setting, or one that isn't allowed; named.
+    """
+
+    _is_open = False
+
+    def __init__(
+        self,
+        *topics: str,
+        bootstrap_servers: object = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **configs: object,
+    ) -> None:
+        root, settings = check_root(bootstrap_servers), consumer_settings(configs)
+        ConsumerConfig.parse(settings)
+        for topic in topics:
+            check_topic_name(topic)
+        with reaching(root, storage_options):
+            super().__init__(*topics, cluster=root, storage_options=storage_options, **settings)
+        self._deserializers = [configs.get(name) for name in ("key_deserializer", "value_deserializer")]
+        self._is_open = True
+
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
+        """Nothing to do: the cluster was opened when the consumer was made."""
+
+    def bootstrap_connected(self) -> bool:
+        """Whether the consumer is open."""
+        return self._is_open
+
+    def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """As :meth:`Consumer.poll <sparklog.consumer.Consumer.poll>`; ``update_offsets`` can't be false."""
+        if not update_offsets:
+            raise IncompatibleBrokerVersion("poll(update_offsets=False) is not supported: seek back to read again")
+        return super().poll(timeout_ms, max_records)
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        """The numbers of a topic's partitions; none if there is no such topic."""
+        return super().partitions_for_topic(topic) or set()
+
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]]:
+        """As :meth:`Consumer.metrics <sparklog.consumer.Consumer.metrics>`; there are no raw ones."""
+        if raw:
+            raise IncompatibleBrokerVersion("metrics(raw=True) is not supported: leave raw out")
+        return super().metrics()
+
+    def close(  # type: ignore[override] # kafka-python's order of arguments
+        self, autocommit: bool = True, timeout_ms: float | None = None
+    ) -> None:
+        """End the consumer; again does nothing. ``autocommit`` has no effect: there is nobody to commit for."""
+        try:
+            super().close(timeout_ms)
+        finally:
+            if self._is_open:
+                self._is_open = False
+                close_all(self._deserializers)
+
+    def __enter__(self) -> KafkaConsumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(autocommit=kind is None)

@@ -1,0 +1,117 @@
+"""kafka-python's ``KafkaProducer``: sparklog's producer with that name, its settings and its methods."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from sparklog.config import ProducerConfig
+from sparklog.kafka.bootstrap import check_root, reaching
+from sparklog.kafka.errors import IllegalStateError, IncompatibleBrokerVersion
+from sparklog.kafka.settings import close_all, producer_settings
+from sparklog.model import RecordMetadata
+from sparklog.producer import FutureRecordMetadata, Producer
+
+__all__ = ["FutureRecordMetadata", "KafkaProducer", "RecordMetadata"]
+
+_FORGOTTEN_TIMEOUT_S = 10.0
+"""kafka-python's is 1 s, which a commit to an object store may well need for itself."""
+_NO_TRANSACTIONS = "transactions aren't there yet, and so this producer has no transactional_id"
+
+
+class KafkaProducer(Producer):
+    """Sends records. What isn't told here is as in :class:`~sparklog.producer.Producer`, ``send_batch`` included.
+
+    As in kafka-python, one that nobody closed is closed when it is collected or the process ends.
+
+    Args:
+        bootstrap_servers: root URI of a cluster, or a list of exactly one.
+        storage_options: access to its store.
+        configs: kafka-python's settings, see docs/kafka_python.md.
+    Raises:
+        NoBrokersAvailable: there is no cluster, or its store doesn't answer.
+        KafkaConfigurationError: an unknown setting, or one that isn't allowed; named.
+    """
+
+    _is_open = False
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: object = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **configs: object,
+    ) -> None:
+        root, settings = check_root(bootstrap_servers), producer_settings(configs)
+        ProducerConfig.parse(settings)
+        with reaching(root, storage_options):
+            super().__init__(root, storage_options=dict(storage_options or {}) or None, **settings)
+        self._serializers = [configs.get(name) for name in ("key_serializer", "value_serializer")]
+        self._is_open = True
+        _OPEN.add(self)
+
+    def bootstrap_connected(self) -> bool:
+        """Whether the producer is open."""
+        return self._is_open
+
+    def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
+        """As :meth:`Producer.close <sparklog.producer.Producer.close>`. ``null_logger`` has no effect."""
+        super().close(timeout)
+        if not self._is_open:
+            return
+        self._is_open = False
+        _OPEN.discard(self)
+        close_all(self._serializers)
+
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]]:
+        """As :meth:`Producer.metrics <sparklog.producer.Producer.metrics>`; there are no raw ones."""
+        if raw:
+            raise IncompatibleBrokerVersion("metrics(raw=True) is not supported: leave raw out")
+        return super().metrics()
+
+    def init_transactions(self) -> NoReturn:
+        """Raises ``IllegalStateError``: there are no transactions yet."""
+        raise IllegalStateError(f"init_transactions: {_NO_TRANSACTIONS}")
+
+    def begin_transaction(self) -> NoReturn:
+        """Raises ``IllegalStateError``: there are no transactions yet."""
+        raise IllegalStateError(f"begin_transaction: {_NO_TRANSACTIONS}")
+
+    def send_offsets_to_transaction(self, offsets: object, group_metadata: object) -> NoReturn:
+        """Raises ``IllegalStateError``: there are no transactions yet."""
+        raise IllegalStateError(f"send_offsets_to_transaction: {_NO_TRANSACTIONS}")
+
+    def commit_transaction(self) -> NoReturn:
+        """Raises ``IllegalStateError``: there are no transactions yet."""
+        raise IllegalStateError(f"commit_transaction: {_NO_TRANSACTIONS}")
+
+    def abort_transaction(self) -> NoReturn:
+        """Raises ``IllegalStateError``: there are no transactions yet."""
+        raise IllegalStateError(f"abort_transaction: {_NO_TRANSACTIONS}")
+
+    @classmethod
+    def max_usable_produce_magic(cls, api_version: object) -> NoReturn:
+        """Raises ``IncompatibleBrokerVersion``: records are Parquet."""
+        raise IncompatibleBrokerVersion("max_usable_produce_magic is not supported: there are no message formats")
+
+    def __enter__(self) -> KafkaProducer:
+        return self
+
+    def __del__(self) -> None:
+        # In a thread: whoever happens to collect this may hold a lock of the very same producer.
+        if self._is_open:
+            with contextlib.suppress(RuntimeError):  # the interpreter ends
+                threading.Thread(target=self.close, args=(_FORGOTTEN_TIMEOUT_S,), name="sparklog-closing").start()
+
+
+_OPEN: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_open() -> None:
+    for producer in list(_OPEN):
+        producer.close(_FORGOTTEN_TIMEOUT_S)

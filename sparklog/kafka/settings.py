@@ -1,0 +1,103 @@
+"""kafka-python's settings as sparklog's: most are the same; what differs is told here, one by one."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from sparklog.kafka.enums import IsolationLevel
+from sparklog.kafka.errors import KafkaConfigurationError
+from sparklog.kafka.partitioner import DefaultPartitioner, StickyPartitioner
+
+__all__ = ["admin_settings", "close_all", "consumer_settings", "producer_settings"]
+
+_LOGGER = logging.getLogger(__name__)
+_IDEMPOTENT_IN_FLIGHT = 5
+
+_ASKS_FOR_NOTHING: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "allow_auto_create_topics": (False,),
+        "proxy_url": (None,),
+        "sasl_kerberos_domain_name": (None,),
+        "sasl_kerberos_name": (None,),
+        "sasl_kerberos_service_name": (None, "kafka"),
+        "sasl_mechanism": (None,),
+        "sasl_oauth_token_provider": (None,),
+        "sasl_plain_password": (None,),
+        "sasl_plain_username": (None,),
+        "security_protocol": ("PLAINTEXT",),
+        "socks5_proxy": (None,),
+        "ssl_cafile": (None,),
+        "ssl_certfile": (None,),
+        "ssl_check_hostname": (True, False),
+        "ssl_ciphers": (None,),
+        "ssl_context": (None,),
+        "ssl_crlfile": (None,),
+        "ssl_keyfile": (None,),
+        "ssl_password": (None,),
+    }
+)
+"""Settings that are refused, but for these values: they are what sparklog does anyway."""
+
+_CONSUMER_ONLY = ("default_offset_commit_callback", "enable_incremental_fetch_sessions")
+_IN_FLIGHT = "max_in_flight_requests_per_connection"
+
+
+def producer_settings(configs: Mapping[str, object]) -> dict[str, Any]:
+    """Settings for :class:`~sparklog.producer.Producer`, which refuses by name what it doesn't know."""
+    settings = _without(configs)
+    if type(settings.get("partitioner")) in (DefaultPartitioner, StickyPartitioner):
+        del settings["partitioner"]  # the producer's own is the same, and fast
+    in_flight = settings.get(_IN_FLIGHT, _IDEMPOTENT_IN_FLIGHT)
+    if isinstance(in_flight, int) and in_flight > _IDEMPOTENT_IN_FLIGHT and "enable_idempotence" not in settings:
+        _LOGGER.warning("idempotence is switched off: %s=%s", _IN_FLIGHT, in_flight)
+        settings["enable_idempotence"] = False
+    return settings
+
+
+def consumer_settings(configs: Mapping[str, object]) -> dict[str, Any]:
+    """Settings for :class:`~sparklog.consumer.Consumer`, which refuses by name what it doesn't know."""
+    settings = _without(configs, _IN_FLIGHT, *_CONSUMER_ONLY)
+    if settings.get("group_id") is None:
+        settings.pop("enable_auto_commit", None)  # there is nobody to commit for
+    if "isolation_level" in settings:
+        settings["isolation_level"] = _isolation_level(settings["isolation_level"])
+    reset = settings.get("auto_offset_reset")
+    if reset in ("smallest", "largest"):
+        settings["auto_offset_reset"] = "earliest" if reset == "smallest" else "latest"
+    timeout_ms = settings.get("consumer_timeout_ms")
+    if isinstance(timeout_ms, int | float) and timeout_ms < 0:
+        settings["consumer_timeout_ms"] = math.inf
+    return settings
+
+
+def admin_settings(configs: Mapping[str, object]) -> dict[str, Any]:
+    """Settings for :class:`~sparklog.admin.Admin`, which refuses by name what it doesn't know."""
+    return _without(configs, _IN_FLIGHT)
+
+
+def _without(configs: Mapping[str, object], *ignored: str) -> dict[str, Any]:
+    """The settings that mean something, or are to be refused."""
+    return {
+        name: value
+        for name, value in configs.items()
+        if name not in ignored and not any(value is one or value == one for one in _ASKS_FOR_NOTHING.get(name, ()))
+    }
+
+
+def _isolation_level(value: object) -> str:
+    try:
+        return IsolationLevel.build_from(value).name.lower()
+    except ValueError as error:
+        raise KafkaConfigurationError(f"isolation_level={value!r}: {error}") from None
+
+
+def close_all(serializers: Iterable[object]) -> None:
+    """Close those of a user's serializers and deserializers that can be, as kafka-python does."""
+    for one in serializers:
+        close = getattr(one, "close", None)
+        if callable(close):
+            close()

@@ -1,0 +1,44 @@
+"""kafka-python's structs: sparklog's own where it has them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sparklog.model import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
+
+__all__ = [
+    "ConsumerGroupMetadata",
+    "ConsumerRecord",
+    "MemberState",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "RecordMetadata",
+    "TopicPartition",
+    "TopicPartitionReplica",
+]
+
+
+class TopicPartitionReplica(NamedTuple):
+    """A replica of a partition. There are none: nothing in sparklog takes or gives one."""
+
+    topic: str
+    partition: int
+    broker_id: int
+
+
+class MemberState:
+    """How far a consumer is in joining its group."""
+
+    UNJOINED = "<unjoined>"
+    REBALANCING = "<rebalancing>"
+    STABLE = "<stable>"
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer's membership in its group. Groups aren't there yet: nothing takes or gives one."""
+
+    group_id: str | None = None
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+    state: str = MemberState.UNJOINED

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 __all__ = [
     "CREATE_TIME",
     "LOG_APPEND_TIME",
+    "NO_HEADERS",
     "ConsumerRecord",
     "Headers",
     "OffsetAndMetadata",
@@ -17,6 +18,25 @@ __all__ = [
 
 Headers = list[tuple[str, bytes | None]]
 """An ordered list; a name may occur several times. Kafka's rule: a name is never null, a value may be."""
+
+
+class _NoHeaders(list[Any]):
+    """The empty list that all records without headers share.
+
+    A list for each record would cost a consumer a third of its time, most of it in the garbage collector. It can't be
+    changed, or the change would show in every other record: copy it first.
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("records without headers share this empty list: change a copy, list(record.headers)")
+
+    append = extend = insert = __iadd__ = __imul__ = __setitem__ = _refuse
+
+
+NO_HEADERS: Headers = _NoHeaders()
+"""Equal to ``[]``."""
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1

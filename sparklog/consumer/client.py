@@ -228,7 +228,8 @@ class Consumer:
                     raise KafkaTimeoutError(f"the position of {partition} was not found within {bound:g} ms")
             if self._handing is None:
                 self._session.draining.skip_empty(state)
-            assert state.position is not None  # noqa: S101 - for the type checker
+            if state.position is None:
+                raise IllegalStateError(f"the position of {partition} was lost while it was looked for")
             return state.position
 
     def seek(self, partition: TopicPartition, offset: int) -> None:

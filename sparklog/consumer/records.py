@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from sparklog.config.consumer import Deserialize
 from sparklog.errors import RecordDeserializationError
-from sparklog.model import ConsumerRecord, Headers, TopicPartition
+from sparklog.model import NO_HEADERS, ConsumerRecord, Headers, TopicPartition
 
 __all__ = ["Deserializers", "records_of"]
 
@@ -113,9 +113,8 @@ def _integers(column: pa.Array, number: int, kind: Any, *, more: int = 0) -> npt
 
 def _headers(column: pa.Array) -> tuple[Iterable[Headers], Iterable[int]]:
     """The headers of each row, and their bytes; -1 without any."""
-    count = len(column)
-    if column.null_count == count:
-        return [[] for _ in range(count)], repeat(-1)
+    if column.null_count == len(column):
+        return repeat(NO_HEADERS), repeat(-1)
     pairs = column.flatten()
     names, values = (pairs.field(name) for name in ("key", "value"))
     listed = [*zip(names.to_pylist(), values.to_pylist(), strict=True)]

@@ -308,10 +308,10 @@ class TopicWriter:
             )
             for partition, batch in batches
         ]
-        self._staged.update(file.path for file in files)
         self._log.store.put_many(
             {object_path(self._log.table, file.path): file.batch.data for file in files}, sync=self._sync
         )
+        self._staged.update(file.path for file in files)
         return files
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -30,6 +31,10 @@ SEQUENCE_MODULUS = 2**31
 
 MAX_TIMESTAMP_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the last moment that every reader of the table can show."""
+
+_MAX_MULTIPLIED = 2**63 // 1000 - 1
+_WITH_HEADERS = DATA_SCHEMA
+_WITHOUT_HEADERS = DATA_SCHEMA.remove(DATA_SCHEMA.get_field_index("headers"))
 
 _CODECS: Mapping[str, str | None] = MappingProxyType(
     {"none": None, "uncompressed": None, "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
@@ -87,30 +92,22 @@ def encode_batch(
     if compression not in _CODECS:
         raise InvalidArgumentError(f"compression {compression!r}: expected one of {', '.join(_CODECS)}")
     columns = record_columns(records)
-    timestamps = columns["timestamp"]
-    low, high = (bound.as_py() for bound in pc.min_max(timestamps.cast(pa.int64())).values())
-    if timestamps.null_count or low < 0 or high // 1000 > MAX_TIMESTAMP_MS:
-        raise InvalidArgumentError(
-            f"timestamps: got {timestamps.null_count} nulls, from {low} to {high} µs; "
-            f"expected no null and 0 to {MAX_TIMESTAMP_MS} ms"
-        )
-    sequences = pa.arange(stamp.base_sequence, stamp.base_sequence + count)
-    if stamp.base_sequence + count > SEQUENCE_MODULUS:
-        sequences = pc.if_else(
-            pc.greater_equal(sequences, SEQUENCE_MODULUS), pc.subtract(sequences, SEQUENCE_MODULUS), sequences
-        )
-    arrays = [
-        pa.arange(0, count),
-        *columns.values(),
-        pa.repeat(pa.scalar(stamp.producer_id, pa.int64()), count),
-        pa.repeat(pa.scalar(stamp.producer_epoch, pa.int16()), count),
-        sequences.cast(pa.int32()),
-    ]
+    min_timestamp_ms, max_timestamp_ms = _check_timestamps(columns["timestamp"])
+    columns = {
+        "offset_delta": np.arange(count),
+        **columns,
+        "producer_id": np.full(count, stamp.producer_id),
+        "producer_epoch": np.full(count, stamp.producer_epoch, np.int16),
+        "sequence": ((np.arange(count) + stamp.base_sequence) % SEQUENCE_MODULUS).astype(np.int32),
+    }
+    if columns["headers"].null_count == count:
+        del columns["headers"]  # Delta reads a column that a file doesn't have as null
+    table = pa.table(columns, schema=_WITH_HEADERS if "headers" in columns else _WITHOUT_HEADERS)
     return EncodedBatch(
-        data=write_parquet(pa.table(arrays, schema=DATA_SCHEMA), compression=compression),
+        data=write_parquet(table, compression=compression),
         record_count=count,
-        min_timestamp_ms=low // 1000,
-        max_timestamp_ms=high // 1000,
+        min_timestamp_ms=min_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
         stamp=stamp,
     )
 
@@ -129,7 +126,7 @@ def record_columns(records: pa.Table | pa.RecordBatch) -> dict[str, Any]:
 
 
 def write_parquet(table: pa.Table, *, compression: str) -> bytes:
-    """A table of ``DATA_SCHEMA`` as the bytes of a Parquet file."""
+    """A table of ``DATA_SCHEMA``, with or without headers, as the bytes of a Parquet file."""
     sink = pa.BufferOutputStream()
     pq.write_table(
         table,
@@ -138,6 +135,7 @@ def write_parquet(table: pa.Table, *, compression: str) -> bytes:
         store_schema=False,  # Delta's log holds the schema; a copy in every small file is waste
         use_dictionary=["producer_id", "producer_epoch"],
         column_encoding={"offset_delta": "DELTA_BINARY_PACKED", "sequence": "DELTA_BINARY_PACKED"},
+        write_batch_size=65_536,
         write_statistics=["offset_delta", "timestamp", "producer_id", "sequence"],
     )
     return bytes(sink.getvalue())
@@ -158,9 +156,30 @@ def _timestamps(records: pa.Table | pa.RecordBatch) -> Any:
     column = _find(records, "timestamp")
     if column is None:
         raise InvalidArgumentError("column timestamp: not there, expected int64 milliseconds or an Arrow timestamp")
-    if pa.types.is_integer(column.type):
-        column = _cast(column, "timestamp", pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
-    return _cast(column, "timestamp", TIMESTAMP)
+    if not pa.types.is_integer(column.type):
+        return _cast(column, "timestamp", TIMESTAMP)
+    column = _cast(column, "timestamp", pa.int64())
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if len(array) and array.null_count == 0:  # casts of small columns cost more than all else here
+        numbers = np.asarray(array)
+        if abs(numbers.min()) <= _MAX_MULTIPLIED and abs(numbers.max()) <= _MAX_MULTIPLIED:
+            return pa.array(numbers * 1000).view(TIMESTAMP)
+    return _cast(array.cast(pa.timestamp("ms", tz="UTC")), "timestamp", TIMESTAMP)
+
+
+def _check_timestamps(column: Any) -> tuple[int, int]:
+    """The first and the last of them, in milliseconds."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count == 0:
+        numbers = np.asarray(array.view(pa.int64()))
+        low, high = int(numbers.min()), int(numbers.max())
+        if low >= 0 and high // 1000 <= MAX_TIMESTAMP_MS:
+            return low // 1000, high // 1000
+    bounds = pc.min_max(array.cast(pa.int64())).as_py()
+    raise InvalidArgumentError(
+        f"timestamps: got {array.null_count} nulls, from {bounds['min']} to {bounds['max']} µs; "
+        f"expected no null and 0 to {MAX_TIMESTAMP_MS} ms"
+    )
 
 
 def _headers(records: pa.Table | pa.RecordBatch) -> Any:

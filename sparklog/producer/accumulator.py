@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.model import Headers
-from sparklog.producer.batch import Batch, RecordBatch, TableBatch
+from sparklog.producer.batch import Batch, RecordBatch, TableBatch, bounded_s
+from sparklog.producer.future import FutureRecordMetadata
 
 __all__ = ["MAX_BATCH_BYTES", "RECORD_OVERHEAD_BYTES", "Buffer", "TopicQueue"]
 
 RECORD_OVERHEAD_BYTES = 112
 """What a record takes in memory beside its key and value: two bytes objects, an int and their places in lists."""
-MAX_BATCH_BYTES = 4_194_304
+MAX_BATCH_BYTES = 8_388_608
 """A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
 
 
@@ -46,20 +47,22 @@ class Buffer:
         with self.lock:
             self._senders.remove(condition)
 
-    def wait_for_room(self, size_bytes: int, *, timeout_ms: float) -> None:
+    def wait_for_room(self, size_bytes: int, *, timeout_ms: float, given_up: Callable[[], bool]) -> None:
         """Return, with the lock held as before, when ``size_bytes`` fit in, or when nothing else is in the buffer.
 
         Nothing lingers meanwhile, in whichever topic.
 
+        Args:
+            given_up: whether there is nothing to wait for any more; looked at after :meth:`wake_all`.
         Raises:
             KafkaTimeoutError: no room in ``max_block_ms``.
         """
         self.waiting_count += 1
         try:
-            fits = self._room.wait_for(lambda: self._fits(size_bytes), timeout_ms / 1000)
+            done = self._room.wait_for(lambda: given_up() or self._fits(size_bytes), bounded_s(timeout_ms / 1000))
         finally:
             self.waiting_count -= 1
-        if not fits:
+        if not done:
             raise KafkaTimeoutError(
                 f"no room for {size_bytes} bytes in max_block_ms={timeout_ms:.0f}: {self.used_bytes} of "
                 f"buffer_memory={self.limit_bytes} wait to be delivered"
@@ -94,6 +97,8 @@ class TopicQueue:
         """Every batch that isn't settled, with its callbacks run, in their order."""
         self.changed = buffer.new_condition()
         """Notified when the sender or whoever flushes may have something to do."""
+        self.max_record_bytes = 0
+        """Bytes of key, value and headers, as the topic allows them; -1: nothing more, the topic is gone."""
         self._buffer = buffer
         self._clock = clock
         self._batch_size = batch_size
@@ -103,19 +108,60 @@ class TopicQueue:
         self._open: RecordBatch | None = None
         self._closed: deque[Batch] = deque()
         self._ended: SparklogError | None = None
+        self._now_ns = clock.now_ns
+        self._acquire, self._release = buffer.lock.acquire, buffer.lock.release
+
+    def add_plain(self, key: object, value: object) -> FutureRecordMetadata | None:
+        """Add a record that has nothing but its bytes, as of now. This is what ``send`` costs: every line counts.
+
+        Returns:
+            None where it isn't as plain as that, or too large: see :meth:`add`.
+        Raises:
+            As :meth:`add`.
+        """
+        if type(value) is bytes and type(key) is bytes:
+            size = len(value) + len(key)
+        elif (value is None or type(value) is bytes) and (key is None or type(key) is bytes):
+            size = (len(value) if value else 0) + (len(key) if key else 0)
+        else:
+            return None
+        if size > self.max_record_bytes:
+            return None
+        size += RECORD_OVERHEAD_BYTES
+        buffer = self._buffer
+        self._acquire()  # half the price of a with block
+        try:
+            if buffer.used_bytes + size > buffer.limit_bytes:
+                self._wait_for_room(size)
+            batch = self._open
+            if batch is None:
+                batch = self._begin()
+            index = len(batch.values)
+            batch.keys.append(key)
+            batch.values.append(value)
+            batch.times_ns.append(self._now_ns())
+            buffer.used_bytes += size
+            batch.size_bytes += size
+            if batch.size_bytes >= self._batch_size:
+                self._filled(batch)
+        finally:
+            self._release()
+        return FutureRecordMetadata(batch, index)
 
     def add(
         self,
         key: bytes | None,
         value: bytes | None,
-        timestamp_ms: int,
+        timestamp_ms: int | None,
         size_bytes: int,
         headers: Headers | None = None,
         partition: int | None = None,
         header_size: int = -1,
-    ) -> tuple[RecordBatch, int]:
-        """Add a record; returns its batch and its place there.
+    ) -> FutureRecordMetadata:
+        """Add a record.
 
+        Args:
+            timestamp_ms: now if None.
         Raises:
             KafkaTimeoutError: the buffer is full for ``max_block_ms``.
             SparklogError: what the queue was ended with.
@@ -124,14 +170,13 @@ class TopicQueue:
         with buffer.lock:
             if buffer.used_bytes + size_bytes > buffer.limit_bytes:
                 self._wait_for_room(size_bytes)
-            batch = self._open
-            if batch is None:
-                batch = self._begin()
-            values = batch.values
-            index = len(values)
+            batch = self._open or self._begin()
+            index = len(batch.values)
             batch.keys.append(key)
-            values.append(value)
-            batch.timestamps_ms.append(timestamp_ms)
+            batch.values.append(value)
+            batch.times_ns.append(self._now_ns())
+            if timestamp_ms is not None:
+                batch.timestamps_ms[index] = timestamp_ms
             if headers:
                 batch.headers[index] = headers
                 batch.header_sizes[index] = header_size
@@ -141,7 +186,7 @@ class TopicQueue:
             batch.size_bytes += size_bytes
             if batch.size_bytes >= self._batch_size:
                 self._filled(batch)
-        return batch, index
+        return FutureRecordMetadata(batch, index)
 
     def add_tables(self, batches: Sequence[TableBatch]) -> None:
         """Add the pieces of a table behind the records that were added before: all of them, once there is room for all.
@@ -225,7 +270,7 @@ class TopicQueue:
                 return not before
 
             timeout_s = None if deadline_ticks_ms is None else (deadline_ticks_ms - self._clock.ticks_ms()) / 1000
-            return self.changed.wait_for(all_settled, None if timeout_s is None else max(0.0, timeout_s))
+            return self.changed.wait_for(all_settled, bounded_s(timeout_s))
 
     def finish(self, batch: Batch) -> None:
         """The batch is settled and its callbacks have run: give its room back."""
@@ -240,6 +285,11 @@ class TopicQueue:
         self.close_open()
         self._buffer.wake_all()
         self.changed.notify_all()
+
+    def fail_after_fork(self, error: SparklogError) -> None:
+        """In the child: nobody there keeps the promises that were made before, and locks may be held by nobody."""
+        for batch in list(self.unfinished):
+            batch.fail_after_fork(error)
 
     def _begin(self) -> RecordBatch:
         self._raise_if_ended()
@@ -257,7 +307,7 @@ class TopicQueue:
             self.changed.notify_all()
 
     def _wait_for_room(self, size_bytes: int) -> None:
-        self._buffer.wait_for_room(size_bytes, timeout_ms=self._max_block_ms)
+        self._buffer.wait_for_room(size_bytes, timeout_ms=self._max_block_ms, given_up=lambda: self._ended is not None)
         self._raise_if_ended()
 
     def _raise_if_ended(self) -> None:

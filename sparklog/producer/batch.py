@@ -20,12 +20,14 @@ from sparklog.errors import IllegalStateError, SparklogError
 from sparklog.log.schema import HEADERS
 from sparklog.model import Headers
 
-__all__ = ["I32", "I64", "Batch", "Outcome", "RecordBatch", "TableBatch", "Unacknowledged", "Written"]
+__all__ = ["I32", "I64", "Batch", "Outcome", "RecordBatch", "TableBatch", "Unacknowledged", "Written", "bounded_s"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
+
+_LONGEST_WAIT_S = threading.TIMEOUT_MAX / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,7 @@ class Batch(ABC):
 
     def wait(self, timeout_s: float | None) -> bool:
         """Whether the batch is settled, after at most so long."""
-        return self._settled.wait(timeout_s)
+        return self._settled.wait(bounded_s(timeout_s))
 
     def settle(self, outcome: Outcome) -> None:
         """Wake everybody who waits for it. The callbacks are run by :meth:`run_callbacks`, so that a callback may wait
@@ -103,13 +105,24 @@ class Batch(ABC):
             self.outcome = outcome
         self._settled.set()
 
+    def fail_after_fork(self, error: SparklogError) -> None:
+        """In the child, where the one thread is: whoever waits there would wait for ever."""
+        self._lock, self._settled = threading.Lock(), threading.Event()
+        if self.outcome is None:
+            self._waiting = []
+            self.outcome = Outcome(error=error)
+        self._settled.set()
+
     def run_callbacks(self) -> None:
         """By record; one that fails is logged."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         if self.outcome is not None:
             for _, callback in sorted(waiting, key=_index):  # registered by several threads, perhaps
-                _run(callback, self.outcome)
+                try:
+                    _run(callback, self.outcome)
+                except BaseException:  # sys.exit() in a callback, say, must not end the producer's thread
+                    _LOGGER.exception("a callback of a producer failed")
 
     def when_done(self, index: int, callback: Callable[[Outcome], None]) -> None:
         """Call back once the batch is complete, in the order of the records; at once if it is."""
@@ -127,7 +140,10 @@ class RecordBatch(Batch):
         super().__init__(topic, created_ticks_ms=created_ticks_ms)
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
-        self.timestamps_ms: list[int] = []
+        self.times_ns: list[int] = []
+        """When each was sent."""
+        self.timestamps_ms: dict[int, int] = {}
+        """Of the records whose timestamp the caller gave, by their place."""
         self.headers: dict[int, Headers] = {}
         """Of the records that have some, by their place."""
         self.header_sizes: dict[int, int] = {}
@@ -144,7 +160,7 @@ class RecordBatch(Batch):
     def to_table(self) -> pa.Table:
         count = len(self.values)
         columns = {
-            "timestamp": pa.array(self.timestamps_ms, pa.int64()),
+            "timestamp": self._timestamps(),
             "key": pa.array(self.keys, pa.binary()),
             "value": pa.array(self.values, pa.binary()),
             "headers": _headers_column(self.headers, count),
@@ -154,11 +170,17 @@ class RecordBatch(Batch):
 
     def drop_records(self) -> None:
         self._count = self.count
-        self.keys, self.values, self.timestamps_ms = [], [], []
-        self.headers, self.partitions = {}, {}
+        self.keys, self.values, self.times_ns = [], [], []
+        self.timestamps_ms, self.headers, self.partitions = {}, {}, {}
 
     def header_size(self, index: int) -> int:
         return self.header_sizes.get(index, -1)
+
+    def _timestamps(self) -> pa.Array:
+        timestamps = np.array(self.times_ns, np.int64) // 1_000_000
+        if self.timestamps_ms:
+            timestamps[list(self.timestamps_ms)] = list(self.timestamps_ms.values())
+        return pa.array(timestamps)
 
 
 class TableBatch(Batch):
@@ -186,26 +208,46 @@ class TableBatch(Batch):
 
 
 class Unacknowledged(Batch):
-    """One record that nobody waits for (``acks=0``): done from the start, without an offset."""
+    """Records that nobody waits for (``acks=0``): done from the start, without offsets."""
 
-    def __init__(self, topic: str, *, timestamp_ms: int, key_size: int, value_size: int, header_size: int) -> None:
+    def __init__(
+        self, topic: str, *, timestamps_ms: I64, key_sizes: I32, value_sizes: I32, header_size: int = -1
+    ) -> None:
         super().__init__(topic, created_ticks_ms=0.0)
+        self._count = len(timestamps_ms)
         self._header_size = header_size
         self.settle(
             Outcome(
                 written=Written(
-                    partitions=np.array([-1], np.int32),
-                    offsets=np.array([-1], np.int64),
-                    timestamps_ms=np.array([timestamp_ms], np.int64),
-                    key_sizes=np.array([key_size], np.int32),
-                    value_sizes=np.array([value_size], np.int32),
+                    partitions=np.full(self._count, -1, np.int32),
+                    offsets=np.full(self._count, -1, np.int64),
+                    timestamps_ms=timestamps_ms,
+                    key_sizes=key_sizes,
+                    value_sizes=value_sizes,
                 )
             )
         )
 
+    @classmethod
+    def one(cls, topic: str, *, timestamp_ms: int, key_size: int, value_size: int, header_size: int) -> Unacknowledged:
+        """Of ``send``; sizes as in :class:`Written`."""
+        return cls(
+            topic,
+            timestamps_ms=np.array([timestamp_ms], np.int64),
+            key_sizes=np.array([key_size], np.int32),
+            value_sizes=np.array([value_size], np.int32),
+            header_size=header_size,
+        )
+
+    @classmethod
+    def rows(cls, topic: str, count: int) -> Unacknowledged:
+        """Of ``send_batch``, which tells only partitions and offsets."""
+        nothing = np.full(count, -1, np.int32)
+        return cls(topic, timestamps_ms=nothing.astype(np.int64), key_sizes=nothing, value_sizes=nothing)
+
     @property
     def count(self) -> int:
-        return 1
+        return self._count
 
     def to_table(self) -> pa.Table:
         raise IllegalStateError("what nobody waits for isn't sent again")
@@ -215,6 +257,11 @@ class Unacknowledged(Batch):
 
     def header_size(self, index: int) -> int:
         return self._header_size
+
+
+def bounded_s(timeout_s: float | None) -> float | None:
+    """A time to wait as locks accept it: they refuse Kafka's Long.MAX_VALUE milliseconds, infinity and less than 0."""
+    return None if timeout_s is None else min(max(0.0, timeout_s), _LONGEST_WAIT_S)
 
 
 def _headers_column(headers: Mapping[int, Headers], count: int) -> pa.Array:

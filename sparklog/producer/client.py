@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import warnings
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsIndex
 
 import pyarrow as pa
 
@@ -25,7 +27,7 @@ from sparklog.errors import (
 )
 from sparklog.log import Cluster, open_cluster
 from sparklog.model import Headers
-from sparklog.producer.accumulator import RECORD_OVERHEAD_BYTES, Buffer
+from sparklog.producer.accumulator import RECORD_OVERHEAD_BYTES, Buffer, TopicQueue
 from sparklog.producer.batch import TableBatch, Unacknowledged
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
@@ -76,11 +78,16 @@ class Producer:
         self._buffer = Buffer(self._config.buffer_memory)
         self._metrics = ProducerMetrics(self._cluster.clock, self._buffer)
         self._interceptors = Interceptors(self._config.interceptors)
+        self._owns_store = not isinstance(cluster, Cluster)
         self._lanes: dict[str, Lane] = {}
+        self._plain_queues: dict[str, TopicQueue] = {}
+        """Of all lanes, where nothing of the user's is to be called for a record; else of none."""
+        self._retired: list[Lane] = []
+        """Of topics that were deleted: the last of their records are failing."""
         self._opening = threading.Lock()
+        self._ending = threading.Lock()
         self._callbacks = threading.RLock()
         self._ended: SparklogError | None = None
-        self._max_record_bytes = min(self._config.max_request_size, self._config.buffer_memory)
         config = self._config
         self._plain = not (
             config.key_serializer
@@ -89,7 +96,6 @@ class Producer:
             or self._interceptors
             or config.acks == 0
         )
-        """Nothing of the user's is to be called for a record."""
         _LIVE.add(self)
 
     def send(
@@ -97,7 +103,7 @@ class Producer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: Headers | None = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> FutureRecordMetadata:
@@ -119,21 +125,18 @@ class Producer:
             KafkaTimeoutError: the buffer was full for ``max_block_ms``.
             IllegalStateError: closed, or in a forked child.
         """
-        if self._plain and headers is None and partition is None and timestamp_ms is None:
-            lane = self._lanes.get(topic)
-            if (
-                lane is not None
-                and not lane.gone
-                and (type(value) is bytes or value is None)
-                and (type(key) is bytes or key is None)
-            ):
-                size = (len(value) if value else 0) + (len(key) if key else 0)
-                if size <= lane.max_record_bytes:
-                    return FutureRecordMetadata(
-                        *lane.queue.add(key, value, self._now_ms(), size + RECORD_OVERHEAD_BYTES)
-                    )
-        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        return self._send(self._interceptors.on_send(record))
+        if headers is None and partition is None and timestamp_ms is None:
+            queue = self._plain_queues.get(topic)
+            if queue is not None:
+                future = queue.add_plain(key, value)
+                if future is not None:
+                    return future
+        record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+        try:
+            return self._send(record)
+        except SparklogError as error:
+            self._interceptors.on_acknowledgement(None, error)
+            raise
 
     def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch) -> FutureBatchMetadata:
         """Send the rows of an Arrow table: the fast path. All of it is checked before any of it is sent.
@@ -143,7 +146,7 @@ class Producer:
                 ``headers`` (list of struct key: string, value: binary), ``timestamp`` (int64 ms or an Arrow timestamp,
                 null: now) and ``partition`` (int, null: by key). Serializers, interceptors and partitioner aren't used.
         Returns:
-            A future of :class:`~sparklog.producer.future.BatchMetadata`. Tables of up to about 4 MiB are committed at
+            A future of :class:`~sparklog.producer.future.BatchMetadata`. Tables of up to about 8 MiB are committed at
             once, larger ones piece by piece.
         Raises:
             As :meth:`send`, and InvalidArgumentError for columns that are unknown, missing or of a wrong type.
@@ -161,6 +164,8 @@ class Producer:
             TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes)) for piece in slices(checked)
         ]
         lane.queue.add_tables(batches)
+        if self._config.acks == 0:
+            return FutureBatchMetadata([Unacknowledged.rows(topic, checked.num_rows)])
         return FutureBatchMetadata(batches)
 
     def flush(self, timeout: float | None = None) -> None:
@@ -176,7 +181,7 @@ class Producer:
         self._refuse_in_callback("flush")
         began = self._cluster.clock.ticks_ms()
         deadline = None if timeout is None else began + timeout * 1000
-        lanes = list(self._lanes.values())
+        lanes = self._all_lanes()
         for lane in lanes:
             lane.queue.hurry()
         for lane in lanes:
@@ -185,42 +190,59 @@ class Producer:
         self._metrics.flushed(self._cluster.clock.ticks_ms() - began)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic, as of now. Raises ``UnknownTopicOrPartitionError``, ``StoreError``."""
+        """The partitions of a topic, as of now.
+
+        Raises ``UnknownTopicOrPartitionError``, ``StoreError``; ``KafkaTimeoutError`` after ``max_block_ms``."""
         lane = self._lane(topic)
-        lane.refresh()
+        try:
+            lane.refresh()
+        except UnknownTopicOrPartitionError:
+            lane = self._lane(topic)  # it was deleted, and perhaps created again
         return set(range(lane.partition_count))
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Kafka's metrics: group to name to value, over the last 30 to 60 seconds."""
-        return self._metrics.snapshot(requests_in_flight=sum(lane.in_flight for lane in self._lanes.values()))
+        if isinstance(self._ended, _ForkedError):
+            self._raise_if_ended()
+        return self._metrics.snapshot(requests_in_flight=sum(lane.in_flight for lane in self._all_lanes()))
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver what was sent, then end. Closing again does nothing.
 
         Args:
             timeout: seconds; what isn't delivered by then fails and is not stored, except that the commit which is
-                under way at that moment goes on to its end. None: as long as it takes.
+                under way at that moment goes on to its end. None: as long as it takes. A callback can't wait for what
+                comes after it: called by one, it is as if 0.
         """
         if isinstance(self._ended, _ForkedError):
             return
         if timeout is not None and timeout < 0:
             raise InvalidArgumentError(f"close: timeout={timeout}, expected 0 or more seconds")
-        with self._opening:
-            first, self._ended = self._ended is None, self._ended or IllegalStateError("this producer is closed")
-        lanes = list(self._lanes.values())
-        if not first:
-            return
+        closed = IllegalStateError("this producer is closed")
+        with self._ending:
+            if self._ended is not None:
+                return
+            self._ended = closed
+        lanes = self._all_lanes()
         for lane in lanes:
-            lane.end(self._ended)
+            lane.end(closed)
         in_callback = any(lane.owns_current_thread() for lane in lanes)
         deadline_s = None if timeout is None else self._cluster.clock.ticks_ms() / 1000 + timeout
+        aborted = KafkaTimeoutError(
+            "the producer was closed before the record was stored: "
+            + ("by a callback, which can't wait" if in_callback else f"timeout={timeout} s")
+        )
+        all_joined = True
         for lane in lanes:
             left_s = 0.0 if in_callback else None
             if deadline_s is not None and not in_callback:
                 left_s = max(0.0, deadline_s - self._cluster.clock.ticks_ms() / 1000)
             if not lane.join(left_s):
-                lane.abort(KafkaTimeoutError(f"the producer was closed before the record was stored ({timeout} s)"))
+                all_joined = False
+                lane.abort(aborted)
         self._interceptors.close()
+        if all_joined and self._owns_store:
+            self._cluster.store.close()
 
     def __enter__(self) -> Producer:
         return self
@@ -251,25 +273,19 @@ class Producer:
                 f"(max_request_size={config.max_request_size}, buffer_memory={config.buffer_memory}, the topic's "
                 f"max.message.bytes={lane.max_message_bytes})"
             )
-        timestamp_ms = self._now_ms() if record.timestamp_ms is None else record.timestamp_ms
-        if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int):
-            raise InvalidTypeError(f"timestamp_ms: got {type(timestamp_ms).__name__}, expected int milliseconds")
-        if not 0 <= timestamp_ms < 2**63:
-            raise InvalidArgumentError(f"timestamp_ms={timestamp_ms}: expected 0 to 2**63 - 1")
+        timestamp_ms = _check_timestamp(record.timestamp_ms)
         partition = record.partition
         if partition is None and config.partitioner is not None:
             partition = self._choose_partition(lane, record, key, value)
         if partition is not None:
-            self._check_partition(lane, partition)
-        batch, index = lane.queue.add(
-            key, value, timestamp_ms, size + RECORD_OVERHEAD_BYTES, headers, partition, header_size
-        )
-        future = FutureRecordMetadata(batch, index)
+            partition = self._check_partition(lane, partition)
+        future = lane.queue.add(key, value, timestamp_ms, size + RECORD_OVERHEAD_BYTES, headers, partition, header_size)
         if self._interceptors:
             self._interceptors.watch(future)
         if config.acks == 0:
             sizes = {"key_size": _size(key), "value_size": _size(value), "header_size": header_size}
-            return FutureRecordMetadata(Unacknowledged(topic, timestamp_ms=timestamp_ms, **sizes), 0)
+            at_ms = self._now_ms() if timestamp_ms is None else timestamp_ms
+            return FutureRecordMetadata(Unacknowledged.one(topic, timestamp_ms=at_ms, **sizes), 0)
         return future
 
     def _choose_partition(self, lane: Lane, record: ProducerRecord, key: bytes | None, value: bytes | None) -> int:
@@ -280,15 +296,17 @@ class Producer:
             return method(record.topic, record.key, key, record.value, value, _Partitions(record.topic, partitions))  # type: ignore[no-any-return]
         return chooser(key, partitions, partitions)  # type: ignore[no-any-return]
 
-    def _check_partition(self, lane: Lane, partition: object) -> None:
-        if isinstance(partition, bool) or not isinstance(partition, int):
-            raise InvalidTypeError(f"partition: got {partition!r}, expected int")
+    def _check_partition(self, lane: Lane, given: object) -> int:
+        if isinstance(given, bool) or not isinstance(given, SupportsIndex):
+            raise InvalidTypeError(f"partition: got {given!r}, expected int")
+        partition = operator.index(given)  # a partitioner may well return numpy's
         if partition >= lane.partition_count:
             lane.refresh()  # it may be new
         if not 0 <= partition < lane.partition_count:
             raise UnknownTopicOrPartitionError(
                 f"topic {lane.topic!r} has no partition {partition}; it has 0 to {lane.partition_count - 1}"
             )
+        return partition
 
     def _lane(self, topic: str) -> Lane:
         self._raise_if_ended()
@@ -302,14 +320,24 @@ class Producer:
                 return lane
             if lane is not None:  # deleted; its records have failed, and a new topic may have the name
                 lane.end(UnknownTopicOrPartitionError(f"topic {topic!r} was deleted"))
+                self._retired = [one for one in (*self._retired, lane) if not one.join(0.0)]
                 del self._lanes[topic]
             self._metrics.add_topic(topic)
             lane = Lane(self._cluster, topic, self._config, self._buffer, self._metrics, self._callbacks)
-            self._lanes[topic] = lane
-            return lane
+            with self._ending:  # close() doesn't wait for a topic that is being opened
+                if self._ended is None:
+                    self._lanes[topic] = lane
+                    if self._plain:
+                        self._plain_queues[topic] = lane.queue
+                    return lane
+            lane.end(self._ended)
+            raise self._ended.with_traceback(None)
+
+    def _all_lanes(self) -> list[Lane]:
+        return [*self._retired, *self._lanes.values()]
 
     def _refuse_in_callback(self, what: str) -> None:
-        if any(lane.owns_current_thread() for lane in self._lanes.values()):
+        if any(lane.owns_current_thread() for lane in self._all_lanes()):
             raise IllegalStateError(f"{what} was called by a callback: it would wait for itself")
 
     def _raise_if_ended(self) -> None:
@@ -318,7 +346,9 @@ class Producer:
 
     def _after_fork(self) -> None:
         self._ended = _ForkedError(_FORKED)
-        self._lanes = {}
+        for lane in self._all_lanes():
+            lane.queue.fail_after_fork(self._ended)
+        self._lanes, self._plain_queues, self._retired = {}, {}, []
 
 
 class _ForkedError(IllegalStateError):
@@ -366,9 +396,28 @@ def _check_headers(headers: object) -> Headers | None:
             and len(item) == 2
             and isinstance(item[0], str)
             and isinstance(item[1], bytes | None)
+            and _is_utf8(item[0])
         ):
-            raise InvalidTypeError(f"headers: got {item!r}, expected (name as str, bytes or None)")
+            raise InvalidTypeError(f"headers: got {item!r}, expected (name as str of valid Unicode, bytes or None)")
     return [(name, value) for name, value in headers]
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return True
+
+
+def _check_timestamp(given: object) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise InvalidTypeError(f"timestamp_ms: got {type(given).__name__}, expected int milliseconds")
+    if not 0 <= given < 2**63:
+        raise InvalidArgumentError(f"timestamp_ms={given}: expected 0 to 2**63 - 1")
+    return given
 
 
 def _size(data: bytes | None) -> int:

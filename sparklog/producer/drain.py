@@ -6,7 +6,7 @@ Pure: the topic's settings, the time and the sticky partition are arguments.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRecordError, InvalidTimestampError, SparklogError
 from sparklog.log.encode import MAX_TIMESTAMP_MS
+from sparklog.log.schema import TIMESTAMP
 from sparklog.producer.batch import I32, I64, Batch, Outcome, Written
 from sparklog.producer.partitioner import StickyPartition, key_partitions
 
@@ -31,7 +32,9 @@ class Drain:
 
     batches: Sequence[Batch]
     parts: Sequence[tuple[int, pa.Table]]
-    """Partition and its records, in the order of sending; each partition once, none empty."""
+    """Partition and its records, in the order of sending; each partition once, none empty. Nothing once uploaded."""
+    part_counts: Sequence[int]
+    """Records of each part."""
     partitions: I32
     """Of each record, in the order of sending, over all batches; -1 for one that is refused."""
     order: I64
@@ -47,13 +50,17 @@ class Drain:
         """Those that are refused not counted."""
         return len(self.order)
 
+    def without_records(self) -> Drain:
+        """The same, once the parts are uploaded: what waits for its commit takes no memory but its files."""
+        return replace(self, parts=())
+
     def outcomes(self, base_offsets: Sequence[int]) -> list[Outcome]:
         """What each batch is told once the parts are in the log at these offsets."""
         offsets: I64 = np.full(len(self.partitions), -1, np.int64)
         start = 0
-        for (_, table), base_offset in zip(self.parts, base_offsets, strict=True):
-            end = start + table.num_rows
-            offsets[self.order[start:end]] = np.arange(base_offset, base_offset + table.num_rows)
+        for count, base_offset in zip(self.part_counts, base_offsets, strict=True):
+            end = start + count
+            offsets[self.order[start:end]] = np.arange(base_offset, base_offset + count)
             start = end
         outcomes = []
         start = 0
@@ -89,10 +96,15 @@ def drain(
     refused = refuse(topic, table, config, now_ms=now_ms)
     partitions = _partitions(table, partition_count, sticky)
     partitions[list(refused)] = -1
-    order, parts = _sorted(table.drop_columns("partition"), partitions)
+    # Once for all parts: a cast of a small column costs more in its call than in its rows.
+    in_us = pa.array(timestamps * 1000).view(TIMESTAMP) if not refused else table["timestamp"]
+    table = table.set_column(0, "timestamp", in_us)
+    unused = ["partition", "headers"] if table["headers"].null_count == table.num_rows else ["partition"]
+    order, parts = _sorted(table.drop_columns(unused), partitions)
     return Drain(
         batches=batches,
         parts=parts,
+        part_counts=[part.num_rows for _, part in parts],
         partitions=partitions,
         order=order,
         timestamps_ms=timestamps,

@@ -98,7 +98,7 @@ class _Future(Generic[T]):
             raise KafkaTimeoutError(f"a record of topic {self._batch.topic!r} is not acknowledged after {timeout} s")
         error = self._error_of(outcome)
         if error is not None:
-            raise error
+            raise error.with_traceback(None)  # of several records, perhaps, and asked for by several threads
         return self._value_of(outcome)
 
     def add_callback(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sparklog.model import Headers, RecordMetadata
+from sparklog.model import RecordMetadata
 from sparklog.producer.future import FutureRecordMetadata
 
 __all__ = ["Interceptors", "ProducerRecord"]
@@ -20,7 +20,7 @@ class ProducerRecord(NamedTuple):
     topic: str
     value: Any = None
     key: Any = None
-    headers: Headers | None = None
+    headers: Sequence[tuple[str, bytes | None]] | None = None
     partition: int | None = None
     timestamp_ms: int | None = None
 
@@ -42,7 +42,10 @@ class Interceptors:
         """The record as the last interceptor left it."""
         for one in self._interceptors:
             try:
-                record = one.on_send(record)
+                changed = one.on_send(record)
+                if not isinstance(changed, ProducerRecord):
+                    raise TypeError(f"on_send returned {type(changed).__name__}, expected a ProducerRecord")
+                record = changed
             except Exception:
                 _LOGGER.exception("on_send of interceptor %r failed; the record is sent as it was before", one)
         return record

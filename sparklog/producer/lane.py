@@ -24,7 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.log import Cluster, StagedFile, TopicWriter
 from sparklog.producer.accumulator import Buffer, TopicQueue
-from sparklog.producer.batch import Batch, Outcome
+from sparklog.producer.batch import Batch, Outcome, bounded_s
 from sparklog.producer.drain import Drain, drain
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.partitioner import StickyPartition
@@ -35,12 +35,23 @@ __all__ = ["Lane"]
 _LOGGER = logging.getLogger("sparklog.producer")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Staged:
-    """A drain whose files are uploaded."""
+    """Batches whose files are uploaded; or that failed before, and wait to be told so in their turn."""
 
-    drain: Drain
-    files: Sequence[StagedFile]
+    batches: Sequence[Batch]
+    drain: Drain | None = None
+    files: Sequence[StagedFile] = ()
+    error: SparklogError | None = None
+
+    def given_up(self, error: SparklogError) -> _Staged:
+        """The same batches, which aren't to be committed."""
+        return _Staged(batches=self.batches, error=self.error or error)
+
+    def outcomes(self, base_offsets: Sequence[int]) -> Sequence[Outcome]:
+        if self.drain is None:
+            return [Outcome(error=self.error)] * len(self.batches)
+        return self.drain.outcomes(base_offsets)
 
 
 class Lane:
@@ -80,15 +91,17 @@ class Lane:
             linger_ms=config.linger_ms,
             max_block_ms=config.max_block_ms,
         )
-        self.max_record_bytes = min(config.max_request_size, config.buffer_memory, self.max_message_bytes)
-        """Bytes of key, value and headers."""
         self.gone = False
         """The topic was deleted: a producer that sends to it again looks for it anew."""
+        self._learn_limits()
         self._buffer = buffer
         self._sticky = StickyPartition(config.batch_size)
         self._staged: deque[_Staged] = deque()
         self._in_flight = 0
         """Drains that were taken from the queue and aren't finished."""
+        self._staging: Sequence[Batch] = ()
+        """What the sender encodes and uploads at this moment."""
+        self._aborted: SparklogError | None = None
         self._closing = False
         self._sender_ended = False
         self._threads = (
@@ -103,6 +116,11 @@ class Lane:
         return self._writer.head.partition_count
 
     @property
+    def max_record_bytes(self) -> int:
+        """Bytes of key, value and headers; as of the newest commit that is known."""
+        return self.queue.max_record_bytes
+
+    @property
     def in_flight(self) -> int:
         """Drains that are being uploaded or committed."""
         return self._in_flight
@@ -113,10 +131,22 @@ class Lane:
         return self._writer.head.config.integer("max.message.bytes")
 
     def refresh(self) -> None:
-        """Learn of new partitions and settings. Raises ``UnknownTopicOrPartitionError``, ``StoreError``."""
-        deadline = self._clock.ticks_ms() + self._config.max_block_ms
-        with self._writing, self._cluster.store.patience(self._patience(deadline)):
-            self._writer.refresh()
+        """Learn of new partitions and settings.
+
+        Raises ``UnknownTopicOrPartitionError``, ``StoreError``, ``KafkaTimeoutError``."""
+        max_block_ms = self._config.max_block_ms
+        deadline = self._clock.ticks_ms() + max_block_ms
+        if not self._writing.acquire(timeout=bounded_s(max_block_ms / 1000) or 0.0):
+            raise KafkaTimeoutError(f"topic {self.topic!r}: a commit was under way for max_block_ms={max_block_ms}")
+        try:
+            with self._cluster.store.patience(self._patience(deadline)):
+                self._writer.refresh()
+            self._learn_limits()
+        except UnknownTopicOrPartitionError:
+            self._lose_topic()
+            raise
+        finally:
+            self._writing.release()
 
     def owns_current_thread(self) -> bool:
         """Whether this is called by a callback."""
@@ -129,20 +159,29 @@ class Lane:
             self.queue.end(error)
 
     def abort(self, error: SparklogError) -> None:
-        """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored."""
+        """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored.
+
+        By a callback, they fail after the callbacks that come before theirs."""
         with self._buffer.lock:
-            staged, waiting = list(self._staged), self.queue.take_all()
+            self._aborted = error
+            waiting = self.queue.take_all()
+            self._in_flight += bool(waiting)
+            given_up = [one.given_up(error) for one in self._staged]
+            given_up += [_Staged(batches=batches, error=error) for batches in (self._staging, waiting) if batches]
+            self._staging = ()
             self._staged.clear()
-        for one in staged:
-            self._fail(one.drain.batches, error, drains=1)
-        self._fail(waiting, error)
+            if self.owns_current_thread():
+                self._staged.extend(given_up)
+                self.queue.changed.notify_all()
+                return
+        self._fail_staged(given_up, error)
 
     def join(self, timeout_s: float | None) -> bool:
         """Wait until the threads have ended, which they do once all is delivered after :meth:`end`."""
         deadline = None if timeout_s is None else self._clock.ticks_ms() + timeout_s * 1000
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(None if deadline is None else max(0.0, deadline - self._clock.ticks_ms()) / 1000)
+                thread.join(bounded_s(None if deadline is None else (deadline - self._clock.ticks_ms()) / 1000))
         return not any(thread.is_alive() for thread in self._threads)
 
     def _send(self) -> None:
@@ -164,7 +203,8 @@ class Lane:
                     wait_ms = self.queue.wait_ms(now_ticks_ms=self._clock.ticks_ms(), idle=not self._staged)
                 if wait_ms == 0.0:
                     self._in_flight += 1
-                    return self.queue.take()
+                    self._staging = self.queue.take()
+                    return list(self._staging)
                 if self._closing and not self.queue.has_records:
                     return []
                 self.queue.changed.wait(None if wait_ms is None else wait_ms / 1000)
@@ -174,6 +214,8 @@ class Lane:
         began = self._clock.ticks_ms()
         deadline = batches[0].created_ticks_ms + self._config.delivery_timeout_ms
         try:
+            if self.gone:
+                raise UnknownTopicOrPartitionError(f"topic {self.topic!r} was deleted")
             if began >= deadline:
                 raise self._too_late(batches, "it waited for the batches before it")
             head = self._writer.head
@@ -184,21 +226,27 @@ class Lane:
                 sticky=self._sticky,
                 now_ms=self._clock.now_ms(),
             )
+            for batch in batches:
+                batch.drop_records()  # they are in the drain's own columns now
             files: Sequence[StagedFile] = []
             if made.parts:
                 with self._cluster.store.patience(self._patience(deadline)):
                     files = self._writer.upload(made.parts, compression=self._compression())
-        except StoreError as error:
-            self._fail(batches, self._too_late(batches, str(error)) if error.retriable else error, drains=1)
-        except SparklogError as error:
-            self._fail(batches, error, drains=1)
-        except BaseException as error:
-            self._fail(batches, self._broken(error), drains=1)
-        else:
-            with self._buffer.lock:
-                self._staged.append(_Staged(made, files))
-                self.queue.changed.notify_all()
+            staged = _Staged(batches=batches, drain=made.without_records(), files=files)
             self._metrics.encoded(batches, queued_ms=began - batches[0].created_ticks_ms, files=files)
+        except StoreError as error:
+            too_late = self._too_late(batches, str(error)) if error.retriable else error
+            staged = _Staged(batches=batches, error=too_late)
+        except SparklogError as error:
+            staged = _Staged(batches=batches, error=error)
+        except BaseException as error:
+            staged = _Staged(batches=batches, error=self._aborted or self._broken(error))
+        with self._buffer.lock:
+            if self._aborted is not None:
+                return  # and they have failed
+            self._staging = ()
+            self._staged.append(staged)
+            self.queue.changed.notify_all()
 
     def _commit(self) -> None:
         while True:
@@ -212,48 +260,58 @@ class Lane:
                 break
             while staged:
                 staged = self._append(staged)
+                if self._aborted is not None:
+                    self._fail_staged(staged, self._aborted)
+                    break
         self._writer.close()
         self._buffer.drop_condition(self.queue.changed)
 
     def _append(self, staged: Sequence[_Staged]) -> list[_Staged]:
         """Commit all at once. Returns those that are to be tried again: others of the same commit came too late."""
         files = [file for one in staged for file in one.files]
-        began = self._clock.ticks_ms()
-        deadline = min(one.drain.batches[0].created_ticks_ms for one in staged) + self._config.delivery_timeout_ms
-        base_offsets: Sequence[int] = ()
+        deadline = self._config.delivery_timeout_ms + min(one.batches[0].created_ticks_ms for one in staged)
+        outcomes: list[Sequence[Outcome]] = []
         try:
-            if files:
-                with self._writing, self._cluster.store.patience(self._patience(deadline)):
-                    base_offsets = self._writer.append(files, timeout_ms=max(0.0, deadline - began)).base_offsets
+            base_offsets = self._publish(files, deadline_ticks_ms=deadline) if files else ()
+            start = 0
+            for one in staged:
+                end = start + len(one.files)
+                outcomes.append(one.outcomes(base_offsets[start:end]))
+                start = end
         except CommitStateUnknownError as error:
             self._fail_staged(staged, error)
         except KafkaTimeoutError as error:
             return self._fail_late(staged, error)
         except SparklogError as error:
-            self.gone = self.gone or isinstance(error, UnknownTopicOrPartitionError)
+            if isinstance(error, UnknownTopicOrPartitionError):
+                self._lose_topic()
             self._fail_staged(staged, error)
         except BaseException as error:
             self._fail_staged(staged, self._broken(error))
         else:
-            self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
-            start = 0
-            for one in staged:
-                end = start + len(one.files)
-                outcomes = one.drain.outcomes(base_offsets[start:end])
-                self._settle(one.drain.batches, outcomes, drains=1)
-                start = end
+            for one, told in zip(staged, outcomes, strict=True):
+                self._settle(one.batches, told, drains=1)
         return []
+
+    def _publish(self, files: Sequence[StagedFile], *, deadline_ticks_ms: float) -> Sequence[int]:
+        """Append files in one commit; returns their base offsets."""
+        began = self._clock.ticks_ms()
+        with self._writing, self._cluster.store.patience(self._patience(deadline_ticks_ms)):
+            done = self._writer.append(files, timeout_ms=max(0.0, deadline_ticks_ms - began))
+        self._learn_limits()
+        self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
+        return done.base_offsets
 
     def _fail_late(self, staged: Sequence[_Staged], error: SparklogError) -> list[_Staged]:
         """Nothing of them is stored: fail those whose time is over, and the first in any case."""
         now = self._clock.ticks_ms() - self._config.delivery_timeout_ms
-        late = [one for one in staged if one.drain.batches[0].created_ticks_ms <= now] or [staged[0]]
+        late = [one for one in staged if one.batches[0].created_ticks_ms <= now] or [staged[0]]
         self._fail_staged(late, error)
         return [one for one in staged if one not in late]
 
     def _fail_staged(self, staged: Sequence[_Staged], error: SparklogError) -> None:
         for one in staged:
-            self._fail(one.drain.batches, error, drains=1)
+            self._fail(one.batches, one.error or error, drains=1)
 
     def _fail(self, batches: Sequence[Batch], error: SparklogError, *, drains: int = 0) -> None:
         self._settle(batches, [Outcome(error=error)] * len(batches), drains=drains)
@@ -270,6 +328,15 @@ class Lane:
         self._metrics.settled(self.topic, batches)
         if self._config.acks == 0:
             _log_failures(self.topic, outcomes)
+
+    def _learn_limits(self) -> None:
+        config = self._config
+        limit = min(config.max_request_size, config.buffer_memory, self.max_message_bytes)
+        self.queue.max_record_bytes = -1 if self.gone else limit
+
+    def _lose_topic(self) -> None:
+        self.gone = True
+        self._learn_limits()
 
     def _compression(self) -> str:
         """The topic's own codec, where it doesn't leave it to the producer. Source: Kafka ``compression.type``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -40,8 +41,11 @@ def check_table(topic: str, table: object, *, now_ms: int, partition_count: int,
         )
     if table.num_rows == 0:
         raise InvalidArgumentError(f"send_batch to {topic!r}: the table has no rows")
-    columns = record_columns(_with_timestamps(table, now_ms))
-    columns["timestamp"] = columns["timestamp"].cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+    if "timestamp" not in names:
+        table = table.append_column("timestamp", pa.nulls(table.num_rows))
+    columns = record_columns(table)
+    timestamps = columns["timestamp"].cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+    columns["timestamp"] = pc.fill_null(timestamps, now_ms)
     columns["partition"] = _partitions(topic, table, partition_count)
     _check_sizes(topic, columns["key"], columns["value"], max_record_bytes)
     earliest = pc.min(columns["timestamp"]).as_py()
@@ -52,21 +56,14 @@ def check_table(topic: str, table: object, *, now_ms: int, partition_count: int,
 
 def slices(table: pa.Table) -> Iterator[pa.Table]:
     """The table in pieces of about a batch's size, without copying."""
-    rows = max(1, table.num_rows * MAX_BATCH_BYTES // max(1, table.nbytes))
-    for start in range(0, table.num_rows, rows):
-        yield table.slice(start, rows)
-
-
-def _with_timestamps(table: pa.Table, now_ms: int) -> pa.Table:
-    now = pa.scalar(now_ms, pa.int64())
-    if "timestamp" not in table.column_names:
-        return table.append_column("timestamp", pa.repeat(now, table.num_rows))
-    column = table["timestamp"]
-    if column.null_count == 0:
-        return table
-    kind = column.type
-    default = now.cast(kind) if pa.types.is_integer(kind) else now.cast(pa.timestamp("ms", tz="UTC")).cast(kind)
-    return table.set_column(table.column_names.index("timestamp"), "timestamp", pc.fill_null(column, default))
+    sizes = np.asarray(_row_sizes(table["key"], table["value"]))
+    beside = max(0, table.nbytes - int(sizes.sum())) / table.num_rows  # headers and the like: taken as even
+    ends = np.cumsum(sizes + beside)
+    start, before = 0, 0.0
+    while start < table.num_rows:
+        end = max(start + 1, int(np.searchsorted(ends, before + MAX_BATCH_BYTES, side="right")))
+        yield table.slice(start, end - start)
+        start, before = end, float(ends[end - 1])
 
 
 def _partitions(topic: str, table: pa.Table, partition_count: int) -> pa.ChunkedArray | pa.Array:
@@ -84,8 +81,13 @@ def _partitions(topic: str, table: pa.Table, partition_count: int) -> pa.Chunked
     return column.cast(pa.int32())
 
 
+def _row_sizes(keys: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Bytes of each row's key and value."""
+    return pc.add(*(pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in (keys, values)))
+
+
 def _check_sizes(topic: str, keys: pa.ChunkedArray, values: pa.ChunkedArray, limit_bytes: int) -> None:
-    sizes = pc.add(pc.fill_null(pc.binary_length(keys), 0), pc.fill_null(pc.binary_length(values), 0))
+    sizes = _row_sizes(keys, values)
     largest = pc.max(sizes).as_py()
     if largest > limit_bytes:
         raise MessageSizeTooLargeError(

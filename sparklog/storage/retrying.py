@@ -6,13 +6,14 @@ Every other call may be repeated: a read changes nothing, a put writes the same 
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from sparklog.clock import Clock
 from sparklog.errors import StoreError
@@ -31,11 +32,12 @@ class Backoff:
 
     def __init__(self, clock: Clock, *, first_ms: float = 20.0, most_ms: float = 1_000.0) -> None:
         self._clock = clock
-        self._next_ms = first_ms
+        self._next_ms = min(first_ms, most_ms)
         self._most_ms = most_ms
 
-    def wait(self) -> None:
-        self._clock.sleep_ms(self._next_ms * random.uniform(0.5, 1.0))  # noqa: S311 - spreads callers, no secret
+    def wait(self, *, at_most_ms: float = math.inf) -> None:
+        wait_ms = self._next_ms * random.uniform(0.5, 1.0)  # noqa: S311 - spreads callers, no secret
+        self._clock.sleep_ms(min(wait_ms, at_most_ms))
         self._next_ms = min(self._next_ms * 2, self._most_ms)
 
 
@@ -65,10 +67,11 @@ def retry(
         try:
             return call()
         except StoreError as error:
-            if not error.retriable or retries <= 0 or clock.ticks_ms() >= deadline_ticks_ms:
+            left_ms = deadline_ticks_ms - clock.ticks_ms()
+            if not error.retriable or retries <= 0 or left_ms <= 0:
                 raise
             retries -= 1
-            backoff.wait()
+            backoff.wait(at_most_ms=left_ms)
 
 
 class RetryingStore(ObjectStore):
@@ -80,7 +83,6 @@ class RetryingStore(ObjectStore):
         self._store = store
         self._clock = clock
         self._retry_ms = retry_ms
-
         self._thread = threading.local()
 
     @contextmanager
@@ -94,17 +96,25 @@ class RetryingStore(ObjectStore):
             self._thread.patience = before
 
     def _retry(self, call: Callable[[], T]) -> T:
-        deadline = self._clock.ticks_ms() + self._retry_ms
-        patience: Patience | None = getattr(self._thread, "patience", None)
-        if patience is None:
-            return retry(call, clock=self._clock, deadline_ticks_ms=deadline)
+        patience = self._patience()
         return retry(
             call,
             clock=self._clock,
-            deadline_ticks_ms=min(deadline, patience.deadline_ticks_ms),
+            deadline_ticks_ms=patience.deadline_ticks_ms,
             retries=patience.retries,
-            backoff=Backoff(self._clock, first_ms=patience.backoff_ms, most_ms=patience.backoff_max_ms),
+            backoff=self._backoff(patience),
         )
+
+    def _patience(self) -> Patience:
+        """For a call that is made now."""
+        deadline = self._clock.ticks_ms() + self._retry_ms
+        own: Patience | None = getattr(self._thread, "patience", None)
+        if own is None:
+            return Patience(deadline_ticks_ms=deadline)
+        return replace(own, deadline_ticks_ms=min(deadline, own.deadline_ticks_ms))
+
+    def _backoff(self, patience: Patience) -> Backoff:
+        return Backoff(self._clock, first_ms=patience.backoff_ms, most_ms=patience.backoff_max_ms)
 
     @property
     def uri(self) -> str:
@@ -132,7 +142,7 @@ class RetryingStore(ObjectStore):
         try:
             self._store.put_many(objects, sync=sync)
         except StoreError as error:
-            if not error.retriable:
+            if not error.retriable or self._patience().retries <= 0:
                 raise
             for path, data in objects.items():
                 self.put(path, data, sync=sync)
@@ -142,7 +152,8 @@ class RetryingStore(ObjectStore):
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         seen = after
-        backoff, deadline = Backoff(self._clock), self._clock.ticks_ms() + self._retry_ms
+        patience = self._patience()
+        backoff, retries = self._backoff(patience), patience.retries
         while True:
             try:
                 for found in self._store.list(prefix, after=seen):
@@ -150,9 +161,11 @@ class RetryingStore(ObjectStore):
                     yield found
                 return
             except StoreError as error:
-                if not error.retriable or self._clock.ticks_ms() >= deadline:
+                left_ms = patience.deadline_ticks_ms - self._clock.ticks_ms()
+                if not error.retriable or retries <= 0 or left_ms <= 0:
                     raise
-            backoff.wait()
+            retries -= 1
+            backoff.wait(at_most_ms=left_ms)
 
     def list_names(self, prefix: str) -> Sequence[str]:
         return self._retry(lambda: self._store.list_names(prefix))
@@ -166,6 +179,9 @@ class RetryingStore(ObjectStore):
 
     def sync_all(self) -> None:
         self._store.sync_all()
+
+    def arrow_filesystem(self) -> Any:
+        return self._store.arrow_filesystem()
 
     def close(self) -> None:
         self._store.close()

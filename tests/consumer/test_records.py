@@ -1,5 +1,6 @@
 """Arrow columns to Python records."""
 
+import operator
 from typing import Any
 
 import pyarrow as pa
@@ -51,9 +52,18 @@ def test_every_slice_of_a_batch_is_the_same_records(first, count):
     assert [shown(record) for record in found] == EXPECTED[first : first + count]
 
 
-def test_records_without_headers_share_no_list():
+def test_records_without_headers_share_an_empty_list_that_nobody_can_change():
     one, other = records_of(a_batch([ROWS[0]] * 2), TopicPartition("t", 3), 0)
-    one.headers.append(("a", b""))
+    assert one.headers == [] == list(one.headers)
+    for change in (
+        lambda: one.headers.append(("a", b"")),
+        lambda: one.headers.extend([("a", b"")]),
+        lambda: one.headers.insert(0, ("a", b"")),
+        lambda: operator.iadd(one.headers, [("a", b"")]),
+        lambda: operator.setitem(one.headers, slice(0, 0), [("a", b"")]),
+    ):
+        with pytest.raises(TypeError, match="share this empty list"):
+            change()
     assert other.headers == []
 
 

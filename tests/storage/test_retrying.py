@@ -1,10 +1,12 @@
 """Which calls are repeated on passing refusals and lost answers, and for how long."""
 
+import threading
+
 import pytest
 
 from sparklog.errors import StoreFullError, StoreOutcomeUnknownError, StoreUnavailableError
 from sparklog.storage import MemoryStore
-from sparklog.storage.retrying import RetryingStore
+from sparklog.storage.retrying import Patience, RetryingStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
 
 PASSING = [FaultKind.THROTTLED, FaultKind.CONFLICT, FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST]
@@ -61,3 +63,92 @@ def test_what_the_store_refuses_for_good_is_not_repeated():
     with pytest.raises(StoreFullError):
         store.put("b", b"2")
     assert len(faulty.calls) == 1
+
+
+class Recorder(ManualClock):
+    """A clock that remembers how long it was slept on."""
+
+    def __init__(self):
+        super().__init__()
+        self.sleeps = []
+
+    def sleep_ms(self, duration_ms):
+        self.sleeps.append(duration_ms)
+        super().sleep_ms(duration_ms)
+
+
+def a_patient_store(*faults, retry_ms=10_000):
+    memory, clock = MemoryStore(), Recorder()
+    memory.put("a", b"1")
+    faulty = FaultyStore(memory, *faults)
+    return RetryingStore(faulty, clock=clock, retry_ms=retry_ms), faulty, clock
+
+
+ALL_REPEATED = {
+    **REPEATED,
+    "put": lambda store: store.put_many({"b": b"2"}),
+    "list": lambda store: list(store.list("")),
+}
+
+
+@pytest.mark.parametrize("calls", [REPEATED, ALL_REPEATED], ids=["one", "many"])
+@pytest.mark.parametrize("op", REPEATED)
+def test_within_patience_a_call_is_repeated_until_its_deadline_and_not_beyond(op, calls):
+    store, _, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, ops=[op], times=None))
+    patience = Patience(deadline_ticks_ms=500, backoff_ms=300, backoff_max_ms=100_000)
+    with store.patience(patience), pytest.raises(StoreUnavailableError):
+        calls[op](store)
+    assert clock.ticks_ms() == 500  # the last wait is cut short
+    calls_made = clock.sleeps
+    assert 2 <= len(calls_made) <= 3
+
+
+@pytest.mark.parametrize("calls", [REPEATED, ALL_REPEATED], ids=["one", "many"])
+@pytest.mark.parametrize("op", REPEATED)
+def test_within_patience_a_call_is_repeated_so_often_and_not_more(op, calls):
+    for retries in (0, 1, 3):
+        store, faulty, _ = a_patient_store(Fault(kind=FaultKind.THROTTLED, ops=[op], times=None))
+        with store.patience(Patience(deadline_ticks_ms=1e9, retries=retries)), pytest.raises(StoreUnavailableError):
+            calls[op](store)
+        extra = 1 if retries and calls is ALL_REPEATED and op == "put" else 0  # all of them at first, then one by one
+        assert len(faulty.calls) == 1 + retries + extra
+
+
+def test_waits_grow_from_the_first_to_the_longest_shortened_by_chance_up_to_a_half():
+    store, _, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=6))
+    with store.patience(Patience(deadline_ticks_ms=1e9, backoff_ms=100, backoff_max_ms=500)):
+        store.read("a")
+    for slept, most in zip(clock.sleeps, [100, 200, 400, 500, 500, 500], strict=True):
+        assert most / 2 <= slept <= most
+
+
+def test_a_first_wait_longer_than_the_longest_is_the_longest():
+    """Source: Kafka ``CommonClientConfigs.warnDisablingExponentialBackoff``."""
+    store, _, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=2))
+    with store.patience(Patience(deadline_ticks_ms=1e9, backoff_ms=2**63 - 1, backoff_max_ms=50)):
+        store.read("a")
+    assert all(25 <= slept <= 50 for slept in clock.sleeps)
+
+
+def test_patience_is_bounded_by_the_stores_own():
+    store, _, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=None), retry_ms=1_000)
+    with store.patience(Patience(deadline_ticks_ms=1e9)), pytest.raises(StoreUnavailableError):
+        store.read("a")
+    assert clock.ticks_ms() == 1_000
+
+
+def test_patience_is_a_threads_own_and_ends_with_its_block():
+    store, faulty, _ = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=3))
+    caught = []
+    with store.patience(Patience(deadline_ticks_ms=1e9, retries=0)):
+        thread = threading.Thread(target=lambda: caught.append(store.read("a")))
+        thread.start()
+        thread.join()
+        with store.patience(Patience(deadline_ticks_ms=1e9, retries=5)):
+            store.read("a")
+    assert caught == [b"1"]
+    assert len(faulty.calls) == 5
+    store, faulty, _ = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=3))
+    with store.patience(Patience(deadline_ticks_ms=1e9, retries=0)), pytest.raises(StoreUnavailableError):
+        store.read("a")
+    assert store.read("a") == b"1"

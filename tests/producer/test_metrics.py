@@ -1,0 +1,100 @@
+"""A producer's metrics, after known traffic."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from sparklog.log import create_topic
+from sparklog.producer.accumulator import RECORD_OVERHEAD_BYTES
+from sparklog.testing import ManualClock
+from tests.producer.support import LONG_S, a_producer, a_topic
+
+# Source: Kafka SenderMetricsRegistry, BufferPool, KafkaProducerMetrics
+NAMES = {
+    "batch-size-avg",
+    "batch-size-max",
+    "buffer-available-bytes",
+    "buffer-total-bytes",
+    "compression-rate-avg",
+    "flush-time-ns-total",
+    "outgoing-byte-rate",
+    "outgoing-byte-total",
+    "record-error-rate",
+    "record-error-total",
+    "record-queue-time-avg",
+    "record-queue-time-max",
+    "record-send-rate",
+    "record-send-total",
+    "record-size-avg",
+    "record-size-max",
+    "records-per-request-avg",
+    "request-latency-avg",
+    "request-latency-max",
+    "request-rate",
+    "request-size-avg",
+    "request-total",
+    "requests-in-flight",
+    "waiting-threads",
+}
+OF_A_TOPIC = {
+    "byte-rate",
+    "byte-total",
+    "record-error-rate",
+    "record-error-total",
+    "record-send-rate",
+    "record-send-total",
+}
+
+
+def test_names_and_groups_are_kafkas() -> None:
+    with a_producer(a_topic()) as producer:
+        assert set(producer.metrics()) == {"producer-metrics"}
+        producer.partitions_for("t")
+        found = producer.metrics()
+        assert set(found) == {"producer-metrics", "producer-topic-metrics.t"}
+        assert set(found["producer-metrics"]) == NAMES
+        assert set(found["producer-topic-metrics.t"]) == OF_A_TOPIC
+        assert all(isinstance(value, float) for group in found.values() for value in group.values())
+
+
+def test_before_anything_is_sent_means_are_unknown_and_totals_0() -> None:
+    with a_producer(a_topic(), buffer_memory=12_345) as producer:
+        found = producer.metrics()["producer-metrics"]
+    for name, value in found.items():
+        if name.startswith("buffer-"):
+            assert value == 12_345
+        elif name.endswith(("-avg", "-max")):
+            assert math.isnan(value)
+        else:
+            assert value == 0
+
+
+def test_known_traffic_is_counted() -> None:
+    clock = ManualClock()
+    cluster = a_topic(clock=clock)
+    create_topic(cluster.topic_log("u"), "u")
+    with a_producer(cluster) as producer:
+        for _ in range(3):
+            producer.send("t", b"v" * 88).get(LONG_S)
+        producer.send("u", b"late", timestamp_ms=2**60)
+        producer.flush(LONG_S)
+        producer.send_batch("u", pa.table({"value": [b"v"] * 5})).get(LONG_S)
+        producer.flush(LONG_S)
+        found = producer.metrics()
+    of_all, of_t, of_u = found["producer-metrics"], found["producer-topic-metrics.t"], found["producer-topic-metrics.u"]
+    assert of_t["record-send-total"] == 3
+    assert of_t["byte-total"] == 3 * (88 + RECORD_OVERHEAD_BYTES)
+    assert of_t["record-send-rate"] == pytest.approx(3 / 30)  # Source: Kafka Rate.windowSize: at least one whole window
+    assert of_t["record-error-total"] == 0
+    assert (of_u["record-send-total"], of_u["record-error-total"]) == (5, 1)
+    assert (of_all["record-send-total"], of_all["record-error-total"]) == (8, 1)
+    assert of_all["record-error-rate"] == pytest.approx(1 / 30)
+    assert of_all["request-total"] == 4  # nothing is left to commit of a record that is refused
+    assert of_all["record-size-max"] == 88 + RECORD_OVERHEAD_BYTES
+    assert of_all["records-per-request-avg"] == (3 + 1 + 5) / 5
+    assert of_all["outgoing-byte-total"] > 0
+    assert of_all["buffer-available-bytes"] == of_all["buffer-total-bytes"]
+    assert of_all["request-latency-avg"] == of_all["request-latency-max"] == 0  # the clock stood still

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import argparse
 import platform
+import signal
 import sys
 from collections.abc import Callable
 
 import deltalake
 import pyarrow as pa
 
-from benchmarks import log
+from benchmarks import age, consume, latency, log, memory, produce
 from sparklog import __version__
 
-BENCHMARKS: dict[str, Callable[[bool], None]] = {"append": log.append_rate, "open": log.open_time}
+BENCHMARKS: dict[str, Callable[[bool], None]] = {
+    "append": log.append_rate,
+    "open": log.open_time,
+    "produce": produce.send_rate,
+    "send_batch": produce.send_batch_rate,
+    "consume": consume.consume_rate,
+    "latency": latency.latency,
+    "age": age.age,
+    "memory": memory.memory,
+}
 
 
 def main() -> int:
@@ -26,6 +36,7 @@ def main() -> int:
     unknown = sorted(set(arguments.names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a broker is stopped then, too
     print(
         f"sparklog {__version__}, Python {platform.python_version()}, pyarrow {pa.__version__}, "
         f"deltalake {deltalake.__version__}, {platform.system()} {platform.machine()}"
@@ -37,4 +48,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -54,7 +54,7 @@ def append_sparklog(root: str, count: int, sync: bool) -> Span:
     return began, time.time(), time.process_time() - cpu
 
 
-def append_deltalake(root: str, count: int, _: bool) -> Span:
+def append_deltalake(root: str, count: int, sync: bool) -> Span:
     batch = records()
     began, cpu = time.time(), time.process_time()
     for _ in range(count):

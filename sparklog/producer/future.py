@@ -85,7 +85,8 @@ class _Future(Generic[T]):
         """Wait for the result.
 
         Args:
-            timeout: seconds; None: as long as it takes, which ``delivery_timeout_ms`` bounds.
+            timeout: seconds; None: as long as it takes, which ``delivery_timeout_ms`` bounds. A callback that waits for
+                a later record of its own topic waits for itself.
         Raises:
             KafkaTimeoutError: not done in ``timeout``; it may still succeed.
             SparklogError: what it failed with.

@@ -6,6 +6,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sparklog.errors import ObjectNotFoundError
 
@@ -114,6 +115,18 @@ class ObjectStore(ABC):
 
     def sync_all(self) -> None:
         """Make everything written before this call, by anybody on this machine, survive a power loss."""
+
+    def arrow_filesystem(self) -> Any:
+        """A ``pyarrow.fs.FileSystem`` of the root, for engines that read data files by themselves; None: there is none.
+
+        Arrow's own, without Python in it: errors that pass from Python through Arrow into another engine's threads
+        wait for ever for the interpreter's lock, and calls that outlive the interpreter end the process (pyarrow 26
+        with DuckDB 1.5 and 2.0; so with fsspec's handler too).
+
+        Raises:
+            InvalidConfigurationError: the store's options have no counterpart there.
+        """
+        return None
 
     def close(self) -> None:
         """Give back connections and threads. The store isn't used afterwards."""

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from sparklog.errors import ObjectNotFoundError, StoreError
 from sparklog.storage import _local_errors as failed
@@ -139,6 +140,11 @@ class LocalStore(ObjectStore):
         except OSError as error:
             raise failed.syncing(error, self._root) from error
         os.sync()
+
+    def arrow_filesystem(self) -> Any:
+        import pyarrow.fs as pafs  # loads Arrow's S3 client too, which few have a use for
+
+        return pafs.SubTreeFileSystem(self._root, pafs.LocalFileSystem())
 
     def _target(self, path: str) -> str:
         return f"{self._root}/{check_path(path)}"

@@ -47,7 +47,8 @@ class S3Store(ObjectStore):
         self._bucket = match["bucket"]
         root = (match["root"] or "").rstrip("/")
         self._root = f"{check_path(root)}/" if root else ""
-        self._client = S3Client(self._bucket, storage_options or {})
+        self._options = dict(storage_options or {})
+        self._client = S3Client(self._bucket, self._options)
 
     def __repr__(self) -> str:
         return f"S3Store({self.uri!r})"
@@ -130,6 +131,11 @@ class S3Store(ObjectStore):
         keys = [self._key(path) for path in paths]
         chunks = [keys[at : at + _DELETE_KEYS] for at in range(0, len(keys), _DELETE_KEYS)]
         self._client.run(lambda: gather(self._delete_keys, chunks, _PARTS_AT_ONCE))
+
+    def arrow_filesystem(self) -> Any:
+        from sparklog.storage._s3_arrow import arrow_s3  # loads Arrow's S3 client, which is for engines alone
+
+        return arrow_s3(self._bucket, self._root, self._options)
 
     def close(self) -> None:
         self._client.close()

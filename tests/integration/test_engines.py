@@ -335,6 +335,7 @@ LATE: dict[str, Callable[[DeltaTable], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operate", LATE.values(), ids=LATE)
 @pytest.mark.parametrize("deltas", [[0, 1], [None, None]], ids=["kept", "renumbered"])
 def test_what_deltalake_read_before_a_sequencing_it_cant_commit_after_it(

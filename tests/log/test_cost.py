@@ -158,6 +158,7 @@ def grow(log, age):
         append(writer, "x")
 
 
+@pytest.mark.slow
 def test_opening_a_topic_for_writing_costs_the_same_at_any_age(memory, clock):
     topic = a_topic(memory, clock)
     log, store = a_counted_log(memory, clock)

@@ -1,0 +1,116 @@
+"""Consuming a topic from its beginning: Python records and Arrow batches, beside confluent-kafka's tuned ``consume``.
+
+Every record's key and value is looked at, as a program that does something with them would. A consumer is opened within
+the measured time. CPU is client and broker on Kafka's side, and our process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyarrow.compute as pc
+
+from benchmarks.harness import Case, Usage, compare, run, used
+from benchmarks.kafka_broker import broker_or_none
+from benchmarks.peers import PARTITIONS, expect, kafka_topic, sparklog_topic
+from benchmarks.produce import TOPIC, send_kafka, send_sparklog
+
+KEY_SIZE = 16
+
+
+def poll_sparklog(root: str, *, count: int, value_size: int, max_poll_records: int) -> Usage:
+    from sparklog.consumer import Consumer
+
+    seen = size = 0
+    with used(count) as usage:
+        consumer = Consumer(TOPIC, cluster=root, auto_offset_reset="earliest", max_poll_records=max_poll_records)
+        while seen < count:
+            for records in consumer.poll(timeout_ms=1000).values():
+                seen += len(records)
+                for record in records:
+                    size += len(record.key) + len(record.value)
+    consumer.close()
+    expect("records and bytes", (seen, size), (count, count * (KEY_SIZE + value_size)))
+    return usage
+
+
+def poll_batches_sparklog(root: str, *, count: int, value_size: int) -> Usage:
+    from sparklog.consumer import Consumer
+
+    seen = size = 0
+    with used(count) as usage:
+        consumer = Consumer(TOPIC, cluster=root, auto_offset_reset="earliest")
+        while seen < count:
+            for batch in consumer.poll_batches(timeout_ms=1000).values():
+                seen += batch.num_rows
+                for name in ("key", "value"):
+                    size += pc.sum(pc.binary_length(batch.column(name))).as_py()
+    consumer.close()
+    expect("records and bytes", (seen, size), (count, count * (KEY_SIZE + value_size)))
+    return usage
+
+
+def consume_kafka(
+    bootstrap: str, topic: str, *, broker_pid: int, count: int, value_size: int, num_messages: int, tuned: bool
+) -> Usage:
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    if tuned:
+        settings["fetch.queue.backoff.ms"] = 5  # 1000 by default: it then pauses for long when its queue is full
+    seen = size = 0
+    with used(count, broker_pid=broker_pid) as usage:
+        consumer = Consumer(settings)
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        while seen < count:
+            messages = consumer.consume(num_messages=min(num_messages, count - seen), timeout=1)
+            seen += len(messages)
+            for message in messages:
+                if message.error() is not None:
+                    raise SystemExit(message.error())
+                size += len(message.key() or b"") + len(message.value() or b"")
+    consumer.close()
+    expect("records and bytes", (seen, size), (count, count * (KEY_SIZE + value_size)))
+    return usage
+
+
+def consume_rate(quick: bool) -> None:
+    """Records of 100 bytes and of 1 KiB, from topics that producers of this run filled."""
+    with broker_or_none() as broker:
+        for count, value_size in ((1_000_000, 100), (200_000, 1024)):
+            count //= 10 if quick else 1
+            print(f"Consuming {count:,} records, values of {value_size} bytes, 16-byte keys, 6 partitions")
+            work = {"count": count, "value_size": value_size}
+            cases = []
+            if broker is not None:
+                topic = kafka_topic(broker.bootstrap)
+                there = {"bootstrap": broker.bootstrap, "topic": topic, "broker_pid": broker.pid}
+                run(send_kafka, **there, **work, linger_ms=50, callback=False)
+                cases = [
+                    Case(
+                        f"Kafka consume({num_messages:,}){', tuned' if tuned else ''}",
+                        partial(usage, consume_kafka, **there, **work, num_messages=num_messages, tuned=tuned),
+                        is_peer=True,
+                    )
+                    for num_messages, tuned in ((500, False), (500, True), (5_000, True))
+                ]
+                cases[-1].work()  # the JVM compiles
+            with tempfile.TemporaryDirectory() as root:
+                sparklog_topic(root, TOPIC)
+                run(send_sparklog, root=root, **work, linger_ms=50)
+                cases += [
+                    Case(
+                        f"sparklog poll, max_poll_records={most:,}",
+                        partial(usage, poll_sparklog, root=root, **work, max_poll_records=most),
+                    )
+                    for most in (500, 5_000)
+                ]
+                cases.append(Case("sparklog poll_batches", partial(usage, poll_batches_sparklog, root=root, **work)))
+                compare(cases)
+
+
+def usage(work: Callable[..., Usage], **arguments: Any) -> Usage:
+    return Usage(**run(work, **arguments))

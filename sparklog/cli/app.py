@@ -1,0 +1,98 @@
+"""The command ``sparklog``: its sub-commands, and what becomes of errors, signals and closed pipes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from sparklog._version import __version__
+from sparklog.cli.completion import completion
+from sparklog.cli.consume import consume
+from sparklog.cli.options import ENVIRONMENT, connection_options, is_debugging
+from sparklog.cli.produce import produce
+from sparklog.cli.sql import sql
+from sparklog.cli.topics import topics
+from sparklog.errors import SparklogError
+
+__all__ = ["cli", "main"]
+
+FAILED = 1
+INTERRUPTED = 130
+
+
+class _Sparklog(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a closed pipe is still understood
+            return result
+        except BrokenPipeError:
+            _discard_output()
+            ctx.exit(0)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except (SparklogError, OSError) as error:
+            if is_debugging(ctx):
+                traceback.print_exc()
+            click.echo(f"sparklog: error: {_in_one_line(error)}", err=True)
+            ctx.exit(FAILED)
+
+
+@click.group(cls=_Sparklog, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@connection_options(envvar=True)
+@click.version_option(__version__, prog_name="sparklog", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Kafka's semantics on Delta tables, without a broker.
+
+    A cluster is a root URI: a folder, or s3://bucket/prefix. Give it once by SPARKLOG_CLUSTER, or with --cluster before
+    or after the command.
+
+    \b
+      export SPARKLOG_CLUSTER=./data
+      sparklog topics create orders --partitions 6
+      echo 'user-1:{"total": 12}' | sparklog produce orders -K :
+      sparklog consume orders --from-beginning
+      sparklog sql "select partition, count(*) from orders group by all"
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+    """
+
+
+for _command in (topics, produce, consume, sql, completion):
+    cli.add_command(_command)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line; returns its exit code.
+
+    Args:
+        args: without the program's name; those of the process by default.
+    """
+    try:
+        result = cli.main(args, prog_name="sparklog", complete_var=ENVIRONMENT["completion"], standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    return result if isinstance(result, int) else 0
+
+
+def _in_one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        told = str(error) or type(error).__name__
+    return " ".join(told.split())
+
+
+def _discard_output() -> None:
+    """Nobody reads any more: what is still buffered goes nowhere, instead of failing again when Python exits."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

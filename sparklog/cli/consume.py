@@ -1,0 +1,146 @@
+"""``sparklog consume``: records of topics to standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from sparklog.cli.formats import Formatter, console_format, json_line, kcat_format
+from sparklog.cli.options import complete_topics, connection_options, pairs, root_of
+from sparklog.cli.places import BEGINNING, END, parse_place
+from sparklog.model import ConsumerRecord
+
+__all__ = ["consume"]
+
+
+@click.command()
+@click.argument("topics", nargs=-1, required=True, shell_complete=complete_topics, metavar="TOPIC…")
+@click.option("--from-beginning", is_flag=True, help="The same as --offset beginning.")
+@click.option(
+    "--offset",
+    "-o",
+    metavar="WHERE",
+    help="beginning, end, N, -N (that many before the end), @TIME (ISO 8601, or ms since 1970).",
+)
+@click.option(
+    "--partition", "-p", "partitions", type=click.IntRange(min=0), multiple=True, help="Repeatable. [default: all]"
+)
+@click.option("--follow", "-f", is_flag=True, help="Wait for new records, also with --from-beginning or --offset.")
+@click.option("--max-messages", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after so many.")
+@click.option("--timeout-ms", type=click.IntRange(min=0), metavar="MS", help="Stop when none came for so long.")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON object per line.")
+@click.option(
+    "--format",
+    "-F",
+    "format_",
+    metavar="TEMPLATE",
+    help=r"As kcat's -f: %t topic, %p partition, %o offset, %k key, %s value, %K %S their lengths, "
+    r"%T timestamp, %h headers, \n.",
+)
+@click.option("--print-timestamp", is_flag=True)
+@click.option("--print-partition", is_flag=True)
+@click.option("--print-offset", is_flag=True)
+@click.option("--print-headers", is_flag=True)
+@click.option("--print-key", is_flag=True)
+@click.option("--separator", default="\t", metavar="TEXT", help="Between what is printed. [default: a tab]")
+@click.option("--key-separator", "-K", metavar="TEXT", help="Print the key too, and this behind it.")
+@click.option("--null-marker", "-Z", metavar="TEXT", default="null", show_default=True, help="What a null is shown as.")
+@click.option("--config", "-X", multiple=True, metavar="KEY=VALUE", help="A setting of a consumer. Repeatable.")
+@connection_options()
+@click.pass_context
+def consume(
+    ctx: click.Context,
+    topics: tuple[str, ...],
+    from_beginning: bool,
+    offset: str | None,
+    partitions: tuple[int, ...],
+    follow: bool,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    json_: bool,
+    format_: str | None,
+    print_timestamp: bool,
+    print_partition: bool,
+    print_offset: bool,
+    print_headers: bool,
+    print_key: bool,
+    separator: str,
+    key_separator: str | None,
+    null_marker: str,
+    config: tuple[str, ...],
+) -> None:
+    r"""Print the records of TOPICs.
+
+    With --from-beginning or --offset it prints what is there and stops; with --follow it waits for more. Without any
+    of them it waits for new records, as kafka-console-consumer does.
+
+    \b
+      sparklog consume orders --from-beginning
+      sparklog consume orders -o -10 -f
+      sparklog consume orders -o @2026-01-31T12:00:00Z --json
+      sparklog consume orders -o beginning -F '%p %o %k=%s\n'
+    """
+    if from_beginning and offset is not None:
+        raise click.UsageError("Give --from-beginning or --offset, not both.", ctx)
+    if json_ and format_ is not None:
+        raise click.UsageError("Give --json or --format, not both.", ctx)
+    try:
+        place = parse_place(offset) if offset is not None else BEGINNING if from_beginning else END
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--offset") from None
+    shown = {
+        "timestamp": print_timestamp,
+        "partition": print_partition,
+        "offset": print_offset,
+        "headers": print_headers,
+        "key": print_key or key_separator is not None,
+    }
+    null = os.fsencode(null_marker)
+    formatter: Formatter
+    if json_:
+        formatter = json_line
+    elif format_ is not None:
+        try:
+            formatter = kcat_format(format_, null=null)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--format") from None
+    else:
+        formatter = console_format(
+            fields=tuple(name for name, wanted in shown.items() if wanted),
+            separator=os.fsencode(separator),
+            key_separator=None if key_separator is None else os.fsencode(key_separator),
+            null=null,
+        )
+    settings: dict[str, Any] = dict(pairs(config, "--config"))
+    uri, options = root_of(ctx)
+
+    from sparklog.cli.reading import Plan, followed, present
+    from sparklog.consumer import Consumer
+
+    plan = Plan(
+        topics=tuple(dict.fromkeys(topics)),
+        partitions=tuple(dict.fromkeys(partitions)),
+        place=place,
+        follow=follow or not (from_beginning or offset is not None),
+        timeout_ms=timeout_ms,
+    )
+    with Consumer(cluster=uri, storage_options=options, **settings) as consumer:
+        polls = followed(consumer, plan) if plan.follow else present(consumer, plan)
+        _print(polls, formatter, max_messages)
+
+
+def _print(polls: Iterator[list[ConsumerRecord]], formatter: Formatter, max_count: int | None) -> None:
+    output = sys.stdout.buffer
+    left = max_count
+    for records in polls:
+        shown = records if left is None else records[:left]
+        output.write(b"".join(map(formatter, shown)))
+        output.flush()
+        if left is not None:
+            left -= len(shown)
+            if left == 0:
+                return

@@ -1,0 +1,174 @@
+"""``sparklog produce``: lines of standard input or of files into a topic."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from sparklog.cli.lines import InputRecord, JsonLines, TextLines, numbered_lines
+from sparklog.cli.options import complete_topics, connection_options, pairs, root_of
+from sparklog.cli.progress import Advance, reading_progress
+from sparklog.errors import SparklogError
+from sparklog.model import Headers
+
+if TYPE_CHECKING:
+    from sparklog.producer import FutureRecordMetadata, Producer
+
+__all__ = ["produce"]
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topics)
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="[FILE]…")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="What a line is: a value, or a JSON object as `sparklog consume --json` prints it.",
+)
+@click.option("--key-separator", "-K", metavar="TEXT", help="Text lines are key, separator, value.")
+@click.option("--key", "-k", help="Key of every record that has none of its own.")
+@click.option("--null-marker", "-Z", metavar="TEXT", help="A key or value that is this text is null (a tombstone).")
+@click.option(
+    "--header", "-H", "headers", multiple=True, metavar="KEY=VALUE", help="A header of every record. Repeatable."
+)
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="Instead of the one that the key chooses.")
+@click.option("--acks", type=click.Choice(["0", "1", "all"]), help="[default: all]")
+@click.option("--compression", "-z", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]))
+@click.option("--linger-ms", type=click.IntRange(min=0), help="How long records wait for others.")
+@click.option("--batch-size", type=click.IntRange(min=0), metavar="BYTES", help="That much doesn't wait.")
+@click.option("--config", "-X", multiple=True, metavar="KEY=VALUE", help="Any other setting of a producer. Repeatable.")
+@connection_options()
+@click.pass_context
+def produce(
+    ctx: click.Context,
+    topic: str,
+    files: tuple[str, ...],
+    format_: str,
+    key_separator: str | None,
+    key: str | None,
+    null_marker: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    acks: str | None,
+    compression: str | None,
+    linger_ms: int | None,
+    batch_size: int | None,
+    config: tuple[str, ...],
+) -> None:
+    """Send each line of FILEs, or of standard input, to TOPIC.
+
+    It stops at the first line that can't be sent, says which, and how many records were stored before.
+
+    \b
+      sparklog produce orders < values.txt
+      sparklog produce orders -K , keyed.csv
+      sparklog consume orders --from-beginning --json | sparklog produce copy --format json
+    """
+    if format_ == "json":
+        for name, given in (("--key-separator", key_separator), ("--null-marker", null_marker)):
+            if given is not None:
+                raise click.UsageError(f"{name} has no meaning with --format json.", ctx)
+    if key is not None and key_separator is not None:
+        raise click.UsageError("Give --key or --key-separator, not both.", ctx)
+    if key_separator == "":
+        raise click.BadParameter("expected a text that isn't empty", param_hint="--key-separator")
+    common: dict[str, Any] = {"key": _encoded(key), "headers": _header_list(headers), "partition": partition}
+    parser = (
+        JsonLines(**common)
+        if format_ == "json"
+        else TextLines(key_separator=_encoded(key_separator), null_marker=_encoded(null_marker), **common)
+    )
+    named = {"acks": acks, "compression_type": compression, "linger_ms": linger_ms, "batch_size": batch_size}
+    settings: dict[str, Any] = {
+        **pairs(config, "--config"),
+        **{name: value for name, value in named.items() if value is not None},
+    }
+    uri, options = root_of(ctx)
+
+    from sparklog.producer import Producer
+
+    with Producer(uri, storage_options=options, **settings) as producer:
+        producer.partitions_for(topic)  # an unknown topic is told before anything is read
+        sender = _Sender(producer, topic, parser)
+        try:
+            with reading_progress(files) as advance:
+                for name in files or ("-",):
+                    with click.open_file(name, "rb") as stream:
+                        sender.send_lines("stdin" if name == "-" else name, stream, advance)
+                sender.finish()
+        finally:
+            count = sender.stored_count()
+            click.echo(f"produced {count} {'record' if count == 1 else 'records'} to {topic}", err=True)
+
+
+class _Sender:
+    """Sends lines, and finds the first that failed; remembers no more than what is under way."""
+
+    def __init__(self, producer: Producer, topic: str, parser: TextLines | JsonLines) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._parser = parser
+        self._under_way: deque[tuple[str, int, FutureRecordMetadata]] = deque()
+        self._stored_count = 0
+
+    def send_lines(self, source: str, stream: IO[bytes], advance: Advance) -> None:
+        """Send every line of a stream. Raises the first error there is, naming its line."""
+        for number, line in numbered_lines(stream):
+            try:
+                record = self._parser.record(line)
+                if record is not None:
+                    self._under_way.append((source, number, self._send(record)))
+            except SparklogError as error:
+                raise _at(source, number, error) from None
+            advance(len(line) + 1)
+            while self._under_way and self._under_way[0][2].is_done:
+                self._settle_first()
+
+    def finish(self) -> None:
+        """Wait for all. Raises the first error there is, naming its line."""
+        self._producer.flush()
+        while self._under_way:
+            self._settle_first()
+
+    def stored_count(self) -> int:
+        """How many records are stored; waits for what is under way."""
+        self._producer.flush()
+        self._stored_count += sum(future.succeeded() for _, _, future in self._under_way)
+        self._under_way.clear()
+        return self._stored_count
+
+    def _send(self, record: InputRecord) -> FutureRecordMetadata:
+        key, value, headers, partition, timestamp_ms = record
+        return self._producer.send(self._topic, value, key, headers, partition, timestamp_ms)
+
+    def _settle_first(self) -> None:
+        source, number, future = self._under_way.popleft()
+        error = future.exception
+        if error is not None:
+            raise _at(source, number, error)
+        self._stored_count += 1
+
+
+def _at(source: str, number: int, error: SparklogError) -> SparklogError:
+    error.args = (f"{source}, line {number}: {error}",)
+    return error
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else os.fsencode(text)  # as it was typed, whatever the encoding
+
+
+def _header_list(given: tuple[str, ...]) -> Headers | None:
+    headers: Headers = []
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name:
+            raise click.BadParameter(f"got {text!r}, expected KEY=VALUE", param_hint="--header")
+        headers.append((name, os.fsencode(value) if equals else None))
+    return headers or None

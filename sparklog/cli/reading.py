@@ -1,0 +1,134 @@
+"""Reading for ``sparklog consume``: what is there, or what is there and what comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from sparklog.cli.places import Place, first_offsets
+from sparklog.consumer import Consumer, ConsumerRebalanceListener
+from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.model import ConsumerRecord, TopicPartition
+
+__all__ = ["Plan", "followed", "present"]
+
+_POLL_MS = 500
+_POLL_RECORDS = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to read."""
+
+    topics: tuple[str, ...]
+    partitions: tuple[int, ...]
+    """Empty for all."""
+    place: Place
+    follow: bool
+    """Go on beyond what was there at the beginning."""
+    timeout_ms: int | None
+    """To wait for a record."""
+
+
+def _partitions(consumer: Consumer, plan: Plan) -> list[TopicPartition]:
+    """The partitions that are meant. Raises ``UnknownTopicOrPartitionError``."""
+    found = []
+    for topic in plan.topics:
+        numbers = consumer.partitions_for_topic(topic)
+        if numbers is None:
+            raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r}")
+        missing = sorted(set(plan.partitions) - numbers)
+        if missing:
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} has no partition {missing[0]}; it has 0 to {len(numbers) - 1}"
+            )
+        found += [TopicPartition(topic, number) for number in plan.partitions or sorted(numbers)]
+    return found
+
+
+def present(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
+    """What is there now, poll by poll."""
+    partitions = _partitions(consumer, plan)
+    ends = consumer.end_offsets(partitions)
+    starts = first_offsets(consumer, partitions, plan.place)
+    rest = {at for at in partitions if starts[at] < ends[at]}
+    if not rest:
+        return
+    consumer.assign(sorted(rest))
+    for at in rest:
+        consumer.seek(at, starts[at])
+    patience = _Patience(plan.timeout_ms)
+    while rest:
+        polled = consumer.poll(timeout_ms=patience.next_ms(), max_records=_POLL_RECORDS)
+        records = [record for at, found in polled.items() for record in found if record.offset < ends[at]]
+        if records:
+            yield records
+        elif patience.is_over:
+            return
+        patience.saw(len(records))
+        finished = {at for at in rest if consumer.position(at) >= ends[at]}
+        if finished:
+            consumer.pause(*finished)
+            rest -= finished
+
+
+def followed(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
+    """What is there and what comes, poll by poll, until nothing came for so long."""
+    partitions = _partitions(consumer, plan)
+    starts = first_offsets(consumer, partitions, plan.place)
+    if plan.partitions:
+        consumer.assign(partitions)
+        for at, start in starts.items():
+            consumer.seek(at, start)
+    else:  # partitions that are added later are found
+        consumer.subscribe(plan.topics, listener=_Begin(consumer, starts))
+    patience = _Patience(plan.timeout_ms)
+    while True:
+        polled = consumer.poll(timeout_ms=patience.next_ms(), max_records=_POLL_RECORDS)
+        records = [record for found in polled.values() for record in found]
+        if records:
+            yield records
+        elif patience.is_over:
+            return
+        patience.saw(len(records))
+
+
+class _Begin(ConsumerRebalanceListener):
+    """Lets each partition begin where it should; one that is added later at its beginning."""
+
+    def __init__(self, consumer: Consumer, starts: Mapping[TopicPartition, int]) -> None:
+        self._consumer = consumer
+        self._starts = starts
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        for at in assigned:
+            if at in self._starts:
+                self._consumer.seek(at, self._starts[at])
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        pass
+
+
+class _Patience:
+    """How long to wait for a record."""
+
+    def __init__(self, timeout_ms: int | None) -> None:
+        self._timeout_ms = timeout_ms
+        self._since_s = time.monotonic()
+
+    def next_ms(self) -> float:
+        """For the next poll."""
+        return _POLL_MS if self._timeout_ms is None else min(_POLL_MS, max(0.0, self._left_ms()))
+
+    @property
+    def is_over(self) -> bool:
+        return self._timeout_ms is not None and self._left_ms() <= 0
+
+    def saw(self, count: int) -> None:
+        """A poll returned so many records."""
+        if count:
+            self._since_s = time.monotonic()
+
+    def _left_ms(self) -> float:
+        return (self._timeout_ms or 0) - (time.monotonic() - self._since_s) * 1000

@@ -1,0 +1,196 @@
+"""``sparklog topics``: create, list, describe, alter, delete, delete-records."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sparklog.cli.options import complete_topics, connection_options, pairs, root_of
+from sparklog.cli.output import as_json, print_table
+from sparklog.errors import TopicAlreadyExistsError
+
+if TYPE_CHECKING:
+    from sparklog.admin import Admin, TopicDescription
+
+__all__ = ["topics"]
+
+
+@click.group()
+@connection_options()
+def topics() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+def _admin(ctx: click.Context) -> Admin:
+    from sparklog.admin import Admin
+
+    uri, options = root_of(ctx)
+    return ctx.with_resource(Admin(uri, storage_options=options))
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@click.option("--partitions", type=int, default=1, show_default=True, help="Number of partitions of each.")
+@click.option("--replication-factor", type=int, default=-1, hidden=True)
+@click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting, by Kafka's name. Repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists is no error.")
+@connection_options()
+@click.pass_context
+def create(
+    ctx: click.Context,
+    names: tuple[str, ...],
+    partitions: int,
+    replication_factor: int,
+    config: tuple[str, ...],
+    if_not_exists: bool,
+) -> None:
+    """Create topics, and the cluster if there is none."""
+    from sparklog.admin import NewTopic
+
+    configs = pairs(config, "--config")
+    new = [NewTopic(name, partitions, replication_factor, configs=configs) for name in dict.fromkeys(names)]
+    admin = _admin(ctx)
+    for topic in new:
+        topic.check()
+    if not if_not_exists:
+        admin.create_topics(new)
+    for topic in new if if_not_exists else ():
+        with suppress(TopicAlreadyExistsError):
+            admin.create_topics([topic])
+
+
+@topics.command("list")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON array.")
+@connection_options()
+@click.pass_context
+def list_(ctx: click.Context, json_: bool) -> None:
+    """List the topics' names."""
+    names = _admin(ctx).list_topics()
+    if json_:
+        click.echo(as_json(names))
+    else:
+        for name in names:
+            click.echo(name)
+
+
+@topics.command()
+@click.argument("names", nargs=-1, shell_complete=complete_topics, metavar="[NAME]…")
+@click.option("--all", "all_", is_flag=True, help="Show every setting, also those at their defaults.")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON array of objects.")
+@connection_options()
+@click.pass_context
+def describe(ctx: click.Context, names: tuple[str, ...], all_: bool, json_: bool) -> None:
+    """Show topics, all by default: settings, and where the log of each partition starts and ends.
+
+    Records are the offsets between start and end; of a compacted topic some may be gone.
+    """
+    described = _admin(ctx).describe_topics(names or None)
+    if json_:
+        click.echo(as_json([_as_dict(topic, all_=all_) for topic in described]))
+        return
+    for number, topic in enumerate(described):
+        if number:
+            click.echo()
+        _print_topic(topic, all_=all_)
+
+
+@topics.command()
+@click.argument("name", shell_complete=complete_topics)
+@click.option("--partitions", type=int, help="Let it grow to so many partitions.")
+@click.option("--config", multiple=True, metavar="KEY=VALUE", help="Set a setting. Repeatable.")
+@click.option("--delete-config", multiple=True, metavar="KEY", help="Take a setting back to its default. Repeatable.")
+@connection_options()
+@click.pass_context
+def alter(
+    ctx: click.Context, name: str, partitions: int | None, config: tuple[str, ...], delete_config: tuple[str, ...]
+) -> None:
+    """Change a topic's settings, or let it grow."""
+    changes: dict[str, str | None] = {**pairs(config, "--config")}
+    for key in delete_config:
+        if key in changes:
+            raise click.BadParameter(f"{key} is in --config too", param_hint="--delete-config")
+        changes[key] = None
+    if partitions is None and not changes:
+        raise click.UsageError("Nothing to alter: give --partitions, --config or --delete-config.", ctx)
+    admin = _admin(ctx)
+    for validate_only in (True, False):  # all or nothing, as far as it can be known
+        if changes:
+            admin.alter_configs({name: changes}, validate_only=validate_only)
+        if partitions is not None:
+            admin.create_partitions({name: partitions}, validate_only=validate_only)
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_topics, metavar="NAME…")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@connection_options()
+@click.pass_context
+def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
+    """Delete topics with all their records."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("Nobody can be asked here: give --yes to delete.", ctx)
+        click.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
+    _admin(ctx).delete_topics(names)
+
+
+@topics.command("delete-records")
+@click.argument("name", shell_complete=complete_topics)
+@click.option("--partition", "-p", "partitions", type=int, multiple=True, help="Repeatable. All by default.")
+@click.option("--before-offset", required=True, metavar="N|latest", help="The first offset that stays; latest for all.")
+@connection_options()
+@click.pass_context
+def delete_records(ctx: click.Context, name: str, partitions: tuple[int, ...], before_offset: str) -> None:
+    """Delete the records below an offset; prints where each log starts afterwards."""
+    from sparklog.admin import HIGH_WATERMARK
+    from sparklog.model import TopicPartition
+
+    if before_offset != "latest" and not re.fullmatch(r"\d+", before_offset):
+        raise click.BadParameter(
+            f"got {before_offset!r}, expected a whole number or latest", param_hint="--before-offset"
+        )
+    offset = HIGH_WATERMARK if before_offset == "latest" else int(before_offset)
+    admin = _admin(ctx)
+    if not partitions:
+        partitions = tuple(range(admin.describe_topics([name])[0].partition_count))
+    after = admin.delete_records({TopicPartition(name, partition): offset for partition in partitions})
+    print_table(
+        ["partition", "log start"],
+        [(at.partition, start) for at, start in after.items()],
+        numbers=["partition", "log start"],
+    )
+
+
+def _settings(topic: TopicDescription, *, all_: bool) -> Mapping[str, Any]:
+    return dict(sorted((topic.config.all() if all_ else topic.config.explicit).items()))
+
+
+def _as_dict(topic: TopicDescription, *, all_: bool) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "delta_version": topic.delta_version,
+        "configs": _settings(topic, all_=all_),
+        "partitions": [
+            {"partition": number, "log_start_offset": start, "log_end_offset": end}
+            for number, (start, end) in enumerate(zip(topic.log_start_offsets, topic.log_end_offsets, strict=True))
+        ],
+    }
+
+
+def _print_topic(topic: TopicDescription, *, all_: bool) -> None:
+    count = topic.partition_count
+    noun = "partition" if count == 1 else "partitions"
+    click.echo(f"{topic.name}: {count} {noun}, id {topic.topic_id}, Delta version {topic.delta_version}")
+    for key, value in _settings(topic, all_=all_).items():
+        shown = str(value).lower() if isinstance(value, bool) else value
+        click.echo(f"  {key} = {shown}{'' if key in topic.config.explicit else '  (default)'}")
+    bounds = zip(topic.log_start_offsets, topic.log_end_offsets, strict=True)
+    columns = ["partition", "log start", "log end", "records"]
+    rows = [(number, start, end, end - start) for number, (start, end) in enumerate(bounds)]
+    print_table(columns, rows, numbers=columns)

@@ -1,0 +1,190 @@
+"""DuckDB over topics: a view for each, under its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sparklog.clock import Clock
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidConfigurationError,
+    NotATopicError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log.cluster import Cluster, open_cluster, topic_names
+from sparklog.paths import TOPICS_FOLDER
+from sparklog.sql.dataset import topic_dataset
+from sparklog.storage import ObjectStore
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["QueryResult", "connect", "query"]
+
+_BATCH_ROWS = 10_000
+_PROJECTION = "topic, partition, base_offset + offset_delta as offset, timestamp, timestamp_type, key, value, headers"
+_READABLE = "base_offset + offset_delta >= log_start_offset"
+
+
+def connect(
+    cluster: str | Path | ObjectStore | Cluster,
+    topics: Iterable[str] | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+) -> duckdb.DuckDBPyConnection:
+    """A DuckDB connection in memory with a view of each topic, under the topic's name, as of now.
+
+    Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestamp_type`` (0: of the producer, 1: of
+    the log), ``key``, ``value`` (BLOB; ``decode(value)`` for text), ``headers`` (a list of structs of key and value).
+    Files are read as a query needs them (of a store that is neither a folder nor an S3 bucket they are copied now); a
+    filter on ``partition`` or ``timestamp`` skips files by the log alone.
+    The session's time zone is UTC. What is appended later isn't seen: connect again.
+
+    Args:
+        topics: those to be loaded; all for None, which loads the log of each.
+    Raises:
+        InvalidConfigurationError: DuckDB isn't installed.
+        InvalidArgumentError: no cluster is there, or two names differ in case alone, which SQL doesn't tell apart.
+        UnknownTopicOrPartitionError, and what reading a log raises.
+    """
+    opened = _open(cluster, storage_options, clock)
+    names = topic_names(opened) if topics is None else list(topics)
+    return _connect(opened, _check_case(names))
+
+
+class QueryResult:
+    """The result of a query: iterate over it once, and close it, or use it as a context manager."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, reader: Any) -> None:
+        self._connection = connection
+        self._reader = reader
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns; none where the statement has no result."""
+        return pa.schema([]) if self._reader is None else self._reader.schema
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in batches.
+
+        Raises:
+            InvalidArgumentError: what DuckDB says of a row, or of a data file that it can't read, in one line.
+        """
+        with _told_in_one_line():
+            yield from self._reader or ()
+
+    def close(self) -> None:
+        """End the query, wherever it is."""
+        self._reader = None
+        self._connection.close()
+
+    def __enter__(self) -> QueryResult:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def query(
+    cluster: str | Path | ObjectStore | Cluster,
+    text: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+) -> QueryResult:
+    """The result of one query over topics.
+
+    Loads the topics whose names stand in ``text``; all of them after ``show``.
+
+    Raises:
+        InvalidArgumentError: what DuckDB says of the query, or of a data file that it can't read, in one line.
+        Other errors: as :func:`connect`.
+    """
+    opened = _open(cluster, storage_options, clock)
+    connection = _connect(opened, _named_in(opened, text), skip_deleted=True)
+    try:
+        with _told_in_one_line():
+            relation: Any = connection.sql(text)  # None where there is no result, up to DuckDB 1
+            reader = None if relation is None else relation.to_arrow_reader(_BATCH_ROWS)
+    except BaseException:
+        connection.close()
+        raise
+    return QueryResult(connection, reader)
+
+
+def _open(
+    cluster: str | Path | ObjectStore | Cluster, storage_options: Mapping[str, Any] | None, clock: Clock | None
+) -> Cluster:
+    _duckdb()  # before anything is read
+    if isinstance(cluster, Cluster):
+        return cluster
+    return open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
+
+
+def _connect(cluster: Cluster, topics: Iterable[str], *, skip_deleted: bool = False) -> duckdb.DuckDBPyConnection:
+    connection: duckdb.DuckDBPyConnection = _duckdb().connect()
+    try:
+        connection.execute("set TimeZone = 'UTC'")
+        for topic in topics:
+            try:
+                dataset = topic_dataset(cluster, topic)
+            except (UnknownTopicOrPartitionError, NotATopicError):
+                if skip_deleted:
+                    continue
+                raise
+            connection.from_arrow(dataset).filter(_READABLE).project(_PROJECTION).create_view(topic)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _duckdb() -> ModuleType:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise InvalidConfigurationError("SQL needs DuckDB: pip install 'sparklog[sql]'") from error
+    return duckdb
+
+
+def _named_in(cluster: Cluster, text: str) -> list[str]:
+    """The topics that a query may be about: those whose names stand in it, in any case."""
+    names = cluster.store.list_names(TOPICS_FOLDER)
+    if re.match(r"\s*show\b", text, re.IGNORECASE):
+        return _check_case(names)
+    found = [name for name in names if _stands_in(name, text, re.IGNORECASE)]
+    exact = {name.lower() for name in found if _stands_in(name, text)}
+    # Of names that differ in case alone, the one that is spelled out is meant.
+    return _check_case(name for name in found if name.lower() not in exact or _stands_in(name, text))
+
+
+def _stands_in(name: str, text: str, flags: int = 0) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, flags) is not None
+
+
+def _check_case(names: Iterable[str]) -> list[str]:
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise InvalidArgumentError(f"topics {other} and {name} differ in case alone, which SQL doesn't tell apart")
+    return list(seen.values())
+
+
+@contextmanager
+def _told_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except (_duckdb().Error, pa.ArrowException, OSError) as error:
+        told = str(error).split("\n\nLINE ")[0]
+        raise InvalidArgumentError(" ".join(told.split())) from error

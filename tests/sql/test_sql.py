@@ -1,0 +1,268 @@
+"""SQL over topics: the views' columns, which records and files are read, and what goes wrong."""
+
+import random
+import sys
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+
+from sparklog.admin import HIGH_WATERMARK, Admin, NewTopic
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidConfigurationError,
+    ObjectNotFoundError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log.cluster import open_cluster
+from sparklog.model import TopicPartition
+from sparklog.sql import TOPIC_COLUMNS, connect, query
+from sparklog.storage import LocalStore, MemoryStore
+from sparklog.testing import ManualClock
+from tests.support import T0_MS, a_writer, foreign_commit, foreign_file, foreign_records, records, unsequenced_file
+
+T0 = datetime(2100, 1, 1, tzinfo=timezone.utc)
+
+
+@pytest.fixture(params=["memory", "folder"])
+def cluster(request, tmp_path):
+    """One whose files are copied for Arrow, and one whose files Arrow reads by itself."""
+    clock = ManualClock(start_ms=T0_MS)
+    store = MemoryStore(clock=clock) if request.param == "memory" else LocalStore(tmp_path / "a folder: 100%")
+    return open_cluster(store, clock=clock)
+
+
+def fill(cluster, topic, *values, partition=0, timestamp_ms=T0_MS):
+    writer = a_writer(cluster.topic_log(topic), topic=topic)
+    writer.append(writer.upload([(partition, records(*values, timestamp_ms=timestamp_ms))]), timeout_ms=1_000)
+
+
+def rows(cluster, text):
+    with query(cluster, text) as result:
+        return [row for batch in result for row in batch.to_pylist()]
+
+
+def values(cluster, where="true", topic="t"):
+    found = rows(cluster, f'select "offset", decode(value) as v from {topic} where {where} order by partition, 1')
+    return [(row["offset"], row["v"]) for row in found]
+
+
+def test_a_topic_is_a_view_with_the_columns_of_sparks_kafka_source(cluster):
+    Admin(cluster).create_topics([NewTopic("t", 2)])
+    fill(cluster, "t", "a", "b", partition=1)
+    with query(cluster, "select * from t") as found:
+        assert tuple(found.schema.names) == TOPIC_COLUMNS
+        [first, second] = [row for batch in found for row in batch.to_pylist()]
+    assert first == {
+        "topic": "t",
+        "partition": 1,
+        "offset": 0,
+        "timestamp": T0,
+        "timestamp_type": 0,
+        "key": b"a",
+        "value": b"a",
+        "headers": None,
+    }
+    assert (second["offset"], second["timestamp"]) == (1, T0 + timedelta(milliseconds=1))
+
+
+def test_an_empty_topic_is_an_empty_view(cluster):
+    Admin(cluster).create_topics(["t"])
+    assert rows(cluster, "select count(*) as n from t") == [{"n": 0}]
+    assert rows(cluster, "select * from t") == []
+
+
+def test_timestamps_of_the_log_are_told_apart(cluster):
+    Admin(cluster).create_topics([NewTopic("t", configs={"message.timestamp.type": "LogAppendTime"})])
+    fill(cluster, "t", "a")
+    assert rows(cluster, "select timestamp_type from t") == [{"timestamp_type": 1}]
+
+
+def test_only_what_a_consumer_may_read_is_seen(cluster):
+    Admin(cluster).create_topics([NewTopic("t", 2)])
+    fill(cluster, "t", "a", "b", "c")
+    fill(cluster, "t", "d", "e")
+    fill(cluster, "t", "x", "y", partition=1)
+    unsequenced_file(cluster.topic_log("t"), "not yet")
+    assert values(cluster) == [(0, "a"), (1, "b"), (2, "c"), (3, "d"), (4, "e"), (0, "x"), (1, "y")]
+    Admin(cluster).delete_records({TopicPartition("t", 0): 2})
+    assert values(cluster) == [(2, "c"), (3, "d"), (4, "e"), (0, "x"), (1, "y")]
+    Admin(cluster).delete_records({TopicPartition("t", 0): 3, TopicPartition("t", 1): HIGH_WATERMARK})
+    assert values(cluster) == [(3, "d"), (4, "e")]
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("true", "0/0 0/1 1/0 1/1 2/0 2/1"),
+        ("partition = 1", "0/1 1/1 2/1"),
+        ("partition in (1, 7)", "0/1 1/1 2/1"),
+        ("timestamp >= '2100-01-01 01:30:00'", "2/0 2/1"),
+        ("timestamp = '2100-01-01 01:00:00' and partition = 0", "1/0"),
+        ("timestamp < '2100-01-01'", ""),
+        ("topic = 'u'", ""),
+    ],
+)
+def test_a_filter_on_partition_or_time_reads_no_file_that_cannot_match(tmp_path, where, found):
+    """The other files are taken away: a query that tried to read one would fail."""
+    cluster = open_cluster(tmp_path, clock=ManualClock(start_ms=T0_MS))
+    Admin(cluster).create_topics([NewTopic("t", 2)])
+    for hour in range(3):
+        for partition in range(2):
+            fill(cluster, "t", f"{hour}/{partition}", partition=partition, timestamp_ms=T0_MS + hour * 3_600_000)
+    files = {
+        decoded(file): file for file in (tmp_path / "topics" / "t").rglob("*.parquet") if "_delta_log" not in str(file)
+    }
+    assert len(files) == 6
+    for value, file in files.items():
+        if value not in found.split():
+            file.unlink()
+    assert sorted(value for _, value in values(cluster, where)) == found.split()
+
+
+def decoded(file):
+    return pq.read_table(file)["value"][0].as_py().decode()
+
+
+def test_records_of_other_engines_without_time_or_with_microseconds_are_found(cluster):
+    Admin(cluster).create_topics(["t"])
+    log = cluster.topic_log("t")
+    table = foreign_records("a", "b", timestamp_ms=T0_MS)
+    times = [T0_MS * 1_000 + 999, None]
+    table = table.set_column(1, "timestamp", pa.array(times, pa.timestamp("us", "UTC")))
+    foreign_commit(log, foreign_file(log, table, base_offset=0))
+    assert values(cluster, "timestamp > '2100-01-01'") == [(0, "a")]
+    assert values(cluster, "timestamp is null") == [(1, "b")]
+    assert len(values(cluster)) == 2
+
+
+def test_names_are_found_in_the_query_in_any_case_and_no_others_are_loaded(cluster):
+    Admin(cluster).create_topics(["Orders", "order-items", "a.b", "broken", "gone"])
+    Admin(cluster).delete_topics(["gone"])
+    fill(cluster, "Orders", "1")
+    cluster.store.put("topics/broken/_delta_log/00000000000000000001.json", b"no json")
+    assert len(rows(cluster, "select * from orders")) == 1
+    assert rows(cluster, 'select count(*) as n from ORDERS o, "order-items", "a.b" where o.partition = 0') == [{"n": 0}]
+    assert rows(cluster, "with gone as (select 1 as x) select x from gone, orders") == [{"x": 1}]
+    assert rows(cluster, "select 7 as x") == [{"x": 7}]
+    assert [row["column_name"] for row in rows(cluster, "describe orders")] == list(TOPIC_COLUMNS)
+
+
+def test_show_tables_lists_the_topics(cluster):
+    Admin(cluster).create_topics(["a", "b"])
+    assert [row["name"] for row in rows(cluster, "show tables")] == ["a", "b"]
+
+
+def test_topics_that_differ_in_case_alone(cluster):
+    Admin(cluster).create_topics(["T", "t", "u"])
+    fill(cluster, "t", "small")
+    assert values(cluster, topic="t") == [(0, "small")]
+    assert values(cluster, topic="T") == []
+    for attempt in (
+        lambda: query(cluster, "select * from t, T"),
+        lambda: connect(cluster),
+        lambda: connect(cluster, ["T", "u", "t"]),
+    ):
+        with pytest.raises(InvalidArgumentError, match="T and t differ in case alone"):
+            attempt()
+
+
+def test_a_connection_serves_python(tmp_path):
+    cluster = open_cluster(tmp_path)
+    Admin(cluster).create_topics(["t", "u"])
+    writer = a_writer(cluster.topic_log("t"))
+    writer.append(writer.upload([(0, records("a", "b"))]), timeout_ms=60_000)
+    with connect(tmp_path) as connection:
+        assert connection.sql("select decode(value), timestamp from t").fetchall() == [
+            ("a", T0),
+            ("b", T0 + timedelta(milliseconds=1)),
+        ]
+        assert connection.sql("select count(*) from t join u using (key)").fetchall() == [(0,)]
+    with connect(LocalStore(tmp_path), ["u"]) as connection:
+        assert connection.sql("show tables").fetchall() == [("u",)]
+    with pytest.raises(UnknownTopicOrPartitionError, match="nosuch"):
+        connect(tmp_path, ["nosuch"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("selec", r"^Parser Error: syntax error at or near \"selec\"$"),
+        ("select * from nosuch", r"^Catalog Error: Table with name nosuch does not exist!"),
+        ("select x from t", r"^Binder Error: .*\"x\""),
+        ("select decode(value)::int from t", r"^Conversion Error: .*"),
+        ("insert into t values (1)", "t"),
+    ],
+)
+def test_what_duckdb_says_of_a_wrong_query_is_told_in_one_line(cluster, text, message):
+    Admin(cluster).create_topics(["t"])
+    fill(cluster, "t", "a")
+    with pytest.raises(InvalidArgumentError, match=message) as caught:
+        rows(cluster, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_gone_is_named(cluster):
+    Admin(cluster).create_topics(["t"])
+    fill(cluster, "t", "a")
+    connection = connect(cluster)
+    [path] = [found.path for found in cluster.store.list("topics/t/partition=0/")]
+    cluster.store.delete([path])
+    for _ in range(5):
+        with pytest.raises((InvalidArgumentError, ObjectNotFoundError), match=path):
+            rows(cluster, "select * from t")
+    if isinstance(cluster.store.arrow_filesystem(), pafs.FileSystem):
+        with pytest.raises(Exception, match=path):
+            connection.sql("select * from t").fetchall()
+    else:  # it was copied
+        assert len(connection.sql("select * from t").fetchall()) == 1
+    connection.close()
+
+
+def test_a_query_may_be_left_before_its_end(cluster):
+    Admin(cluster).create_topics(["t"])
+    for _ in range(5):
+        fill(cluster, "t", *["x" * 1_000] * 100)
+    with query(cluster, "select value from t") as result:
+        assert next(iter(result)).num_rows > 0
+
+
+def test_a_file_that_is_no_parquet_is_named(cluster):
+    Admin(cluster).create_topics(["t"])
+    fill(cluster, "t", "a")
+    [path] = [found.path for found in cluster.store.list("topics/t/partition=0/")]
+    cluster.store.put(path, b"no parquet")
+    with pytest.raises(InvalidArgumentError, match=path):
+        rows(cluster, "select * from t")
+
+
+def test_without_duckdb_or_a_cluster_it_says_what_to_do(cluster, monkeypatch, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="no sparklog cluster at"):
+        query(tmp_path / "nosuch", "select 1")
+    assert not (tmp_path / "nosuch").exists()
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    for attempt in (lambda: query(cluster, "select 1"), lambda: connect(cluster)):
+        with pytest.raises(InvalidConfigurationError, match=r"pip install 'sparklog\[sql\]'"):
+            attempt()
+
+
+@pytest.mark.s3
+def test_sql_and_admin_on_s3(s3_uri, s3_options):
+    with Admin(s3_uri, storage_options=s3_options) as admin:
+        admin.create_topics(["t", "u", "gone"])
+        admin.delete_topics(["gone"])
+        assert admin.list_topics() == ["t", "u"]
+    cluster = open_cluster(s3_uri, storage_options=s3_options)
+    big = random.Random(0).randbytes(6_000_000)
+    writer = a_writer(cluster.topic_log("t"), topic="t")
+    for data in (b"small", big):
+        writer.append(writer.upload([(0, records(data))]), timeout_ms=60_000)
+    assert rows(cluster, "select octet_length(value) as n from t order by 1") == [{"n": 5}, {"n": len(big)}]
+    [path, *_] = [found.path for found in cluster.store.list("topics/t/partition=0/")]
+    cluster.store.delete([path])
+    with pytest.raises(InvalidArgumentError, match=path):
+        rows(cluster, "select value from t")
+    with query(s3_uri, "select 7 as x", storage_options=s3_options) as result:
+        assert [batch.to_pylist() for batch in result] == [[{"x": 7}]]

@@ -19,7 +19,7 @@ __all__ = ["MAX_BATCH_BYTES", "RECORD_OVERHEAD_BYTES", "Buffer", "TopicQueue"]
 
 RECORD_OVERHEAD_BYTES = 112
 """What a record takes in memory beside its key and value: two bytes objects, an int and their places in lists."""
-MAX_BATCH_BYTES = 8_388_608
+MAX_BATCH_BYTES = 6_291_456
 """A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
 
 

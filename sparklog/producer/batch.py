@@ -82,8 +82,11 @@ class Batch(ABC):
         """Records in it."""
 
     @abstractmethod
-    def to_table(self) -> pa.Table:
-        """Columns timestamp (int64 ms), key, value, headers, partition (int32, null where it is not yet decided)."""
+    def take_table(self) -> pa.Table:
+        """The records, once: they aren't kept here.
+
+        Columns timestamp (int64 ms), key, value, headers, partition (int32, null where it is not yet decided).
+        """
 
     @abstractmethod
     def header_size(self, index: int) -> int:
@@ -91,7 +94,7 @@ class Batch(ABC):
 
     @abstractmethod
     def drop_records(self) -> None:
-        """Give the records' memory back: they are encoded, or won't be needed."""
+        """Give the records' memory back: they won't be needed."""
 
     def wait(self, timeout_s: float | None) -> bool:
         """Whether the batch is settled, after at most so long."""
@@ -157,7 +160,7 @@ class RecordBatch(Batch):
     def count(self) -> int:
         return len(self.values) or self._count
 
-    def to_table(self) -> pa.Table:
+    def take_table(self) -> pa.Table:
         count = len(self.values)
         columns = {
             "timestamp": self._timestamps(),
@@ -166,6 +169,7 @@ class RecordBatch(Batch):
             "headers": _headers_column(self.headers, count),
             "partition": _partition_column(self.partitions, count),
         }
+        self.drop_records()
         return pa.table(columns)
 
     def drop_records(self) -> None:
@@ -195,10 +199,11 @@ class TableBatch(Batch):
     def count(self) -> int:
         return self._count
 
-    def to_table(self) -> pa.Table:
+    def take_table(self) -> pa.Table:
         if self._table is None:
             raise IllegalStateError(f"the records of a batch of {self.topic} were given back already")
-        return self._table
+        table, self._table = self._table, None
+        return table
 
     def drop_records(self) -> None:
         self._table = None
@@ -249,7 +254,7 @@ class Unacknowledged(Batch):
     def count(self) -> int:
         return self._count
 
-    def to_table(self) -> pa.Table:
+    def take_table(self) -> pa.Table:
         raise IllegalStateError("what nobody waits for isn't sent again")
 
     def drop_records(self) -> None:

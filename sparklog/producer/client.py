@@ -146,7 +146,7 @@ class Producer:
                 ``headers`` (list of struct key: string, value: binary), ``timestamp`` (int64 ms or an Arrow timestamp,
                 null: now) and ``partition`` (int, null: by key). Serializers, interceptors and partitioner aren't used.
         Returns:
-            A future of :class:`~sparklog.producer.future.BatchMetadata`. Tables of up to about 8 MiB are committed at
+            A future of :class:`~sparklog.producer.future.BatchMetadata`. Tables of up to about 6 MiB are committed at
             once, larger ones piece by piece.
         Raises:
             As :meth:`send`, and InvalidArgumentError for columns that are unknown, missing or of a wrong type.

@@ -82,13 +82,12 @@ class Drain:
 def drain(
     batches: Sequence[Batch], config: TopicConfig, *, partition_count: int, sticky: StickyPartition, now_ms: int
 ) -> Drain:
-    """Put batches together: check their records, choose partitions, and sort by them.
+    """Put batches together: check their records, choose partitions, and sort by them. The batches lose their records.
 
     Args:
         now_ms: every record's timestamp where the topic has ``message.timestamp.type=LogAppendTime``.
     """
-    tables = [batch.to_table() for batch in batches]
-    table = (tables[0] if len(tables) == 1 else pa.concat_tables(tables)).combine_chunks()
+    table = pa.concat_tables([batch.take_table() for batch in batches]).combine_chunks()
     topic = batches[0].topic
     if config["message.timestamp.type"] == "LogAppendTime":
         table = table.set_column(0, "timestamp", pa.array(np.full(table.num_rows, now_ms, np.int64)))

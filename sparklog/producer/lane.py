@@ -226,8 +226,6 @@ class Lane:
                 sticky=self._sticky,
                 now_ms=self._clock.now_ms(),
             )
-            for batch in batches:
-                batch.drop_records()  # they are in the drain's own columns now
             files: Sequence[StagedFile] = []
             if made.parts:
                 with self._cluster.store.patience(self._patience(deadline)):

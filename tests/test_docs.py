@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sparklog import Admin, Consumer, Producer
 from sparklog.config import CONSUMER_SETTINGS, PRODUCER_SETTINGS
 from sparklog.config.clients import NO_EFFECT, REFUSED
 
@@ -72,3 +73,10 @@ def test_semantics_names_every_setting_of_the_clients():
 def test_tests_that_a_page_names_exist(page):
     named = re.findall(r"`((?:tests|benchmarks|examples)/[^`\s]*)`", page.read_text())
     assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
+@pytest.mark.parametrize("client", [Admin, Consumer, Producer])
+def test_semantics_names_every_call_of_the_clients(client):
+    page = (REPOSITORY / "docs" / "semantics.md").read_text()
+    named = set(re.findall(rf"`(?:{client.__name__}\.)?([a-z_]+)`", page))
+    assert {name for name in dir(client) if not name.startswith("_")} - named == set()

@@ -178,7 +178,7 @@ class Consumer:
             limit = None if max_records is None else _positive("max_records", max_records)
 
             def attempt() -> dict[TopicPartition, pa.RecordBatch] | None:
-                self._session.catch_up()
+                self._session.catch_up(records_first=True)
                 is_ready = self._session.draining.ready_in_ms() == 0
                 return self._session.draining.batches(limit) if is_ready else None
 
@@ -308,10 +308,11 @@ class Consumer:
             InvalidArgumentError: a negative timestamp; and as :meth:`beginning_offsets`.
         """
         with self._guard:
-            wanted = {check_partition(partition): int(at_ms) for partition, at_ms in timestamps.items()}
+            if not isinstance(timestamps, Mapping):
+                raise TypeError(f"timestamps: got {timestamps!r}, expected a dict of TopicPartition to milliseconds")
+            wanted = {check_partition(partition): at_ms for partition, at_ms in timestamps.items()}
             for partition, at_ms in wanted.items():
-                if at_ms < 0:
-                    raise InvalidArgumentError(f"timestamp {at_ms} for {partition}: expected 0 or more")
+                _check_timestamp(partition, at_ms)
             found: dict[TopicPartition, OffsetAndTimestamp | None] = self._session.ask(
                 partial(lookups.offsets_for_times, timestamps_ms=wanted), self._timeout(timeout_ms)
             )
@@ -378,6 +379,7 @@ class Consumer:
         """
         if self._guard.is_closed or self._guard.is_forked:
             return
+        _check_timeout(0 if timeout_ms is None else timeout_ms)
         with self._guard:
             try:
                 self._session.unsubscribe()
@@ -402,7 +404,7 @@ class Consumer:
         limit = session.config.max_poll_records if max_records is None else _positive("max_records", max_records)
 
         def attempt() -> Records | None:
-            session.catch_up()
+            session.catch_up(records_first=True)
             return session.draining.records(limit, move=move) if session.draining.ready_in_ms() == 0 else None
 
         return self._timed(attempt, timeout_ms) or {}
@@ -451,6 +453,11 @@ def _positive(name: str, value: object) -> int:
 def _check_offset(value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LONG_MAX:
         raise InvalidArgumentError(f"seek to {value!r}: expected an offset, 0 or more")
+
+
+def _check_timestamp(partition: TopicPartition, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidArgumentError(f"timestamp {value!r} for {partition}: expected milliseconds, 0 or more")
 
 
 def _check_timeout(value: object) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.metrics import ConsumerMetrics
-from sparklog.consumer.partitions import PartitionState
+from sparklog.consumer.partitions import Chunk, PartitionState
 from sparklog.consumer.records import Deserializers, records_of
 from sparklog.consumer.shared import Shared
 from sparklog.errors import RecordDeserializationError
@@ -83,14 +83,15 @@ class Draining:
         for state in self._ready():
             if left is not None and left <= 0:
                 break
-            self._skip_empty(state)
-            if not state.chunks:
-                continue
-            chunk = state.chunks[0]
-            count = chunk.left_count if left is None else min(left, chunk.left_count)
-            found[state.partition] = chunk.next_records(count)
+            with self._shared.lock:
+                self._skip_empty(state)
+                if not state.chunks:
+                    continue
+                chunk = state.chunks[0]
+                count = chunk.left_count if left is None else min(left, chunk.left_count)
+                self._take(state, chunk, count, move=True)
+            found[state.partition] = chunk.batch.slice(chunk.taken_count - count, count)
             left = None if left is None else left - count
-            self._take(state, count, move=True)
         return found
 
     def skip_empty(self, state: PartitionState) -> None:
@@ -104,7 +105,7 @@ class Draining:
 
     def _skip_empty(self, state: PartitionState) -> None:
         while state.chunks and state.chunks[0].left_count == 0:
-            self._take(state, 0, move=True)
+            self._take(state, state.chunks[0], 0, move=True)
 
     def _records(
         self, state: PartitionState, limit: int, *, move: bool
@@ -112,36 +113,43 @@ class Draining:
         view = self._shared.views.get(state.partition.topic)
         timestamp_type = view.timestamp_type if view else CREATE_TIME
         found: list[ConsumerRecord] = []
-        while state.chunks and len(found) < limit:
-            chunk = state.chunks[0]
+        while len(found) < limit and (chunk := self._first(state)) is not None:
             if chunk.left_count == 0:
-                if found and not move:
+                if (found and not move) or not self._take(state, chunk, 0, move=True):
                     break
-                self._take(state, 0, move=True)
                 continue
             batch = chunk.next_records(limit - len(found))
             made, error = self._deserializers.apply(state.partition, records_of(batch, state.partition, timestamp_type))
+            if (made or error) and not self._take(state, chunk, len(made), move=move):
+                break
             found = found + made if found else made
-            if made:
-                self._take(state, len(made), move=move)
             if error is not None:
                 return found, error
         return found, None
 
-    def _take(self, state: PartitionState, count: int, *, move: bool) -> None:
-        shared, chunk = self._shared, state.chunks[0]
+    def _first(self, state: PartitionState) -> Chunk | None:
+        with self._shared.lock:
+            return state.chunks[0] if state.chunks else None
+
+    def _take(self, state: PartitionState, chunk: Chunk, count: int, *, move: bool) -> bool:
+        """False: the chunk isn't there any more. A deserializer sought, or another topic has taken the name."""
+        shared = self._shared
         with shared.lock:
-            size_bytes = chunk.size_bytes * count // max(1, chunk.batch.num_rows)
-            shared.assignment.take(state, count, move=move)
-            shared.took()
+            if not state.chunks or state.chunks[0] is not chunk:
+                return False
+            if count or chunk.left_count == 0:
+                shared.assignment.take(state, count, move=move)
+                shared.took()
             view = shared.views.get(state.partition.topic)
         if count == 0 or view is None or state.partition.partition >= view.partition_count:
-            return
+            return True
+        size_bytes = chunk.size_bytes * count // max(1, chunk.batch.num_rows)
         reached = chunk.batch.column(0)[chunk.taken_count - 1].as_py() + 1
         start, end = (offsets[state.partition.partition] for offsets in (view.log_start_offsets, view.log_end_offsets))
         self._metrics.consumed(
             state.partition, count, size_bytes, lag=max(0, end - reached), lead=max(0, reached - start)
         )
+        return True
 
     def _intercepted(self, found: Records) -> Records:
         for interceptor in self._interceptors:

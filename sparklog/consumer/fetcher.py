@@ -13,7 +13,7 @@ from sparklog.consumer.partitions import Chunk
 from sparklog.consumer.reading import Fetched, ReadLimits, SegmentFetcher, Want, empty_batch
 from sparklog.consumer.shared import Shared
 from sparklog.consumer.topics import FollowedTopics
-from sparklog.errors import NotATopicError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import NotATopicError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 
@@ -50,7 +50,8 @@ class Fetcher:
         """When to look at the topics although what is known of them isn't read yet."""
         self._retry_ticks_ms: dict[str, float] = {}
         self._listed_ticks_ms: float | None = None
-        self._listed_pattern: object = None
+        self._turn = 0
+        """Goes up with each reading for a partition."""
 
     def round(self) -> bool:
         """Do what there is to do. True: something was, and there may be more.
@@ -59,32 +60,47 @@ class Fetcher:
             StoreError: the store can't be read now.
         """
         shared = self._shared
+        is_news = self._answer()
+        with shared.lock:
+            is_changed = shared.is_changed
+            if is_changed:
+                self._epochs = {state.partition: state.epoch for state in shared.assignment}
+            shared.is_changed = shared.has_room = False
+            wants = self._wants()
+            is_known = bool(wants) and not (is_changed or is_news) and self._clock.ticks_ms() < self._look_ticks_ms
+        try:
+            if is_known:
+                return self._read(wants)
+            self._list_if_due()
+            found = self._look(is_changed=is_changed) or is_news or is_changed
+            if found:
+                self._search(self._locate())
+                with shared.lock:
+                    wants = self._wants()
+            return self._read(wants) or found
+        except Exception:
+            with shared.lock:
+                shared.is_changed = True  # what was wanted still is
+            raise
+
+    def has_wants(self) -> bool:
+        """Is there room for something that is known to be there? Under the lock."""
+        return bool(self._wants())
+
+    def _answer(self) -> bool:
+        """Answer what was asked. True: more was seen of the topics meanwhile."""
+        shared = self._shared
         with shared.lock:
             requests = [*shared.requests]
             shared.requests.clear()
-            is_dirty = shared.is_changed or shared.has_room
-            if shared.is_changed:
-                self._epochs = {state.partition: state.epoch for state in shared.assignment}
-            is_known = not shared.is_changed and self._clock.ticks_ms() < self._look_ticks_ms and bool(self._wants())
-            shared.is_changed = shared.has_room = False
+            wanted = shared.wanted_topics() if requests else frozenset()
+        if not requests:
+            return False
         for request in requests:
             request.run(self._topics)
-        if requests:
-            with shared.lock:
-                shared.tell()
-        try:
-            if is_known:
-                return self._read()
-            self._list_if_due()
-            found = self._look(is_dirty=is_dirty)
-            if not (found or is_dirty):
-                return False
-            self._search(self._locate())
-            return self._read() or found or is_dirty
-        except Exception:
-            with shared.lock:
-                shared.has_room = True  # what was wanted still is
-            raise
+        with shared.lock:
+            shared.tell()
+        return self._publish(wanted)
 
     @property
     def has_work(self) -> bool:
@@ -116,19 +132,20 @@ class Fetcher:
             return False
         return True
 
-    def _look(self, *, is_dirty: bool) -> bool:
+    def _look(self, *, is_changed: bool) -> bool:
         """See what is new in the topics. True: something."""
         shared = self._shared
         with shared.lock:
             wanted = shared.wanted_topics()
-            skipped = {*shared.errors, *(() if is_dirty else self._sated)}
+            skipped = {*shared.errors, *(() if is_changed else self._sated)}
         self._topics.keep(wanted)
         now = self._clock.ticks_ms()
         self._look_ticks_ms = now + _LOOK_MS
         found = False
-        for topic in sorted(wanted - skipped):
-            if now < self._retry_ticks_ms.get(topic, now):
-                continue
+        due = {topic for topic in wanted - skipped if now >= self._retry_ticks_ms.get(topic, now)}
+        for topic in sorted(due - self._topics.quiet(due)):
+            if shared.is_stopped:
+                break
             try:
                 found = self._topics.poll(topic) or found
             except Exception as error:
@@ -196,26 +213,45 @@ class Fetcher:
                     state.position = state.fetch_offset = end if found is None else found.offset
                     shared.tell()
 
-    def _read(self) -> bool:
+    def _read(self, wants: list[Want]) -> bool:
         with self._shared.lock:
-            wants = self._wants()
             room = self._config.fetch_max_bytes - self._shared.assignment.buffered_bytes
+            self._forget_open(room)
         if not wants:
             return False
+        room -= self._reader.held_bytes
+        if room <= 0:  # go on with what is open rather than open more
+            opened = self._reader.opened
+            wants = [want for want in wants if want.state.partition in opened] or wants[:1]
         followers = {want.state.partition.topic: self._topics.follower(want.state.partition.topic) for want in wants}
         began = self._clock.ticks_ms()
         size_bytes = record_count = 0
-        self._reader.keep(self._epochs)
-        for fetched in self._reader.read(wants, followers, max(1, room - self._reader.held_bytes)):
+        for fetched in self._reader.read(wants, followers, max(1, room)):
+            self._turn += 1
+            fetched.want.state.turn = self._turn
             self._deliver(fetched)
             size_bytes += sum(batch.nbytes for batch in fetched.batches)
             record_count += sum(batch.num_rows for batch in fetched.batches)
         if record_count:
             self._metrics.fetched(self._clock.ticks_ms() - began, size_bytes, record_count)
+        if self._reader.is_behind:
+            self._reader.is_behind = False
+            self._look_ticks_ms = 0.0
         return True
 
+    def _forget_open(self, room: int) -> None:
+        """Close the segments of partitions that were sought or taken away; those of paused ones where room is short."""
+        assignment = self._shared.assignment
+        is_short = self._reader.held_bytes >= room
+        gone = []
+        for partition, epoch in self._reader.opened.items():
+            state = assignment.get(partition)
+            if state is None or state.epoch != epoch or (state.paused and is_short):
+                gone.append(partition)
+        self._reader.forget(gone)
+
     def _wants(self) -> list[Want]:
-        """What there is room for; the emptiest partitions first."""
+        """What there is room for; the emptiest partitions first, and of those the ones that have waited longest."""
         shared, config = self._shared, self._config
         has_room = shared.assignment.buffered_bytes < max(1, config.fetch_max_bytes)
         hungry: set[str] = set()
@@ -230,13 +266,13 @@ class Fetcher:
                 continue
             if state.paused or state.error is not None or state.fetch_offset is None:
                 continue
-            end = view.log_end_offsets[partition]
-            if view.log_start_offsets[partition] <= state.fetch_offset < end:
+            end = view.log_end_offsets[partition] if partition < view.partition_count else -1
+            if end >= 0 and view.log_start_offsets[partition] <= state.fetch_offset < end:
                 room = max(1, config.max_partition_fetch_bytes - state.buffered_bytes)
                 want = Want(state=state, epoch=state.epoch, offset=state.fetch_offset, end_offset=end, room_bytes=room)
                 wants.append(want)
         self._sated = frozenset(shared.assignment.topics() - hungry)
-        wants.sort(key=lambda want: want.state.buffered_bytes)
+        wants.sort(key=lambda want: (want.state.buffered_bytes, want.state.turn))
         return wants
 
     def _deliver(self, fetched: Fetched) -> None:
@@ -245,6 +281,10 @@ class Fetcher:
         with shared.lock:
             if state.epoch != want.epoch or state.partition not in shared.assignment:
                 return  # sought or taken away meanwhile
+            size_bytes = sum(batch.nbytes for batch in fetched.batches)
+            if shared.assignment.is_too_much(state, size_bytes, keep_bytes=self._config.fetch_max_bytes // 2):
+                self._reader.forget([state.partition])
+                return
             now = self._clock.ticks_ms()
             for batch in fetched.batches:
                 last_offset = batch.column(0)[-1].as_py()
@@ -262,8 +302,10 @@ class Fetcher:
     def _skip_gap(self, want: Want, now: float) -> int:
         """Go on at the log end where the log holds no more records up to it: somebody deleted them."""
         topic, partition = want.state.partition
-        follower = self._topics.follower(topic)
-        if next(follower.segments(partition, want.offset), None) is not None:
+        try:
+            if next(self._topics.follower(topic).segments(partition, want.offset), None) is not None:
+                return want.offset
+        except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):  # the next look at the topic says so
             return want.offset
         chunk = Chunk(batch=empty_batch(), next_offset=want.end_offset, size_bytes=0, fetched_ticks_ms=now)
         self._shared.assignment.deliver(want.state, chunk)
@@ -303,7 +345,7 @@ class FetcherThread:
                     shared.tell()
             took_ms = self._clock.ticks_ms() - began
             with shared.lock:
-                is_busy = is_busy or shared.is_changed or shared.has_room
+                is_busy = is_busy or shared.is_changed or (shared.has_room and self._fetcher.has_wants())
                 if shared.requests or (is_busy and "" not in shared.errors):
                     wait_ms = _SHORTEST_WAIT_MS
                     continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 import pyarrow as pa
 
@@ -51,8 +52,10 @@ class PartitionState:
     fetch_offset: int | None = None
     """The offset that is fetched next."""
     paused: bool = False
-    epoch: int = 0
-    """Goes up when what is under way for this partition is no longer wanted."""
+    epoch: int
+    """Another one, never used before, when what is under way for this partition is no longer wanted."""
+    turn: int = 0
+    """When it was read last; the fetcher's own."""
     chunks: deque[Chunk] = field(default_factory=deque)
     buffered_bytes: int = 0
     error: SparklogError | None = None
@@ -73,6 +76,7 @@ class Assignment:
         self.buffered_bytes = 0
         self.failed: dict[TopicPartition, PartitionState] = {}
         """Those with an error."""
+        self._epochs = count()
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._states
@@ -101,7 +105,7 @@ class Assignment:
             self._drop(self._states.pop(partition))
         for partition, begin in wanted.items():
             if partition not in self._states:
-                self._states[partition] = PartitionState(partition=partition, begin=begin)
+                self._states[partition] = PartitionState(partition=partition, begin=begin, epoch=next(self._epochs))
 
     def seek(self, state: PartitionState, offset: int) -> None:
         """Go on at ``offset``."""
@@ -137,8 +141,15 @@ class Assignment:
         if state.paused:
             return
         state.paused = True
-        if state.position is not None and sum(s.buffered_bytes for s in self._filled.values() if s.paused) > keep_bytes:
+        if state.position is not None and self._paused_bytes() > keep_bytes:
             self.seek(state, state.position)
+
+    def is_too_much(self, state: PartitionState, size_bytes: int, *, keep_bytes: int) -> bool:
+        """Was the partition paused while this was fetched, and would all the paused then keep more than they may?"""
+        return state.paused and self._paused_bytes() + size_bytes > keep_bytes
+
+    def _paused_bytes(self) -> int:
+        return sum(state.buffered_bytes for state in self._filled.values() if state.paused)
 
     def ready(self) -> list[PartitionState]:
         """The partitions that have something to return, the next one first."""
@@ -155,7 +166,7 @@ class Assignment:
         self._filled[state.partition] = state
 
     def take(self, state: PartitionState, count: int, *, move: bool = True) -> None:
-        """The next ``count`` records of the first chunk were returned. ``move``: so the position goes beyond them."""
+        """The next ``count`` records of the first chunk are returned. ``move``: so the position goes beyond them."""
         chunk = state.chunks[0]
         chunk.taken_count += count
         if chunk.left_count == 0:
@@ -171,7 +182,7 @@ class Assignment:
             del self._filled[state.partition]
 
     def _drop(self, state: PartitionState) -> None:
-        state.epoch += 1
+        state.epoch = next(self._epochs)
         state.chunks.clear()
         self.buffered_bytes -= state.buffered_bytes
         state.buffered_bytes = 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from sparklog.consumer.partitions import PartitionState
-from sparklog.errors import ObjectNotFoundError, SparklogError
+from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import TopicFollower
 from sparklog.log.reading import object_path
 from sparklog.log.segments import Segment
@@ -76,15 +77,23 @@ class SegmentFetcher:
         self._gone: dict[TopicPartition, str] = {}
         """The last thing that couldn't be found, by partition."""
 
+        self.is_behind = False
+        """Do the followers know more than was told of them when the wants were made?"""
+
     @property
     def held_bytes(self) -> int:
         """What the segments that are being read keep in memory."""
         return sum(opened.segments.held_bytes for opened in self._open.values())
 
-    def keep(self, epochs: Mapping[TopicPartition, int]) -> None:
-        """Forget what is open for partitions that aren't in this epoch any more."""
-        for partition in [p for p, opened in self._open.items() if epochs.get(p) != opened.epoch]:
-            del self._open[partition]
+    @property
+    def opened(self) -> dict[TopicPartition, int]:
+        """The partitions of which a segment is being read, and the epochs that they were in."""
+        return {partition: opened.epoch for partition, opened in self._open.items()}
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin anew with the segments of these partitions."""
+        for partition in partitions:
+            self._open.pop(partition, None)
 
     def read(self, wants: Iterable[Want], followers: Mapping[str, TopicFollower], room_bytes: int) -> Iterator[Fetched]:
         """Read for each want about as much as it has room for, and for all of them as much as ``room_bytes``.
@@ -129,7 +138,12 @@ class SegmentFetcher:
         return plans
 
     def _groups(self, want: Want, follower: TopicFollower) -> Iterator[_Group]:
-        for segments in follower.segment_groups(want.state.partition.partition, want.offset):
+        try:
+            found = follower.segment_groups(want.state.partition.partition, want.offset)
+        except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):  # since the want was made
+            self.is_behind = True
+            return
+        for segments in found:
             whole = is_read_whole(segments, whole_file_bytes=self._limits.whole_file_bytes)
             decoded = sum(segment.size_bytes for segment in segments) * self._growth.get(follower.topic, 1.0)
             size = int(decoded) if whole else self._limits.piece_bytes
@@ -173,10 +187,15 @@ class SegmentFetcher:
                 del self._gone[partition]
                 return Fetched(want=want, batches=self._together(batches), error=error)
             self._gone[partition] = str(error)
-            follower.reload()
+            with suppress(UnknownTopicOrPartitionError):  # the next look at the topic says so
+                follower.reload()
+            self.is_behind = True
         except SparklogError as error:
             self._open.pop(partition, None)
             return Fetched(want=want, batches=self._together(batches), error=error)
+        except BaseException:
+            self._open.pop(partition, None)  # a generator that failed is at its end: the rest would seem to be read
+            raise
         return Fetched(want=want, batches=self._together(batches))
 
     def _read_on(self, want: Want, batches: list[pa.RecordBatch], room: int) -> int:
@@ -185,6 +204,8 @@ class SegmentFetcher:
             batches.append(batch)
             want.offset = batch.column(0)[-1].as_py() + 1
             room -= batch.nbytes
+            if want.offset >= opened.next_offset:
+                break  # nothing is kept of a file whose last record was read
             if room <= 0 and opened.segments.held_bytes:
                 return room
         del self._open[want.state.partition]

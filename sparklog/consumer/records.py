@@ -111,13 +111,22 @@ def _integers(column: pa.Array, number: int, kind: Any, *, more: int = 0) -> npt
     return np.frombuffer(buffer, kind, count=len(column) + more, offset=column.offset * np.dtype(kind).itemsize)
 
 
+def _texts(column: pa.Array) -> list[Any]:
+    """What isn't UTF-8, as another engine may write it, is decoded with replacement characters (as in Java)."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        binaries = column.cast(pa.binary()).to_pylist()
+        return [None if each is None else each.decode("utf-8", "replace") for each in binaries]
+
+
 def _headers(column: pa.Array) -> tuple[Iterable[Headers], Iterable[int]]:
     """The headers of each row, and their bytes; -1 without any."""
     if column.null_count == len(column):
         return repeat(NO_HEADERS), repeat(-1)
     pairs = column.flatten()
     names, values = (pairs.field(name) for name in ("key", "value"))
-    listed = [*zip(names.to_pylist(), values.to_pylist(), strict=True)]
+    listed = [*zip(_texts(names), values.to_pylist(), strict=True)]
     ends = np.concatenate(([0], np.cumsum(pc.list_value_length(column).fill_null(0).to_numpy())))
     sizes = np.maximum(_sizes(names), 0) + np.maximum(_sizes(values), 0)
     bytes_before = np.concatenate(([0], np.cumsum(sizes)))

@@ -55,6 +55,7 @@ class Session:
         self._limits = limits
         self._thread: FetcherThread | None = None
         self._views_version = -1
+        self._has_raised = False
         weakref.finalize(self, _abandon, self.shared, self.guard).atexit = False
         _LIVE.add(self)
 
@@ -99,10 +100,17 @@ class Session:
             raise KafkaTimeoutError(f"timed out after {timeout_ms:g} ms while reading the log")
         return request.result()
 
-    def catch_up(self) -> None:
-        """Raise what went wrong in the background, and take up partitions that came or went."""
+    def catch_up(self, *, records_first: bool = False) -> None:
+        """Raise what went wrong in the background, and take up partitions that came or went.
+
+        Args:
+            records_first: where the last call raised too, let records be returned before the next error: what fails
+                again and again doesn't stop the rest.
+        """
         with self.shared.lock:
-            found = self.shared.next_error()
+            waits = records_first and self._has_raised and bool(self.shared.assignment.ready())
+            found = None if waits else self.shared.next_error()
+        self._has_raised = found is not None
         if found is not None:
             topic, error = found
             if isinstance(error, UnknownTopicOrPartitionError):

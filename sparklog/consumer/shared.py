@@ -42,7 +42,8 @@ class Request:
 class Shared:
     """Every attribute but ``lock`` is read and written under it, or by the one thread that is named.
 
-    The consumer's own thread alone takes records away; the fetcher alone adds them.
+    The consumer's own thread alone takes records away (but where another topic has taken the name of theirs); the
+    fetcher alone adds them.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -134,8 +135,10 @@ class Shared:
         return None
 
     def wanted_topics(self) -> frozenset[str]:
-        """What the fetcher is to follow. Under the lock."""
-        return self.topics | (self.matched or frozenset()) | self.assignment.topics()
+        """What the fetcher is to follow: what is subscribed, else what is assigned. Under the lock."""
+        if self.topics or self.pattern is not None:
+            return self.topics | (self.matched or frozenset())
+        return frozenset(self.assignment.topics())
 
     def want(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
         """Subscribe to other topics or another pattern. Under the lock."""

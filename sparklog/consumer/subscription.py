@@ -57,6 +57,7 @@ class Subscription:
         if pattern is not None:
             try:
                 compiled = re.compile(pattern)
+                compiled.match("")  # one of bytes matches no names
             except (re.error, TypeError) as error:
                 raise InvalidArgumentError(f"subscribe: pattern {pattern!r}: {error}") from None
             if compiled != self.pattern:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.errors import StoreError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, TopicFollower
 from sparklog.log.head import TopicHead
 from sparklog.log.state import open_state
@@ -13,6 +13,9 @@ from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.paths import TOPICS_FOLDER
 
 __all__ = ["FollowedTopics", "TopicView"]
+
+_FEW = 2
+"""Fewer topics are polled one by one: to look at all at once gains nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,29 @@ class FollowedTopics:
             raise
         self._stale.discard(topic)
         return found
+
+    def quiet(self, topics: Collection[str]) -> set[str]:
+        """Those of the topics in which there is nothing new; of the others only :meth:`poll` tells. One GET each, all
+        at once.
+
+        Raises:
+            StoreError: a retriable one.
+        """
+        known = {topic: self._followers[topic] for topic in topics if topic in self._followers.keys() - self._stale}
+        paths = {topic: path for topic, follower in known.items() if (path := follower.next_entry) is not None}
+        if len(paths) < _FEW:
+            return set()
+        try:
+            found = self.cluster.store.read_many([*paths.values()])
+        except StoreError as error:
+            if error.retriable:
+                raise
+            return set()  # each poll tells whose it is
+        return {
+            topic
+            for topic, entry in zip(paths, found, strict=True)
+            if entry is None and known[topic].next_entry is not None
+        }
 
     def follower(self, topic: str) -> TopicFollower:
         """The follower of a topic that was polled."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog, PositionLost
+from sparklog.delta.names import entry_path
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from sparklog.log.commit import catch_up
 from sparklog.log.head import TopicHead
@@ -59,8 +60,18 @@ class TopicFollower:
         """Did the newest poll find the end of the log? Not before the first poll."""
         return self._caught_up
 
+    @property
+    def next_entry(self) -> str | None:
+        """The path of the entry that comes next, for whoever looks at many topics at once: where it isn't there, a poll
+        would find nothing. None where only a poll may tell, as this follower is behind or is about to lose its trust in
+        where it stands (rule L1)."""
+        position = self._state.position
+        is_trusted = self._log.clock.ticks_ms() - position.anchor_ticks_ms <= self._log.tail_trust_ms / 2
+        return entry_path(self._log.table, position.version + 1) if self._caught_up and is_trusted else None
+
     def reload(self) -> None:
         """Load the topic anew: a file that it names is gone (rule L10). Raises as the constructor."""
+        self._caught_up = False
         self._state = self._load()
         self._check_alive()
 
@@ -126,7 +137,7 @@ class TopicFollower:
         try:
             return look()
         except ObjectNotFoundError:
-            self._state = self._load()
+            self.reload()
             return look()
 
     def _load(self) -> TopicState:

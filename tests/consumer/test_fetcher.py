@@ -1,13 +1,24 @@
 """The fetcher's rounds, without its thread: what they cost, how far they read ahead, and what stands in their way."""
 
 import threading
+import time
+from functools import partial
 from typing import Any
 
 import pytest
 
+from sparklog.consumer import lookups
 from sparklog.consumer.reading import ReadLimits
+from sparklog.consumer.shared import Request
 from sparklog.delta.actions import RemoveFile
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError, StoreUnavailableError
+from sparklog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log import delete_records, delete_topic
 from sparklog.log.reading import object_path
 from sparklog.log.state import load_state
 from sparklog.storage import MemoryStore
@@ -73,6 +84,58 @@ def test_nothing_is_read_while_the_buffers_are_full():
     assert not rounds.fetcher.has_work
 
 
+def test_many_topics_are_looked_at_in_one_call_and_only_those_with_news_once_more():
+    memory = MemoryStore()
+    for topic in "tuvw":
+        with_topic(a_cluster(memory), "a", topic=topic)
+    calls: list[int] = []
+
+    class Together(CountingStore):
+        def read_many(self, paths):
+            calls.append(len(paths))
+            return super().read_many(paths)
+
+    rounds = Rounds(a_cluster(Together(memory)))
+    rounds.assign(*(tp(topic=topic) for topic in "tuvw"))
+    rounds.run()
+    calls.clear()
+    assert rounds.fetcher.round() is False
+    assert calls == [4]
+    send(a_cluster(memory), "b", topic="v")
+    calls.clear()
+    rounds.run()
+    assert calls[:3] == [4, 1, 1]  # what is there, the entry, the file
+    assert [v for _, v in rounds.take(tp(topic="v"))] == ["a", "b"]
+
+
+def test_a_topic_is_polled_itself_before_trust_in_its_position_runs_out():
+    memory, clock = MemoryStore(), ManualClock(start_ms=T0_MS)
+    with_topic(with_topic(a_cluster(memory), "a"), "b", topic="u")
+    store = CountingStore(memory)
+    rounds = Rounds(a_cluster(store, clock))
+    rounds.assign(tp(), tp(topic="u"))
+    rounds.run()
+    for _ in range(10):
+        clock.advance(25_000)
+        store.reset()
+        rounds.run()
+        # never an entry read again to verify it: each topic is polled itself at least every 50 s
+        assert store.counts() == {"get": 2}
+
+
+def test_a_consumer_that_empties_its_buffers_record_by_record_costs_no_more_requests_than_an_idle_one():
+    memory = MemoryStore()
+    with_topic(a_cluster(memory), "x" * 200)
+    store = CountingStore(memory)
+    with a_consumer(a_cluster(store), "t", max_poll_records=1) as consumer:
+        take(consumer, 1)
+        store.reset()
+        for _ in range(100):
+            take(consumer, 1)
+            time.sleep(0.002)
+        assert store.counts()["get"] < 100
+
+
 # How far ahead
 
 
@@ -115,6 +178,67 @@ def test_a_first_record_larger_than_the_limits_is_returned(limit, bound):
     send(cluster, ["x" * 5_000], ["y" * 5_000])
     with a_consumer(cluster, "t", **{limit: bound}) as consumer:
         assert [r.value[:1] for r in take(consumer, 2)] == [b"x", b"y"]
+
+
+def test_where_only_a_few_partitions_are_read_at_once_each_has_its_turn():
+    cluster = with_topic(a_cluster(), partitions=8)
+    for partition in range(8):
+        send(cluster, *["x" * 100] * 6, partition=partition)
+    rounds = Rounds(cluster, limits=ReadLimits(request_bytes=1), max_partition_fetch_bytes=1)
+    rounds.assign(*map(tp, range(8)))
+    got = [0] * 8
+    for _ in range(16):  # a consumer that is faster than the fetcher
+        rounds.fetcher.round()
+        for partition in range(8):
+            got[partition] += len(rounds.take(tp(partition)))
+    assert got == [200] * 8
+
+
+def test_what_is_kept_of_files_that_are_being_read_is_bounded_whatever_the_number_of_partitions():
+    cluster = with_topic(a_cluster(), partitions=12)
+    for partition in range(12):
+        send(cluster, [f"{number:0100}" for number in range(300)], partition=partition)
+    limits = ReadLimits(whole_file_bytes=0, piece_bytes=5_000)
+    rounds = Rounds(cluster, limits=limits, max_partition_fetch_bytes=5_000, fetch_max_bytes=20_000)
+    rounds.assign(*map(tp, range(12)))
+    got: list[list[Any]] = [[] for _ in range(12)]
+    while sum(map(len, got)) < 12 * 300:
+        rounds.fetcher.round()
+        assert rounds.fetcher._reader.held_bytes < 4_000_000  # one file's buffers
+        for partition in range(12):
+            got[partition] += rounds.take(tp(partition))
+    assert all([offset for offset, _ in each] == list(range(300)) for each in got)
+
+
+def test_what_comes_for_a_partition_that_was_paused_meanwhile_does_not_take_the_room_of_the_others():
+    memory = MemoryStore()
+    cluster = with_topic(a_cluster(memory), "x" * 500, partitions=2)
+
+    paused: list[Any] = []
+
+    class Pausing(CountingStore):
+        def read_many(self, paths):
+            if any(path.endswith(".parquet") for path in paths) and not paused:
+                paused.append(state)
+                with rounds.shared.lock:
+                    rounds.shared.assignment.pause(paused[0], keep_bytes=2_000)
+                    rounds.shared.change()
+            return super().read_many(paths)
+
+    rounds = Rounds(a_cluster(Pausing(memory)), fetch_max_bytes=4_000)
+    rounds.assign(tp(0), tp(1))
+    state = rounds.shared.assignment.get(tp(0))
+    assert state is not None
+    rounds.run()
+    assert state.paused
+    send(cluster, "yyy", partition=1)
+    rounds.run()
+    assert plain(rounds.take(tp(1))) == "yyy"
+    with rounds.shared.lock:
+        state.paused = False
+        rounds.shared.change()
+    rounds.run()
+    assert rounds.take(tp(0))[0][0] == 0
 
 
 def test_many_small_files_are_read_together_and_handed_out_as_one_batch():
@@ -179,6 +303,59 @@ def test_what_was_read_for_an_earlier_position_is_dropped():
     rounds.run()
     assert sought == [3]
     assert rounds.take(tp()) == [(3, "d")]
+
+
+@pytest.mark.parametrize("limits", [ReadLimits(piece_bytes=1), ReadLimits(whole_file_bytes=0, piece_bytes=1)], ids=str)
+def test_a_partition_that_is_assigned_again_begins_anew_though_a_file_of_it_was_being_read(limits):
+    cluster = with_topic(a_cluster(), "x" * 100)
+    with a_consumer(cluster, limits=limits, max_partition_fetch_bytes=1) as consumer:
+        for count in (1, 3):
+            consumer.assign([tp()])
+            assert take(consumer, count, max_records=count)[0].offset == 0
+            consumer.unsubscribe()
+
+
+def ask_for_ends(rounds):
+    with rounds.shared.lock:
+        rounds.shared.ask(Request(partial(lookups.log_end_offsets, partitions=[tp()])))
+
+
+@pytest.mark.parametrize("how", ["asked for its end", "its files are gone", "both"])
+def test_a_log_start_that_passes_the_position_between_two_looks_resets_it(how):
+    log = with_topic(a_cluster(), *["x" * 100] * 50).topic_log("t")
+    rounds = Rounds(a_cluster(log.store), max_partition_fetch_bytes=5_000)
+    rounds.assign(tp())
+    rounds.run()
+    old = live(log)
+    delete_records(log, "t", {0: 4_900})
+    if how != "asked for its end":
+        log.store.delete([object_path(log.table, segment.path) for segment in old[:49]])
+    if how != "its files are gone":
+        ask_for_ends(rounds)
+    rounds.take(tp())
+    rounds.run()
+    assert rounds.take(tp())[0][0] == 4_900
+
+
+@pytest.mark.parametrize("other", [True, False])
+@pytest.mark.parametrize("how", ["asked for its end", "its files are gone"])
+def test_a_topic_that_is_deleted_between_two_looks_is_an_error_of_its_own(how, other):
+    cluster = with_topic(with_topic(a_cluster(), *["x" * 100] * 50), "u", topic="u")
+    log = cluster.topic_log("t")
+    rounds = Rounds(cluster, max_partition_fetch_bytes=5_000)
+    rounds.assign(tp(), *([tp(topic="u")] if other else []))
+    rounds.run()
+    old = live(log)
+    delete_topic(log, "t")
+    if how == "its files are gone":
+        log.store.delete([object_path(log.table, segment.path) for segment in old])
+    else:
+        ask_for_ends(rounds)
+    rounds.take(tp())
+    for _ in range(10):
+        rounds.fetcher.round()
+    assert isinstance(rounds.shared.errors["t"], UnknownTopicOrPartitionError)
+    assert rounds.fetcher.round() is False
 
 
 # Files that are gone, broken or strange
@@ -246,6 +423,55 @@ def test_a_broken_file_is_named_and_the_other_partitions_go_on(whole_file_bytes)
         consumer.seek(tp(), 4)
         send(cluster, "e")
         assert text(take(consumer, 1)) == "e"
+
+
+@pytest.mark.parametrize("what", ["corrupt", "deleted"])
+def test_what_fails_again_and_again_does_not_starve_the_rest_though_the_application_waits_after_each_error(what):
+    cluster = with_topic(with_topic(a_cluster()), topic="u")
+    with a_consumer(cluster, "t", "u", max_poll_records=1) as consumer:
+        shared = consumer._session.shared
+        until(lambda: consumer.poll(timeout_ms=1) == {} and len(consumer.assignment()) == 2)
+        send(cluster, "123", topic="u")
+        until(lambda: bool(shared.assignment.ready()))
+        if what == "deleted":
+            delete_topic(cluster.topic_log("t"), "t")
+        else:
+            foreign_commit(cluster.topic_log("t"), with_stats(broken_file(cluster)))
+        seen = ""
+        for _ in range(8):
+            until(lambda: bool(shared.errors or shared.assignment.failed))
+            try:
+                seen += text([r for each in consumer.poll(timeout_ms=50).values() for r in each])
+            except (CorruptRecordError, UnknownTopicOrPartitionError):
+                continue
+        assert seen == "123"
+
+
+def broken_file(cluster):
+    add = foreign_file(cluster.topic_log("t"), foreign_records("a"), base_offset=0)
+    cluster.store.put(object_path("topics/t", add.path), b"PAR1 no more")
+    return add
+
+
+def test_a_file_that_fails_in_an_unforeseen_way_is_read_again_from_where_it_failed():
+    cluster = with_topic(a_cluster(), "x" * 50)
+    rounds = Rounds(cluster, limits=ReadLimits(piece_bytes=1), max_partition_fetch_bytes=1)
+    rounds.assign(tp())
+    rounds.run()
+    found = rounds.take(tp())
+    opened = rounds.fetcher._reader._open[tp()].segments
+
+    def fails():
+        raise MemoryError
+        yield
+
+    opened.pieces = fails()
+    with pytest.raises(MemoryError):
+        rounds.run()
+    while len(found) < 50:
+        rounds.run()
+        found += rounds.take(tp())
+    assert [offset for offset, _ in found] == list(range(50))
 
 
 def test_a_path_outside_of_the_table_is_an_error_of_its_partition():

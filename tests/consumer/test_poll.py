@@ -16,7 +16,7 @@ from sparklog.errors import (
     InvalidTopicError,
     RecordDeserializationError,
 )
-from sparklog.log import create_topic, delete_records, open_cluster
+from sparklog.log import create_topic, delete_records, delete_topic, open_cluster
 from sparklog.log.streaming import RECORD_SCHEMA
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord
 from sparklog.storage import LocalStore
@@ -180,6 +180,47 @@ def test_a_record_that_cannot_be_deserialized_neither_hides_nor_stops_other_part
         assert set(errors) == {(tp(0), 0)}
 
 
+def test_a_deserializer_that_seeks_is_heard():
+    cluster = with_topic(a_cluster(), "abcdef")
+    sought: list[int] = []
+
+    def seeking(data):
+        if data == b"b" and not sought:
+            sought.append(4)
+            consumer.seek(tp(), 4)
+        return data.decode()
+
+    with a_consumer(cluster, value_deserializer=seeking) as consumer:
+        consumer.assign([tp()])
+        assert [r.value for r in take(consumer, 2)] == ["e", "f"]
+        assert consumer.position(tp()) == 6
+
+
+def test_a_topic_that_is_made_again_while_its_records_are_deserialized_is_read_from_its_beginning():
+    cluster = with_topic(a_cluster(), "abcdef")
+    log = cluster.topic_log("t")
+
+    def slow(data):
+        if data == b"b":
+            delete_topic(log, "t")
+            create_topic(log, "t")
+            send(cluster, "xy")
+            until(another_topic_is_seen)
+        return data.decode()
+
+    def another_topic_is_seen():
+        with consumer._session.shared.lock:
+            consumer._session.shared.next_error()  # as if poll had raised it
+            return state.epoch != epoch
+
+    with a_consumer(cluster, max_poll_records=1, value_deserializer=slow) as consumer:
+        consumer.assign([tp()])
+        take(consumer, 1)
+        state = consumer._session.state_of(tp())
+        epoch = state.epoch
+        assert [r.value for r in take(consumer, 1)] == ["x"]
+
+
 class Dropping:
     def on_consume(self, found):
         return {partition: [r for r in each if r.value != b"b"] for partition, each in found.items()}
@@ -282,6 +323,16 @@ def test_a_poll_with_bounds_that_make_no_sense_is_refused(arguments):
         for poll in (consumer.poll, consumer.poll_batches):
             with pytest.raises(InvalidArgumentError, match=next(iter(arguments))):
                 poll(**arguments)
+
+
+@pytest.mark.parametrize("timeout", [-1, "1", None, True])
+def test_a_close_with_a_bound_that_makes_no_sense_is_refused_and_closes_nothing(timeout):
+    with a_consumer(with_topic(a_cluster(), "a"), "t") as consumer:
+        take(consumer, 1)
+        if timeout is not None:
+            with pytest.raises(InvalidArgumentError, match="timeout_ms"):
+                consumer.close(timeout_ms=timeout)
+        assert consumer.assignment() == {tp()}
 
 
 def test_every_call_after_close_is_refused_but_close():

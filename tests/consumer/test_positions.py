@@ -1,6 +1,7 @@
 """Where a consumer begins, goes on, and what it does without a valid position."""
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -234,6 +235,25 @@ def test_what_does_not_exist_cannot_be_looked_up():
                 look([tp(1)])
         with pytest.raises(InvalidArgumentError, match="timestamp -1"):
             consumer.offsets_for_times({tp(): -1})
+
+
+@pytest.mark.parametrize("timestamp", ["5", 1.5, None, True, -1])
+def test_a_timestamp_that_is_none_is_refused(timestamp):
+    with a_consumer(with_topic(a_cluster(), "a")) as consumer:
+        with pytest.raises(InvalidArgumentError, match=r"timestamp .*partition=0.* expected milliseconds, 0 or more"):
+            consumer.offsets_for_times({tp(): timestamp})
+        no_dict: Any = [tp()]
+        with pytest.raises(TypeError, match="expected a dict of TopicPartition to milliseconds"):
+            consumer.offsets_for_times(no_dict)
+
+
+def test_a_partition_that_does_not_exist_is_named_also_after_a_seek():
+    with a_consumer(with_topic(a_cluster(), "a")) as consumer:
+        consumer.assign([tp(3)])
+        consumer.seek(tp(3), 5)
+        for _ in range(3):
+            with pytest.raises(UnknownTopicOrPartitionError, match="no partition 3"):
+                consumer.poll(timeout_ms=LONG_MS)
 
 
 def test_the_high_watermark_is_what_was_seen_last():

@@ -67,6 +67,19 @@ def test_records_without_headers_share_an_empty_list_that_nobody_can_change():
     assert other.headers == []
 
 
+def test_header_names_that_are_not_utf_8_are_decoded_with_replacement_characters():
+    """As in Java: such a name, which another engine may write, must not stop the partition."""
+    names = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(b"\x00\x00\x00\x00\x02\x00\x00\x00"), pa.py_buffer(b"\xffa")]
+    )
+    pairs = pa.StructArray.from_arrays([names, pa.array([b"v"], pa.binary())], ["key", "value"])
+    headers = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs).cast(RECORD_SCHEMA.field("headers").type)
+    batch = a_batch([ROWS[0]])
+    batch = pa.RecordBatch.from_arrays([*batch.columns[:-1], headers], schema=RECORD_SCHEMA)
+    (record,) = records_of(batch, TopicPartition("t", 3), 0)
+    assert record.headers == [("\ufffda", b"v")]
+
+
 def test_times_before_1970_are_rounded_down_too():
     (record,) = records_of(a_batch([{**ROWS[0], "timestamp": -1_001}]), TopicPartition("t", 3), 0)
     assert record.timestamp == -2

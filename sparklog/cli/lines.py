@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
@@ -62,7 +63,7 @@ class TextLines:
         if self.key_separator is not None:
             key, separator, value = line.partition(self.key_separator)
             if not separator:
-                raise InvalidArgumentError(f"no key separator {self.key_separator.decode()!r} in it")
+                raise InvalidArgumentError(f"no key separator {os.fsdecode(self.key_separator)!r} in it")
         return InputRecord(
             None if key == self.null_marker else key,
             None if value == self.null_marker else value,
@@ -96,6 +97,8 @@ class JsonLines:
             given = json.loads(line)
         except ValueError as error:
             raise InvalidArgumentError(f"no JSON: {error}") from None
+        except RecursionError:
+            raise InvalidArgumentError("JSON that is nested too deeply") from None
         if not isinstance(given, dict):
             raise InvalidArgumentError(f"got a JSON {type(given).__name__}, expected an object")
         unknown = sorted(given.keys() - _KNOWN - _IGNORED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
@@ -85,6 +86,8 @@ def with_text(value: Any) -> Any:
     if isinstance(value, bytes):
         text = _text(value)
         return base64.b64encode(value).decode() if text is None else text
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no word for it
     return value
 
 

@@ -162,7 +162,7 @@ def _timestamps(records: pa.Table | pa.RecordBatch) -> Any:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if len(array) and array.null_count == 0:  # casts of small columns cost more than all else here
         numbers = np.asarray(array)
-        if abs(numbers.min()) <= _MAX_MULTIPLIED and abs(numbers.max()) <= _MAX_MULTIPLIED:
+        if numbers.min() >= -_MAX_MULTIPLIED and numbers.max() <= _MAX_MULTIPLIED:
             return pa.array(numbers * 1000).view(TIMESTAMP)
     return _cast(array.cast(pa.timestamp("ms", tz="UTC")), "timestamp", TIMESTAMP)
 

@@ -15,12 +15,28 @@ from sparklog.model import Headers
 from sparklog.producer.batch import Batch, RecordBatch, TableBatch, bounded_s
 from sparklog.producer.future import FutureRecordMetadata
 
-__all__ = ["MAX_BATCH_BYTES", "RECORD_OVERHEAD_BYTES", "Buffer", "TopicQueue"]
+__all__ = ["MAX_BATCH_BYTES", "RECORD_OVERHEAD_BYTES", "Buffer", "TopicQueue", "memory_bytes"]
 
 RECORD_OVERHEAD_BYTES = 112
 """What a record takes in memory beside its key and value: two bytes objects, an int and their places in lists."""
+_DETAIL_BYTES = 96
+"""What a timestamp or partition that the caller gave takes more: an entry of a dict. Headers are two entries."""
+_HEADER_BYTES = 160
+"""What a header takes beside its name and value: a tuple and the objects in it."""
 MAX_BATCH_BYTES = 6_291_456
 """A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
+
+
+def memory_bytes(size_bytes: int, headers: Headers | None, timestamp_ms: int | None, partition: int | None) -> int:
+    """What a record counts against ``buffer_memory``.
+
+    Args:
+        size_bytes: of its key, value and headers.
+    """
+    size_bytes += RECORD_OVERHEAD_BYTES
+    if headers:
+        size_bytes += 2 * _DETAIL_BYTES + _HEADER_BYTES * len(headers)
+    return size_bytes + _DETAIL_BYTES * ((timestamp_ms is not None) + (partition is not None))
 
 
 class Buffer:

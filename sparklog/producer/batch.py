@@ -272,11 +272,7 @@ def bounded_s(timeout_s: float | None) -> float | None:
 def _headers_column(headers: Mapping[int, Headers], count: int) -> pa.Array:
     if not headers:
         return pa.nulls(count, HEADERS)
-    rows = [
-        [{"key": name, "value": value} for name, value in headers[index]] if index in headers else None
-        for index in range(count)
-    ]
-    return pa.array(rows, HEADERS)
+    return pa.array([headers.get(index) for index in range(count)], HEADERS)
 
 
 def _partition_column(partitions: Mapping[int, int], count: int) -> pa.Array:

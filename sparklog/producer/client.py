@@ -27,7 +27,7 @@ from sparklog.errors import (
 )
 from sparklog.log import Cluster, open_cluster
 from sparklog.model import Headers
-from sparklog.producer.accumulator import RECORD_OVERHEAD_BYTES, Buffer, TopicQueue
+from sparklog.producer.accumulator import Buffer, TopicQueue, memory_bytes
 from sparklog.producer.batch import TableBatch, Unacknowledged
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
@@ -279,7 +279,8 @@ class Producer:
             partition = self._choose_partition(lane, record, key, value)
         if partition is not None:
             partition = self._check_partition(lane, partition)
-        future = lane.queue.add(key, value, timestamp_ms, size + RECORD_OVERHEAD_BYTES, headers, partition, header_size)
+        size = memory_bytes(size, headers, timestamp_ms, partition)
+        future = lane.queue.add(key, value, timestamp_ms, size, headers, partition, header_size)
         if self._interceptors:
             self._interceptors.watch(future)
         if config.acks == 0:
@@ -322,8 +323,8 @@ class Producer:
                 lane.end(UnknownTopicOrPartitionError(f"topic {topic!r} was deleted"))
                 self._retired = [one for one in (*self._retired, lane) if not one.join(0.0)]
                 del self._lanes[topic]
-            self._metrics.add_topic(topic)
             lane = Lane(self._cluster, topic, self._config, self._buffer, self._metrics, self._callbacks)
+            self._metrics.add_topic(topic)  # only one that is there
             with self._ending:  # close() doesn't wait for a topic that is being opened
                 if self._ended is None:
                     self._lanes[topic] = lane

@@ -161,7 +161,8 @@ class Lane:
     def abort(self, error: SparklogError) -> None:
         """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored.
 
-        By a callback, they fail after the callbacks that come before theirs."""
+        By a callback, they fail after the callbacks that come before theirs. While a callback runs elsewhere, theirs
+        are left to the committer: it may never end."""
         with self._buffer.lock:
             self._aborted = error
             waiting = self.queue.take_all()
@@ -170,11 +171,18 @@ class Lane:
             given_up += [_Staged(batches=batches, error=error) for batches in (self._staging, waiting) if batches]
             self._staging = ()
             self._staged.clear()
-            if self.owns_current_thread():
+            in_callback = self.owns_current_thread()
+            if in_callback or not self._callbacks.acquire(blocking=False):
                 self._staged.extend(given_up)
                 self.queue.changed.notify_all()
+                for one in () if in_callback else given_up:
+                    for batch in one.batches:
+                        batch.settle(Outcome(error=one.error))
                 return
-        self._fail_staged(given_up, error)
+        try:
+            self._fail_staged(given_up, error)
+        finally:
+            self._callbacks.release()
 
     def join(self, timeout_s: float | None) -> bool:
         """Wait until the threads have ended, which they do once all is delivered after :meth:`end`."""
@@ -352,8 +360,8 @@ class Lane:
     def _too_late(self, batches: Sequence[Batch], why: str) -> KafkaTimeoutError:
         count = sum(batch.count for batch in batches)
         return KafkaTimeoutError(
-            f"{count} records of topic {self.topic!r} were not stored in "
-            f"delivery_timeout_ms={self._config.delivery_timeout_ms}: {why}"
+            f"{count} records of topic {self.topic!r} were not stored with "
+            f"delivery_timeout_ms={self._config.delivery_timeout_ms} and retries={self._config.retries}: {why}"
         )
 
     def _broken(self, error: BaseException) -> SparklogError:

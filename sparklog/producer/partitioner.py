@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ __all__ = ["StickyPartition", "key_partitions", "murmur2", "murmur2_column"]
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _POSITIVE = np.uint32(0x7FFFFFFF)
+
+_ONE_KEY_STEPS, _STEPS_PER_CALLS = 40, 60
+"""What the calls for a key of its own cost, and those for a step of all keys, in single steps of one key: roughly."""
 
 U32 = npt.NDArray[np.uint32]
 
@@ -41,7 +45,7 @@ def murmur2_column(keys: pa.Array) -> U32:
     """The hash of each key of a binary column; a null is hashed as an empty key.
 
     Each step takes the next four bytes of every key that has so many left, so a column costs as many numpy calls as
-    its longest key has words, whatever its number of keys.
+    its keys have words, whatever their number. Where only few long keys are left, they are hashed one by one.
     """
     count = len(keys)
     starts, lengths, data = _binary_parts(keys)
@@ -60,6 +64,12 @@ def murmur2_column(keys: pa.Array) -> U32:
     view = np.ndarray((max(0, len(bytes_) - 3),), "<u4", data, strides=(1,)) if len(bytes_) > 3 else None
     for step in range(most):
         active = count if step < least else int(np.searchsorted(ascending, -step, side="left"))
+        left = most - step
+        if active * (_ONE_KEY_STEPS + left) < _STEPS_PER_CALLS * left:
+            for at in range(active):
+                start, end = starts[at] + 4 * step, starts[at] + 4 * words[at]
+                h[at] = _hash_words(int(h[at]), np.asarray(view)[start:end:4])
+            break
         k: U32 = np.asarray(view)[starts[:active] + 4 * step].astype(np.uint32)
         k *= _M
         k ^= k >> np.uint32(24)
@@ -83,6 +93,18 @@ def murmur2_column(keys: pa.Array) -> U32:
     result = np.empty_like(h)
     result[longest_first] = h
     return result
+
+
+def _hash_words(h: int, words: npt.NDArray[Any]) -> int:
+    """The hash ``h`` after more words of a key."""
+    k: U32 = words.astype(np.uint32)
+    k *= _M
+    k ^= k >> np.uint32(24)
+    k *= _M
+    factor = int(_M)
+    for one in k.tolist():
+        h = (h * factor & 0xFFFFFFFF) ^ one
+    return h
 
 
 def _binary_parts(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], pa.Buffer]:

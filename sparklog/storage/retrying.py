@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sparklog.clock import Clock
@@ -43,7 +43,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long and how often a thread's calls are repeated, where that is less than the store's own bound."""
+    """How long and how often a thread's calls are repeated, in place of the store's own bound."""
 
     deadline_ticks_ms: float
     retries: int = sys.maxsize
@@ -87,7 +87,7 @@ class RetryingStore(ObjectStore):
 
     @contextmanager
     def patience(self, patience: Patience) -> Iterator[None]:
-        """Within: this thread's calls are repeated no longer and no more often than ``patience`` allows."""
+        """Within: this thread's calls are repeated as long and as often as ``patience`` says, not for ``retry_ms``."""
         before = getattr(self._thread, "patience", None)
         self._thread.patience = patience
         try:
@@ -107,11 +107,8 @@ class RetryingStore(ObjectStore):
 
     def _patience(self) -> Patience:
         """For a call that is made now."""
-        deadline = self._clock.ticks_ms() + self._retry_ms
         own: Patience | None = getattr(self._thread, "patience", None)
-        if own is None:
-            return Patience(deadline_ticks_ms=deadline)
-        return replace(own, deadline_ticks_ms=min(deadline, own.deadline_ticks_ms))
+        return own or Patience(deadline_ticks_ms=self._clock.ticks_ms() + self._retry_ms)
 
     def _backoff(self, patience: Patience) -> Backoff:
         return Backoff(self._clock, first_ms=patience.backoff_ms, most_ms=patience.backoff_max_ms)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import threading
 import time
 
@@ -332,6 +333,13 @@ def test_a_corrupt_file_is_named(cluster, monkeypatch):
 
 
 # What is printed
+
+
+def test_a_line_is_told_to_be_wrong_however_it_is(cluster):
+    told = failure("produce", "t", "-K", os.fsdecode(b"\xff"), cluster=cluster, input="a\n")
+    assert "stdin, line 1: no key separator" in told
+    told = failure("produce", "t", "--format", "json", cluster=cluster, input="{}\n" + "[" * 200_000 + "\n")
+    assert "stdin, line 2: JSON that is nested too deeply" in told
 
 
 def test_fields_are_printed_as_kafkas_console_consumer_does(cluster):

@@ -33,6 +33,11 @@ def test_a_result_is_a_table(cluster):
     ]
 
 
+def test_numbers_that_json_has_no_word_for_are_null(cluster):
+    text = done("sql", "select 'nan'::double as a, ['inf'::double, 1] as b", "--json", cluster=cluster)
+    assert json_lines(text) == [{"a": None, "b": [None, 1.0]}]
+
+
 def test_a_result_as_json_lines(cluster):
     query = (
         'select o.offset, value, headers, sum("offset") over () as s, 1.5::decimal(4, 1) as d, true as t '

@@ -210,6 +210,7 @@ def test_least_and_greatest_timestamp_are_rounded_down_to_milliseconds():
         pa.array([-1, 1], pa.timestamp("us")),
         pa.array([NEWEST_MS + 1, 1], pa.int64()),
         pa.array([2**63 - 1, 1], pa.int64()),
+        pa.array([-(2**63), 1], pa.int64()),
         pa.array([2**64 - 1, 1], pa.uint64()),
         pa.array([1.5, 2.5]),
         pa.array(["2023-01-01", "soon"]),

@@ -137,6 +137,28 @@ def test_the_message_of_a_timeout_tells_topic_setting_and_reason() -> None:
         assert part in str(error)
 
 
+def test_without_retries_the_first_refusal_fails_a_record_and_says_so() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    refusing = Fault(kind=FaultKind.THROTTLED, ops=["put"])
+    with a_producer(through(FaultyStore(memory, refusing), cluster), retries=0) as producer:
+        assert "retries=0" in str(_error_of(producer.send("t", b"v")))
+        assert producer.send("t", b"next").get(LONG_S).offset == 0
+
+
+@pytest.mark.parametrize("op", ["put", "create"])
+def test_a_store_that_is_down_for_less_than_the_delivery_timeout_delays_records_and_nothing_else(op: str) -> None:
+    """Also for longer than a store repeats its calls of itself."""
+    memory, clock = MemoryStore(), ManualClock()
+    cluster = a_topic(memory, clock)
+    until = clock.ticks_ms() + 100_000
+    refusing = Fault(kind=FaultKind.THROTTLED, ops=[op], times=None, when=lambda call: clock.ticks_ms() < until)
+    with a_producer(through(FaultyStore(memory, refusing), cluster)) as producer:
+        assert producer.send("t", b"v").get(LONG_S).offset == 0
+        assert until <= clock.ticks_ms() < until + 2_000
+    assert values(cluster) == [b"v"]
+
+
 def test_whether_a_commit_is_in_the_log_that_nobody_can_tell_is_told_so() -> None:
     """Not retriable: the same send again could store the record twice."""
     memory = MemoryStore()

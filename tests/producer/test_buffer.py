@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -192,6 +194,27 @@ def test_many_records_go_through_a_small_buffer() -> None:
         producer.flush(LONG_S)
         assert_empty(producer)
     assert sum(len(values(cluster, partition=partition)) for partition in range(3)) == 4 * count
+
+
+@pytest.mark.parametrize("more", [{}, {"timestamp_ms": 1, "partition": 0}, {"headers": 1}, {"headers": 5}], ids=str)
+def test_a_record_counts_about_what_it_takes_in_memory(more: dict[str, int]) -> None:
+    count = 5_000
+    settings = {"linger_ms": 1_000_000, "delivery_timeout_ms": 2_000_000, "batch_size": 2**30, "buffer_memory": 2**30}
+    with a_producer(a_topic(), **settings) as producer:
+        producer.partitions_for("t")
+        tracemalloc.start()
+        try:
+            for number in range(count):
+                given: dict[str, Any] = {**more, "key": b"%05d" % number}
+                if "timestamp_ms" in more:
+                    given["timestamp_ms"] = 1_700_000_000_000 + number
+                if "headers" in more:
+                    given["headers"] = [(f"h{at}", b"%d" % number) for at in range(more["headers"])]
+                producer.send("t", b"%010d" % number, **given)
+            taken = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert 0.7 < producer._buffer.used_bytes / taken < 1.3
 
 
 def test_records_that_are_refused_give_their_room_back() -> None:

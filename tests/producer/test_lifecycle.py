@@ -199,6 +199,31 @@ def test_close_in_a_callback_gives_up_what_comes_after_and_tells_it_in_order() -
     assert_empty(producer)
 
 
+def test_close_with_a_timeout_doesnt_wait_for_a_callback_that_doesnt_end() -> None:
+    cluster, go, running = a_topic(), threading.Event(), threading.Event()
+    told: list[object] = []
+
+    def stuck(_: object) -> None:
+        running.set()
+        go.wait(LONG_S)
+
+    producer = Producer(cluster, acks=1, linger_ms=0)
+    producer.send("t", b"stored").add_callback(stuck)
+    assert running.wait(LONG_S)
+    later = producer.send("t", b"given up").add_errback(told.append)
+    began = time.monotonic()
+    producer.close(timeout=0.05)
+    assert time.monotonic() - began < LONG_S / 2
+    assert type(later.exception) is KafkaTimeoutError
+    assert told == []  # no two callbacks at once
+    go.set()
+    eventually(lambda: told)
+    assert told == [later.exception]
+    eventually(lambda: producer._buffer.used_bytes == 0)
+    assert_empty(producer)
+    assert values(cluster) == [b"stored"]
+
+
 def test_whoever_waits_for_room_when_the_producer_is_closed_is_told() -> None:
     cluster, store = a_held_cluster()
     producer = Producer(cluster, acks=1, linger_ms=0, buffer_memory=1_000, max_block_ms=LONG_S * 1000)

@@ -7,6 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 
+from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log import create_topic
 from sparklog.producer.accumulator import RECORD_OVERHEAD_BYTES
 from sparklog.testing import ManualClock
@@ -70,6 +71,13 @@ def test_before_anything_is_sent_means_are_unknown_and_totals_0() -> None:
             assert math.isnan(value)
         else:
             assert value == 0
+
+
+def test_a_topic_that_isnt_there_leaves_no_metrics() -> None:
+    with a_producer(a_topic()) as producer:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            producer.send("nosuch", b"v")
+        assert not [group for group in producer.metrics() if "nosuch" in group]
 
 
 def test_known_traffic_is_counted() -> None:

@@ -61,6 +61,12 @@ def test_keys_of_every_length_are_hashed_as_kafka_does() -> None:
     assert murmur2_column(pa.array(data, pa.binary())).tolist() == [reference(key) for key in data]
 
 
+def test_keys_far_longer_than_others_are_hashed_as_kafka_does() -> None:
+    source = random.Random(1)
+    data = [source.randbytes(length) for length in (3, 60_001, 0, 17, 20_002, 60_003, 16)]
+    assert murmur2_column(pa.array(data, pa.binary())).tolist() == [reference(key) for key in data]
+
+
 def test_a_column_without_any_byte_is_hashed() -> None:
     assert murmur2_column(pa.array([], pa.binary())).tolist() == []
     assert murmur2_column(pa.nulls(2, pa.binary())).tolist() == [reference(b"")] * 2

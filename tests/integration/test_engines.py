@@ -39,6 +39,8 @@ from tests.support import (
     versions_of,
 )
 
+pytestmark = pytest.mark.slow
+
 RECORD = ["partition", "offset", "timestamp", "key", "value", "headers"]
 Rows = list[dict[str, Any]]
 
@@ -335,7 +337,6 @@ LATE: dict[str, Callable[[DeltaTable], object]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("operate", LATE.values(), ids=LATE)
 @pytest.mark.parametrize("deltas", [[0, 1], [None, None]], ids=["kept", "renumbered"])
 def test_what_deltalake_read_before_a_sequencing_it_cant_commit_after_it(

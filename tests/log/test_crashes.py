@@ -221,7 +221,8 @@ def test_a_full_or_read_only_disk_at_any_store_call_is_told_and_leaves_the_topic
     check_goes_on(memory, clock, expected=expected)
 
 
-@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["before", "after"])
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("operation", "at"),
     [

@@ -67,8 +67,9 @@ def check_consumed(found: Found, chunks: Path) -> None:
     assert seen == {partition: [(offset, value) for offset, _, value in found[partition]] for partition in found}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [50])
 def test_killed_at_random_nothing_acknowledged_is_lost_and_nothing_is_there_or_seen_twice(
     rounds: int, tmp_path: Path
 ) -> None:

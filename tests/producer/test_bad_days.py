@@ -363,7 +363,7 @@ def test_an_answer_that_is_lost_at_any_call_changes_nothing(fault: Fault) -> Non
     assert stored_tables(cluster) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("others", [False, True], ids=["alone", "others append"])
+@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["alone", "others append"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(len(CALLS)))
 def test_a_process_that_sleeps_an_hour_at_any_call_tells_the_truth(at: int, after: bool, others: bool) -> None:

@@ -196,6 +196,7 @@ def test_many_records_go_through_a_small_buffer() -> None:
     assert sum(len(values(cluster, partition=partition)) for partition in range(3)) == 4 * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"timestamp_ms": 1, "partition": 0}, {"headers": 1}, {"headers": 5}], ids=str)
 def test_a_record_counts_about_what_it_takes_in_memory(more: dict[str, int]) -> None:
     count = 5_000

@@ -21,10 +21,10 @@ from sparklog.consumer.listener import ConsumerRebalanceListener
 from sparklog.consumer.reading import ReadLimits
 from sparklog.consumer.session import Session
 from sparklog.consumer.subscription import EARLIEST, LATEST, check_partition, check_partitions
-from sparklog.errors import IllegalStateError, InvalidArgumentError, KafkaTimeoutError, UnknownTopicOrPartitionError
-from sparklog.log import Cluster, describe_topic, open_cluster
+from sparklog.errors import IllegalStateError, InvalidArgumentError, KafkaTimeoutError
+from sparklog.log import Cluster, open_cluster, topic_names
 from sparklog.model import ConsumerRecord, OffsetAndTimestamp, TopicPartition
-from sparklog.paths import TOPICS_FOLDER, check_topic_name
+from sparklog.paths import check_topic_name
 
 __all__ = ["Consumer"]
 
@@ -326,16 +326,9 @@ class Consumer:
             return None if count is None else set(range(count))
 
     def topics(self) -> set[str]:
-        """The names of all topics of the cluster. One listing, and one look at each topic."""
+        """The names of all topics of the cluster. One listing, and one look at each topic, 16 at a time."""
         with self._guard:
-            cluster = self._session.cluster
-            found = set()
-            for name in cluster.store.list_names(TOPICS_FOLDER):
-                try:
-                    found.add(describe_topic(cluster.topic_log(name), name).name)
-                except UnknownTopicOrPartitionError:
-                    continue
-            return found
+            return set(topic_names(self._session.cluster))
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The log end offset as the fetcher saw it last; None before it did. Raises ``IllegalStateError``."""

@@ -267,6 +267,7 @@ def test_the_high_watermark_is_what_was_seen_last():
 def test_topics_and_their_partitions():
     cluster = with_topic(with_topic(a_cluster(), topic="a"), topic="b", partitions=3)
     with a_consumer(cluster) as consumer:
+        cluster.store.put("topics/no topic/file", b"")
         assert consumer.topics() == {"a", "b"}
         assert consumer.partitions_for_topic("b") == {0, 1, 2}
         assert consumer.partitions_for_topic("c") is None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from sparklog.log.segments import parse_timestamp
 from sparklog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,10 +48,7 @@ def _milliseconds(text: str) -> int:
     if re.fullmatch(r"\d{1,15}", text):
         return int(text)
     try:
-        moment = datetime.fromisoformat(text.removesuffix("Z") + "+00:00" if text.endswith("Z") else text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=timezone.utc)
-        milliseconds = int(moment.timestamp() * 1000)
+        milliseconds = parse_timestamp(text)
     except (ValueError, OverflowError):
         raise ValueError(f"got @{text}, {_EXPECTED}") from None
     if milliseconds < 0:

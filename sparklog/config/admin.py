@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from sparklog.config.clients import ClientSetting, from_text, optional, read_settings, setting, text
-from sparklog.config.settings import INT_MAX, LONG_MAX, whole_number
+from sparklog.config.clients import ClientSetting, number, optional, read_settings, setting, text
+from sparklog.config.settings import INT_MAX, LONG_MAX
 
 __all__ = ["ADMIN_SETTINGS", "AdminConfig"]
 
@@ -16,11 +16,11 @@ ADMIN_SETTINGS: Mapping[str, ClientSetting] = MappingProxyType(
     dict(
         (
             setting("client_id", optional(text), None),
-            setting("default_api_timeout_ms", from_text(whole_number(0, INT_MAX)), 60_000),
-            setting("request_timeout_ms", from_text(whole_number(0, INT_MAX)), 30_000),
-            setting("retries", from_text(whole_number(0, INT_MAX), infinity=INT_MAX), INT_MAX),
-            setting("retry_backoff_max_ms", from_text(whole_number(0, LONG_MAX)), 1_000),
-            setting("retry_backoff_ms", from_text(whole_number(0, LONG_MAX)), 100),
+            setting("default_api_timeout_ms", number(0, INT_MAX), 60_000),
+            setting("request_timeout_ms", number(0, INT_MAX), 30_000),
+            setting("retries", number(0, INT_MAX, infinity=INT_MAX), INT_MAX),
+            setting("retry_backoff_max_ms", number(0, LONG_MAX), 1_000),
+            setting("retry_backoff_ms", number(0, LONG_MAX), 100),
         )
     )
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from sparklog.config.settings import to_text
+from sparklog.config.settings import to_text, whole_number
 from sparklog.errors import InvalidConfigurationError
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "anything",
     "callables",
     "from_text",
+    "number",
     "optional",
     "read_settings",
     "serializer",
@@ -156,6 +157,11 @@ def from_text(parse: Callable[[str], Any], *, infinity: int | None = None) -> Ca
         return parse(to_text(value).strip())
 
     return of
+
+
+def number(low: int, high: int, *, infinity: int | None = None) -> Callable[[object], Any]:
+    """A parser of whole numbers from ``low`` to ``high``, both inclusive; ``infinity`` as for :func:`from_text`."""
+    return from_text(whole_number(low, high), infinity=infinity)
 
 
 def optional(parse: Callable[[object], Any]) -> Callable[[object], Any]:

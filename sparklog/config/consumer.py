@@ -13,13 +13,14 @@ from sparklog.config.clients import (
     anything,
     callables,
     from_text,
+    number,
     optional,
     read_settings,
     serializer,
     setting,
     text,
 )
-from sparklog.config.settings import INT_MAX, LONG_MAX, boolean, one_of, whole_number
+from sparklog.config.settings import INT_MAX, LONG_MAX, boolean, one_of
 from sparklog.errors import InvalidConfigurationError
 
 __all__ = ["CONSUMER_SETTINGS", "ConsumerConfig", "Deserialize", "ResetPolicy"]
@@ -59,40 +60,36 @@ def _reset_policy(value: object) -> ResetPolicy:
     return ResetPolicy("by_duration", int(sum(number * _UNITS_MS[unit] for unit, number in spans.items())))
 
 
-def _number(low: int, high: int, *, infinity: int | None = None) -> Callable[[object], Any]:
-    return from_text(whole_number(low, high), infinity=infinity)
-
-
 # Defaults: Apache Kafka 4.3 ConsumerConfig.
 CONSUMER_SETTINGS: Mapping[str, ClientSetting] = MappingProxyType(
     dict(
         (
-            setting("auto_commit_interval_ms", _number(0, INT_MAX), 5_000),
+            setting("auto_commit_interval_ms", number(0, INT_MAX), 5_000),
             setting("auto_offset_reset", _reset_policy, ResetPolicy("latest")),
             setting("check_crcs", from_text(boolean), True),
             setting("client_id", optional(text), None),
-            setting("consumer_timeout_ms", _number(0, LONG_MAX, infinity=LONG_MAX), LONG_MAX),
-            setting("default_api_timeout_ms", _number(0, INT_MAX), 60_000),
+            setting("consumer_timeout_ms", number(0, LONG_MAX, infinity=LONG_MAX), LONG_MAX),
+            setting("default_api_timeout_ms", number(0, INT_MAX), 60_000),
             setting("enable_auto_commit", optional(from_text(boolean)), None),
             setting("exclude_internal_topics", from_text(boolean), True),
-            setting("fetch_max_bytes", _number(0, INT_MAX), 52_428_800),
-            setting("fetch_max_wait_ms", _number(0, INT_MAX), 500),
-            setting("fetch_min_bytes", _number(0, INT_MAX), 1),
+            setting("fetch_max_bytes", number(0, INT_MAX), 52_428_800),
+            setting("fetch_max_wait_ms", number(0, INT_MAX), 500),
+            setting("fetch_min_bytes", number(0, INT_MAX), 1),
             setting("group_id", anything, None),
             setting("group_instance_id", anything, None),
             setting("group_protocol", from_text(one_of("classic", "consumer")), "classic"),
-            setting("heartbeat_interval_ms", _number(0, INT_MAX), 3_000),
+            setting("heartbeat_interval_ms", number(0, INT_MAX), 3_000),
             setting("interceptors", callables("on_consume"), ()),
             setting("isolation_level", from_text(one_of("read_uncommitted", "read_committed")), "read_uncommitted"),
             setting("key_deserializer", serializer("deserialize"), None),
-            setting("max_partition_fetch_bytes", _number(0, INT_MAX), 1_048_576),
-            setting("max_poll_interval_ms", _number(1, INT_MAX), 300_000),
-            setting("max_poll_records", _number(1, INT_MAX), 500),
+            setting("max_partition_fetch_bytes", number(0, INT_MAX), 1_048_576),
+            setting("max_poll_interval_ms", number(1, INT_MAX), 300_000),
+            setting("max_poll_records", number(1, INT_MAX), 500),
             setting("partition_assignment_strategy", anything, None),
-            setting("request_timeout_ms", _number(0, INT_MAX), 30_000),
-            setting("retry_backoff_max_ms", _number(0, LONG_MAX), 1_000),
-            setting("retry_backoff_ms", _number(0, LONG_MAX), 100),
-            setting("session_timeout_ms", _number(0, INT_MAX), 45_000),
+            setting("request_timeout_ms", number(0, INT_MAX), 30_000),
+            setting("retry_backoff_max_ms", number(0, LONG_MAX), 1_000),
+            setting("retry_backoff_ms", number(0, LONG_MAX), 100),
+            setting("session_timeout_ms", number(0, INT_MAX), 45_000),
             setting("value_deserializer", serializer("deserialize"), None),
         )
     )

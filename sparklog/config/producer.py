@@ -12,13 +12,14 @@ from sparklog.config.clients import (
     anything,
     callables,
     from_text,
+    number,
     optional,
     read_settings,
     serializer,
     setting,
     text,
 )
-from sparklog.config.settings import INT_MAX, LONG_MAX, boolean, one_of, whole_number
+from sparklog.config.settings import INT_MAX, LONG_MAX, boolean, one_of
 from sparklog.errors import InvalidConfigurationError
 
 __all__ = ["ACKS_ALL", "PRODUCER_SETTINGS", "ProducerConfig", "Serialize"]
@@ -51,33 +52,29 @@ def _compression(value: object) -> str:
     return "none" if value is None else str(from_text(one_of("none", "gzip", "snappy", "lz4", "zstd"))(value))
 
 
-def _number(low: int, high: int, *, infinity: int | None = None) -> Callable[[object], Any]:
-    return from_text(whole_number(low, high), infinity=infinity)
-
-
 # Defaults: Apache Kafka 4.3 ProducerConfig, but for batch_size (16384 there).
 PRODUCER_SETTINGS: Mapping[str, ClientSetting] = MappingProxyType(
     dict(
         (
             setting("acks", _acks, ACKS_ALL),
-            setting("batch_size", _number(0, INT_MAX), 1_048_576),
-            setting("buffer_memory", _number(0, LONG_MAX), 33_554_432),
+            setting("batch_size", number(0, INT_MAX), 1_048_576),
+            setting("buffer_memory", number(0, LONG_MAX), 33_554_432),
             setting("client_id", optional(text), None),
             setting("compression_type", _compression, "none"),
-            setting("delivery_timeout_ms", _number(0, INT_MAX), 120_000),
+            setting("delivery_timeout_ms", number(0, INT_MAX), 120_000),
             setting("enable_idempotence", optional(from_text(boolean)), None),
             setting("interceptors", callables("on_send"), ()),
             setting("key_serializer", serializer("serialize"), None),
-            setting("linger_ms", _number(0, INT_MAX), 5),
-            setting("max_block_ms", _number(0, LONG_MAX), 60_000),
-            setting("max_in_flight_requests_per_connection", _number(1, INT_MAX), 5),
-            setting("max_request_size", _number(0, INT_MAX), 1_048_576),
+            setting("linger_ms", number(0, INT_MAX), 5),
+            setting("max_block_ms", number(0, LONG_MAX), 60_000),
+            setting("max_in_flight_requests_per_connection", number(1, INT_MAX), 5),
+            setting("max_request_size", number(0, INT_MAX), 1_048_576),
             setting("partitioner", _partitioner, None),
-            setting("request_timeout_ms", _number(0, INT_MAX), 30_000),
-            setting("retries", _number(0, INT_MAX, infinity=INT_MAX), INT_MAX),
-            setting("retry_backoff_max_ms", _number(0, LONG_MAX), 1_000),
-            setting("retry_backoff_ms", _number(0, LONG_MAX), 100),
-            setting("transaction_timeout_ms", _number(1, INT_MAX), 60_000),
+            setting("request_timeout_ms", number(0, INT_MAX), 30_000),
+            setting("retries", number(0, INT_MAX, infinity=INT_MAX), INT_MAX),
+            setting("retry_backoff_max_ms", number(0, LONG_MAX), 1_000),
+            setting("retry_backoff_ms", number(0, LONG_MAX), 100),
+            setting("transaction_timeout_ms", number(1, INT_MAX), 60_000),
             setting("transactional_id", anything, None),
             setting("value_serializer", serializer("serialize"), None),
         )

@@ -218,7 +218,7 @@ class Lane:
                 self.queue.changed.wait(None if wait_ms is None else wait_ms / 1000)
 
     def _stage(self, batches: Sequence[Batch]) -> None:
-        """Encode and upload; what fails is failed here."""
+        """Encode and upload; what fails is told in its turn, by the committer."""
         began = self._clock.ticks_ms()
         deadline = batches[0].created_ticks_ms + self._config.delivery_timeout_ms
         try:
@@ -296,7 +296,7 @@ class Lane:
             self._fail_staged(staged, self._broken(error))
         else:
             for one, told in zip(staged, outcomes, strict=True):
-                self._settle(one.batches, told, drains=1)
+                self._settle(one.batches, told)
         return []
 
     def _publish(self, files: Sequence[StagedFile], *, deadline_ticks_ms: float) -> Sequence[int]:
@@ -317,16 +317,14 @@ class Lane:
 
     def _fail_staged(self, staged: Sequence[_Staged], error: SparklogError) -> None:
         for one in staged:
-            self._fail(one.batches, one.error or error, drains=1)
+            self._settle(one.batches, [Outcome(error=one.error or error)] * len(one.batches))
 
-    def _fail(self, batches: Sequence[Batch], error: SparklogError, *, drains: int = 0) -> None:
-        self._settle(batches, [Outcome(error=error)] * len(batches), drains=drains)
-
-    def _settle(self, batches: Sequence[Batch], outcomes: Sequence[Outcome], *, drains: int = 0) -> None:
+    def _settle(self, batches: Sequence[Batch], outcomes: Sequence[Outcome]) -> None:
+        """The batches of one drain."""
         for batch, outcome in zip(batches, outcomes, strict=True):
             batch.settle(outcome)
         with self._buffer.lock:
-            self._in_flight -= drains
+            self._in_flight -= 1
         for batch in batches:
             with self._callbacks:
                 batch.run_callbacks()

@@ -199,6 +199,7 @@ def test_a_process_that_dies_at_any_store_call_leaves_the_topic_whole(operation:
     check_goes_on(memory, clock, expected=seen if operation.again and operation.name == "append" else operation.after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("operation", "fault"), each(troubles_in))
 def test_a_lost_answer_or_a_passing_refusal_at_any_store_call_changes_nothing(
     operation: Operation, fault: Fault

@@ -1,175 +1,25 @@
-"""A table's log: reading its entries, following them, and creating the next one. Decides nothing."""
+"""A table's log: a log of create-only entries in its ``_delta_log`` folder."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sparklog.clock import Clock
 from sparklog.delta.actions import Entry, decode_entry
 from sparklog.delta.names import entry_path
-from sparklog.delta.position import DEFAULT_TAIL_TRUST_MS, Position, advance, needs_verification
-from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, StoreError, StoreOutcomeUnknownError
-from sparklog.storage.base import CreateResult, ObjectStore
-from sparklog.storage.retrying import Backoff
+from sparklog.storage.entry_log import EntryLog
 
-__all__ = ["Created", "DeltaLog", "Look", "PositionLost", "Taken", "new_token"]
-
-
-class PositionLost(Exception):  # noqa: N818 - a signal between our own modules, never shown to a caller
-    """The entry we stand on is gone or another one: what was learned counts for nothing; load the table again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Created:
-    """The entry is ours: created now, or by an earlier attempt whose answer was lost."""
-
-    position: Position
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Another writer's entry holds the name."""
-
-    entry: Entry
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a look beyond a position found."""
-
-    entries: tuple[Entry, ...]
-    """The entries that follow, without a gap."""
-    position: Position
-    """After applying them."""
-
-
-def new_token() -> str:
-    """128 random bits: no two entries carry the same."""
-    return secrets.token_hex(16)
+__all__ = ["DeltaLog"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaLog:
+class DeltaLog(EntryLog[Entry]):
     """One table's log folder, and the clock that positions in it are judged by."""
 
-    store: ObjectStore
     table: str
     """The table's folder, relative to the store's root."""
-    clock: Clock
-    tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS
 
-    def read_entry(self, version: int) -> Entry | None:
-        """The entry of ``version``; None if there is none. Raises ``CorruptLogError``."""
-        return self.read_entries(version, 1)[0]
+    def path_of(self, version: int) -> str:
+        return entry_path(self.table, version)
 
-    def read_entries(self, first: int, count: int) -> list[Entry | None]:
-        """``count`` entries from ``first`` on, read in parallel where the store can."""
-        return [found and found[0] for found in self.read_raw_entries(range(first, first + count))]
-
-    def read_raw_entries(self, versions: Sequence[int]) -> list[tuple[Entry, bytes] | None]:
-        """Entries with their bytes, in the order of ``versions``; None for one that isn't there."""
-        paths = [entry_path(self.table, version) for version in versions]
-        found = self.store.read_many(paths)
-        return [
-            None if data is None else (decode_entry(version, path, data), data)
-            for version, path, data in zip(versions, paths, found, strict=True)
-        ]
-
-    def look(self, position: Position, *, ahead: int = 1) -> Look:
-        """Read up to ``ahead`` entries beyond ``position``. One GET each, and one more when trust ran out.
-
-        Raises:
-            PositionLost: what was found isn't to be trusted (rule L1).
-        """
-        began = self.clock.ticks_ms()
-        found = self.read_entries(position.version + 1, ahead)
-        entries = tuple(entry for entry in found[: found.index(None) if None in found else ahead] if entry is not None)
-        self._verify_if_due(position)
-        newest = entries[-1] if entries else None
-        return Look(
-            entries,
-            advance(
-                position,
-                version=newest.version if newest else position.version,
-                token=newest.token if newest else position.token,
-                tail_seen_at=began if len(entries) < ahead else None,
-            ),
-        )
-
-    def create_next(
-        self,
-        position: Position,
-        encode: Callable[[str], bytes],
-        *,
-        tokens: set[str],
-        deadline_ticks_ms: float,
-        sync: bool,
-    ) -> Created | Taken:
-        """Create the entry after ``position``, and find out who holds that name, whatever the store answers.
-
-        An answer that was lost is settled only by who holds the name: the create is repeated until it says created
-        or exists, each time with another token, and an entry that carries any of ``tokens`` is ours (rule L2). Another
-        token each time, because the name may have been cleaned between two attempts: bytes that come back under a
-        name whose entry others stood on must not look like that entry (rule L1).
-
-        Args:
-            encode: the entry's bytes for a token.
-            tokens: of all attempts at this commit, at whichever version; each attempt adds its own.
-        Raises:
-            PositionLost: rule L1; whether the entry is in the log, the reloaded state decides.
-            KafkaTimeoutError: the deadline passed and no attempt can have been carried out.
-            CommitStateUnknownError: the deadline passed and an attempt may still be carried out.
-            StoreError: the store refuses for good (read-only, full).
-        """
-        version = position.version + 1
-        path = entry_path(self.table, version)
-        unknown = False
-        backoff = Backoff(self.clock)
-        while True:
-            began = self.clock.ticks_ms()
-            token = new_token()
-            tokens.add(token)
-            try:
-                result = self.store.create(path, encode(token), sync=sync)
-                unknown = True  # it is ours now, or may be ("exists" after a lost answer): only reading back settles it
-                if result is CreateResult.CREATED:
-                    self._verify_if_due(position)
-                    return Created(advance(position, version=version, token=token, tail_seen_at=began))
-                entry = self.read_entry(version)
-                if sync and entry is not None and entry.token in tokens:
-                    self.store.sync([path])  # the attempt that made it may have failed after the link (rule L9)
-                self._verify_if_due(position)
-            except StoreError as error:
-                if not error.retriable:
-                    if unknown:
-                        raise CommitStateUnknownError(_unsettled(path)) from error
-                    raise
-                unknown = unknown or isinstance(error, StoreOutcomeUnknownError)
-                if self.clock.ticks_ms() >= deadline_ticks_ms:
-                    if unknown:
-                        raise CommitStateUnknownError(_unsettled(path)) from error
-                    raise KafkaTimeoutError(f"timed out while creating {path}: {error}") from error
-                backoff.wait()
-                continue
-            if entry is None:  # taken a moment ago and gone now: somebody cleans below us
-                raise PositionLost(path)
-            if entry.token in tokens:
-                return Created(advance(position, version=version, token=entry.token))
-            return Taken(entry)
-
-    def verify(self, position: Position) -> None:
-        """Read the entry at ``position`` again. Raises ``PositionLost`` unless it still carries the same token."""
-        entry = self.read_entry(position.version) if position.version >= 0 else None
-        if entry is None or entry.token != position.token:
-            raise PositionLost(entry_path(self.table, position.version))
-
-    def _verify_if_due(self, position: Position) -> None:
-        now = self.clock.ticks_ms()
-        if needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self.tail_trust_ms):
-            self.verify(position)
-
-
-def _unsettled(path: str) -> str:
-    return f"timed out: whether {path} was or will be created is unknown; read the log back before anything else"
+    def decode(self, version: int, data: bytes) -> Entry:
+        return decode_entry(version, self.path_of(version), data)

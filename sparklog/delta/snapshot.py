@@ -23,8 +23,8 @@ from deltalake import DeltaTable
 from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction
 from sparklog.delta.listing import Listing, list_log, still_there
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.position import Position
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnsupportedVersionError
+from sparklog.storage.position import Position
 
 __all__ = ["Newest", "Snapshot", "Staged", "check_protocol", "load_snapshot", "open_newest", "staged_log"]
 

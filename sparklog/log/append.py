@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sparklog.delta.actions import AddFile, Entry
-from sparklog.delta.log import DeltaLog, PositionLost
+from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     CommitStateUnknownError,
     CorruptRecordError,
@@ -37,6 +37,7 @@ from sparklog.log.reading import find_by_sequence, object_path
 from sparklog.log.segments import SegmentIndex, format_timestamp
 from sparklog.log.state import TopicState, open_state
 from sparklog.paths import new_data_file
+from sparklog.storage.entry_log import PositionLost
 
 __all__ = ["AppendResult", "StagedFile", "TopicWriter", "plan_append"]
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from sparklog.clock import Clock, SystemClock
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.position import DEFAULT_TAIL_TRUST_MS
 from sparklog.errors import (
     CorruptLogError,
     InvalidArgumentError,
@@ -25,6 +24,7 @@ from sparklog.errors import (
 from sparklog.log.state import open_state
 from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, topic_table
 from sparklog.storage import ObjectStore, open_store, probe_create_only
+from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, RetryingStore, retry
 
 __all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "open_cluster", "topic_names"]

@@ -15,11 +15,12 @@ from typing import TypeVar
 from sparklog._version import __version__
 from sparklog.delta.actions import Action, Entry, encode_entry
 from sparklog.delta.listing import list_log
-from sparklog.delta.log import DeltaLog, PositionLost, Taken
-from sparklog.delta.position import Position, advance
+from sparklog.delta.log import DeltaLog
 from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, SparklogError, StoreError
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.state import TopicState, load_state
+from sparklog.storage.entry_log import PositionLost, Taken
+from sparklog.storage.position import Position, advance
 from sparklog.storage.retrying import retry
 
 __all__ = ["Commit", "Committed", "catch_up", "commit", "create_first"]

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from sparklog.delta.actions import Entry
-from sparklog.delta.log import DeltaLog, PositionLost
+from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from sparklog.log.commit import catch_up
@@ -17,6 +17,7 @@ from sparklog.log.reading import empty_records, find_timestamp, read_together
 from sparklog.log.segments import Segment, overlapping
 from sparklog.log.state import TopicState, load_state
 from sparklog.model import OffsetAndTimestamp
+from sparklog.storage.entry_log import PositionLost
 
 __all__ = ["TopicFollower"]
 

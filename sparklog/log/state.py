@@ -10,7 +10,6 @@ from itertools import zip_longest
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.delta.position import Position
 from sparklog.delta.snapshot import check_protocol, load_snapshot, open_newest
 from sparklog.errors import (
     IllegalStateError,
@@ -23,6 +22,7 @@ from sparklog.log.head import TopicHead, apply_entry, end_app_id, head_of_info, 
 from sparklog.log.producer_state import ProducerEntry, app_id, producer_entry
 from sparklog.log.reading import complete_stats, object_path
 from sparklog.log.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
+from sparklog.storage.position import Position
 
 __all__ = ["TopicState", "WholeTopic", "load_state", "open_state"]
 

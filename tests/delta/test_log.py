@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sparklog.delta.actions import SetTransaction, encode_entry
-from sparklog.delta.log import Created, DeltaLog, PositionLost, Taken
+from sparklog.delta.actions import Entry, SetTransaction, encode_entry
+from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.delta.position import Position
 from sparklog.errors import (
     CommitStateUnknownError,
     CorruptLogError,
@@ -18,6 +17,8 @@ from sparklog.errors import (
     StorePermissionError,
 )
 from sparklog.storage import MemoryStore, ObjectStore
+from sparklog.storage.entry_log import Created, PositionLost, Taken
+from sparklog.storage.position import Position
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock
 
 TRUST_MS = 60_000
@@ -57,7 +58,7 @@ def at(version: int, token: str, anchor: float = 0) -> Position:
 
 def create(
     log: DeltaLog, position: Position, tokens: set[str] | None = None, *, timeout_ms: float = 30_000
-) -> Created | Taken:
+) -> Created | Taken[Entry]:
     """``tokens``: of earlier attempts; those of this one are added."""
     deadline = log.clock.ticks_ms() + timeout_ms
     tokens = set() if tokens is None else tokens
@@ -191,7 +192,7 @@ class Attempts:
         self.tokens.append(token)
         return an_entry(token)
 
-    def create(self, log: DeltaLog, position: Position, tokens: set[str]) -> Created | Taken:
+    def create(self, log: DeltaLog, position: Position, tokens: set[str]) -> Created | Taken[Entry]:
         deadline = log.clock.ticks_ms() + 30_000
         return log.create_next(position, self, tokens=tokens, deadline_ticks_ms=deadline, sync=True)
 

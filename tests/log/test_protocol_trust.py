@@ -10,7 +10,7 @@ import pytest
 from sparklog.delta.actions import AddFile, RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
-from sparklog.delta.log import DeltaLog, PositionLost
+from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
 from sparklog.errors import (
     CommitStateUnknownError,
@@ -27,6 +27,7 @@ from sparklog.log.schema import DATA_SCHEMA
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_records
 from sparklog.storage import MemoryStore
+from sparklog.storage.entry_log import PositionLost
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, WrappedStore
 from sparklog.testing.interrupted_store import InterruptedStore
 from tests.support import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.delta.position import Position, advance, needs_verification
+from sparklog.storage.position import Position, advance, needs_verification
 
 AT_5 = Position(version=5, token="five", anchor_ticks_ms=1_000)
 

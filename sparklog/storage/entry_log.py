@@ -1,0 +1,200 @@
+"""A log of create-only entries: reading them, following them, and creating the next one. Decides nothing.
+
+A topic's Delta log is one, and so is everything else that must be decided once (design section 3): what an entry is
+called and what its bytes mean, whoever keeps the log says.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from sparklog.clock import Clock
+from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, StoreError, StoreOutcomeUnknownError
+from sparklog.storage.base import CreateResult, ObjectStore
+from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS, Position, advance, needs_verification
+from sparklog.storage.retrying import Backoff
+
+__all__ = ["Created", "EntryLog", "LogEntry", "Look", "PositionLost", "Taken", "new_token"]
+
+
+class LogEntry(Protocol):
+    """What every entry has."""
+
+    @property
+    def version(self) -> int:
+        """Its number: 0, 1, 2, …"""
+
+    @property
+    def token(self) -> str:
+        """Random; a hash of the content for an entry that isn't ours."""
+
+
+E = TypeVar("E", bound=LogEntry)
+
+
+class PositionLost(Exception):  # noqa: N818 - a signal between our own modules, never shown to a caller
+    """The entry we stand on is gone or another one: what was learned counts for nothing; load the table again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The entry is ours: created now, or by an earlier attempt whose answer was lost."""
+
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Taken(Generic[E]):
+    """Another writer's entry holds the name."""
+
+    entry: E
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[E]):
+    """What a look beyond a position found."""
+
+    entries: tuple[E, ...]
+    """The entries that follow, without a gap."""
+    position: Position
+    """After applying them."""
+
+
+def new_token() -> str:
+    """128 random bits: no two entries carry the same."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryLog(ABC, Generic[E]):
+    """Where a log's entries are, and the clock that positions in it are judged by."""
+
+    store: ObjectStore
+    clock: Clock
+    tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS
+
+    @abstractmethod
+    def path_of(self, version: int) -> str:
+        """The name of an entry."""
+
+    @abstractmethod
+    def decode(self, version: int, data: bytes) -> E:
+        """An entry of its bytes. Raises ``CorruptLogError``, ``UnsupportedVersionError``."""
+
+    def read_entry(self, version: int) -> E | None:
+        """The entry of ``version``; None if there is none. Raises ``CorruptLogError``."""
+        return self.read_entries(version, 1)[0]
+
+    def read_entries(self, first: int, count: int) -> list[E | None]:
+        """``count`` entries from ``first`` on, read in parallel where the store can."""
+        return [found and found[0] for found in self.read_raw_entries(range(first, first + count))]
+
+    def read_raw_entries(self, versions: Sequence[int]) -> list[tuple[E, bytes] | None]:
+        """Entries with their bytes, in the order of ``versions``; None for one that isn't there."""
+        paths = [self.path_of(version) for version in versions]
+        found = self.store.read_many(paths)
+        return [
+            None if data is None else (self.decode(version, data), data)
+            for version, data in zip(versions, found, strict=True)
+        ]
+
+    def look(self, position: Position, *, ahead: int = 1) -> Look[E]:
+        """Read up to ``ahead`` entries beyond ``position``. One GET each, and one more when trust ran out.
+
+        Raises:
+            PositionLost: what was found isn't to be trusted (rule L1).
+        """
+        began = self.clock.ticks_ms()
+        found = self.read_entries(position.version + 1, ahead)
+        entries = tuple(entry for entry in found[: found.index(None) if None in found else ahead] if entry is not None)
+        self._verify_if_due(position)
+        newest = entries[-1] if entries else None
+        return Look(
+            entries,
+            advance(
+                position,
+                version=newest.version if newest else position.version,
+                token=newest.token if newest else position.token,
+                tail_seen_at=began if len(entries) < ahead else None,
+            ),
+        )
+
+    def create_next(
+        self,
+        position: Position,
+        encode: Callable[[str], bytes],
+        *,
+        tokens: set[str],
+        deadline_ticks_ms: float,
+        sync: bool,
+    ) -> Created | Taken[E]:
+        """Create the entry after ``position``, and find out who holds that name, whatever the store answers.
+
+        An answer that was lost is settled only by who holds the name: the create is repeated until it says created
+        or exists, each time with another token, and an entry that carries any of ``tokens`` is ours (rule L2). Another
+        token each time, because the name may have been cleaned between two attempts: bytes that come back under a
+        name whose entry others stood on must not look like that entry (rule L1).
+
+        Args:
+            encode: the entry's bytes for a token.
+            tokens: of all attempts at this commit, at whichever version; each attempt adds its own.
+        Raises:
+            PositionLost: rule L1; whether the entry is in the log, the reloaded state decides.
+            KafkaTimeoutError: the deadline passed and no attempt can have been carried out.
+            CommitStateUnknownError: the deadline passed and an attempt may still be carried out.
+            StoreError: the store refuses for good (read-only, full).
+        """
+        version = position.version + 1
+        path = self.path_of(version)
+        unknown = False
+        backoff = Backoff(self.clock)
+        while True:
+            began = self.clock.ticks_ms()
+            token = new_token()
+            tokens.add(token)
+            try:
+                result = self.store.create(path, encode(token), sync=sync)
+                unknown = True  # it is ours now, or may be ("exists" after a lost answer): only reading back settles it
+                if result is CreateResult.CREATED:
+                    self._verify_if_due(position)
+                    return Created(advance(position, version=version, token=token, tail_seen_at=began))
+                entry = self.read_entry(version)
+                if sync and entry is not None and entry.token in tokens:
+                    self.store.sync([path])  # the attempt that made it may have failed after the link (rule L9)
+                self._verify_if_due(position)
+            except StoreError as error:
+                if not error.retriable:
+                    if unknown:
+                        raise CommitStateUnknownError(_unsettled(path)) from error
+                    raise
+                unknown = unknown or isinstance(error, StoreOutcomeUnknownError)
+                if self.clock.ticks_ms() >= deadline_ticks_ms:
+                    if unknown:
+                        raise CommitStateUnknownError(_unsettled(path)) from error
+                    raise KafkaTimeoutError(f"timed out while creating {path}: {error}") from error
+                backoff.wait()
+                continue
+            if entry is None:  # taken a moment ago and gone now: somebody cleans below us
+                raise PositionLost(path)
+            if entry.token in tokens:
+                return Created(advance(position, version=version, token=entry.token))
+            return Taken(entry)
+
+    def verify(self, position: Position) -> None:
+        """Read the entry at ``position`` again. Raises ``PositionLost`` unless it still carries the same token."""
+        entry = self.read_entry(position.version) if position.version >= 0 else None
+        if entry is None or entry.token != position.token:
+            raise PositionLost(self.path_of(position.version))
+
+    def _verify_if_due(self, position: Position) -> None:
+        now = self.clock.ticks_ms()
+        if needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self.tail_trust_ms):
+            self.verify(position)
+
+
+def _unsettled(path: str) -> str:
+    return f"timed out: whether {path} was or will be created is unknown; read the log back before anything else"

@@ -11,6 +11,7 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     │  ├─ KafkaTimeoutError              a bound the caller set has passed
     │  │  └─ CommitStateUnknownError     not retriable: the answer was lost and could not be settled in time
     │  ├─ UnknownTopicOrPartitionError
+    │  ├─ RebalanceInProgressError       poll, then commit again
     │  └─ CorruptRecordError             a data file can't be read; names it
     ├─ StoreError                        what an object store said; names the path
     │  ├─ ObjectNotFoundError
@@ -22,6 +23,10 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     ├─ InvalidProducerEpochError  OutOfOrderSequenceError     requires_abort
     ├─ MessageSizeTooLargeError  InvalidTimestampError  InvalidRecordError            the record is refused
     ├─ RecordDeserializationError  NoOffsetForPartitionError
+    ├─ CommitFailedError                 the partition belongs to another member by now
+    ├─ UnknownMemberIdError  IllegalGenerationError  InconsistentGroupProtocolError
+    ├─ FencedInstanceIdError             fatal: another consumer uses this group_instance_id
+    ├─ GroupIdNotFoundError  NonEmptyGroupError  GroupSubscribedToTopicError  OffsetMetadataTooLargeError
     ├─ OffsetOutOfRangeError  TopicAlreadyExistsError  InvalidTopicError  InvalidPartitionsError
     ├─ PolicyViolationError  InvalidConfigurationError  UnsupportedVersionError  NotATopicError  CorruptLogError
     ├─ WakeupError                       another thread ended a blocked call
@@ -33,10 +38,16 @@ from __future__ import annotations
 from sparklog.model import TopicPartition
 
 __all__ = [
+    "CommitFailedError",
     "CommitStateUnknownError",
     "CorruptLogError",
     "CorruptRecordError",
+    "FencedInstanceIdError",
+    "GroupIdNotFoundError",
+    "GroupSubscribedToTopicError",
+    "IllegalGenerationError",
     "IllegalStateError",
+    "InconsistentGroupProtocolError",
     "InvalidArgumentError",
     "InvalidConfigurationError",
     "InvalidPartitionsError",
@@ -48,11 +59,14 @@ __all__ = [
     "KafkaTimeoutError",
     "MessageSizeTooLargeError",
     "NoOffsetForPartitionError",
+    "NonEmptyGroupError",
     "NotATopicError",
     "ObjectNotFoundError",
+    "OffsetMetadataTooLargeError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "PolicyViolationError",
+    "RebalanceInProgressError",
     "RecordDeserializationError",
     "RetriableError",
     "SparklogError",
@@ -62,6 +76,7 @@ __all__ = [
     "StorePermissionError",
     "StoreUnavailableError",
     "TopicAlreadyExistsError",
+    "UnknownMemberIdError",
     "UnknownTopicOrPartitionError",
     "UnsafeStoreError",
     "UnsupportedVersionError",
@@ -178,6 +193,51 @@ class NoOffsetForPartitionError(SparklogError):
     def __init__(self, message: str, *, topic_partition: TopicPartition | None = None) -> None:
         super().__init__(message)
         self.topic_partition = topic_partition
+
+
+class RebalanceInProgressError(RetriableError):
+    """The member is between two assignments: ``poll`` until it has one, then try again (Kafka error 27)."""
+
+
+class CommitFailedError(SparklogError):
+    """Offsets weren't committed: the partition was given to another member, or the consumer left its group.
+
+    ``poll`` joins again; what was processed since the last commit is read again by the partition's new owner.
+    """
+
+
+class UnknownMemberIdError(SparklogError):
+    """The group doesn't have this member, or it has members where none may be (Kafka error 25)."""
+
+
+class IllegalGenerationError(SparklogError):
+    """A newer generation of the group has taken the partition (Kafka error 22)."""
+
+
+class InconsistentGroupProtocolError(SparklogError):
+    """No assignor is supported by all members of the group (Kafka error 23)."""
+
+
+class FencedInstanceIdError(SparklogError):
+    """Another consumer has taken over this ``group_instance_id`` (Kafka error 82)."""
+
+    fatal = True
+
+
+class GroupIdNotFoundError(SparklogError):
+    """There is no such group (Kafka error 69)."""
+
+
+class NonEmptyGroupError(SparklogError):
+    """The group has members: only an empty group may be changed in this way (Kafka error 68)."""
+
+
+class GroupSubscribedToTopicError(SparklogError):
+    """A member of the group subscribes to the topic (Kafka error 86)."""
+
+
+class OffsetMetadataTooLargeError(SparklogError):
+    """The metadata of a committed offset is longer than 4,096 bytes (Kafka error 12)."""
 
 
 class OffsetOutOfRangeError(SparklogError):

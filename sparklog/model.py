@@ -8,6 +8,7 @@ __all__ = [
     "CREATE_TIME",
     "LOG_APPEND_TIME",
     "NO_HEADERS",
+    "ConsumerGroupMetadata",
     "ConsumerRecord",
     "Headers",
     "OffsetAndMetadata",
@@ -69,6 +70,17 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
     """Of the record at ``offset``, milliseconds since the epoch."""
     leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer's membership in its group, as ``send_offsets_to_transaction`` wants it. Fields as kafka-python's."""
+
+    group_id: str
+    generation_id: int = -1
+    """-1 while the consumer has no generation."""
+    member_id: str = ""
+    """Empty while the consumer has none."""
+    group_instance_id: str | None = None
 
 
 class RecordMetadata(NamedTuple):

@@ -13,16 +13,25 @@ from sparklog.errors import InvalidArgumentError, InvalidTopicError
 
 __all__ = [
     "CLUSTER_FILE",
+    "GROUPS_FOLDER",
     "TOPICS_FOLDER",
     "check_topic_name",
     "decode_id",
     "encode_id",
+    "generation_path",
+    "group_generations",
+    "group_members",
+    "group_offsets_table",
+    "group_probes",
+    "member_heartbeat",
+    "member_state",
     "new_data_file",
     "topic_table",
 ]
 
 CLUSTER_FILE = "cluster.json"
 TOPICS_FOLDER = "topics/"
+GROUPS_FOLDER = "groups/"
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_ID_BYTES = 200
@@ -48,6 +57,41 @@ def check_topic_name(topic: str) -> str:
 def topic_table(topic: str) -> str:
     """The folder of a topic's Delta table, without a trailing slash."""
     return f"topics/{check_topic_name(topic)}"
+
+
+def group_offsets_table(group: str) -> str:
+    """The folder of a group's offset table, without a trailing slash. Raises ``InvalidArgumentError``."""
+    return f"{GROUPS_FOLDER}{encode_id(group)}/offsets"
+
+
+def group_generations(group: str) -> str:
+    """The folder of a group's generations, with its trailing slash."""
+    return f"{GROUPS_FOLDER}{encode_id(group)}/generations/"
+
+
+def generation_path(group: str, number: int) -> str:
+    """The object of generation ``number``; listings sort by it."""
+    return f"{group_generations(group)}{number:020d}.json"
+
+
+def group_members(group: str) -> str:
+    """The folder of a group's members, with its trailing slash."""
+    return f"{GROUPS_FOLDER}{encode_id(group)}/members/"
+
+
+def member_state(group: str, member: str) -> str:
+    """What a member says of itself; rewritten when it changes."""
+    return f"{group_members(group)}{encode_id(member)}/state.json"
+
+
+def member_heartbeat(group: str, member: str) -> str:
+    """What a member rewrites to show that it lives."""
+    return f"{group_members(group)}{encode_id(member)}/heartbeat"
+
+
+def group_probes(group: str) -> str:
+    """The folder for objects whose modification time tells the store's own time, with its trailing slash."""
+    return f"{GROUPS_FOLDER}{encode_id(group)}/probes/"
 
 
 def new_data_file(partition: int) -> str:

@@ -75,21 +75,22 @@ CONSUMER_SETTINGS: Mapping[str, ClientSetting] = MappingProxyType(
             setting("fetch_max_bytes", number(0, INT_MAX), 52_428_800),
             setting("fetch_max_wait_ms", number(0, INT_MAX), 500),
             setting("fetch_min_bytes", number(0, INT_MAX), 1),
-            setting("group_id", anything, None),
-            setting("group_instance_id", anything, None),
+            setting("group_id", optional(text), None),
+            setting("group_instance_id", optional(text), None),
             setting("group_protocol", from_text(one_of("classic", "consumer")), "classic"),
-            setting("heartbeat_interval_ms", number(0, INT_MAX), 3_000),
+            setting("heartbeat_interval_ms", number(1, INT_MAX), 3_000),
             setting("interceptors", callables("on_consume"), ()),
             setting("isolation_level", from_text(one_of("read_uncommitted", "read_committed")), "read_uncommitted"),
             setting("key_deserializer", serializer("deserialize"), None),
             setting("max_partition_fetch_bytes", number(0, INT_MAX), 1_048_576),
             setting("max_poll_interval_ms", number(1, INT_MAX), 300_000),
             setting("max_poll_records", number(1, INT_MAX), 500),
+            setting("metadata_max_age_ms", number(0, LONG_MAX), 300_000),
             setting("partition_assignment_strategy", anything, None),
             setting("request_timeout_ms", number(0, INT_MAX), 30_000),
             setting("retry_backoff_max_ms", number(0, LONG_MAX), 1_000),
             setting("retry_backoff_ms", number(0, LONG_MAX), 100),
-            setting("session_timeout_ms", number(0, INT_MAX), 45_000),
+            setting("session_timeout_ms", number(1, INT_MAX), 45_000),
             setting("value_deserializer", serializer("deserialize"), None),
         )
     )
@@ -117,8 +118,11 @@ class ConsumerConfig:
     fetch_min_bytes: int
     group_id: str | None
     group_instance_id: str | None
+    """Makes the consumer a static member: it may come back within its session without a rebalance."""
     group_protocol: str
+    """Kept; members always hand partitions over one by one, as with ``consumer``."""
     heartbeat_interval_ms: int
+    """How often a member shows that it lives; less than ``session_timeout_ms``."""
     interceptors: tuple[Any, ...]
     isolation_level: str
     """Both levels read the same: nothing uncommitted is ever in a log."""
@@ -126,12 +130,17 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int
     """Bound of what is fetched ahead of one partition; a larger first record is still returned."""
     max_poll_interval_ms: int
+    """A member that doesn't poll for so long leaves its group."""
     max_poll_records: int
+    metadata_max_age_ms: int
+    """How often topics are looked for that match a pattern."""
     partition_assignment_strategy: Any
+    """None, or what ``sparklog.groups.assignors.assignor_of`` understands, one or a list."""
     request_timeout_ms: int
     retry_backoff_max_ms: int
     retry_backoff_ms: int
     session_timeout_ms: int
+    """A member that wasn't seen to live for so long is taken for dead by the others."""
     value_deserializer: Deserialize | None
 
     @classmethod
@@ -143,12 +152,15 @@ class ConsumerConfig:
         Source: Kafka ``ConsumerConfig.maybeOverrideEnableAutoCommit``.
         """
         values = read_settings("consumer", CONSUMER_SETTINGS, given)
-        for name in ("group_id", "group_instance_id", "partition_assignment_strategy"):
-            if values[name] is not None:
-                raise InvalidConfigurationError(
-                    f"{name}={values[name]!r} is not supported: consumer groups aren't there yet"
-                )
-        if values["enable_auto_commit"]:
+        group_id, auto_commit = values["group_id"], values["enable_auto_commit"]
+        if auto_commit and group_id is None:
             raise InvalidConfigurationError("enable_auto_commit=true: expected a group_id beside it")
-        values["enable_auto_commit"] = False
+        if group_id is None and values["group_instance_id"] is not None:
+            raise InvalidConfigurationError("group_instance_id: expected a group_id beside it")
+        values["enable_auto_commit"] = group_id is not None and auto_commit is not False
+        if values["heartbeat_interval_ms"] >= values["session_timeout_ms"]:
+            raise InvalidConfigurationError(
+                f"heartbeat_interval_ms={values['heartbeat_interval_ms']}: expected less than "
+                f"session_timeout_ms={values['session_timeout_ms']}, at most a third of it is best"
+            )
         return cls(**values)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, overload
 
 import pyarrow as pa
 
@@ -16,28 +17,38 @@ from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig, ResetPolicy
 from sparklog.config.settings import LONG_MAX
 from sparklog.consumer import lookups
+from sparklog.consumer.coordinator import Coordinator, OnCommit
 from sparklog.consumer.draining import Handing, Records
 from sparklog.consumer.listener import ConsumerRebalanceListener
 from sparklog.consumer.reading import ReadLimits
 from sparklog.consumer.session import Session
 from sparklog.consumer.subscription import EARLIEST, LATEST, check_partition, check_partitions
 from sparklog.errors import IllegalStateError, InvalidArgumentError, KafkaTimeoutError
+from sparklog.groups.rows import Rows
 from sparklog.log import Cluster, open_cluster, topic_names
-from sparklog.model import ConsumerRecord, OffsetAndTimestamp, TopicPartition
+from sparklog.model import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
 from sparklog.paths import check_topic_name
 
 __all__ = ["Consumer"]
 
 _CLOSE_MS = 30_000.0
-_NO_GROUPS = "consumer groups aren't there yet: this consumer has no group_id; keep position(…) yourself and seek"
 
 
 class Consumer:
     """Reads records of topics, each partition in order.
 
     A thread of its own, started by the first call that needs it, follows the topics and reads ahead. The consumer is
-    for one thread at a time; only :meth:`wakeup` and :meth:`metrics` may be called by others. A consumer alone takes
-    every partition of what it subscribes to.
+    for one thread at a time; only :meth:`wakeup` and :meth:`metrics` may be called by others.
+
+    With a ``group_id`` the consumers of one group share the partitions of what they subscribe to, on however many
+    machines; two more threads show that this one lives and keep its offsets. Without one a consumer alone takes every
+    partition of what it subscribes to.
 
     Calls raise ``IllegalStateError`` after :meth:`close`, in a process that was forked off, and while another thread
     is in a call. What goes wrong in the background is raised by the next call that waits, once; where the error is
@@ -348,38 +359,105 @@ class Consumer:
         """Let the call that waits now, or else the next one, raise ``WakeupError``. From any thread."""
         self._session.shared.wake()
 
-    def commit(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises ``IllegalStateError``: there are no groups yet."""
-        raise IllegalStateError(f"commit: {_NO_GROUPS}")
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Commit offsets and wait until they are durable: where the group goes on after a restart or a rebalance.
 
-    def commit_async(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises ``IllegalStateError``: there are no groups yet."""
-        raise IllegalStateError(f"commit_async: {_NO_GROUPS}")
+        Args:
+            offsets: of each partition the next one to read, last processed + 1. By default the positions of all
+                assigned partitions: what the last poll returned counts as processed.
+        Raises:
+            CommitFailedError: a partition belongs to another member by now. What was processed since the last commit
+                is read again there; ``poll`` goes on with the partitions that are left.
+            RebalanceInProgressError: the member is between two assignments; poll, then commit again.
+            FencedInstanceIdError: another consumer uses this ``group_instance_id``.
+            UnknownMemberIdError: partitions were assigned by hand, and the group has members.
+            IllegalStateError: there is no ``group_id``.
+            OffsetMetadataTooLargeError, InvalidArgumentError, KafkaTimeoutError, WakeupError, StoreError.
+        """
+        with self._guard:
+            coordinator, bound = self._coordinator("commit"), self._timeout(timeout_ms)
+            wanted = coordinator.consumed() if offsets is None else _check_offsets(offsets)
+            if wanted:
+                self._await(coordinator.commit(wanted, bound), bound)
+            coordinator.run_callbacks()
 
-    def committed(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises ``IllegalStateError``: there are no groups yet."""
-        raise IllegalStateError(f"committed: {_NO_GROUPS}")
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        callback: OnCommit | None = None,
+    ) -> Future[Any]:
+        """As :meth:`commit`, without waiting; commits are carried out in the order in which they were asked for.
 
-    def group_metadata(self) -> NoReturn:
-        """Raises ``IllegalStateError``: there are no groups yet."""
-        raise IllegalStateError(f"group_metadata: {_NO_GROUPS}")
+        Args:
+            callback: ``callback(offsets, error)``, the error None on success; called inside a later ``poll``,
+                ``commit`` or ``close``, in that thread and in the order of the commits.
+        Returns:
+            A future, done when the offsets are durable; its result has no meaning.
+        """
+        with self._guard:
+            coordinator = self._coordinator("commit_async")
+            coordinator.run_callbacks()
+            wanted = coordinator.consumed() if offsets is None else _check_offsets(offsets)
+            return coordinator.commit_async(wanted, callback)
+
+    @overload
+    def committed(
+        self, partition: TopicPartition, metadata: Literal[False] = False, timeout_ms: float | None = None
+    ) -> int | None: ...
+
+    @overload
+    def committed(
+        self, partition: TopicPartition, metadata: Literal[True], timeout_ms: float | None = None
+    ) -> OffsetAndMetadata | None: ...
+
+    def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+    ) -> int | OffsetAndMetadata | None:
+        """What the group has committed for a partition, whoever did; None where nothing was.
+
+        Args:
+            metadata: return an ``OffsetAndMetadata``, not only the offset.
+        Raises:
+            IllegalStateError: there is no ``group_id``.
+            KafkaTimeoutError, WakeupError, StoreError.
+        """
+        with self._guard:
+            coordinator, bound = self._coordinator("committed"), self._timeout(timeout_ms)
+            row = self._await(coordinator.fetch(), bound).get(check_partition(partition))
+            found = None if row is None else row.committed
+            return found if metadata or found is None else found.offset
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This member, as ``Producer.send_offsets_to_transaction`` wants it. Raises ``IllegalStateError``: no group."""
+        with self._guard:
+            return self._coordinator("group_metadata").metadata()
 
     def close(self, timeout_ms: float | None = None) -> None:
         """End the consumer; a second call does nothing, nor one in a process that was forked off.
 
+        With ``enable_auto_commit`` the positions are committed first. A member leaves its group, so that the others
+        go on at once; a static one (``group_instance_id``) stays for its session, so that it can come back.
+
         Args:
-            timeout_ms: to wait for the request that is under way; 30 s by default.
+            timeout_ms: to commit, to leave, and to wait for what is under way; 30 s by default.
         """
+        self._close(timeout_ms, auto_commit=True)
+
+    def _close(self, timeout_ms: float | None, *, auto_commit: bool) -> None:
         if self._guard.is_closed or self._guard.is_forked:
             return
         _check_timeout(0 if timeout_ms is None else timeout_ms)
         with self._guard:
+            bound = _CLOSE_MS if timeout_ms is None else timeout_ms
+            self._stop_handing()
             try:
-                self._session.unsubscribe()
+                self._session.unsubscribe(auto_commit=auto_commit, timeout_ms=bound)
             finally:
                 self._guard.is_closed = True
                 self._records = iter(())
-                self._session.close(_CLOSE_MS if timeout_ms is None else timeout_ms)
+                self._session.close(bound)
 
     def __enter__(self) -> Consumer:
         return self
@@ -408,6 +486,8 @@ class Consumer:
         if session.subscription.is_empty:
             raise IllegalStateError("poll: subscribe to topics or assign partitions first")
         session.metrics.poll_begins()
+        if session.coordinator is not None:
+            session.coordinator.begin_poll()
         try:
             return session.wait(attempt, timeout_ms)
         finally:
@@ -432,6 +512,21 @@ class Consumer:
             self._handing = None
             self._records = iter(())
 
+    def _coordinator(self, name: str) -> Coordinator:
+        coordinator = self._session.coordinator
+        if coordinator is None:
+            raise IllegalStateError(f"{name}: this consumer has no group_id; keep position(…) yourself and seek")
+        return coordinator
+
+    def _await(self, future: Future[Rows], timeout_ms: float) -> Rows:
+        """What the offset table says. Raises what that raises, ``KafkaTimeoutError``, ``WakeupError``."""
+        if not self._session.wait(future.done, timeout_ms):
+            raise KafkaTimeoutError(f"timed out after {timeout_ms:g} ms while waiting for the group's offset table")
+        error = future.exception()
+        if error is not None:
+            raise error.with_traceback(None)
+        return future.result()
+
     def _timeout(self, timeout_ms: float | None) -> float:
         _check_timeout(0 if timeout_ms is None else timeout_ms)
         return self._session.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
@@ -446,6 +541,17 @@ def _positive(name: str, value: object) -> int:
 def _check_offset(value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LONG_MAX:
         raise InvalidArgumentError(f"seek to {value!r}: expected an offset, 0 or more")
+
+
+def _check_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"offsets: got {offsets!r}, expected a dict of TopicPartition to OffsetAndMetadata")
+    found = {}
+    for partition, committed in offsets.items():
+        if not isinstance(committed, tuple) or not 1 <= len(committed) <= len(OffsetAndMetadata._fields):
+            raise TypeError(f"offset of {partition}: got {committed!r}, expected an OffsetAndMetadata")
+        found[check_partition(partition)] = OffsetAndMetadata(*committed)
+    return found
 
 
 def _check_timestamp(partition: TopicPartition, value: object) -> None:

@@ -19,8 +19,6 @@ from sparklog.model import TopicPartition
 
 __all__ = ["Fetcher", "FetcherThread"]
 
-METADATA_MAX_AGE_MS = 300_000.0
-"""How often topics are looked for that match a pattern. Source: Kafka ``metadata.max.age.ms``."""
 _SHORTEST_WAIT_MS = 1.0
 _LONGEST_WAIT_MS = (10.0, 100.0)
 """An idle fetcher waits three times as long as a look took, but at most between these."""
@@ -112,7 +110,7 @@ class Fetcher:
         shared, now = self._shared, self._clock.ticks_ms()
         with shared.lock:
             pattern, matched = shared.pattern, shared.matched
-        is_due = self._listed_ticks_ms is None or now - self._listed_ticks_ms >= METADATA_MAX_AGE_MS
+        is_due = self._listed_ticks_ms is None or now - self._listed_ticks_ms >= self._config.metadata_max_age_ms
         if pattern is None or not (is_due or matched is None):
             return
         names = frozenset(name for name in self._topics.names() if pattern.match(name))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparklog.config.consumer import ResetPolicy
 from sparklog.consumer.partitions import Assignment, PartitionState
-from sparklog.consumer.subscription import EARLIEST
+from sparklog.consumer.subscription import EARLIEST, HELD
 from sparklog.consumer.topics import TopicView
 from sparklog.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 
@@ -43,6 +43,8 @@ def locate(
             expected = f"it has 0 to {view.partition_count - 1}"
             assignment.fail(state, UnknownTopicOrPartitionError(f"{message}; {expected}"))
         return None
+    if state.begin == HELD and state.position is None:
+        return None
     if state.topic_id not in (None, view.topic_id):  # another topic of this name: all its records are new to us
         assignment.begin_anew(state, policy if policy.kind == "none" else EARLIEST)
     state.topic_id = view.topic_id
@@ -76,7 +78,7 @@ def _begin(assignment: Assignment, state: PartitionState, start: int, end: int, 
         state.position = state.fetch_offset = end
     elif begin.kind == "by_duration":
         return SearchByTime(state, state.epoch, begin.duration_ms)
-    else:
+    elif begin.kind == "none":
         name = f"{state.partition.topic}-{state.partition.partition}"
         message = f"{name} has no position, and auto_offset_reset is none: seek, or set it"
         assignment.fail(state, NoOffsetForPartitionError(message, topic_partition=state.partition))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
+from sparklog.consumer.coordinator import Coordinator
 from sparklog.consumer.draining import Draining
 from sparklog.consumer.fetcher import Fetcher, FetcherThread
 from sparklog.consumer.guard import Guard
@@ -18,7 +19,7 @@ from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.partitions import PartitionState
 from sparklog.consumer.reading import ReadLimits
 from sparklog.consumer.shared import Request, Shared
-from sparklog.consumer.subscription import Subscription
+from sparklog.consumer.subscription import HELD, Subscription
 from sparklog.consumer.topics import FollowedTopics
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, UnknownTopicOrPartitionError, WakeupError
 from sparklog.log import Cluster
@@ -56,7 +57,12 @@ class Session:
         self._thread: FetcherThread | None = None
         self._views_version = -1
         self._has_raised = False
-        weakref.finalize(self, _abandon, self.shared, self.guard).atexit = False
+        group_id = config.group_id
+        self.coordinator = (
+            None if group_id is None else Coordinator(cluster, config, self.shared, self.metrics, group_id)
+        )
+        """None without a group."""
+        weakref.finalize(self, _abandon, self.shared, self.guard, self.coordinator).atexit = False
         _LIVE.add(self)
 
     def wait(self, attempt: Callable[[], T | None], timeout_ms: float) -> T | None:
@@ -130,20 +136,39 @@ class Session:
         """What is subscribed has changed."""
         self.listener = listener
         subscription, shared = self.subscription, self.shared
+        if self.coordinator is not None:  # only what is assigned is followed
+            self.coordinator.subscribe(subscription)
+            return
         by_name = subscription.topics if subscription.pattern is None and subscription.topics else frozenset()
         with shared.lock:
             shared.want(by_name, subscription.pattern)
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions."""
+        begin = self.config.auto_offset_reset if self.coordinator is None else HELD
         with self.shared.lock:
-            self.shared.assignment.replace(dict.fromkeys(partitions, self.config.auto_offset_reset))
+            self.shared.assignment.replace(dict.fromkeys(partitions, begin))
             self.shared.forget_errors()
             self.shared.change()
         self.metrics.keep(partitions)
+        if self.coordinator is not None:
+            self.coordinator.restore()
 
-    def unsubscribe(self) -> None:
-        """Read nothing."""
+    def unsubscribe(self, *, auto_commit: bool = True, timeout_ms: float | None = None) -> None:
+        """Read nothing.
+
+        Args:
+            auto_commit: commit first where the application stands, if it is done automatically.
+            timeout_ms: to leave the group in; ``default_api_timeout_ms`` by default.
+        """
+        if self.coordinator is not None:
+            listener, self.listener = self.listener, None
+            try:
+                self.coordinator.leave(listener, auto_commit=auto_commit, timeout_ms=timeout_ms)
+            finally:
+                self.subscription.clear()
+                self.assign([])
+            return
         with self.shared.lock:
             revoked = self.shared.assignment.partitions()
         listener, is_manual = self.listener, self.subscription.manual
@@ -160,16 +185,22 @@ class Session:
     def close(self, timeout_ms: float) -> None:
         """End the thread; the store is left open for a thread that doesn't end in time."""
         _LIVE.discard(self)
-        self.shared.stop()
-        if self._thread is not None and not self._thread.join(timeout_ms / 1000):
-            _LOGGER.warning("the fetcher did not end within %g ms; it ends after its current request", timeout_ms)
+        self.stop()
+        if not self.join(timeout_ms / 1000):
+            _LOGGER.warning("threads did not end within %g ms; they end after their current request", timeout_ms)
         elif self._owns_store:
             self.cluster.store.close()
 
-    def join(self, timeout_s: float) -> None:
-        """Wait for the thread's end."""
-        if self._thread is not None:
-            self._thread.join(timeout_s)
+    def stop(self) -> None:
+        """Let the threads end as soon as they can."""
+        self.shared.stop()
+        if self.coordinator is not None:
+            self.coordinator.stop()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the threads' ends. True: they have ended."""
+        ended = self._thread is None or self._thread.join(timeout_s)
+        return (self.coordinator is None or self.coordinator.join(timeout_s)) and ended
 
     def _start(self) -> None:
         if self._thread is None:
@@ -181,6 +212,9 @@ class Session:
 
     def _reassign(self) -> None:
         shared, subscription = self.shared, self.subscription
+        if self.coordinator is not None:
+            self.coordinator.reconcile(subscription, self.listener)
+            return
         if subscription.topics is None:
             return
         with shared.lock:
@@ -206,9 +240,12 @@ class Session:
             self.listener.on_partitions_assigned(added)
 
 
-def _abandon(shared: Shared, guard: Guard) -> None:
-    if not guard.is_forked:  # in a child the lock may be held by a thread that isn't there
-        shared.stop()
+def _abandon(shared: Shared, guard: Guard, coordinator: Coordinator | None) -> None:
+    if guard.is_forked:  # in a child the lock may be held by a thread that isn't there
+        return
+    shared.stop()
+    if coordinator is not None:
+        coordinator.stop()
 
 
 _LIVE: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -218,7 +255,7 @@ def _end_all() -> None:
     """A thread that decodes while the interpreter shuts down would crash it."""
     sessions = [session for session in _LIVE if not session.guard.is_forked]
     for session in sessions:
-        session.shared.stop()
+        session.stop()
     for session in sessions:
         session.join(_JOIN_AT_EXIT_S)
 

@@ -12,10 +12,12 @@ from sparklog.errors import IllegalStateError, InvalidArgumentError
 from sparklog.model import TopicPartition
 from sparklog.paths import check_topic_name
 
-__all__ = ["EARLIEST", "LATEST", "Subscription", "check_partition", "check_partitions"]
+__all__ = ["EARLIEST", "HELD", "LATEST", "Subscription", "check_partition", "check_partitions"]
 
 EARLIEST = ResetPolicy("earliest")
 LATEST = ResetPolicy("latest")
+HELD = ResetPolicy("held")
+"""Until it is known what the group has committed."""
 
 _EXCLUSIVE = "subscribe to topics, to a pattern, and assign partitions exclude one another: unsubscribe first"
 

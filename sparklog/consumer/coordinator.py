@@ -1,0 +1,454 @@
+"""What a consumer with a ``group_id`` does beyond reading: its membership, and its committed offsets."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
+
+from sparklog.clock import Clock
+from sparklog.config import ConsumerConfig
+from sparklog.consumer.listener import ConsumerRebalanceListener
+from sparklog.consumer.metrics import ConsumerMetrics
+from sparklog.consumer.partitions import PartitionState
+from sparklog.consumer.shared import Shared
+from sparklog.consumer.subscription import EARLIEST, HELD, Subscription
+from sparklog.errors import (
+    CommitFailedError,
+    InvalidArgumentError,
+    InvalidConfigurationError,
+    RebalanceInProgressError,
+    SparklogError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.groups.assignors import ASSIGNORS, Assignor, assignor_of
+from sparklog.groups.changes import Change, CommitOffsets, CommitUnowned, TakePartitions
+from sparklog.groups.emptiness import empty_generation
+from sparklog.groups.heartbeat import HeartbeatThread
+from sparklog.groups.keeper import OffsetKeeper
+from sparklog.groups.membership import MemberSettings, Membership
+from sparklog.groups.rounds import Rounds
+from sparklog.groups.rows import OffsetRow, Rows, Stamp
+from sparklog.log import Cluster
+from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sparklog.paths import encode_id
+from sparklog.storage.retrying import Patience
+
+__all__ = ["Coordinator", "OnCommit"]
+
+_LOGGER = logging.getLogger("sparklog.consumer")
+_DEFAULT_STRATEGY = ("range", "cooperative-sticky")
+"""Source: Kafka ``ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG``."""
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+OnCommit = Callable[[Offsets, "Exception | None"], object]
+
+
+class _Callback(NamedTuple):
+    future: Future[Rows]
+    offsets: Offsets
+    call: OnCommit
+
+
+class Coordinator:
+    """Used by the consumer's own thread alone; two threads of its own do what mustn't wait for the application.
+
+    ``sparklog-heartbeat`` does the member's rounds, ``sparklog-offsets`` reads and writes the offset table.
+    """
+
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, shared: Shared, metrics: ConsumerMetrics, group_id: str
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._shared = shared
+        self._metrics = metrics
+        self._clock: Clock = cluster.clock
+        self._group_id = group_id
+        self._membership = Membership(
+            _member_settings(config, group_id), cluster.clock, tell=self._news, wake=self._wake
+        )
+        self._keeper = OffsetKeeper(cluster, group_id, tell=self._news)
+        self._heartbeat: HeartbeatThread | None = None
+        self._rounds: Rounds | None = None
+        self._is_member = False
+        self._callbacks: deque[_Callback] = deque()
+        self._commit_due_ticks_ms = 0.0
+        self._empty_generation: int | None = None
+        """Under which a consumer that assigns partitions itself commits."""
+        self._restoring: Future[Rows] | None = None
+        self._views_version = -1
+
+    # Partitions.
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Want what is subscribed now; the rounds begin with the first poll."""
+        by_name = subscription.topics or frozenset()
+        self._membership.subscribe(() if subscription.pattern is not None else by_name, subscription.pattern)
+        self._is_member = True
+
+    def polled(self) -> None:
+        """The application lives."""
+        if self._is_member:
+            if self._heartbeat is None:
+                self._rounds = Rounds(self._cluster, self._membership, self._take)
+                self._heartbeat = HeartbeatThread(self._rounds, self._membership)
+                self._heartbeat.start()
+            self._membership.polled()
+
+    def reconcile(self, subscription: Subscription, listener: ConsumerRebalanceListener | None) -> None:
+        """Take up what the group has decided: what was lost, then what must be given up, then what is new.
+
+        Source of the order: Kafka ``ConsumerCoordinator.onJoinComplete``.
+        """
+        membership = self._membership
+        if not self._is_member:
+            self._restore()
+            return
+        self.polled()
+        lost = membership.take_lost()
+        if lost:
+            _LOGGER.warning("group %s: lost %d partitions", self._group_id, len(lost))
+            self._drop(lost, listener.on_partitions_lost if listener is not None else None)
+        membership.raise_error()
+        missing = membership.next_missing()
+        if missing is not None:
+            raise UnknownTopicOrPartitionError(f"unknown topic {missing!r}: it is read once it exists")
+        if subscription.pattern is not None:
+            subscription.found(membership.resolved)
+        released = membership.to_release()
+        if released:
+            if self._config.enable_auto_commit:
+                self._commit_quietly(released)
+            try:
+                self._drop(released, listener.on_partitions_revoked if listener is not None else None)
+            finally:
+                membership.released(released)
+        added = membership.hand_over()
+        if added:
+            self._add(added)
+            if listener is not None:
+                listener.on_partitions_assigned(sorted(added))
+        self._tell_topics()
+
+    def restore(self) -> None:
+        """Partitions were assigned by the application: they begin at what was committed."""
+        with self._shared.lock:
+            is_needed = any(state.begin == HELD and state.position is None for state in self._shared.assignment)
+        if is_needed:
+            self._restoring = self._keeper.fetch(timeout_ms=self._config.default_api_timeout_ms)
+
+    def _restore(self) -> None:
+        if self._restoring is None or not self._restoring.done():
+            return
+        restoring, self._restoring = self._restoring, None
+        try:
+            rows = restoring.result()
+        except SparklogError:
+            self.restore()  # the next poll tries again
+            raise
+        with self._shared.lock:
+            for state in [*self._shared.assignment]:
+                if state.begin == HELD and state.position is None:
+                    self._begin(state, rows.get(state.partition))
+            self._shared.change()
+
+    def _add(self, added: Mapping[TopicPartition, OffsetRow]) -> None:
+        shared = self._shared
+        with shared.lock:
+            kept = {state.partition: state.begin for state in shared.assignment}
+            shared.assignment.replace({**kept, **dict.fromkeys(added, self._config.auto_offset_reset)})
+            for partition, row in added.items():
+                state = shared.assignment.get(partition)
+                if state is not None:
+                    self._begin(state, row)
+            shared.forget_errors()
+            shared.change()
+            self._metrics.keep(shared.assignment.partitions())
+
+    def _begin(self, state: PartitionState, row: OffsetRow | None) -> None:
+        """Where to go on with a partition. A new partition of a topic that the group subscribes to holds nothing older
+        than the subscription: with ``latest`` what came before it was noticed would be passed over."""
+        policy = self._config.auto_offset_reset
+        if row is not None and row.committed is not None:
+            self._shared.assignment.seek(state, row.committed.offset)
+            state.begin, state.topic_id = policy, row.topic_id or None
+            return
+        first_count = self._membership.first_count(state.partition.topic)
+        is_later = first_count is not None and state.partition.partition >= first_count
+        self._shared.assignment.begin_anew(state, EARLIEST if is_later and policy.kind != "none" else policy)
+
+    def _drop(
+        self, gone: Collection[TopicPartition], call: Callable[[Collection[TopicPartition]], object] | None
+    ) -> None:
+        """Tell the listener, then read these partitions no more, whatever it raises."""
+        shared = self._shared
+        with shared.lock:
+            known = sorted(set(gone) & shared.assignment.partitions())
+        try:
+            if known and call is not None:
+                call(known)
+        finally:
+            with shared.lock:
+                kept = {s.partition: s.begin for s in shared.assignment if s.partition not in gone}
+                shared.assignment.replace(kept)
+                shared.forget_errors()
+                shared.change()
+                self._metrics.keep(kept)
+
+    def _tell_topics(self) -> None:
+        """Let the rounds know what reading has found of the topics: a partition that came is noticed at once."""
+        with self._shared.lock:
+            if self._views_version == self._shared.views_version:
+                return
+            self._views_version = self._shared.views_version
+            views = {topic: (view.topic_id, view.partition_count) for topic, view in self._shared.views.items()}
+        self._membership.tell_topics(views)
+
+    # Offsets.
+
+    def begin_poll(self) -> None:
+        """Commit, if it is time to, where the application stands: all that earlier polls returned is processed by now.
+
+        Source: Kafka ``ConsumerCoordinator.maybeAutoCommitOffsetsAsync``.
+        """
+        self.run_callbacks()
+        now = self._clock.ticks_ms()
+        if not self._config.enable_auto_commit or now < self._commit_due_ticks_ms:
+            return
+        self._commit_due_ticks_ms = now + self._config.auto_commit_interval_ms
+        offsets = self.consumed()
+        if offsets:
+            self.commit_async(offsets, _log_failure)
+
+    def consumed(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The positions of the assigned partitions, or of some of them; of those that have one."""
+        with self._shared.lock:
+            return {
+                state.partition: OffsetAndMetadata(state.position)
+                for state in self._shared.assignment
+                if state.position is not None and (partitions is None or state.partition in partitions)
+            }
+
+    def commit(self, offsets: Offsets, timeout_ms: float | None = None) -> Future[Rows]:
+        """Commit offsets, after all that was to be committed before.
+
+        Args:
+            timeout_ms: to commit in; ``default_api_timeout_ms`` by default.
+        Raises:
+            RebalanceInProgressError, CommitFailedError: see ``Consumer.commit``; those that the offset table tells are
+            in the future.
+        """
+        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        topic_ids = self._topic_ids(offsets)
+        if not self._is_member:
+            make = partial(self._unowned, dict(offsets), topic_ids)
+            future = self._keeper.change(make, timeout_ms=timeout_ms)
+            future.add_done_callback(self._unowned_done)
+            return future
+        stamps = self._membership.stamps(offsets)
+        missing = sorted(set(offsets) - stamps.keys())
+        if missing:
+            raise self._not_owned(missing[0])
+        change = CommitOffsets(offsets=dict(offsets), stamps=stamps, topic_ids=topic_ids)
+        return self._keeper.change(change, timeout_ms=timeout_ms)
+
+    def commit_async(self, offsets: Offsets, callback: OnCommit | None) -> Future[Rows]:
+        """As :meth:`commit`, all errors in the future and told to ``callback`` in a later call of the consumer."""
+        try:
+            future = self.commit(offsets)
+        except SparklogError as error:
+            future = Future()
+            future.set_exception(error)
+        if callback is not None:
+            self._callbacks.append(_Callback(future, dict(offsets), callback))
+        return future
+
+    def fetch(self) -> Future[Rows]:
+        """The group's rows as of now, with all that was to be committed before."""
+        return self._keeper.fetch(timeout_ms=self._config.default_api_timeout_ms)
+
+    def run_callbacks(self) -> None:
+        """Call back for the commits that are done, in their order."""
+        while self._callbacks and self._callbacks[0].future.done():
+            future, offsets, call = self._callbacks.popleft()
+            error = future.exception()
+            call(offsets, error if isinstance(error, Exception) else None)
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """This member, as ``send_offsets_to_transaction`` wants it."""
+        return self._membership.metadata()
+
+    def _unowned(self, offsets: Offsets, topic_ids: Mapping[TopicPartition, str]) -> Change:
+        """In the keeper's thread. Rows that members took later refuse the change, whatever is remembered here."""
+        if self._empty_generation is None:
+            refusal = UnknownMemberIdError(
+                f"group {self._group_id!r} has members: offsets of partitions that were assigned by hand can't be "
+                "committed beside them; use another group_id"
+            )
+            self._empty_generation = empty_generation(self._cluster, self._group_id, refusal)
+        return CommitUnowned(offsets=offsets, topic_ids=topic_ids, generation=self._empty_generation)
+
+    def _unowned_done(self, future: Future[Rows]) -> None:
+        if isinstance(future.exception(), UnknownMemberIdError):  # there were members; are there still?
+            self._empty_generation = None
+
+    def _not_owned(self, partition: TopicPartition) -> SparklogError:
+        name = f"{partition.topic}-{partition.partition}"
+        if self._membership.is_joining:
+            return RebalanceInProgressError(
+                f"offsets of {name} weren't committed: group {self._group_id!r} is rebalancing; poll, then try again"
+            )
+        return CommitFailedError(
+            f"offsets of {name} weren't committed: this consumer doesn't own it (any more) in group "
+            f"{self._group_id!r}; if it took longer than max_poll_interval_ms between two polls, it left the group"
+        )
+
+    def _topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        with self._shared.lock:
+            states = {p: self._shared.assignment.get(p) for p in partitions}
+        return {p: state.topic_id for p, state in states.items() if state is not None and state.topic_id is not None}
+
+    def _commit_quietly(
+        self, partitions: Collection[TopicPartition] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Commit where the application stands, and wait; what goes wrong is logged. Source: Kafka
+        ``maybeAutoCommitOffsetsSync``."""
+        offsets = self.consumed(partitions)
+        if not offsets:
+            return
+        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        try:
+            self.commit(offsets, timeout_ms).result(timeout_ms / 1_000)
+        except (SparklogError, TimeoutError) as error:
+            _LOGGER.warning("group %s: automatic commit failed: %s", self._group_id, error)
+
+    # Ending.
+
+    def leave(
+        self,
+        listener: ConsumerRebalanceListener | None,
+        *,
+        auto_commit: bool = True,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commit, let go of all partitions and leave the group.
+
+        Args:
+            timeout_ms: for all of it together; ``default_api_timeout_ms`` by default.
+        """
+        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = self._clock.ticks_ms() + timeout_ms
+        if auto_commit and self._config.enable_auto_commit:
+            self._commit_quietly(timeout_ms=timeout_ms)
+        self._drain_callbacks(deadline)
+        is_member, self._is_member = self._is_member, False
+        self._restoring = None
+        if not is_member:
+            return
+        with self._shared.lock:
+            now = self._shared.assignment.partitions()
+        lost = self._membership.take_lost() & now
+        try:
+            if lost:
+                self._drop(lost, listener.on_partitions_lost if listener is not None else None)
+            self._drop(now - lost, listener.on_partitions_revoked if listener is not None else None)
+        finally:
+            self._membership.unsubscribe()
+            heartbeat, rounds, self._heartbeat, self._rounds = self._heartbeat, self._rounds, None, None
+            if heartbeat is not None and rounds is not None:
+                heartbeat.stop()
+                if heartbeat.join(self._left_ms(deadline) / 1_000):
+                    self._leave_quietly(rounds, deadline)
+
+    def _leave_quietly(self, rounds: Rounds, deadline: float) -> None:
+        try:
+            with self._cluster.store.patience(Patience(deadline_ticks_ms=deadline)):
+                rounds.leave()
+        except SparklogError as error:
+            _LOGGER.warning("group %s: not left, the session ends by itself: %s", self._group_id, error)
+
+    def _left_ms(self, deadline: float) -> float:
+        return max(0.0, deadline - self._clock.ticks_ms())
+
+    def stop(self) -> None:
+        """End the threads as soon as they can, without leaving. From any thread."""
+        heartbeat = self._heartbeat
+        if heartbeat is not None:
+            heartbeat.stop()
+        self._keeper.stop()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the ends of the threads. True: they have ended."""
+        heartbeat = self._heartbeat
+        ended = heartbeat is None or heartbeat.join(timeout_s)
+        return self._keeper.join(timeout_s) and ended
+
+    def _drain_callbacks(self, deadline: float) -> None:
+        for callback in self._callbacks:
+            try:
+                callback.future.exception(self._left_ms(deadline) / 1_000)
+            except TimeoutError:
+                break
+        self.run_callbacks()
+
+    def _take(
+        self, topic_ids: Mapping[TopicPartition, str], stamp: Stamp, done: Callable[[Rows | Exception], None]
+    ) -> None:
+        change = TakePartitions(topic_ids=topic_ids, stamp=stamp)
+        future = self._keeper.change(change, timeout_ms=self._config.session_timeout_ms)
+        future.add_done_callback(lambda f: done(f.exception() or f.result()))  # type: ignore[arg-type]
+
+    def _news(self) -> None:
+        with self._shared.lock:
+            self._shared.tell()
+
+    def _wake(self) -> None:
+        heartbeat = self._heartbeat
+        if heartbeat is not None:
+            heartbeat.wake()
+
+
+def _member_settings(config: ConsumerConfig, group_id: str) -> MemberSettings:
+    """Raises ``InvalidConfigurationError``."""
+    strategy = config.partition_assignment_strategy
+    try:
+        encode_id(group_id)
+        assignors = _assignors(_DEFAULT_STRATEGY if strategy is None else strategy)
+    except InvalidArgumentError as error:
+        raise InvalidConfigurationError(f"group_id={group_id!r}: {error}") from None
+    except ValueError as error:
+        raise InvalidConfigurationError(f"partition_assignment_strategy={strategy!r}: {error}") from None
+    return MemberSettings(
+        group_id=group_id,
+        instance_id=config.group_instance_id,
+        client_id=config.client_id or "",
+        host=socket.gethostname(),
+        session_timeout_ms=config.session_timeout_ms,
+        heartbeat_interval_ms=config.heartbeat_interval_ms,
+        max_poll_interval_ms=config.max_poll_interval_ms,
+        metadata_max_age_ms=config.metadata_max_age_ms,
+        assignors={assignor.name: assignor for assignor in assignors},
+        # Who names an eager assignor wants its callbacks; who names none gets what Kafka's newest protocol does.
+        is_eager=strategy is not None and not all(assignor.is_cooperative for assignor in assignors),
+    )
+
+
+def _assignors(strategy: object) -> list[Assignor]:
+    if isinstance(strategy, str):
+        strategy = [name.strip() for name in strategy.split(",")]
+    if not isinstance(strategy, list | tuple):
+        strategy = [strategy]
+    if not strategy:
+        raise ValueError(f"expected one of {', '.join(ASSIGNORS)}, or a list")
+    return [assignor_of(one) for one in strategy]
+
+
+def _log_failure(offsets: Offsets, error: Exception | None) -> None:
+    if error is not None:
+        _LOGGER.warning("automatic commit of %d partitions failed: %s", len(offsets), error)

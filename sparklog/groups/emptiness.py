@@ -1,0 +1,83 @@
+"""Whether anybody is in a group, judged from outside and at once; and seeing to it that nobody is (rule G5).
+
+A member judges others by watching them; an administrator has no time for that and compares times that the *store* gave:
+of a member's objects, and of an object written just now. A wrong judgement is harmless: what follows is fenced by an
+empty generation, and a member that was only slow finds itself out of the group and joins again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+
+from sparklog.errors import StoreUnavailableError
+from sparklog.groups.generations import encode_generation, generation_log, open_newest_generation
+from sparklog.groups.members import MemberState
+from sparklog.groups.proposals import empty_plan
+from sparklog.groups.roster import read_members
+from sparklog.log import Cluster
+from sparklog.paths import decode_id, group_members, group_probes
+from sparklog.storage.entry_log import Created, PositionLost
+from sparklog.storage.retrying import DEFAULT_RETRY_MS
+
+__all__ = ["empty_generation", "members_now"]
+
+_ATTEMPTS = 5
+
+
+def members_now(cluster: Cluster, group: str) -> dict[str, MemberState]:
+    """The members that were seen to live within their sessions, by id. A PUT, two LISTs, a DELETE, a GET each."""
+    store, folder = cluster.store, group_members(group)
+    written: dict[str, int] = {}
+    for listed in store.list(folder):
+        member_id = decode_id(listed.path[len(folder) :].partition("/")[0])
+        written[member_id] = max(written.get(member_id, 0), listed.modified_ms)
+    if not written:
+        return {}
+    now_ms = _store_time_ms(cluster, group)
+    found = read_members(store, group, sorted(written))
+    return {
+        member_id: state
+        for member_id, state in found.items()
+        if state is not None and now_ms - written[member_id] <= state.session_timeout_ms
+    }
+
+
+def empty_generation(cluster: Cluster, group: str, refusal: Exception) -> int:
+    """The number of the group's newest generation if it is empty, else of an empty one that is created here.
+
+    0 for a group that never had one. A member that acts upon an older generation can't write anything any more that
+    was written under this number (rule G1).
+
+    Raises:
+        refusal: the group has members that live.
+        StoreUnavailableError: other generations came again and again.
+    """
+    log = generation_log(cluster, group)
+    for _ in range(_ATTEMPTS):
+        newest, position = open_newest_generation(log)
+        living = members_now(cluster, group)
+        if living:
+            raise refusal
+        if newest is None or not newest.plan.members:
+            return newest.version if newest is not None else 0
+        deadline = cluster.clock.ticks_ms() + DEFAULT_RETRY_MS
+        encode = partial(encode_generation, empty_plan(now_ms=cluster.clock.now_ms()))
+        try:
+            outcome = log.create_next(position, encode, tokens=set(), deadline_ticks_ms=deadline, sync=True)
+        except PositionLost:
+            continue
+        if isinstance(outcome, Created):
+            return outcome.position.version
+    raise StoreUnavailableError(f"group {group!r} changed under {_ATTEMPTS} attempts to find it empty; try again")
+
+
+def _store_time_ms(cluster: Cluster, group: str) -> int:
+    """The store's own time: it is given to an object that is written for this."""
+    folder = group_probes(group)
+    path = f"{folder}{uuid.uuid4().hex}"
+    cluster.store.put(path, b"")
+    try:
+        return max((listed.modified_ms for listed in cluster.store.list(folder)), default=cluster.clock.now_ms())
+    finally:
+        cluster.store.delete([path])

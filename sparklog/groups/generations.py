@@ -1,0 +1,224 @@
+"""Generations: who is in a group and who reads what, decided by one create-only put each.
+
+A generation is never changed. The newest one counts; a number is never given twice, not even after the group was
+deleted (rule L8): the newest generations always stay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from sparklog.errors import CorruptLogError, StoreUnavailableError, UnsupportedVersionError
+from sparklog.groups.members import decode_partitions, encode_partitions
+from sparklog.log import Cluster
+from sparklog.model import TopicPartition
+from sparklog.paths import generation_path, group_generations
+from sparklog.storage.entry_log import EntryLog
+from sparklog.storage.position import Position
+
+__all__ = [
+    "Generation",
+    "GenerationLog",
+    "GenerationMember",
+    "GenerationPlan",
+    "TopicFacts",
+    "clean_generations",
+    "encode_generation",
+    "generation_log",
+    "generation_numbers",
+    "open_newest_generation",
+]
+
+GENERATION_FORMAT = 1
+_ATTEMPTS = 5
+_RETENTION_MS = 86_400_000
+"""Source: rule L3: at least a day."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """A topic as the members knew it when a generation was decided."""
+
+    topic_id: str
+    partition_count: int
+    first_count: int
+    """How many partitions it had when the group first subscribed to it: those it got later hold nothing older than
+    the subscription."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationMember:
+    """A member as a generation knows it."""
+
+    instance_id: str | None
+    client_id: str
+    host: str
+    topics: tuple[str, ...]
+    """Sorted."""
+    assignors: tuple[str, ...]
+    """The names of those it supports, the one it likes best first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationPlan:
+    """What a generation decides."""
+
+    members: Mapping[str, GenerationMember]
+    """By member id; empty in an empty generation."""
+    topics: Mapping[str, TopicFacts]
+    """Those that a member subscribes to and that exist."""
+    assignment: Mapping[str, frozenset[TopicPartition]]
+    """The target: what each member is to have in the end. Every member is a key."""
+    assignor: str = ""
+    deleted: bool = False
+    """Was the group deleted?"""
+    created_ms: int
+    """Wall time of the proposer, milliseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One generation."""
+
+    version: int
+    """Its number, 1 or more."""
+    token: str
+    plan: GenerationPlan
+
+    def target_of(self, member_id: str) -> frozenset[TopicPartition] | None:
+        """What a member is to have; None if it isn't one of this generation's."""
+        return self.plan.assignment.get(member_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationLog(EntryLog[Generation]):
+    """A group's generations."""
+
+    group: str
+
+    def path_of(self, version: int) -> str:
+        return generation_path(self.group, version)
+
+    def decode(self, version: int, data: bytes) -> Generation:
+        return decode_generation(version, self.path_of(version), data)
+
+
+def generation_log(cluster: Cluster, group: str) -> GenerationLog:
+    """A group's generations; reads nothing."""
+    return GenerationLog(store=cluster.store, clock=cluster.clock, tail_trust_ms=cluster.tail_trust_ms, group=group)
+
+
+def open_newest_generation(log: GenerationLog) -> tuple[Generation | None, Position]:
+    """The newest generation, and where one stands after reading it. A LIST and a GET.
+
+    Without a generation the position is before number 1.
+
+    Raises:
+        CorruptLogError, UnsupportedVersionError, StoreError.
+    """
+    for _ in range(_ATTEMPTS):
+        began = log.clock.ticks_ms()
+        number = max(generation_numbers(log), default=0)
+        if number == 0:
+            return None, Position(version=0, token="", anchor_ticks_ms=began)
+        found = log.read_entry(number)
+        if found is not None:
+            return found, Position(version=number, token=found.token, anchor_ticks_ms=began)
+    raise StoreUnavailableError(f"the generations of group {log.group!r} were cleaned under {_ATTEMPTS} looks")
+
+
+def generation_numbers(log: GenerationLog) -> list[int]:
+    """The numbers of the generations that are there."""
+    names = log.store.list_names(group_generations(log.group))
+    return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+
+
+def clean_generations(log: GenerationLog) -> int:
+    """Delete generations that nobody needs any more, from the oldest on; returns how many.
+
+    The newest two stay, and each whose successor is younger than a day by the store's own times (rule L3): a process
+    that slept for less finds its own again, one that slept for longer verifies its position (rule L1).
+    """
+    found = sorted(log.store.list(group_generations(log.group)), key=lambda listed: listed.path)
+    gone = []
+    for listed, successor in pairwise(found):
+        if found[-1].modified_ms - successor.modified_ms < _RETENTION_MS:
+            break
+        gone.append(listed.path)
+    for path in gone:
+        log.store.delete([path])
+    return len(gone)
+
+
+def encode_generation(plan: GenerationPlan, token: str) -> bytes:
+    """The bytes of a generation."""
+    body = {
+        "format": GENERATION_FORMAT,
+        "token": token,
+        "created_ms": plan.created_ms,
+        "assignor": plan.assignor,
+        "deleted": plan.deleted,
+        "topics": {
+            name: {"id": t.topic_id, "partitions": t.partition_count, "first_partitions": t.first_count}
+            for name, t in plan.topics.items()
+        },
+        "members": {
+            member_id: {
+                "instance_id": m.instance_id,
+                "client_id": m.client_id,
+                "host": m.host,
+                "topics": m.topics,
+                "assignors": m.assignors,
+                "assignment": encode_partitions(plan.assignment[member_id]),
+            }
+            for member_id, m in plan.members.items()
+        },
+    }
+    return json.dumps(body, indent=1).encode()
+
+
+def decode_generation(version: int, path: str, data: bytes) -> Generation:
+    """A generation of its bytes. Raises ``CorruptLogError``, ``UnsupportedVersionError``."""
+    try:
+        body: dict[str, Any] = json.loads(data)
+        if int(body["format"]) > GENERATION_FORMAT:
+            raise UnsupportedVersionError(
+                f"{path} has format {body['format']}; this sparklog knows up to {GENERATION_FORMAT}: upgrade it"
+            )
+        members: dict[str, Any] = body["members"]
+        plan = GenerationPlan(
+            members=MappingProxyType({member_id: _member(m) for member_id, m in members.items()}),
+            topics=MappingProxyType({name: _facts(t) for name, t in body["topics"].items()}),
+            assignment=MappingProxyType({i: decode_partitions(m["assignment"]) for i, m in members.items()}),
+            assignor=str(body["assignor"]),
+            deleted=bool(body["deleted"]),
+            created_ms=int(body["created_ms"]),
+        )
+        return Generation(version=version, token=str(body["token"]), plan=plan)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptLogError(f"corrupt generation {path}: {error!r}") from error
+
+
+def _member(body: Mapping[str, Any]) -> GenerationMember:
+    return GenerationMember(
+        instance_id=body["instance_id"],
+        client_id=str(body["client_id"]),
+        host=str(body["host"]),
+        topics=tuple(_texts(body["topics"])),
+        assignors=tuple(_texts(body["assignors"])),
+    )
+
+
+def _facts(body: Mapping[str, Any]) -> TopicFacts:
+    return TopicFacts(
+        topic_id=str(body["id"]), partition_count=int(body["partitions"]), first_count=int(body["first_partitions"])
+    )
+
+
+def _texts(values: Iterable[object]) -> list[str]:
+    return [str(value) for value in values]

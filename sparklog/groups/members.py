@@ -1,0 +1,82 @@
+"""What a member says of itself: one small object that it alone rewrites, and a heartbeat beside it (rule G4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.errors import CorruptLogError
+from sparklog.model import TopicPartition
+
+__all__ = ["MemberState", "decode_member", "decode_partitions", "encode_member", "encode_partitions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberState:
+    """A member as it described itself last."""
+
+    member_id: str
+    instance_id: str | None
+    """``group_instance_id`` of a static member."""
+    client_id: str
+    host: str
+    topics: tuple[str, ...]
+    """Subscribed to; those found by a pattern. Sorted."""
+    assignors: tuple[str, ...]
+    """The names of those it supports, the one it likes best first."""
+    session_timeout_ms: int
+    """After so long a silence the others take it for dead."""
+    generation: int
+    """The newest generation it acts upon; 0 before the first."""
+    claims: frozenset[TopicPartition]
+    """What it owns, and what it is about to take: nobody else takes these while it lives."""
+
+
+def encode_member(state: MemberState) -> bytes:
+    """The bytes of a member's object."""
+    body = {
+        "member_id": state.member_id,
+        "instance_id": state.instance_id,
+        "client_id": state.client_id,
+        "host": state.host,
+        "topics": state.topics,
+        "assignors": state.assignors,
+        "session_timeout_ms": state.session_timeout_ms,
+        "generation": state.generation,
+        "claims": encode_partitions(state.claims),
+    }
+    return json.dumps(body, indent=1).encode()
+
+
+def decode_member(path: str, data: bytes) -> MemberState:
+    """A member of its object's bytes. Raises ``CorruptLogError``, which names the object."""
+    try:
+        body: dict[str, Any] = json.loads(data)
+        return MemberState(
+            member_id=str(body["member_id"]),
+            instance_id=None if body["instance_id"] is None else str(body["instance_id"]),
+            client_id=str(body["client_id"]),
+            host=str(body["host"]),
+            topics=tuple(str(topic) for topic in body["topics"]),
+            assignors=tuple(str(name) for name in body["assignors"]),
+            session_timeout_ms=int(body["session_timeout_ms"]),
+            generation=int(body["generation"]),
+            claims=decode_partitions(body["claims"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptLogError(f"corrupt group member {path}: {error!r}") from error
+
+
+def encode_partitions(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions as JSON: topic to sorted numbers."""
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def decode_partitions(body: Mapping[str, Iterable[int]]) -> frozenset[TopicPartition]:
+    """The reverse of :func:`encode_partitions`."""
+    return frozenset(TopicPartition(topic, int(number)) for topic, numbers in body.items() for number in numbers)

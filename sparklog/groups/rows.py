@@ -1,0 +1,37 @@
+"""What a group's offset table holds: one row for each partition that a member took or an offset was committed for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sparklog.model import OffsetAndMetadata, TopicPartition
+
+__all__ = ["OffsetRow", "Rows", "Stamp"]
+
+
+class Stamp(NamedTuple):
+    """Who took a partition, and when: a commit counts only while the row holds exactly the committer's (rule G1)."""
+
+    generation: int
+    """0 … of the group as the partition was taken. With an empty member: of the empty generation that an
+    administrator, or a consumer that assigns partitions itself, wrote under; 0 for a group that never had one."""
+    member: str
+    """Empty where no member owns the partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRow:
+    """One partition's row."""
+
+    topic_id: str
+    """Of the topic that the offset is of; one of the same name that was created later has another."""
+    stamp: Stamp
+    committed: OffsetAndMetadata | None
+    """None where the partition was taken but nothing was committed yet."""
+    commit_timestamp_ms: int
+    """When ``committed`` was changed last, or where it is None, when the partition was taken; ms since the epoch."""
+
+
+Rows = Mapping[TopicPartition, OffsetRow]

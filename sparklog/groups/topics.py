@@ -1,0 +1,62 @@
+"""What a member knows of the topics it subscribes to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+
+from sparklog.errors import InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError
+from sparklog.log import Cluster
+from sparklog.log.state import open_state
+from sparklog.paths import TOPICS_FOLDER
+
+__all__ = ["TopicCatalog"]
+
+_LOOKS_AT_ONCE = 16
+_FEW = 4
+"""Fewer topics are looked at one by one."""
+
+
+class TopicCatalog:
+    """Topic ids and partition counts as they were seen last. Owned by one thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.seen: dict[str, tuple[str, int]] = {}
+        """Those that exist: name to topic id and partition count."""
+
+    def look(self, topics: Collection[str]) -> set[str]:
+        """Look at topics anew; returns those that don't exist. A GET, a LIST and a GET each.
+
+        Raises:
+            StoreError, CorruptLogError, UnsupportedVersionError.
+        """
+        wanted = sorted(topics)
+        if len(wanted) < _FEW:
+            found = [self._look(topic) for topic in wanted]
+        else:
+            with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(wanted)), "sparklog-topics") as threads:
+                found = list(threads.map(self._look, wanted))
+        for topic, facts in zip(wanted, found, strict=True):
+            if facts is None:
+                self.seen.pop(topic, None)
+            else:
+                self.seen[topic] = facts
+        return {topic for topic, facts in zip(wanted, found, strict=True) if facts is None}
+
+    def told(self, topic: str, topic_id: str, partition_count: int) -> None:
+        """Somebody who follows the topic knows it better."""
+        self.seen[topic] = (topic_id, partition_count)
+
+    def matching(self, pattern: re.Pattern[str]) -> set[str]:
+        """The topics that exist and whose names match from their beginning on. One LIST, and a look at each match."""
+        names = {name for name in self._cluster.store.list_names(TOPICS_FOLDER) if pattern.match(name)}
+        return names - self.look(names)
+
+    def _look(self, topic: str) -> tuple[str, int] | None:
+        try:
+            head = open_state(self._cluster.topic_log(topic)).head
+        except (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError):
+            return None
+        return None if head.deleted else (head.topic_id, head.partition_count)

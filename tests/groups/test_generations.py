@@ -1,0 +1,132 @@
+"""Generations and members as bytes; finding the newest; cleaning."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.errors import CorruptLogError, UnsupportedVersionError
+from sparklog.groups.generations import (
+    GenerationLog,
+    clean_generations,
+    encode_generation,
+    generation_log,
+    generation_numbers,
+    open_newest_generation,
+)
+from sparklog.groups.members import decode_member, encode_member
+from sparklog.groups.proposals import empty_plan
+from sparklog.log import Cluster
+from sparklog.model import TopicPartition
+from sparklog.paths import generation_path
+from sparklog.storage import MemoryStore
+from sparklog.storage.entry_log import Created, PositionLost
+from sparklog.storage.position import Position
+from sparklog.storage.retrying import RetryingStore
+from sparklog.testing import ManualClock
+from tests.groups.test_proposals import members, planned
+from tests.groups.test_watching import a_state
+
+DAY_MS = 86_400_000
+
+
+def a_log(clock: ManualClock | None = None) -> GenerationLog:
+    clock = clock or ManualClock()
+    store = RetryingStore(MemoryStore(clock=clock), clock=clock)
+    return generation_log(Cluster(cluster_id="c", store=store, clock=clock), "g/ü")
+
+
+def create(log: GenerationLog, position: Position) -> Position:
+    plan = planned(members("a", "b"))
+    outcome = log.create_next(
+        position, lambda token: encode_generation(plan, token), tokens=set(), deadline_ticks_ms=1e9, sync=True
+    )
+    assert isinstance(outcome, Created)
+    return outcome.position
+
+
+def test_a_generation_reads_back_as_it_was_written():
+    log = a_log()
+    plan = planned({**members("a", instance_id="i"), **members("b", topics=("t", "u"))})
+    read = log.decode(3, encode_generation(plan, "token"))
+    assert (read.version, read.token, read.plan) == (3, "token", plan)
+    assert read.target_of("a") == plan.assignment["a"]
+    assert read.target_of("nobody") is None
+    assert log.decode(4, encode_generation(empty_plan(now_ms=1), "t")).plan == empty_plan(now_ms=1)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": 1}', b'{"format": 1, "members": []}'])
+def test_a_generation_that_makes_no_sense_is_named(data):
+    with pytest.raises(CorruptLogError, match=r"generations/00000000000000000007\.json"):
+        a_log().decode(7, data)
+
+
+def test_a_generation_of_a_newer_sparklog_is_refused():
+    with pytest.raises(UnsupportedVersionError, match="upgrade"):
+        a_log().decode(1, b'{"format": 2}')
+
+
+def test_a_member_reads_back_as_it_was_written():
+    state = a_state(instance_id="i", claims=frozenset({TopicPartition("t", 3), TopicPartition("a", 11)}), generation=4)
+    assert decode_member("p", encode_member(state)) == state
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"member_id": "a"}'])
+def test_a_member_that_makes_no_sense_is_named(data):
+    with pytest.raises(CorruptLogError, match="groups/g/members/a"):
+        decode_member("groups/g/members/a", data)
+
+
+def test_the_newest_generation_is_found_by_one_listing():
+    log = a_log()
+    newest, position = open_newest_generation(log)
+    assert (newest, position.version) == (None, 0)
+    for _ in range(12):
+        position = create(log, position)
+    newest, found = open_newest_generation(log)
+    assert newest is not None
+    assert (newest.version, found.token) == (12, position.token)
+
+
+def test_a_generation_number_is_given_once():
+    log = a_log()
+    _, position = open_newest_generation(log)
+    create(log, position)
+    taken = log.create_next(
+        position,
+        lambda token: encode_generation(empty_plan(now_ms=1), token),
+        tokens=set(),
+        deadline_ticks_ms=1e9,
+        sync=True,
+    )
+    assert not isinstance(taken, Created)
+    assert taken.entry.plan.members.keys() == {"a", "b"}
+
+
+def test_cleaning_keeps_what_was_superseded_less_than_a_day_ago_and_always_the_newest():
+    clock = ManualClock()
+    log = a_log(clock)
+    _, position = open_newest_generation(log)
+    for _ in range(3):
+        position = create(log, position)
+    clock.advance(30 * DAY_MS)
+    assert clean_generations(log) == 0  # nothing has superseded them since
+    position = create(log, position)
+    assert clean_generations(log) == 2
+    assert generation_numbers(log) == [3, 4]
+    assert clean_generations(log) == 0
+
+
+def test_a_sleeper_whose_generation_was_cleaned_can_not_create_the_next_one_anew():
+    """✗ L1: a deleted name can be created again."""
+    clock = ManualClock()
+    log = a_log(clock)
+    _, asleep = open_newest_generation(log)
+    position = asleep = create(log, asleep)
+    for _ in range(3):
+        position = create(log, position)
+        clock.advance(2 * DAY_MS)
+    position = create(log, position)
+    clean_generations(log)
+    assert not log.store.read_many([generation_path("g/ü", 2)])[0]
+    with pytest.raises(PositionLost):
+        create(log, asleep)

@@ -155,23 +155,24 @@ class Coordinator:
         with self._shared.lock:
             for state in [*self._shared.assignment]:
                 if state.begin == HELD and state.position is None:
-                    self._begin(state, rows.get(state.partition))
+                    self._begin(state, rows.get(state.partition), {})
             self._shared.change()
 
     def _add(self, added: Mapping[TopicPartition, OffsetRow]) -> None:
         shared = self._shared
+        first_counts = self._membership.first_counts()  # before the lock: whoever holds the membership's may want ours
         with shared.lock:
             kept = {state.partition: state.begin for state in shared.assignment}
             shared.assignment.replace({**kept, **dict.fromkeys(added, self._config.auto_offset_reset)})
             for partition, row in added.items():
                 state = shared.assignment.get(partition)
                 if state is not None:
-                    self._begin(state, row)
+                    self._begin(state, row, first_counts)
             shared.forget_errors()
             shared.change()
             self._metrics.keep(shared.assignment.partitions())
 
-    def _begin(self, state: PartitionState, row: OffsetRow | None) -> None:
+    def _begin(self, state: PartitionState, row: OffsetRow | None, first_counts: Mapping[str, int]) -> None:
         """Where to go on with a partition. A new partition of a topic that the group subscribes to holds nothing older
         than the subscription: with ``latest`` what came before it was noticed would be passed over."""
         policy = self._config.auto_offset_reset
@@ -179,7 +180,7 @@ class Coordinator:
             self._shared.assignment.seek(state, row.committed.offset)
             state.begin, state.topic_id = policy, row.topic_id or None
             return
-        first_count = self._membership.first_count(state.partition.topic)
+        first_count = first_counts.get(state.partition.topic)
         is_later = first_count is not None and state.partition.partition >= first_count
         self._shared.assignment.begin_anew(state, EARLIEST if is_later and policy.kind != "none" else policy)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import uuid
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sparklog.clock import Clock
-from sparklog.errors import SparklogError
+from sparklog.errors import IllegalGenerationError, SparklogError
 from sparklog.groups.assignors import Assignor
 from sparklog.groups.reconciliation import Reconciliation
 from sparklog.groups.rows import OffsetRow, Rows, Stamp
@@ -17,6 +18,7 @@ from sparklog.model import ConsumerGroupMetadata, TopicPartition
 
 __all__ = ["MemberSettings", "Membership", "Wanted"]
 
+_LOGGER = logging.getLogger("sparklog.groups")
 _PREFIX_LENGTH = 60
 NEVER_JOINED = ""
 
@@ -171,10 +173,10 @@ class Membership:
             self.check_silence()
             return self.reconciliation.stamps(partitions)
 
-    def first_count(self, topic: str) -> int | None:
-        """How many partitions a topic had when the group first subscribed to it; None where that isn't known."""
+    def first_counts(self) -> dict[str, int]:
+        """Of each topic, how many partitions it had when the group first subscribed to it."""
         with self.lock:
-            return self.reconciliation.first_counts.get(topic)
+            return dict(self.reconciliation.first_counts)
 
     def metadata(self) -> ConsumerGroupMetadata:
         """As ``Consumer.group_metadata`` gives it."""
@@ -277,7 +279,10 @@ class Membership:
             if self.member_id != member_id:  # of an earlier stay
                 return
             if isinstance(result, Exception):
+                _LOGGER.info("group %s: %s", self.settings.group_id, result)
                 self.reconciliation.not_taken(stamp)
+                if not isinstance(result, IllegalGenerationError) and not getattr(result, "retriable", False):
+                    self.fail(result)
             else:
                 self.reconciliation.taken(stamp, result)
                 self.tell()

@@ -1,12 +1,13 @@
-"""Kafka's semantics on Delta tables: topics, producers and consumers without a broker.
+"""Kafka's semantics on Delta tables: topics, producers, consumers and consumer groups without a broker.
 
 What is named here is the promise; everything else may move.
 """
 
 from sparklog._version import __version__
-from sparklog.admin import Admin, NewPartitions, NewTopic, TopicDescription
+from sparklog.admin import Admin, GroupDescription, NewPartitions, NewTopic, ResetTo, TopicDescription
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
 from sparklog.model import (
+    ConsumerGroupMetadata,
     ConsumerRecord,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -19,8 +20,10 @@ __all__ = [
     "Admin",
     "BatchMetadata",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
+    "GroupDescription",
     "NewPartitions",
     "NewTopic",
     "OffsetAndMetadata",
@@ -28,6 +31,7 @@ __all__ = [
     "Producer",
     "ProducerRecord",
     "RecordMetadata",
+    "ResetTo",
     "TopicDescription",
     "TopicPartition",
     "__version__",

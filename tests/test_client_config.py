@@ -54,6 +54,7 @@ CONSUMER_DEFAULTS: dict[str, object] = {
     "max_partition_fetch_bytes": 1_048_576,
     "max_poll_interval_ms": 300_000,
     "max_poll_records": 500,
+    "metadata_max_age_ms": 300_000,
     "request_timeout_ms": 30_000,
     "retry_backoff_max_ms": 1_000,
     "retry_backoff_ms": 100,
@@ -131,7 +132,7 @@ def test_a_refused_setting_that_asks_for_what_is_so_anyway_is_accepted(client: A
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_settings_of_sockets_and_the_like_are_accepted_and_change_nothing(client: Any) -> None:
-    given = {name.replace("_", "."): object() for name in NO_EFFECT}
+    given = {name.replace("_", "."): object() for name in NO_EFFECT if name not in as_dict(client.parse({}))}
     assert client.parse(given) == client.parse({})
     assert all(NO_EFFECT.values())
 
@@ -318,10 +319,53 @@ def test_another_reset_policy_is_refused(given: object) -> None:
         ConsumerConfig.parse({"auto_offset_reset": given})
 
 
-@pytest.mark.parametrize("name", ["group_id", "group_instance_id", "partition_assignment_strategy"])
-def test_consumer_groups_are_refused(name: str) -> None:
-    with pytest.raises(InvalidConfigurationError, match=f"{name}='g' is not supported"):
-        ConsumerConfig.parse({name: "g"})
+def test_how_often_patterns_are_looked_up_is_told_to_consumers_alone() -> None:
+    assert ConsumerConfig.parse({"metadata.max.age.ms": "7"}).metadata_max_age_ms == 7
+    assert "metadata_max_age_ms" in NO_EFFECT
+    assert "metadata_max_age_ms" not in PRODUCER_SETTINGS
+
+
+def test_a_group_brings_automatic_commits_unless_told_otherwise() -> None:
+    """Source: Kafka ``ConsumerConfig.maybeOverrideEnableAutoCommit``."""
+    assert ConsumerConfig.parse({"group.id": "g"}).enable_auto_commit is True
+    assert ConsumerConfig.parse({"group.id": "g", "enable.auto.commit": "false"}).enable_auto_commit is False
+
+
+@pytest.mark.parametrize("given", ["", 5, b"g"], ids=repr)
+@pytest.mark.parametrize("name", ["group_id", "group_instance_id"])
+def test_a_group_and_an_instance_are_named_by_text(name: str, given: object) -> None:
+    with pytest.raises(InvalidConfigurationError, match=f"{name}=.*expected a text that isn't empty"):
+        ConsumerConfig.parse({"group_id": "g", name: given})
+
+
+def test_a_static_member_needs_a_group() -> None:
+    with pytest.raises(InvalidConfigurationError, match="group_instance_id: expected a group_id"):
+        ConsumerConfig.parse({"group_instance_id": "i"})
+
+
+@pytest.mark.parametrize("heartbeat_ms", [6_000, 6_001])
+def test_a_heartbeat_comes_more_often_than_the_session_lasts(heartbeat_ms: int) -> None:
+    """Source: Kafka ``Heartbeat``: "Heartbeat must be set lower than the session timeout"."""
+    given = {"group_id": "g", "session_timeout_ms": 6_000}
+    with pytest.raises(InvalidConfigurationError, match=rf"heartbeat_interval_ms={heartbeat_ms}: .*=6000"):
+        ConsumerConfig.parse({**given, "heartbeat_interval_ms": heartbeat_ms})
+    assert ConsumerConfig.parse({**given, "heartbeat_interval_ms": 5_999}).heartbeat_interval_ms == 5_999
+
+
+@pytest.mark.parametrize(
+    "name", ["session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "auto_commit_interval_ms"]
+)
+@pytest.mark.parametrize("given", [-1, "soon", 1.5, 2**31])
+def test_the_times_of_a_group_are_whole_numbers(name: str, given: object) -> None:
+    with pytest.raises(InvalidConfigurationError, match=f"{name}="):
+        ConsumerConfig.parse({"group_id": "g", name: given})
+
+
+@pytest.mark.parametrize("given", ["classic", "consumer"])
+def test_both_of_kafkas_group_protocols_are_accepted(given: str) -> None:
+    assert ConsumerConfig.parse({"group_id": "g", "group_protocol": given}).group_protocol == given
+    with pytest.raises(InvalidConfigurationError, match="group_protocol='shared': expected one of"):
+        ConsumerConfig.parse({"group_id": "g", "group_protocol": "shared"})
 
 
 def test_auto_commit_needs_a_group() -> None:

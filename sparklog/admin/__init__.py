@@ -1,8 +1,10 @@
-"""Administration of a cluster: its topics, their settings, partitions and offsets."""
+"""Administration of a cluster: its topics, their settings, partitions and offsets; its consumer groups."""
 
 from sparklog.admin.client import Admin
 from sparklog.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic
+from sparklog.groups.description import GroupDescription, GroupPartition, GroupState, MemberDescription
+from sparklog.groups.resets import OffsetReset, ResetTo
 from sparklog.log.topic import HIGH_WATERMARK, TopicDescription
 
 __all__ = [
@@ -12,7 +14,13 @@ __all__ = [
     "MAX_TIMESTAMP",
     "Admin",
     "ConfigEntry",
+    "GroupDescription",
+    "GroupPartition",
+    "GroupState",
+    "MemberDescription",
     "NewPartitions",
     "NewTopic",
+    "OffsetReset",
+    "ResetTo",
     "TopicDescription",
 ]

@@ -1,4 +1,4 @@
-"""The admin client. Every change of a topic is one commit to its log; there is nobody to ask."""
+"""The admin client. Every change of a topic or a group is one commit to its log; there is nobody to ask."""
 
 from __future__ import annotations
 
@@ -8,18 +8,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from sparklog.admin.many import by_topic, check_once, checked_names, each, listed, partition_of
+from sparklog.admin.many import (
+    by_topic,
+    check_group,
+    check_once,
+    checked_names,
+    checked_offsets,
+    checked_partitions,
+    each,
+    listed,
+    partition_of,
+)
 from sparklog.admin.offsets import EARLIEST, LATEST, check_spec, topic_offsets
 from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic, check_partition_count, config_entries
 from sparklog.clock import Clock
 from sparklog.config import AdminConfig
 from sparklog.errors import (
+    GroupIdNotFoundError,
     IllegalStateError,
     InvalidArgumentError,
     InvalidPartitionsError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.groups import administration
+from sparklog.groups.description import GroupDescription
+from sparklog.groups.resets import OffsetReset, PartitionBounds, ResetTo, plan_reset
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
 from sparklog.log.topic import (
     TopicDescription,
@@ -30,7 +44,7 @@ from sparklog.log.topic import (
     delete_topic,
     describe_topic,
 )
-from sparklog.model import OffsetAndTimestamp, TopicPartition
+from sparklog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from sparklog.paths import check_topic_name
 from sparklog.storage import ObjectStore, open_store
 
@@ -40,10 +54,10 @@ _LOOKS_AT_ONCE = 16
 
 
 class Admin:
-    """Creates, describes, changes and deletes topics.
+    """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups.
 
-    A call that is about several topics checks its arguments first, then does one topic after the other. At the first
-    failure it stops and raises that error, whose message ends with which topics were done and which were not tried.
+    A call that is about several topics or groups checks its arguments first, then does one after the other. At the
+    first failure it stops and raises that error, whose message ends with which were done and which were not tried.
 
     Holds no threads and may be used from several. It can't be pickled.
 
@@ -243,6 +257,137 @@ class Admin:
         """Log end offsets: the next to be given."""
         return self._bounds(partitions, LATEST)
 
+    def list_groups(self) -> list[str]:
+        """The names of the consumer groups, sorted: those that have members, offsets, or had members.
+
+        Costs one listing, and one look at the newest generation of each, 16 at a time: that tells which are deleted.
+        """
+        return administration.group_names(self._cluster())
+
+    def describe_groups(self, groups: Iterable[str] | None = None) -> list[GroupDescription]:
+        """Groups as of now, in the order of their names as given; all of them for None.
+
+        A name that no group has is no error: its state is ``Dead``, as in Kafka. Who lives is judged by the store's
+        clock, from outside: a member that died counts until its session has ended.
+
+        Raises ``InvalidArgumentError``: a name that no group may have.
+        """
+        cluster = self._cluster()
+        names = administration.group_names(cluster) if groups is None else [check_group(one) for one in listed(groups)]
+        return administration.describe_groups(cluster, names)
+
+    def list_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, sorted by partition; a partition without a commit isn't there.
+
+        What was committed for a topic that was deleted since isn't told, nor as one of a topic that was created anew.
+        A group that isn't there has committed nothing.
+
+        Args:
+            partitions: to tell of; all by default.
+        """
+        found = administration.committed_offsets(self._cluster(), check_group(group))
+        if partitions is None:
+            return found
+        wanted = set(checked_partitions(partitions))
+        return {partition: committed for partition, committed in found.items() if partition in wanted}
+
+    def alter_group_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commit offsets for a group that has no members, all or none. Creates the group if it isn't there.
+
+        Raises:
+            UnknownMemberIdError: the group has members. Source: Kafka ``Admin.alterConsumerGroupOffsets``.
+            UnknownTopicOrPartitionError, OffsetMetadataTooLargeError, InvalidArgumentError, KafkaTimeoutError.
+        """
+        bound_ms = self._bound_ms(timeout_ms)
+        administration.alter_offsets(self._cluster(), check_group(group), checked_offsets(offsets), timeout_ms=bound_ms)
+
+    def reset_group_offsets(
+        self,
+        group: str,
+        to: ResetTo | Mapping[TopicPartition, int],
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        dry_run: bool = False,
+        timeout_ms: float | None = None,
+    ) -> list[OffsetReset]:
+        """Set where a group without members goes on. What would be outside of a log is moved to its nearer end.
+
+        Args:
+            to: ``ResetTo("earliest")``, ``ResetTo("shift", -10)``, …, or an offset for each partition.
+            partitions: by default all for which the group has committed something, or those that ``to`` names.
+            dry_run: only tell what would be done, and raise what doing it would raise.
+        Returns:
+            What becomes of each partition, sorted.
+        Raises:
+            GroupIdNotFoundError: no partitions are given, and there is no such group.
+            UnknownMemberIdError: the group has members.
+            UnknownTopicOrPartitionError, InvalidArgumentError, KafkaTimeoutError.
+        Source: Kafka ``ConsumerGroupCommand.resetOffsets``.
+        """
+        [described] = self.describe_groups([group])
+        if described.members:
+            raise administration.has_members(group)
+        committed = {one.partition: one.committed.offset for one in described.partitions if one.committed is not None}
+        if partitions is None and isinstance(to, Mapping):
+            partitions = to
+        if partitions is None and not described.exists:
+            raise GroupIdNotFoundError(f"unknown group: {group!r}")
+        wanted = sorted(set(committed if partitions is None else checked_partitions(partitions)))
+        plan = plan_reset(to, self._bounds_of(wanted, committed, to))
+        if plan and not dry_run:
+            offsets = {one.partition: OffsetAndMetadata(one.new_offset) for one in plan}
+            self.alter_group_offsets(group, offsets, timeout_ms=timeout_ms)
+        return plan
+
+    def delete_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
+    ) -> None:
+        """Forget what a group has committed for partitions, all or none.
+
+        Where nothing is committed it is no error. A group that has no members may be left with nothing.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+            GroupSubscribedToTopicError: a member subscribes to one of the topics.
+            KafkaTimeoutError.
+        """
+        wanted, bound_ms = checked_partitions(partitions), self._bound_ms(timeout_ms)
+        administration.delete_offsets(self._cluster(), check_group(group), wanted, timeout_ms=bound_ms)
+
+    def delete_groups(self, groups: Iterable[str], *, timeout_ms: float | None = None) -> None:
+        """Delete groups that have no members, with their offsets. A name that is used again is a new group.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+            NonEmptyGroupError: it has members.
+            KafkaTimeoutError.
+        """
+        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        names = dict.fromkeys(check_group(group) for group in listed(groups))
+        each(names, lambda group, _: administration.delete_group(cluster, group, timeout_ms=bound_ms))
+
+    def remove_group_members(self, group: str, members: Iterable[str]) -> list[str]:
+        """Put members out of a group, so that the others have their partitions at once; returns their member ids.
+
+        Meant for static members that were closed for good, and would otherwise stay until their sessions end. One
+        that still runs joins again.
+
+        Args:
+            members: member ids, or instance ids of static members.
+        Raises:
+            UnknownMemberIdError: the group has no such member; none is put out.
+        Source: Kafka ``Admin.removeMembersFromConsumerGroup``.
+        """
+        return administration.remove_members(self._cluster(), check_group(group), listed(members))
+
     def close(self) -> None:
         """Close the connections to a store that this admin opened; any other call is an error afterwards."""
         self._closed = True
@@ -282,6 +427,26 @@ class Admin:
             except UnknownTopicOrPartitionError:
                 continue
             raise TopicAlreadyExistsError(f"topic {name!r} already exists")
+
+    def _bounds_of(
+        self,
+        partitions: Iterable[TopicPartition],
+        committed: Mapping[TopicPartition, int],
+        to: ResetTo | Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, PartitionBounds]:
+        starts, ends = self.beginning_offsets(partitions), self.end_offsets(partitions)
+        at_time: Mapping[TopicPartition, OffsetAndTimestamp] = {}
+        if isinstance(to, ResetTo) and to.kind == "time":
+            at_time = self.list_offsets(dict.fromkeys(partitions, to.number))
+        return {
+            at: PartitionBounds(
+                committed=committed.get(at),
+                log_start_offset=start,
+                log_end_offset=ends[at],
+                offset_for_time=at_time[at].offset if at in at_time and at_time[at].offset >= 0 else None,
+            )
+            for at, start in starts.items()
+        }
 
     def _bounds(self, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:
         return {at: found.offset for at, found in self.list_offsets(dict.fromkeys(partitions, spec)).items()}

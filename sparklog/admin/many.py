@@ -1,4 +1,4 @@
-"""Calls about several topics: what was given, checked; one topic after the other."""
+"""Calls about several topics or groups: what was given, checked; one after the other."""
 
 from __future__ import annotations
 
@@ -6,18 +6,28 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from sparklog.errors import InvalidArgumentError, SparklogError
-from sparklog.model import TopicPartition
-from sparklog.paths import check_topic_name
+from sparklog.errors import InvalidArgumentError, InvalidTypeError, SparklogError
+from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.paths import check_topic_name, encode_id
 
-__all__ = ["by_topic", "check_once", "checked_names", "each", "listed", "partition_of"]
+__all__ = [
+    "by_topic",
+    "check_group",
+    "check_once",
+    "checked_names",
+    "checked_offsets",
+    "checked_partitions",
+    "each",
+    "listed",
+    "partition_of",
+]
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 def each(items: Mapping[str, S], act: Callable[[str, S], T]) -> dict[str, T]:
-    """Act on one topic after the other; an error tells of the others."""
+    """Act on one topic or group after the other; an error tells of the others."""
     done: dict[str, T] = {}
     for name, item in items.items():
         try:
@@ -43,6 +53,32 @@ def checked_names(topics: Iterable[str]) -> list[str]:
     return [check_topic_name(name) for name in listed(topics)]
 
 
+def check_group(group: object) -> str:
+    """Return ``group`` if a group may have this name. Raises ``InvalidArgumentError``."""
+    if not isinstance(group, str):
+        raise InvalidArgumentError(f"invalid group: got {type(group).__name__}, expected str")
+    encode_id(group)
+    return group
+
+
+def checked_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """A list of partitions. Raises ``InvalidTopicError``, ``InvalidTypeError``."""
+    return [_checked_partition(partition) for partition in listed(partitions)]
+
+
+def checked_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets to commit, by partition. Raises ``InvalidTopicError``, ``InvalidTypeError``."""
+    if not isinstance(offsets, Mapping):
+        raise InvalidTypeError(f"offsets: got {offsets!r}, expected a dict of TopicPartition to OffsetAndMetadata")
+    found = {}
+    for partition, given in offsets.items():
+        committed: object = given
+        if not isinstance(committed, tuple) or not 1 <= len(committed) <= len(OffsetAndMetadata._fields):
+            raise InvalidTypeError(f"offset of {partition}: got {committed!r}, expected an OffsetAndMetadata")
+        found[_checked_partition(partition)] = OffsetAndMetadata(*committed)
+    return found
+
+
 def check_once(names: list[str]) -> None:
     """Raise ``InvalidArgumentError`` if a name is there twice."""
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
@@ -53,6 +89,14 @@ def check_once(names: list[str]) -> None:
 def partition_of(given: tuple[str, int]) -> TopicPartition:
     """A partition that may have been given as a tuple."""
     return TopicPartition(*given)
+
+
+def _checked_partition(given: object) -> TopicPartition:
+    if isinstance(given, tuple) and len(given) == 2:
+        topic, number = given
+        if isinstance(number, int) and not isinstance(number, bool):
+            return TopicPartition(check_topic_name(topic), number)
+    raise InvalidTypeError(f"got {given!r} for a partition, expected a TopicPartition")
 
 
 def by_topic(given: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:

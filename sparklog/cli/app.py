@@ -14,6 +14,7 @@ import click
 from sparklog._version import __version__
 from sparklog.cli.completion import completion
 from sparklog.cli.consume import consume
+from sparklog.cli.groups import groups
 from sparklog.cli.options import ENVIRONMENT, connection_options, is_debugging
 from sparklog.cli.produce import produce
 from sparklog.cli.sql import sql
@@ -58,13 +59,15 @@ def cli() -> None:
       sparklog topics create orders --partitions 6
       echo 'user-1:{"total": 12}' | sparklog produce orders -K :
       sparklog consume orders --from-beginning
+      sparklog consume orders --group billing
+      sparklog groups describe billing
       sparklog sql "select partition, count(*) from orders group by all"
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
     """
 
 
-for _command in (topics, produce, consume, sql, completion):
+for _command in (topics, groups, produce, consume, sql, completion):
     cli.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""``sparklog completion``: the script that makes a shell complete commands, options and topics."""
+"""``sparklog completion``: the script that makes a shell complete commands, options, topics and groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["completion"]
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that makes the shell complete commands, options and topics.
+    """Print a script that makes the shell complete commands, options, topics and groups.
 
     \b
       bash:  echo 'eval "$(sparklog completion bash)"' >> ~/.bashrc

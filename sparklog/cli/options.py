@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,9 +12,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from sparklog.admin import Admin
     from sparklog.log.cluster import Cluster
 
-__all__ = ["ENVIRONMENT", "cluster_of", "complete_topics", "connection_options", "is_debugging", "pairs", "root_of"]
+__all__ = [
+    "ENVIRONMENT",
+    "admin_of",
+    "cluster_of",
+    "complete_groups",
+    "complete_topics",
+    "confirm_deletion",
+    "connection_options",
+    "is_debugging",
+    "pairs",
+    "root_of",
+]
 
 ENVIRONMENT = MappingProxyType(
     {
@@ -115,6 +128,23 @@ def cluster_of(ctx: click.Context) -> Cluster:
     return open_cluster(uri, storage_options=options, create=False)
 
 
+def admin_of(ctx: click.Context) -> Admin:
+    """An admin client, closed when the command ends."""
+    from sparklog.admin import Admin
+
+    uri, options = root_of(ctx)
+    return ctx.with_resource(Admin(uri, storage_options=options))
+
+
+def confirm_deletion(ctx: click.Context, what: str, *, yes: bool) -> None:
+    """Ask whether to delete, unless that is said already. Raises ``click.UsageError`` where nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("Nobody can be asked here: give --yes to delete.", ctx)
+    click.confirm(f"Delete {what}?", abort=True, err=True)
+
+
 def _environment_options() -> dict[str, Any]:
     name = ENVIRONMENT["storage_options"]
     text = os.environ.get(name)
@@ -148,5 +178,15 @@ def complete_topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
 
     try:
         return [name for name in topic_names(cluster_of(ctx)) if name.startswith(incomplete)]
+    except Exception:  # there is no place for an error
+        return []
+
+
+def complete_groups(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The groups whose names begin so, for a shell that completes."""
+    from sparklog.groups.administration import group_names
+
+    try:
+        return [name for name in group_names(cluster_of(ctx)) if name.startswith(incomplete)]
     except Exception:  # there is no place for an error
         return []

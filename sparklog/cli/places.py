@@ -13,7 +13,7 @@ from sparklog.model import TopicPartition
 if TYPE_CHECKING:
     from sparklog.consumer import Consumer
 
-__all__ = ["BEGINNING", "END", "Place", "first_offsets", "parse_place"]
+__all__ = ["BEGINNING", "END", "Place", "first_offsets", "parse_place", "parse_time"]
 
 _EXPECTED = "expected beginning, end, an offset N, -N (that many before the end), or @TIME (ISO 8601, or ms)"
 
@@ -41,18 +41,20 @@ def parse_place(text: str) -> Place:
     time = re.fullmatch(r"s?@(?P<time>.+)", text)
     if time is None:
         raise ValueError(f"got {text!r}, {_EXPECTED}")
-    return Place("time", _milliseconds(time["time"]))
+    return Place("time", parse_time(time["time"]))
 
 
-def _milliseconds(text: str) -> int:
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch: ISO 8601 (UTC unless it says otherwise), or the number itself. Raises
+    ``ValueError`` with what was expected."""
     if re.fullmatch(r"\d{1,15}", text):
         return int(text)
     try:
         milliseconds = parse_timestamp(text)
     except (ValueError, OverflowError):
-        raise ValueError(f"got @{text}, {_EXPECTED}") from None
+        raise ValueError(f"got {text!r}, expected a time: ISO 8601, or ms since 1970") from None
     if milliseconds < 0:
-        raise ValueError(f"got @{text}, expected a time from 1970 on")
+        raise ValueError(f"got {text!r}, expected a time from 1970 on")
     return milliseconds
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparklog.cli.options import complete_topics, connection_options, pairs, root_of
+from sparklog.cli.options import admin_of, complete_topics, confirm_deletion, connection_options, pairs
 from sparklog.cli.output import as_json, print_table
 from sparklog.errors import TopicAlreadyExistsError
 
 if TYPE_CHECKING:
-    from sparklog.admin import Admin, TopicDescription
+    from sparklog.admin import TopicDescription
 
 __all__ = ["topics"]
 
@@ -24,13 +23,6 @@ __all__ = ["topics"]
 @connection_options()
 def topics() -> None:
     """Create, list, describe, alter and delete topics."""
-
-
-def _admin(ctx: click.Context) -> Admin:
-    from sparklog.admin import Admin
-
-    uri, options = root_of(ctx)
-    return ctx.with_resource(Admin(uri, storage_options=options))
 
 
 @topics.command()
@@ -54,7 +46,7 @@ def create(
 
     configs = pairs(config, "--config")
     new = [NewTopic(name, partitions, replication_factor, configs=configs) for name in dict.fromkeys(names)]
-    admin = _admin(ctx)
+    admin = admin_of(ctx)
     for topic in new:
         topic.check()
     if not if_not_exists:
@@ -70,7 +62,7 @@ def create(
 @click.pass_context
 def list_(ctx: click.Context, json_: bool) -> None:
     """List the topics' names."""
-    names = _admin(ctx).list_topics()
+    names = admin_of(ctx).list_topics()
     if json_:
         click.echo(as_json(names))
     else:
@@ -89,7 +81,7 @@ def describe(ctx: click.Context, names: tuple[str, ...], all_: bool, json_: bool
 
     Records are the offsets between start and end; of a compacted topic some may be gone.
     """
-    described = _admin(ctx).describe_topics(names or None)
+    described = admin_of(ctx).describe_topics(names or None)
     if json_:
         click.echo(as_json([_as_dict(topic, all_=all_) for topic in described]))
         return
@@ -117,7 +109,7 @@ def alter(
         changes[key] = None
     if partitions is None and not changes:
         raise click.UsageError("Nothing to alter: give --partitions, --config or --delete-config.", ctx)
-    admin = _admin(ctx)
+    admin = admin_of(ctx)
     for validate_only in (True, False):  # all or nothing, as far as it can be known
         if changes:
             admin.alter_configs({name: changes}, validate_only=validate_only)
@@ -132,11 +124,8 @@ def alter(
 @click.pass_context
 def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
     """Delete topics with all their records."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("Nobody can be asked here: give --yes to delete.", ctx)
-        click.confirm(f"Delete {', '.join(names)} with all records?", abort=True, err=True)
-    _admin(ctx).delete_topics(names)
+    confirm_deletion(ctx, f"{', '.join(names)} with all records", yes=yes)
+    admin_of(ctx).delete_topics(names)
 
 
 @topics.command("delete-records")
@@ -155,7 +144,7 @@ def delete_records(ctx: click.Context, name: str, partitions: tuple[int, ...], b
             f"got {before_offset!r}, expected a whole number or latest", param_hint="--before-offset"
         )
     offset = HIGH_WATERMARK if before_offset == "latest" else int(before_offset)
-    admin = _admin(ctx)
+    admin = admin_of(ctx)
     if not partitions:
         partitions = tuple(range(admin.describe_topics([name])[0].partition_count))
     after = admin.delete_records({TopicPartition(name, partition): offset for partition in partitions})

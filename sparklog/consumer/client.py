@@ -232,7 +232,7 @@ class Consumer:
                 bound = self._timeout(timeout_ms)
 
                 def attempt() -> bool:
-                    self._session.catch_up()
+                    self._session.catch_up(rebalance=False)
                     return state.position is not None
 
                 if not self._session.wait(attempt, bound):
@@ -379,9 +379,11 @@ class Consumer:
         with self._guard:
             coordinator, bound = self._coordinator("commit"), self._timeout(timeout_ms)
             wanted = coordinator.consumed() if offsets is None else _check_offsets(offsets)
-            if wanted:
-                self._await(coordinator.commit(wanted, bound), bound)
-            coordinator.run_callbacks()
+            try:
+                if wanted:
+                    self._await(coordinator.commit(wanted, bound), bound)
+            finally:
+                coordinator.run_callbacks()
 
     def commit_async(
         self,
@@ -450,14 +452,15 @@ class Consumer:
             return
         _check_timeout(0 if timeout_ms is None else timeout_ms)
         with self._guard:
-            bound = _CLOSE_MS if timeout_ms is None else timeout_ms
+            clock = self._session.cluster.clock
+            deadline = clock.ticks_ms() + (_CLOSE_MS if timeout_ms is None else timeout_ms)
             self._stop_handing()
             try:
-                self._session.unsubscribe(auto_commit=auto_commit, timeout_ms=bound)
+                self._session.unsubscribe(auto_commit=auto_commit, timeout_ms=deadline - clock.ticks_ms())
             finally:
                 self._guard.is_closed = True
                 self._records = iter(())
-                self._session.close(bound)
+                self._session.close(max(0.0, deadline - clock.ticks_ms()))
 
     def __enter__(self) -> Consumer:
         return self
@@ -465,7 +468,8 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        # Whether what was under way when an error came is processed, nobody knows. Source: kafka-python ``__exit__``.
+        self._close(None, auto_commit=kind is None)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Consumer can't be pickled or copied: make one where it is used")
@@ -486,10 +490,15 @@ class Consumer:
         if session.subscription.is_empty:
             raise IllegalStateError("poll: subscribe to topics or assign partitions first")
         session.metrics.poll_begins()
-        if session.coordinator is not None:
-            session.coordinator.begin_poll()
+        coordinator = session.coordinator
+
+        def once() -> Any:
+            if coordinator is not None:
+                coordinator.in_poll()
+            return attempt()
+
         try:
-            return session.wait(attempt, timeout_ms)
+            return session.wait(once, timeout_ms)
         finally:
             session.metrics.poll_ends()
 

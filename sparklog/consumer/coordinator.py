@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.listener import ConsumerRebalanceListener
-from sparklog.consumer.metrics import ConsumerMetrics
+from sparklog.consumer.metrics import ASSIGNED, LOST, REVOKED, ConsumerMetrics
 from sparklog.consumer.partitions import PartitionState
 from sparklog.consumer.shared import Shared
 from sparklog.consumer.subscription import EARLIEST, HELD, Subscription
@@ -34,6 +35,7 @@ from sparklog.groups.keeper import OffsetKeeper
 from sparklog.groups.membership import MemberSettings, Membership
 from sparklog.groups.rounds import Rounds
 from sparklog.groups.rows import OffsetRow, Rows, Stamp
+from sparklog.groups.topics import TopicCatalog
 from sparklog.log import Cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.paths import encode_id
@@ -77,12 +79,16 @@ class Coordinator:
         self._heartbeat: HeartbeatThread | None = None
         self._rounds: Rounds | None = None
         self._is_member = False
+        self.on_auto_commit: OnCommit = _log_failure
+        """Told of what became of the commits that ``auto_commit_interval_ms`` brings."""
         self._callbacks: deque[_Callback] = deque()
         self._commit_due_ticks_ms = 0.0
         self._empty_generation: int | None = None
         """Under which a consumer that assigns partitions itself commits."""
         self._restoring: Future[Rows] | None = None
         self._views_version = -1
+        self._generation = -1
+        """As of the last poll."""
 
     # Partitions.
 
@@ -97,7 +103,7 @@ class Coordinator:
         if self._is_member:
             if self._heartbeat is None:
                 self._rounds = Rounds(self._cluster, self._membership, self._take)
-                self._heartbeat = HeartbeatThread(self._rounds, self._membership)
+                self._heartbeat = HeartbeatThread(self._rounds, self._membership, beaten=self._metrics.heartbeat)
                 self._heartbeat.start()
             self._membership.polled()
 
@@ -111,10 +117,12 @@ class Coordinator:
             self._restore()
             return
         self.polled()
+        self._note_generation()
         lost = membership.take_lost()
         if lost:
             _LOGGER.warning("group %s: lost %d partitions", self._group_id, len(lost))
-            self._drop(lost, listener.on_partitions_lost if listener is not None else None)
+            self._metrics.rebalance_failed()
+            self._drop(lost, LOST, listener)
         membership.raise_error()
         missing = membership.next_missing()
         if missing is not None:
@@ -126,15 +134,25 @@ class Coordinator:
             if self._config.enable_auto_commit:
                 self._commit_quietly(released)
             try:
-                self._drop(released, listener.on_partitions_revoked if listener is not None else None)
+                self._drop(released, REVOKED, listener)
             finally:
                 membership.released(released)
         added = membership.hand_over()
         if added:
             self._add(added)
-            if listener is not None:
-                listener.on_partitions_assigned(sorted(added))
+            self._tell(sorted(added), ASSIGNED, listener)
         self._tell_topics()
+
+    def forsake(self, kept: Collection[TopicPartition]) -> None:
+        """The application assigns these partitions and no others: no rebalance will commit what it stops reading.
+
+        Source: Kafka ``KafkaConsumer.assign``.
+        """
+        with self._shared.lock:
+            gone = self._shared.assignment.partitions().difference(kept)
+        offsets = self.consumed(gone) if self._config.enable_auto_commit else {}
+        if offsets:
+            self.commit_async(offsets, self.on_auto_commit)
 
     def restore(self) -> None:
         """Partitions were assigned by the application: they begin at what was committed."""
@@ -157,6 +175,12 @@ class Coordinator:
                 if state.begin == HELD and state.position is None:
                     self._begin(state, rows.get(state.partition), {})
             self._shared.change()
+
+    def _note_generation(self) -> None:
+        generation = self._membership.metadata().generation_id
+        if generation not in (-1, self._generation):
+            self._metrics.rebalanced()
+        self._generation = generation
 
     def _add(self, added: Mapping[TopicPartition, OffsetRow]) -> None:
         shared = self._shared
@@ -184,16 +208,30 @@ class Coordinator:
         is_later = first_count is not None and state.partition.partition >= first_count
         self._shared.assignment.begin_anew(state, EARLIEST if is_later and policy.kind != "none" else policy)
 
-    def _drop(
-        self, gone: Collection[TopicPartition], call: Callable[[Collection[TopicPartition]], object] | None
+    def _tell(
+        self, partitions: Collection[TopicPartition], event: str, listener: ConsumerRebalanceListener | None
     ) -> None:
+        if listener is None:
+            return
+        call = {
+            ASSIGNED: listener.on_partitions_assigned,
+            REVOKED: listener.on_partitions_revoked,
+            LOST: listener.on_partitions_lost,
+        }[event]
+        began = self._clock.ticks_ms()
+        try:
+            call(partitions)
+        finally:
+            self._metrics.told_listener(event, self._clock.ticks_ms() - began)
+
+    def _drop(self, gone: Collection[TopicPartition], event: str, listener: ConsumerRebalanceListener | None) -> None:
         """Tell the listener, then read these partitions no more, whatever it raises."""
         shared = self._shared
         with shared.lock:
             known = sorted(set(gone) & shared.assignment.partitions())
         try:
-            if known and call is not None:
-                call(known)
+            if known:
+                self._tell(known, event, listener)
         finally:
             with shared.lock:
                 kept = {s.partition: s.begin for s in shared.assignment if s.partition not in gone}
@@ -213,8 +251,10 @@ class Coordinator:
 
     # Offsets.
 
-    def begin_poll(self) -> None:
+    def in_poll(self) -> None:
         """Commit, if it is time to, where the application stands: all that earlier polls returned is processed by now.
+
+        For ``poll`` alone: in other calls what the last one returned may still be under way.
 
         Source: Kafka ``ConsumerCoordinator.maybeAutoCommitOffsetsAsync``.
         """
@@ -225,7 +265,7 @@ class Coordinator:
         self._commit_due_ticks_ms = now + self._config.auto_commit_interval_ms
         offsets = self.consumed()
         if offsets:
-            self.commit_async(offsets, _log_failure)
+            self.commit_async(offsets, self.on_auto_commit)
 
     def consumed(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """The positions of the assigned partitions, or of some of them; of those that have one."""
@@ -247,23 +287,26 @@ class Coordinator:
         """
         timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         topic_ids = self._topic_ids(offsets)
-        if not self._is_member:
+        began = self._clock.ticks_ms()
+        if self._is_member:
+            stamps = self._membership.stamps(offsets)
+            missing = sorted(set(offsets) - stamps.keys())
+            if missing:
+                raise self._not_owned(missing[0])
+            change = CommitOffsets(offsets=dict(offsets), stamps=stamps, topic_ids=topic_ids)
+            future = self._keeper.change(change, timeout_ms=timeout_ms)
+        else:
             make = partial(self._unowned, dict(offsets), topic_ids)
             future = self._keeper.change(make, timeout_ms=timeout_ms)
             future.add_done_callback(self._unowned_done)
-            return future
-        stamps = self._membership.stamps(offsets)
-        missing = sorted(set(offsets) - stamps.keys())
-        if missing:
-            raise self._not_owned(missing[0])
-        change = CommitOffsets(offsets=dict(offsets), stamps=stamps, topic_ids=topic_ids)
-        return self._keeper.change(change, timeout_ms=timeout_ms)
+        future.add_done_callback(lambda _: self._metrics.committed(self._clock.ticks_ms() - began))
+        return future
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None) -> Future[Rows]:
         """As :meth:`commit`, all errors in the future and told to ``callback`` in a later call of the consumer."""
         try:
             future = self.commit(offsets)
-        except SparklogError as error:
+        except Exception as error:
             future = Future()
             future.set_exception(error)
         if callback is not None:
@@ -293,15 +336,32 @@ class Coordinator:
                 "committed beside them; use another group_id"
             )
             self._empty_generation = empty_generation(self._cluster, self._group_id, refusal)
+        topic_ids = {**self._look_up(offsets.keys() - topic_ids.keys()), **topic_ids}
         return CommitUnowned(offsets=offsets, topic_ids=topic_ids, generation=self._empty_generation)
+
+    def _look_up(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """The ids of the topics of partitions that this consumer doesn't read.
+
+        Raises:
+            UnknownTopicOrPartitionError: one doesn't exist. Source: Kafka, which refuses such commits.
+        """
+        catalog = TopicCatalog(self._cluster)
+        catalog.look({topic for topic, _ in partitions})
+        for topic, number in sorted(partitions):
+            if number >= catalog.seen.get(topic, ("", 0))[1]:
+                raise UnknownTopicOrPartitionError(f"offset of {topic}-{number} wasn't committed: there is none")
+        return {partition: catalog.seen[partition.topic][0] for partition in partitions}
 
     def _unowned_done(self, future: Future[Rows]) -> None:
         if isinstance(future.exception(), UnknownMemberIdError):  # there were members; are there still?
             self._empty_generation = None
 
     def _not_owned(self, partition: TopicPartition) -> SparklogError:
+        self._membership.raise_error()  # it may be out for good
         name = f"{partition.topic}-{partition.partition}"
-        if self._membership.is_joining:
+        with self._shared.lock:
+            is_lost = partition in self._shared.assignment  # and the application hasn't been told yet
+        if self._membership.is_joining and not is_lost:
             return RebalanceInProgressError(
                 f"offsets of {name} weren't committed: group {self._group_id!r} is rebalancing; poll, then try again"
             )
@@ -345,27 +405,38 @@ class Coordinator:
         """
         timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._clock.ticks_ms() + timeout_ms
-        if auto_commit and self._config.enable_auto_commit:
-            self._commit_quietly(timeout_ms=timeout_ms)
-        self._drain_callbacks(deadline)
-        is_member, self._is_member = self._is_member, False
         self._restoring = None
-        if not is_member:
-            return
+        try:
+            if auto_commit and self._config.enable_auto_commit:
+                self._commit_quietly(timeout_ms=timeout_ms)
+            self._drain_callbacks(deadline)
+        finally:
+            if self._is_member:
+                try:
+                    self._let_go(listener)
+                    self._drain_callbacks(deadline)  # of what the listener committed
+                finally:
+                    self._end_membership(deadline)
+
+    def _let_go(self, listener: ConsumerRebalanceListener | None) -> None:
         with self._shared.lock:
             now = self._shared.assignment.partitions()
         lost = self._membership.take_lost() & now
         try:
             if lost:
-                self._drop(lost, listener.on_partitions_lost if listener is not None else None)
-            self._drop(now - lost, listener.on_partitions_revoked if listener is not None else None)
+                self._drop(lost, LOST, listener)
         finally:
-            self._membership.unsubscribe()
-            heartbeat, rounds, self._heartbeat, self._rounds = self._heartbeat, self._rounds, None, None
-            if heartbeat is not None and rounds is not None:
-                heartbeat.stop()
-                if heartbeat.join(self._left_ms(deadline) / 1_000):
-                    self._leave_quietly(rounds, deadline)
+            self._drop(now - lost, REVOKED, listener)
+
+    def _end_membership(self, deadline: float) -> None:
+        self._is_member = False
+        self._generation = -1
+        self._membership.unsubscribe()
+        heartbeat, rounds, self._heartbeat, self._rounds = self._heartbeat, self._rounds, None, None
+        if heartbeat is not None and rounds is not None:
+            heartbeat.stop()
+            if heartbeat.join(self._left_ms(deadline) / 1_000):
+                self._leave_quietly(rounds, deadline)
 
     def _leave_quietly(self, rounds: Rounds, deadline: float) -> None:
         try:
@@ -386,9 +457,10 @@ class Coordinator:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the ends of the threads. True: they have ended."""
+        deadline = time.monotonic() + timeout_s
         heartbeat = self._heartbeat
         ended = heartbeat is None or heartbeat.join(timeout_s)
-        return self._keeper.join(timeout_s) and ended
+        return self._keeper.join(max(0.0, deadline - time.monotonic())) and ended
 
     def _drain_callbacks(self, deadline: float) -> None:
         for callback in self._callbacks:

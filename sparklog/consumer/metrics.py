@@ -8,11 +8,16 @@ from sparklog.clock import Clock
 from sparklog.metrics import Sensor
 from sparklog.model import TopicPartition
 
-__all__ = ["ConsumerMetrics"]
+__all__ = ["ASSIGNED", "LOST", "REVOKED", "ConsumerMetrics"]
+
+ASSIGNED, REVOKED, LOST = "assigned", "revoked", "lost"
+"""What a rebalance listener is told of."""
+
+_S_PER_HOUR = 3_600
 
 
 class ConsumerMetrics:
-    """Recorded once per fetch or poll. May be read from any thread."""
+    """Recorded once per fetch, poll, commit or heartbeat. May be read from any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -24,6 +29,13 @@ class ConsumerMetrics:
         self._between = Sensor(clock)
         self._idle = Sensor(clock)
         self._lag = Sensor(clock)
+        self._commits = Sensor(clock)
+        self._heartbeats = Sensor(clock)
+        self._rebalances = Sensor(clock)
+        self._failed_rebalances = Sensor(clock)
+        self._listener = {event: Sensor(clock) for event in (ASSIGNED, REVOKED, LOST)}
+        self._heartbeat_ticks_ms: float | None = None
+        self._rebalance_ticks_ms: float | None = None
         self._partitions: dict[TopicPartition, tuple[Sensor, Sensor, int, int]] = {}
         self._began_ticks_ms: float | None = None
         self._ended_ticks_ms = 0.0
@@ -64,6 +76,28 @@ class ConsumerMetrics:
         kept = set(partitions)
         self._partitions = {p: known for p, known in self._partitions.items() if p in kept}
 
+    def committed(self, took_ms: float) -> None:
+        """A commit was carried out, or refused."""
+        self._commits.record(took_ms)
+
+    def heartbeat(self) -> None:
+        """The others could see that this member lives."""
+        self._heartbeats.record(1)
+        self._heartbeat_ticks_ms = self._clock.ticks_ms()
+
+    def rebalanced(self) -> None:
+        """The application acts upon another generation."""
+        self._rebalances.record(1)
+        self._rebalance_ticks_ms = self._clock.ticks_ms()
+
+    def rebalance_failed(self) -> None:
+        """The group went on without this member."""
+        self._failed_rebalances.record(1)
+
+    def told_listener(self, event: str, took_ms: float) -> None:
+        """The rebalance listener was called."""
+        self._listener[event].record(took_ms)
+
     def snapshot(self, *, assigned_count: int) -> dict[str, dict[str, float]]:
         """All values by group and name; NaN for a mean or a maximum of nothing."""
         groups: dict[str, dict[str, float]] = {
@@ -72,7 +106,7 @@ class ConsumerMetrics:
                 "time-between-poll-avg": self._between.mean(),
                 "time-between-poll-max": self._between.maximum(),
             },
-            "consumer-coordinator-metrics": {"assigned-partitions": float(assigned_count)},
+            "consumer-coordinator-metrics": self._of_the_group(assigned_count),
             "consumer-fetch-manager-metrics": {
                 "records-consumed-rate": self._records.rate(),
                 "records-consumed-total": self._records.total,
@@ -97,3 +131,26 @@ class ConsumerMetrics:
                 "records-lead-avg": leads.mean(),
             }
         return groups
+
+    def _of_the_group(self, assigned_count: int) -> dict[str, float]:
+        return {
+            "assigned-partitions": float(assigned_count),
+            "commit-latency-avg": self._commits.mean(),
+            "commit-latency-max": self._commits.maximum(),
+            "commit-rate": self._commits.count_rate(),
+            "commit-total": float(self._commits.count),
+            "heartbeat-rate": self._heartbeats.count_rate(),
+            "heartbeat-total": float(self._heartbeats.count),
+            "last-heartbeat-seconds-ago": self._seconds_since(self._heartbeat_ticks_ms),
+            "rebalance-rate-per-hour": self._rebalances.count_rate() * _S_PER_HOUR,
+            "rebalance-total": float(self._rebalances.count),
+            "last-rebalance-seconds-ago": self._seconds_since(self._rebalance_ticks_ms),
+            "failed-rebalance-rate-per-hour": self._failed_rebalances.count_rate() * _S_PER_HOUR,
+            "failed-rebalance-total": float(self._failed_rebalances.count),
+            **{f"partition-{event}-latency-avg": sensor.mean() for event, sensor in self._listener.items()},
+            **{f"partition-{event}-latency-max": sensor.maximum() for event, sensor in self._listener.items()},
+        }
+
+    def _seconds_since(self, ticks_ms: float | None) -> float:
+        """-1 where it never was, as Kafka's."""
+        return -1.0 if ticks_ms is None else (self._clock.ticks_ms() - ticks_ms) // 1_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import time
 import weakref
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
@@ -106,13 +107,18 @@ class Session:
             raise KafkaTimeoutError(f"timed out after {timeout_ms:g} ms while reading the log")
         return request.result()
 
-    def catch_up(self, *, records_first: bool = False) -> None:
+    def catch_up(self, *, records_first: bool = False, rebalance: bool = True) -> None:
         """Raise what went wrong in the background, and take up partitions that came or went.
 
         Args:
             records_first: where the last call raised too, let records be returned before the next error: what fails
                 again and again doesn't stop the rest.
+            rebalance: also those that the group gives and takes: inside ``poll`` alone, when what the last one
+                returned is processed.
         """
+        if self.coordinator is not None and (rebalance or self.subscription.manual):
+            # First: a member that can't read still polls, and others wait for what it must give up.
+            self.coordinator.reconcile(self.subscription, self.listener)
         with self.shared.lock:
             waits = records_first and self._has_raised and bool(self.shared.assignment.ready())
             found = None if waits else self.shared.next_error()
@@ -122,7 +128,8 @@ class Session:
             if isinstance(error, UnknownTopicOrPartitionError):
                 self.subscription.missing(topic)
             raise error.with_traceback(None)
-        self._reassign()
+        if self.coordinator is None:
+            self._reassign()
 
     def state_of(self, partition: TopicPartition) -> PartitionState:
         """The state of an assigned partition. Raises ``IllegalStateError``."""
@@ -145,6 +152,11 @@ class Session:
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions."""
+        if self.coordinator is not None:
+            self.coordinator.forsake(partitions)
+        self._replace(partitions)
+
+    def _replace(self, partitions: Collection[TopicPartition]) -> None:
         begin = self.config.auto_offset_reset if self.coordinator is None else HELD
         with self.shared.lock:
             self.shared.assignment.replace(dict.fromkeys(partitions, begin))
@@ -167,7 +179,7 @@ class Session:
                 self.coordinator.leave(listener, auto_commit=auto_commit, timeout_ms=timeout_ms)
             finally:
                 self.subscription.clear()
-                self.assign([])
+                self._replace([])
             return
         with self.shared.lock:
             revoked = self.shared.assignment.partitions()
@@ -180,7 +192,7 @@ class Session:
         finally:
             with self.shared.lock:
                 self.shared.want(frozenset(), None)
-            self.assign([])
+            self._replace([])
 
     def close(self, timeout_ms: float) -> None:
         """End the thread; the store is left open for a thread that doesn't end in time."""
@@ -199,8 +211,10 @@ class Session:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the threads' ends. True: they have ended."""
+        deadline = time.monotonic() + timeout_s
         ended = self._thread is None or self._thread.join(timeout_s)
-        return (self.coordinator is None or self.coordinator.join(timeout_s)) and ended
+        left_s = max(0.0, deadline - time.monotonic())
+        return (self.coordinator is None or self.coordinator.join(left_s)) and ended
 
     def _start(self) -> None:
         if self._thread is None:
@@ -212,9 +226,6 @@ class Session:
 
     def _reassign(self) -> None:
         shared, subscription = self.shared, self.subscription
-        if self.coordinator is not None:
-            self.coordinator.reconcile(subscription, self.listener)
-            return
         if subscription.topics is None:
             return
         with shared.lock:

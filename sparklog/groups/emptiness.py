@@ -43,12 +43,14 @@ def members_now(cluster: Cluster, group: str) -> dict[str, MemberState]:
     }
 
 
-def empty_generation(cluster: Cluster, group: str, refusal: Exception) -> int:
+def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, deleted: bool = False) -> int:
     """The number of the group's newest generation if it is empty, else of an empty one that is created here.
 
     0 for a group that never had one. A member that acts upon an older generation can't write anything any more that
     was written under this number (rule G1).
 
+    Args:
+        deleted: the generation has to say, too, that the group is deleted.
     Raises:
         refusal: the group has members that live.
         StoreUnavailableError: other generations came again and again.
@@ -59,10 +61,12 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception) -> int:
         living = members_now(cluster, group)
         if living:
             raise refusal
-        if newest is None or not newest.plan.members:
-            return newest.version if newest is not None else 0
+        if newest is None:
+            return 0
+        if not newest.plan.members and (newest.plan.deleted or not deleted):
+            return newest.version
         deadline = cluster.clock.ticks_ms() + DEFAULT_RETRY_MS
-        encode = partial(encode_generation, empty_plan(now_ms=cluster.clock.now_ms()))
+        encode = partial(encode_generation, empty_plan(now_ms=cluster.clock.now_ms(), deleted=deleted))
         try:
             outcome = log.create_next(position, encode, tokens=set(), deadline_ticks_ms=deadline, sync=True)
         except PositionLost:

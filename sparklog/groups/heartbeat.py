@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from sparklog.errors import SparklogError
 from sparklog.groups.membership import Membership
@@ -16,11 +17,16 @@ _RETRY_MS = 1_000.0
 
 
 class HeartbeatThread:
-    """Does one round after the other until it is stopped; at once when it is woken."""
+    """Does one round after the other until it is stopped; at once when it is woken.
 
-    def __init__(self, rounds: Rounds, membership: Membership) -> None:
+    Args:
+        beaten: called after each round in which the others could see that the member lives.
+    """
+
+    def __init__(self, rounds: Rounds, membership: Membership, *, beaten: Callable[[], object]) -> None:
         self._rounds = rounds
         self._membership = membership
+        self._beaten = beaten
         self._condition = threading.Condition()
         self._is_woken = False
         self._is_stopped = False
@@ -59,7 +65,10 @@ class HeartbeatThread:
     def _round(self) -> float:
         interval_ms = float(self._membership.settings.heartbeat_interval_ms)
         try:
-            return self._rounds.round()
+            wait_ms = self._rounds.round()
+            if self._membership.member_id:
+                self._beaten()
+            return wait_ms
         except SparklogError as error:
             # One failed heartbeat is nothing: the session goes on, and ends by itself where this lasts.
             _LOGGER.info("group %s: a round failed: %s", self._membership.settings.group_id, error)

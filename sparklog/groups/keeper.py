@@ -77,6 +77,7 @@ class OffsetKeeper:
 
     def _submit(self, make: Callable[[], Change | None], timeout_ms: float) -> Future[Rows]:
         job = _Job(make=make, deadline_ticks_ms=self._clock.ticks_ms() + timeout_ms)
+        job.future.set_running_or_notify_cancel()  # what others may have built upon can't be cancelled
         with self._condition:
             if self._is_stopped:
                 raise IllegalStateError("this consumer is closed")

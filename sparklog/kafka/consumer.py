@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 from sparklog.config import ConsumerConfig
 from sparklog.consumer import Consumer
 from sparklog.kafka.bootstrap import check_root, reaching
-from sparklog.kafka.errors import IncompatibleBrokerVersion
+from sparklog.kafka.commits import CommitFuture, answering, log_failure, without_nulls
+from sparklog.kafka.errors import IncompatibleBrokerVersion, KafkaConfigurationError
 from sparklog.kafka.settings import close_all, consumer_settings
-from sparklog.model import ConsumerRecord, TopicPartition
+from sparklog.kafka.structs import ConsumerGroupMetadata, MemberState
+from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.paths import check_topic_name
 
 __all__ = ["ConsumerRecord", "KafkaConsumer"]
@@ -40,11 +42,17 @@ class KafkaConsumer(Consumer):
         **configs: object,
     ) -> None:
         root, settings = check_root(bootstrap_servers), consumer_settings(configs)
+        callback = configs.get("default_offset_commit_callback")
+        if callback is not None and not callable(callback):
+            raise KafkaConfigurationError(f"default_offset_commit_callback={callback!r}: expected a function")
+        self._on_commit: Callable[[Any, Any], object] = log_failure if callback is None else callback
         ConsumerConfig.parse(settings)
         for topic in topics:
             check_topic_name(topic)
         with reaching(root, storage_options):
             super().__init__(*topics, cluster=root, storage_options=storage_options, **settings)
+        if self._session.coordinator is not None:
+            self._session.coordinator.on_auto_commit = answering(self._on_commit)
         self._deserializers = [configs.get(name) for name in ("key_deserializer", "value_deserializer")]
         self._is_open = True
 
@@ -73,12 +81,46 @@ class KafkaConsumer(Consumer):
             raise IncompatibleBrokerVersion("metrics(raw=True) is not supported: leave raw out")
         return super().metrics()
 
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """As :meth:`Consumer.commit <sparklog.consumer.Consumer.commit>`; metadata and leader epoch may be None."""
+        super().commit(None if offsets is None else without_nulls(offsets), timeout_ms)
+
+    def commit_async(  # type: ignore[override] # kafka-python's future
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        callback: Callable[[Any, Any], object] | None = None,
+    ) -> CommitFuture:
+        """As :meth:`Consumer.commit_async <sparklog.consumer.Consumer.commit_async>`.
+
+        Args:
+            callback: ``callback(offsets, response)``, where the response is an exception or an
+                :class:`~sparklog.kafka.commits.OffsetCommitResponse`; ``default_offset_commit_callback`` by default.
+        """
+        with self._guard:
+            coordinator = self._coordinator("commit_async")
+            wanted = coordinator.consumed() if offsets is None else without_nulls(offsets)
+            done = super().commit_async(wanted, answering(self._on_commit if callback is None else callback))
+        return CommitFuture(done, wanted)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:  # type: ignore[override] # kafka-python's tells a state, too
+        """This member; without a ``group_id`` one of no group."""
+        if self._session.config.group_id is None:
+            return ConsumerGroupMetadata()
+        mine = super().group_metadata()
+        joined = MemberState.STABLE if mine.generation_id >= 0 else MemberState.REBALANCING
+        return ConsumerGroupMetadata(*mine, joined if mine.member_id else MemberState.UNJOINED)
+
     def close(  # type: ignore[override] # kafka-python's order of arguments
         self, autocommit: bool = True, timeout_ms: float | None = None
     ) -> None:
-        """End the consumer; again does nothing. ``autocommit`` has no effect: there is nobody to commit for."""
+        """End the consumer and leave its group; again does nothing.
+
+        With ``enable_auto_commit`` the positions are committed first, unless ``autocommit`` is false.
+        """
         try:
-            super().close(timeout_ms)
+            self._close(timeout_ms, auto_commit=autocommit)
         finally:
             if self._is_open:
                 self._is_open = False

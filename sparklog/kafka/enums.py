@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import TypeVar
 
 from sparklog.errors import InvalidArgumentError
@@ -13,12 +13,15 @@ __all__ = [
     "ConfigResourceType",
     "ConfigSourceType",
     "ConfigType",
+    "GroupState",
+    "GroupType",
     "IsolationLevel",
     "OffsetSpec",
     "OffsetTimestamp",
 ]
 
 E = TypeVar("E", bound="_NamedEnum")
+T = TypeVar("T", bound="_TextEnum")
 
 
 class _NamedEnum(IntEnum):
@@ -36,6 +39,45 @@ class _NamedEnum(IntEnum):
     def value_for(cls, value: object) -> int:
         """The number of :meth:`build_from`."""
         return cls.build_from(value).value
+
+
+class _TextEnum(str, Enum):
+    @classmethod
+    def build_from(cls: type[T], value: object) -> T:
+        """The member that is, has the value, or has the name ``value``. Raises ``InvalidArgumentError``."""
+        for member in cls:
+            if value == member.value or str(value).strip().upper().replace("-", "_") == member.name:
+                return member
+        raise InvalidArgumentError(
+            f"unrecognized {cls.__name__} {value!r}; known: {', '.join(one.value for one in cls)}"
+        )
+
+    @classmethod
+    def value_for(cls, value: object) -> str:
+        """The value of :meth:`build_from`."""
+        return str(cls.build_from(value).value)
+
+
+class GroupState(_TextEnum):
+    """Where a group stands. The last three are never told: they are of Kafka's newer protocol."""
+
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+    EMPTY = "Empty"
+    UNKNOWN = "Unknown"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+
+
+class GroupType(_TextEnum):
+    """Kafka's protocols of groups. Here every group is told to be a classic one."""
+
+    UNKNOWN = "Unknown"
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class IsolationLevel(_NamedEnum):

@@ -42,6 +42,17 @@ NoOffsetForPartitionError = ours.NoOffsetForPartitionError
 CorruptRecordError = ours.CorruptRecordError
 CorruptRecordException = ours.CorruptRecordError
 
+CommitFailedError = ours.CommitFailedError
+UnknownMemberIdError = ours.UnknownMemberIdError
+IllegalGenerationError = ours.IllegalGenerationError
+InconsistentGroupProtocolError = ours.InconsistentGroupProtocolError
+RebalanceInProgressError = ours.RebalanceInProgressError
+FencedInstanceIdError = ours.FencedInstanceIdError
+GroupIdNotFoundError = ours.GroupIdNotFoundError
+NonEmptyGroupError = ours.NonEmptyGroupError
+GroupSubscribedToTopicError = ours.GroupSubscribedToTopicError
+OffsetMetadataTooLargeError = ours.OffsetMetadataTooLargeError
+
 MessageSizeTooLargeError = ours.MessageSizeTooLargeError
 InvalidTimestampError = ours.InvalidTimestampError
 InvalidRecordError = ours.InvalidRecordError
@@ -79,7 +90,6 @@ def _unraised(name: str, *bases: type[ours.SparklogError]) -> type[ours.Sparklog
 
 
 Cancelled = _unraised("Cancelled", RetriableError)
-CommitFailedError = _unraised("CommitFailedError")
 KafkaProtocolError = _unraised("KafkaProtocolError")
 CorrelationIdError = _unraised("CorrelationIdError", RetriableError, KafkaProtocolError)
 InvalidReceiveError = _unraised("InvalidReceiveError", KafkaProtocolError)
@@ -102,7 +112,6 @@ NotLeaderForPartitionError = _unraised("NotLeaderForPartitionError", InvalidMeta
 BrokerNotAvailableError = _unraised("BrokerNotAvailableError")
 ReplicaNotAvailableError = _unraised("ReplicaNotAvailableError", InvalidMetadataError)
 StaleControllerEpochError = _unraised("StaleControllerEpochError")
-OffsetMetadataTooLargeError = _unraised("OffsetMetadataTooLargeError")
 NetworkExceptionError = _unraised("NetworkExceptionError", InvalidMetadataError)
 CoordinatorLoadInProgressError = _unraised("CoordinatorLoadInProgressError", RetriableError)
 CoordinatorNotAvailableError = _unraised("CoordinatorNotAvailableError", RetriableError)
@@ -111,12 +120,8 @@ RecordListTooLargeError = _unraised("RecordListTooLargeError")
 NotEnoughReplicasError = _unraised("NotEnoughReplicasError", RetriableError)
 NotEnoughReplicasAfterAppendError = _unraised("NotEnoughReplicasAfterAppendError", RetriableError)
 InvalidRequiredAcksError = _unraised("InvalidRequiredAcksError")
-IllegalGenerationError = _unraised("IllegalGenerationError")
-InconsistentGroupProtocolError = _unraised("InconsistentGroupProtocolError")
 InvalidGroupIdError = _unraised("InvalidGroupIdError")
-UnknownMemberIdError = _unraised("UnknownMemberIdError")
 InvalidSessionTimeoutError = _unraised("InvalidSessionTimeoutError")
-RebalanceInProgressError = _unraised("RebalanceInProgressError")
 InvalidCommitOffsetSizeError = _unraised("InvalidCommitOffsetSizeError")
 UnsupportedSaslMechanismError = _unraised("UnsupportedSaslMechanismError")
 IllegalSaslStateError = _unraised("IllegalSaslStateError")
@@ -144,8 +149,6 @@ DelegationTokenRequestNotAllowedError = _unraised("DelegationTokenRequestNotAllo
 DelegationTokenAuthorizationFailedError = _unraised("DelegationTokenAuthorizationFailedError", AuthorizationError)
 DelegationTokenExpiredError = _unraised("DelegationTokenExpiredError")
 InvalidPrincipalTypeError = _unraised("InvalidPrincipalTypeError")
-NonEmptyGroupError = _unraised("NonEmptyGroupError")
-GroupIdNotFoundError = _unraised("GroupIdNotFoundError")
 FetchSessionIdNotFoundError = _unraised("FetchSessionIdNotFoundError", RetriableError)
 InvalidFetchSessionEpochError = _unraised("InvalidFetchSessionEpochError", RetriableError)
 ListenerNotFoundError = _unraised("ListenerNotFoundError", InvalidMetadataError)
@@ -158,11 +161,9 @@ OffsetNotAvailableError = _unraised("OffsetNotAvailableError", RetriableError)
 MemberIdRequiredError = _unraised("MemberIdRequiredError")
 PreferredLeaderNotAvailableError = _unraised("PreferredLeaderNotAvailableError", InvalidMetadataError)
 GroupMaxSizeReachedError = _unraised("GroupMaxSizeReachedError")
-FencedInstanceIdError = _unraised("FencedInstanceIdError")
 EligibleLeadersNotAvailableError = _unraised("EligibleLeadersNotAvailableError", InvalidMetadataError)
 ElectionNotNeededError = _unraised("ElectionNotNeededError", InvalidMetadataError)
 NoReassignmentInProgressError = _unraised("NoReassignmentInProgressError")
-GroupSubscribedToTopicError = _unraised("GroupSubscribedToTopicError")
 UnstableOffsetCommitError = _unraised("UnstableOffsetCommitError", RetriableError)
 ThrottlingQuotaExceededError = _unraised("ThrottlingQuotaExceededError", RetriableError)
 ProducerFencedError = _unraised("ProducerFencedError")
@@ -211,7 +212,12 @@ _CODES: Mapping[type[ours.SparklogError], int] = MappingProxyType(
         CorruptRecordError: 2,
         UnknownTopicOrPartitionError: 3,
         KafkaTimeoutError: 7,
+        OffsetMetadataTooLargeError: 12,
         InvalidTopicError: 17,
+        IllegalGenerationError: 22,
+        InconsistentGroupProtocolError: 23,
+        UnknownMemberIdError: 25,
+        RebalanceInProgressError: 27,
         ours.StorePermissionError: 29,
         UnsupportedVersionError: 35,
         TopicAlreadyExistsError: 36,
@@ -220,6 +226,10 @@ _CODES: Mapping[type[ours.SparklogError], int] = MappingProxyType(
         IllegalArgumentError: 42,
         PolicyViolationError: 44,
         KafkaStorageError: 56,
+        NonEmptyGroupError: 68,
+        GroupIdNotFoundError: 69,
+        FencedInstanceIdError: 82,
+        GroupSubscribedToTopicError: 86,
         UnknownTopicIdError: 100,
     }
 )

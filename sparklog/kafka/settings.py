@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from sparklog.kafka.coordinator.assignors import strategy_of
 from sparklog.kafka.enums import IsolationLevel
 from sparklog.kafka.errors import KafkaConfigurationError
 from sparklog.kafka.partitioner import DefaultPartitioner, StickyPartitioner
@@ -63,6 +64,8 @@ def consumer_settings(configs: Mapping[str, object]) -> dict[str, Any]:
     settings = _without(configs, _IN_FLIGHT, *_CONSUMER_ONLY)
     if settings.get("group_id") is None:
         settings.pop("enable_auto_commit", None)  # there is nobody to commit for
+    if settings.get("partition_assignment_strategy") is not None:
+        settings["partition_assignment_strategy"] = strategy_of(settings["partition_assignment_strategy"])
     if "isolation_level" in settings:
         settings["isolation_level"] = _isolation_level(settings["isolation_level"])
     reset = settings.get("auto_offset_reset")

@@ -35,10 +35,12 @@ class MemberState:
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """A consumer's membership in its group. Groups aren't there yet: nothing takes or gives one."""
+    """A consumer's membership in its group, as ``KafkaConsumer.group_metadata`` gives it."""
 
     group_id: str | None = None
+    """None: it is in no group."""
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
     state: str = MemberState.UNJOINED
+    """One of :class:`MemberState`."""

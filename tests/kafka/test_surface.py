@@ -11,8 +11,14 @@ import pytest
 
 import sparklog.errors
 from sparklog import kafka
+from sparklog.groups.assignors import RangeAssignor
 from sparklog.kafka import IsolationLevel, KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from sparklog.kafka.admin import NewTopic
+from sparklog.kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from sparklog.kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from sparklog.kafka.coordinator.assignors.range import RangePartitionAssignor
+from sparklog.kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from sparklog.kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from sparklog.kafka.errors import (
     IllegalStateError,
     IncompatibleBrokerVersion,
@@ -52,7 +58,11 @@ SUPPORTED: dict[Any, dict[str, str]] = {
         "bootstrap": "timeout_ms refresh",
         "bootstrap_connected": "",
         "close": "autocommit timeout_ms",
+        "commit": "offsets timeout_ms",
+        "commit_async": "offsets callback",
+        "committed": "partition metadata timeout_ms",
         "end_offsets": "partitions timeout_ms",
+        "group_metadata": "",
         "highwater": "partition",
         "metrics": "raw",
         "offsets_for_times": "timestamps timeout_ms",
@@ -72,18 +82,26 @@ SUPPORTED: dict[Any, dict[str, str]] = {
     },
     KafkaAdminClient: {
         "alter_configs": "config_resources validate_only raise_on_unknown incremental",
+        "alter_group_offsets": "group_id offsets group_coordinator_id",
         "close": "",
         "create_partitions": "topic_partitions timeout_ms validate_only raise_errors",
         "create_topics": "new_topics timeout_ms validate_only raise_errors wait_for_metadata",
+        "delete_group_offsets": "group_id partitions group_coordinator_id",
+        "delete_groups": "group_ids group_coordinator_id",
         "delete_records": "records_to_delete timeout_ms partition_leader_id",
         "delete_topics": "topics timeout_ms raise_errors",
         "describe_cluster": "",
         "describe_configs": "config_resources include_synonyms config_filter",
+        "describe_groups": "group_ids group_coordinator_id include_authorized_operations",
         "describe_topics": "topics",
         "list_config_resources": "resource_types",
+        "list_group_offsets": "group_specs",
+        "list_groups": "broker_ids states_filter types_filter",
         "list_partition_offsets": "topic_partition_specs isolation_level timeout_ms",
         "list_topics": "",
+        "remove_group_members": "group_id members group_coordinator_id",
         "reset_configs": "config_resources validate_only raise_on_unknown incremental",
+        "reset_group_offsets": "group_id offset_specs group_coordinator_id",
         "wait_for_topics": "topic_names timeout_ms",
     },
 }
@@ -96,26 +114,16 @@ REFUSED: dict[Any, dict[str, tuple[Any, ...]]] = {
         "max_usable_produce_magic": ((3, 0),),
         "send_offsets_to_transaction": ({}, "g"),
     },
-    KafkaConsumer: {
-        "commit": (),
-        "commit_async": (),
-        "committed": (kafka.TopicPartition("t", 0),),
-        "group_metadata": (),
-    },
     KafkaAdminClient: {
         "abort_transaction": (None,),
-        "alter_group_offsets": ("g", {}),
         "alter_partition_reassignments": ({},),
         "alter_replica_log_dirs": ({},),
         "alter_user_scram_credentials": ([],),
         "api_versions": (),
         "create_acls": ([],),
         "delete_acls": ([],),
-        "delete_group_offsets": ("g", []),
-        "delete_groups": (["g"],),
         "describe_acls": (None,),
         "describe_features": (),
-        "describe_groups": (["g"],),
         "describe_log_dirs": (),
         "describe_metadata_quorum": (),
         "describe_producers": ([],),
@@ -125,12 +133,8 @@ REFUSED: dict[Any, dict[str, tuple[Any, ...]]] = {
         "elect_leaders": (0,),
         "find_hanging_transactions": (),
         "get_broker_version_data": (0,),
-        "list_group_offsets": ({},),
-        "list_groups": (),
         "list_partition_reassignments": (),
         "list_transactions": (),
-        "remove_group_members": ("g", []),
-        "reset_group_offsets": ("g", {}),
         "update_features": ({},),
     },
 }
@@ -262,6 +266,7 @@ DEFAULTS: dict[Any, dict[str, Any]] = {
         "max_poll_records": 500,
         "metric_group_prefix": "consumer",
         "metrics_enabled": True,
+        "partition_assignment_strategy": (RangePartitionAssignor, RoundRobinPartitionAssignor),
         "session_timeout_ms": 45000,
         "ssl_ciphers": None,
         "value_deserializer": None,
@@ -296,7 +301,7 @@ REFUSED_OF: dict[Any, dict[str, Any]] = {
     KafkaConsumer: {
         **REFUSED_SETTINGS,
         "allow_auto_create_topics": True,
-        "group_id": "g",
+        "default_offset_commit_callback": 17,
         "group_instance_id": "i",
         "partition_assignment_strategy": [object],
         "ssl_ciphers": "HIGH",
@@ -334,12 +339,35 @@ def test_a_setting_that_can_not_be_honoured_is_refused_by_name(root, client, nam
         (KafkaConsumer, {"consumer_timeout_ms": -1}),
         (KafkaConsumer, {"isolation_level": IsolationLevel.READ_COMMITTED}),
         (KafkaConsumer, {"isolation_level": 1}),
+        (KafkaConsumer, {"group_id": "g", "partition_assignment_strategy": [StickyPartitionAssignor]}),
+        (KafkaConsumer, {"group_id": "g", "partition_assignment_strategy": [CooperativeStickyAssignor()]}),
+        (KafkaConsumer, {"group_id": "g", "partition_assignment_strategy": "range,roundrobin"}),
+        (KafkaConsumer, {"group_id": "g", "partition_assignment_strategy": [RangeAssignor]}),
+        (KafkaConsumer, {"group_id": "g", "default_offset_commit_callback": None}),
         (KafkaProducer, {"partitioner": StickyPartitioner()}),
         (KafkaProducer, {"acks": "all", "compression_type": "gzip", "retries": 5}),
     ],
 )
 def test_other_spellings_are_understood(root, client, setting):
     client(bootstrap_servers=root, **setting).close()
+
+
+class Subclass(RangePartitionAssignor):
+    def assign(self, cluster, members):
+        return {}
+
+
+class Duck:
+    name = "mine"
+
+    def assign(self, cluster, members):
+        return {}
+
+
+@pytest.mark.parametrize("assignor", [Subclass, Subclass(), Duck, Duck(), AbstractPartitionAssignor])
+def test_an_assignor_written_for_kafka_python_is_refused(root, assignor):
+    with pytest.raises(KafkaConfigurationError, match=r"was written for kafka-python can't be used"):
+        KafkaConsumer(bootstrap_servers=root, group_id="g", partition_assignment_strategy=[assignor])
 
 
 def test_an_unknown_isolation_level_is_refused(root):
@@ -424,7 +452,7 @@ MODULES = {
     kafka.serializer: "Serializer Deserializer DefaultSerializer JsonSerializer",
     kafka.partitioner: "Partitioner DefaultPartitioner StickyPartitioner murmur2",
     kafka.admin: """KafkaAdminClient NewTopic NewPartitions ConfigResource ConfigResourceType ConfigType
-        ConfigSourceType AlterConfigOp OffsetSpec OffsetTimestamp""",
+        ConfigSourceType AlterConfigOp GroupState GroupType MemberToRemove OffsetSpec OffsetTimestamp""",
     kafka.producer: "KafkaProducer",
     kafka.consumer: "KafkaConsumer",
 }
@@ -495,5 +523,7 @@ def test_codes_are_kafkas():
     assert errors.for_code(0) is errors.NoError
     assert errors.for_code(1234) is errors.UnknownError
     assert errors.code_of(errors.TopicAlreadyExistsError("t")) == 36
+    assert errors.code_of(errors.UnknownMemberIdError("g")) == 25
+    assert errors.for_code(69) is errors.GroupIdNotFoundError
     assert errors.code_of(NoBrokersAvailable("x")) == 7
     assert errors.code_of(KafkaError("x")) == -1

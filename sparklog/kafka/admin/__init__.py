@@ -2,6 +2,7 @@
 
 from sparklog.admin import NewPartitions, NewTopic
 from sparklog.kafka.admin.client import KafkaAdminClient
+from sparklog.kafka.admin.groups import MemberToRemove
 from sparklog.kafka.admin.requests import ConfigResource
 from sparklog.kafka.enums import (
     AlterConfigOp,
@@ -9,6 +10,8 @@ from sparklog.kafka.enums import (
     ConfigResourceType,
     ConfigSourceType,
     ConfigType,
+    GroupState,
+    GroupType,
     OffsetSpec,
     OffsetTimestamp,
 )
@@ -20,7 +23,10 @@ __all__ = [
     "ConfigResourceType",
     "ConfigSourceType",
     "ConfigType",
+    "GroupState",
+    "GroupType",
     "KafkaAdminClient",
+    "MemberToRemove",
     "NewPartitions",
     "NewTopic",
     "OffsetSpec",

@@ -11,6 +11,7 @@ from sparklog.admin import Admin, NewPartitions, NewTopic, TopicDescription
 from sparklog.admin.many import listed
 from sparklog.clock import Clock, SystemClock
 from sparklog.config import AdminConfig
+from sparklog.kafka.admin.groups import GroupCalls
 from sparklog.kafka.admin.refused import RefusedCalls
 from sparklog.kafka.admin.requests import ConfigResource, changes_of, each, new_topics_of, raise_first, topics_of
 from sparklog.kafka.admin.values import (
@@ -43,11 +44,12 @@ _POLL_MS = 100.0
 _ConfigAnswers = dict[str, dict[str, dict[str, Any]]]
 
 
-class KafkaAdminClient(RefusedCalls):
-    """Creates, describes, changes and deletes topics.
+class KafkaAdminClient(GroupCalls, RefusedCalls):
+    """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups.
 
     As with kafka-python a call about several topics does each that it can, and then raises the first error, or with
     ``raise_errors=False`` tells all of them in its answer. :meth:`create_topics` makes the cluster where there is none.
+    A call about groups tells what became of each in its answer.
 
     Args:
         bootstrap_servers: root URI of a cluster, or a list of exactly one. The first call looks for it.

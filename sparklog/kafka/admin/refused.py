@@ -10,7 +10,6 @@ __all__ = ["RefusedCalls", "refuse"]
 
 _STORE = "access is governed by the store's credentials and policies"
 _NO_BROKERS = "there are no brokers, and so no replicas, leaders or log folders"
-_NO_GROUPS = "consumer groups aren't there yet"
 _NO_TRANSACTIONS = "transactions aren't there yet"
 
 
@@ -70,32 +69,6 @@ class RefusedCalls:
 
     def list_partition_reassignments(self, *args: Any, **kwargs: Any) -> NoReturn:
         refuse("list_partition_reassignments", _NO_BROKERS)
-
-    # Groups
-
-    def list_groups(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("list_groups", _NO_GROUPS)
-
-    def describe_groups(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("describe_groups", _NO_GROUPS)
-
-    def delete_groups(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("delete_groups", _NO_GROUPS)
-
-    def list_group_offsets(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("list_group_offsets", _NO_GROUPS)
-
-    def alter_group_offsets(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("alter_group_offsets", _NO_GROUPS)
-
-    def reset_group_offsets(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("reset_group_offsets", _NO_GROUPS)
-
-    def delete_group_offsets(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("delete_group_offsets", _NO_GROUPS)
-
-    def remove_group_members(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("remove_group_members", _NO_GROUPS)
 
     # Transactions
 

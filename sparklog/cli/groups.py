@@ -1,0 +1,211 @@
+"""``sparklog groups``: list, describe, reset-offsets, delete, delete-offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sparklog.cli.group_resets import partitions_of, reset_offsets
+from sparklog.cli.options import admin_of, complete_groups, complete_topics, confirm_deletion, connection_options
+from sparklog.cli.output import as_json, print_table
+from sparklog.errors import GroupIdNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sparklog.admin import GroupDescription
+    from sparklog.model import TopicPartition
+
+__all__ = ["groups"]
+
+NOTHING = "-"
+"""Source: Kafka ``ConsumerGroupCommand.MISSING_COLUMN_VALUE``."""
+
+
+@click.group()
+@connection_options()
+def groups() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+groups.add_command(reset_offsets)
+
+
+@groups.command("list")
+@click.option("--state", is_flag=True, help="Show each group's state, too.")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON array.")
+@connection_options()
+@click.pass_context
+def list_(ctx: click.Context, state: bool, json_: bool) -> None:
+    """List the groups' names."""
+    admin = admin_of(ctx)
+    if state:
+        found = [(group.group_id, group.state.value) for group in admin.describe_groups()]
+        if json_:
+            click.echo(as_json([{"group": name, "state": state} for name, state in found]))
+        else:
+            print_table(["group", "state"], found)
+        return
+    names = admin.list_groups()
+    if json_:
+        click.echo(as_json(names))
+    else:
+        for name in names:
+            click.echo(name)
+
+
+@groups.command()
+@click.argument("names", nargs=-1, shell_complete=complete_groups, metavar="[NAME]…")
+@click.option("--offsets", "view", flag_value="offsets", default=True, help="Partitions and lag; the default.")
+@click.option("--members", "view", flag_value="members", help="Members, and what they own.")
+@click.option("--state", "view", flag_value="state", help="States alone, a line for each group.")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON array of objects that hold all of it.")
+@connection_options()
+@click.pass_context
+def describe(ctx: click.Context, names: tuple[str, ...], view: str, json_: bool) -> None:
+    """Show groups, all by default: how far they have read, who their members are, where they stand.
+
+    Lag is the log's end minus the committed offset. A dash: nothing is committed, or nobody owns the partition.
+    """
+    described = admin_of(ctx).describe_groups(names or None)
+    for group in described:
+        if names and not group.exists:
+            raise GroupIdNotFoundError(f"unknown group: {group.group_id!r}")
+    if json_:
+        click.echo(as_json([_as_dict(group) for group in described]))
+    elif view == "state":
+        _print_states(described)
+    else:
+        for number, group in enumerate(described):
+            if number:
+                click.echo()
+            _print_group(group, with_members=view == "members")
+
+
+@groups.command()
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_groups, metavar="NAME…")
+@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@connection_options()
+@click.pass_context
+def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
+    """Delete groups that have no members, with all their offsets."""
+    confirm_deletion(ctx, f"groups {', '.join(names)} with all offsets", yes=yes)
+    admin_of(ctx).delete_groups(dict.fromkeys(names))
+
+
+@groups.command("delete-offsets")
+@click.argument("name", shell_complete=complete_groups)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    required=True,
+    shell_complete=complete_topics,
+    metavar="TOPIC[:0,1,…]",
+    help="Of which topic, or which of its partitions. Repeatable.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Don't ask.")
+@connection_options()
+@click.pass_context
+def delete_offsets(ctx: click.Context, name: str, topics: tuple[str, ...], yes: bool) -> None:
+    """Forget what a group has committed for topics that none of its members subscribes to."""
+    admin = admin_of(ctx)
+    partitions = partitions_of(admin, topics)
+    confirm_deletion(ctx, f"the offsets of group {name} for {', '.join(topics)}", yes=yes)
+    admin.delete_group_offsets(name, partitions)
+
+
+def _print_states(described: Iterable[GroupDescription]) -> None:
+    print_table(
+        ["group", "state", "generation", "assignor", "members"],
+        [
+            (group.group_id, group.state.value, group.generation_id, group.assignor or NOTHING, len(group.members))
+            for group in described
+        ],
+        numbers=["generation", "members"],
+    )
+
+
+def _print_group(group: GroupDescription, *, with_members: bool) -> None:
+    count = len(group.members)
+    members = "no members" if not count else "1 member" if count == 1 else f"{count} members"
+    assigned = f", assigned by {group.assignor}" if group.assignor else ""
+    click.echo(f"{group.group_id}: {group.state.value}, {members}, generation {group.generation_id}{assigned}")
+    if with_members:
+        if group.members:
+            print_table(
+                ["member", "instance", "client", "host", "partitions", "assignment"],
+                [
+                    (
+                        member.member_id,
+                        member.group_instance_id or NOTHING,
+                        member.client_id or NOTHING,
+                        member.host,
+                        len(member.assignment),
+                        _in_short(member.assignment),
+                    )
+                    for member in group.members
+                ],
+                numbers=["partitions"],
+            )
+        return
+    clients = {member.member_id: member for member in group.members}
+    rows = []
+    for one in group.partitions:
+        owner = clients.get(one.member_id or "")
+        committed = NOTHING if one.committed is None else one.committed.offset
+        lag = NOTHING if one.lag is None else one.lag
+        start, end = one.log_start_offset, one.log_end_offset
+        who = (owner.member_id, owner.host, owner.client_id or NOTHING) if owner else (NOTHING, NOTHING, NOTHING)
+        rows.append((one.partition.topic, one.partition.partition, committed, start, end, lag, *who))
+    if rows:
+        numbers = ["partition", "committed", "log start", "log end", "lag"]
+        print_table(["topic", *numbers, "member", "host", "client"], rows, numbers=numbers)
+
+
+def _in_short(partitions: Iterable[TopicPartition]) -> str:
+    """As Kafka's command shows an assignment: ``orders(0,1), other(2)``."""
+    found = _by_topic(partitions)
+    return ", ".join(f"{topic}({','.join(map(str, numbers))})" for topic, numbers in found.items()) or NOTHING
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def _as_dict(group: GroupDescription) -> dict[str, Any]:
+    return {
+        "group": group.group_id,
+        "state": group.state.value,
+        "generation": group.generation_id,
+        "assignor": group.assignor,
+        "members": [
+            {
+                "member": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "topics": list(member.topics),
+                "assignment": _by_topic(member.assignment),
+                "target_assignment": _by_topic(member.target_assignment),
+            }
+            for member in group.members
+        ],
+        "partitions": [
+            {
+                "topic": one.partition.topic,
+                "partition": one.partition.partition,
+                "committed_offset": None if one.committed is None else one.committed.offset,
+                "metadata": None if one.committed is None else one.committed.metadata,
+                "log_start_offset": one.log_start_offset,
+                "log_end_offset": one.log_end_offset,
+                "lag": one.lag,
+                "member": one.member_id,
+            }
+            for one in group.partitions
+        ],
+    }

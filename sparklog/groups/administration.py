@@ -1,0 +1,282 @@
+"""What an administrator asks about groups and does to them, beside members that may be at work (rule G5).
+
+Nothing here is trusted to be true a moment later: what is changed is fenced by an empty generation, or is refused by
+the offset table where a member has taken the partition since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sparklog.errors import (
+    CorruptLogError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    InvalidArgumentError,
+    InvalidTopicError,
+    NonEmptyGroupError,
+    NotATopicError,
+    StoreUnavailableError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from sparklog.groups.changes import Change, CommitUnowned, DeleteAll, ExpireOffsets
+from sparklog.groups.description import (
+    GroupDescription,
+    actual_members,
+    current_offsets,
+    describe,
+    group_exists,
+    topics_of,
+)
+from sparklog.groups.emptiness import empty_generation, members_now
+from sparklog.groups.generations import Generation, generation_log, open_newest_generation
+from sparklog.groups.members import MemberState
+from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.roster import list_members, read_members
+from sparklog.groups.rows import Rows
+from sparklog.log import Cluster, TopicDescription, describe_topic
+from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.paths import GROUPS_FOLDER, decode_id, encode_id, member_heartbeat, member_state
+
+__all__ = [
+    "alter_offsets",
+    "committed_offsets",
+    "delete_group",
+    "delete_offsets",
+    "describe_groups",
+    "group_names",
+    "has_members",
+    "remove_members",
+]
+
+_LOOKS_AT_ONCE = 16
+_ATTEMPTS = 5
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    newest: Generation | None
+    members: Mapping[str, MemberState]
+    rows: Rows
+
+    @property
+    def exists(self) -> bool:
+        return group_exists(self.newest, self.members, self.rows)
+
+
+def group_names(cluster: Cluster) -> list[str]:
+    """The groups of a cluster, sorted; deleted ones are left out.
+
+    Costs one listing of the folder of groups and, since a deleted group's generations stay (rule L8), one look at the
+    newest generation of each, 16 at a time: a LIST and a GET, and where that doesn't tell, a look at members and
+    offsets. A group that can't be understood is listed: describing it says what is wrong.
+    """
+    groups = [name for name in map(_group_of, cluster.store.list_names(GROUPS_FOLDER)) if name is not None]
+    living = _each(lambda group: _is_group(cluster, group), groups)
+    return sorted(group for group, lives in zip(groups, living, strict=True) if lives)
+
+
+def describe_groups(cluster: Cluster, groups: Sequence[str]) -> list[GroupDescription]:
+    """Groups as of now, in the order of ``groups``; one that isn't there is ``Dead``.
+
+    Each costs a handful of requests, and a GET for each member; each topic is looked at once, whatever the number of
+    groups that read it. 16 looks at a time.
+
+    Raises:
+        InvalidArgumentError: a name that no group may have.
+        CorruptLogError, UnsupportedVersionError, StoreError.
+    """
+    seen = _each(lambda group: _look(cluster, group), groups)
+    wanted = {topic for one in seen for topic in topics_of(one.members, one.rows)}
+    topics = _topics(cluster, wanted)
+    return [describe(group, one.newest, one.members, one.rows, topics) for group, one in zip(groups, seen, strict=True)]
+
+
+def has_members(group: str) -> UnknownMemberIdError:
+    """Why an administrator can't set offsets. Source: Kafka ``ClassicGroup.validateOffsetCommit``, generation -1."""
+    return UnknownMemberIdError(
+        f"group {group!r} has members: its offsets can be set while it has none; stop its consumers first (a static "
+        "member stays until its session ends)"
+    )
+
+
+def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a group has committed for partitions that exist, sorted; nothing for a group that isn't there."""
+    rows = OffsetTable(cluster, group).fetch()
+    return current_offsets(rows, _topics(cluster, topics_of({}, rows)))
+
+
+def alter_offsets(
+    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: float
+) -> None:
+    """Commit offsets into an empty group, all or none (rule G5). A group that isn't there is created.
+
+    Raises:
+        UnknownMemberIdError: the group has members.
+        UnknownTopicOrPartitionError, OffsetMetadataTooLargeError, InvalidArgumentError, KafkaTimeoutError, StoreError.
+    """
+    topics = _topics(cluster, {topic for topic, _ in offsets})
+    for partition in offsets:
+        _check_exists(partition, topics)
+    if not offsets:
+        return
+    generation = empty_generation(cluster, group, has_members(group))
+    topic_ids = {partition: topics[partition.topic].topic_id for partition in offsets}
+    change = CommitUnowned(offsets=offsets, topic_ids=topic_ids, generation=generation)
+    _change(cluster, OffsetTable(cluster, group), change, timeout_ms)
+
+
+def delete_offsets(cluster: Cluster, group: str, partitions: Collection[TopicPartition], *, timeout_ms: float) -> None:
+    """Forget what a group has committed for partitions, all or none. Where nothing is committed it is no error.
+
+    Raises:
+        GroupIdNotFoundError: there is no such group.
+        GroupSubscribedToTopicError: a member subscribes to one of the topics.
+        KafkaTimeoutError, StoreError.
+    """
+    table, wanted = OffsetTable(cluster, group), set(partitions)
+    for _ in range(_ATTEMPTS):
+        rows = table.fetch()  # before the members are looked at: whoever takes a partition later changes its row
+        seen = _look(cluster, group)
+        if not seen.exists:
+            raise _unknown(group)
+        for member_id, state in seen.members.items():
+            subscribed = sorted({topic for topic, _ in wanted}.intersection(state.topics))
+            if subscribed:
+                raise GroupSubscribedToTopicError(
+                    f"offsets of topic {subscribed[0]!r} weren't deleted: member {member_id!r} of group {group!r} "
+                    "subscribes to it"
+                )
+        judged = {partition: rows[partition] for partition in wanted if partition in rows}
+        if not _change(cluster, table, ExpireOffsets(seen=judged), timeout_ms).keys() & wanted:
+            return
+    raise StoreUnavailableError(f"offsets of group {group!r} changed under {_ATTEMPTS} attempts to delete them")
+
+
+def delete_group(cluster: Cluster, group: str, *, timeout_ms: float) -> None:
+    """Delete a group that has no members: its offsets, and what dead members left behind.
+
+    A further generation says so and stays, so that numbers never restart (rule L8); the name may be used again.
+
+    Raises:
+        GroupIdNotFoundError: there is no such group, or it is deleted already.
+        NonEmptyGroupError: it has members.
+        KafkaTimeoutError, StoreError: whether it is deleted is unknown; the same call again may say so.
+    """
+    if not _look(cluster, group).exists:
+        raise _unknown(group)
+    remnants = list_members(cluster.store, group)
+    refusal = NonEmptyGroupError(f"group {group!r} wasn't deleted: it has members; stop its consumers first")
+    generation = empty_generation(cluster, group, refusal, deleted=True)
+    _change(cluster, OffsetTable(cluster, group), DeleteAll(generation=generation), timeout_ms)
+    _delete_members(cluster, group, remnants)
+
+
+def remove_members(cluster: Cluster, group: str, members: Iterable[str]) -> list[str]:
+    """Put members out of a group; the others share their partitions. Returns their member ids.
+
+    What a member has taken it can't commit any more once another has; a consumer that still runs joins again. So this
+    is for static members that were closed for good: their partitions wait until their sessions end.
+
+    Args:
+        members: member ids, or instance ids of static members.
+    Raises:
+        UnknownMemberIdError: the group has no such member; nobody is put out.
+        StoreError.
+    """
+    states = read_members(cluster.store, group, sorted(list_members(cluster.store, group)))
+    found: dict[str, None] = {}
+    for wanted in members:
+        matching = [i for i, state in states.items() if wanted == i or (state and state.instance_id == wanted)]
+        if not matching:
+            raise UnknownMemberIdError(f"group {group!r} has no member {wanted!r}")
+        found.update(dict.fromkeys(matching))
+    _delete_members(cluster, group, found)
+    return list(found)
+
+
+def _look(cluster: Cluster, group: str) -> _Seen:
+    """A group's members, then its newest generation, then its rows: a member that acts upon a generation is never
+    judged by an older one."""
+    living = members_now(cluster, group)
+    newest, _ = open_newest_generation(generation_log(cluster, group))
+    rows = OffsetTable(cluster, group).fetch()
+    return _Seen(newest=newest, members=actual_members(newest, living), rows=rows)
+
+
+def _is_group(cluster: Cluster, group: str) -> bool:
+    try:
+        newest, _ = open_newest_generation(generation_log(cluster, group))
+        if newest is not None and not newest.plan.deleted:
+            return True
+        rows = OffsetTable(cluster, group).fetch()
+        return group_exists(newest, {}, rows) or bool(members_now(cluster, group))
+    except (CorruptLogError, UnsupportedVersionError):
+        return True
+
+
+def _group_of(folder: str) -> str | None:
+    """The group that a folder is of; None for somebody else's folder."""
+    group = decode_id(folder)
+    try:
+        return group if encode_id(group) == folder else None
+    except InvalidArgumentError:
+        return None
+
+
+def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescription]:
+    """Those topics that exist. A GET, a LIST and a GET each, 16 at a time."""
+
+    def look(name: str) -> TopicDescription | None:
+        try:
+            return describe_topic(cluster.topic_log(name), name)
+        except (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError):
+            return None
+
+    return {topic.name: topic for topic in _each(look, sorted(names)) if topic is not None}
+
+
+def _check_exists(partition: TopicPartition, topics: Mapping[str, TopicDescription]) -> None:
+    name, number = partition
+    if name not in topics:
+        raise UnknownTopicOrPartitionError(f"unknown topic: {name!r}")
+    count = topics[name].partition_count
+    if not 0 <= number < count:
+        raise UnknownTopicOrPartitionError(f"topic {name!r} has no partition {number}; it has 0 to {count - 1}")
+
+
+def _change(cluster: Cluster, table: OffsetTable, change: Change, timeout_ms: float) -> Rows:
+    """Carry out one change; the rows afterwards. Raises why it was refused."""
+    changed = table.change([change], deadline_ticks_ms=cluster.clock.ticks_ms() + timeout_ms)
+    if table.maintenance_due:
+        table.maintain()
+    for error in changed.errors:
+        if error is not None:
+            raise error
+    return changed.rows
+
+
+def _delete_members(cluster: Cluster, group: str, member_ids: Iterable[str]) -> None:
+    gone = [path for i in member_ids for path in (member_state(group, i), member_heartbeat(group, i))]
+    if gone:
+        cluster.store.delete(gone)
+
+
+def _unknown(group: str) -> GroupIdNotFoundError:
+    return GroupIdNotFoundError(f"unknown group: {group!r}")
+
+
+def _each(act: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    """Act on each, several at a time; the results in their order."""
+    if len(items) < 2:
+        return [act(item) for item in items]
+    with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(items)), "sparklog-groups") as threads:
+        return list(threads.map(act, items))

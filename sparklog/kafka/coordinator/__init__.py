@@ -1,0 +1,1 @@
+"""kafka-python's package of this name: the assignors alone."""

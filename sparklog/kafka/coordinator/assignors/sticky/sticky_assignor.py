@@ -1,0 +1,13 @@
+"""kafka-python's ``StickyPartitionAssignor``."""
+
+from __future__ import annotations
+
+from sparklog.kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+
+__all__ = ["StickyPartitionAssignor"]
+
+
+class StickyPartitionAssignor(AbstractPartitionAssignor):
+    """As even as can be, and with the fewest moves; members give up everything first."""
+
+    name = "sticky"

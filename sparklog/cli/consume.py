@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from sparklog.cli.formats import Formatter, console_format, json_line, kcat_format
-from sparklog.cli.options import complete_topics, connection_options, pairs, root_of
+from sparklog.cli.options import complete_groups, complete_topics, connection_options, pairs, root_of
 from sparklog.cli.places import BEGINNING, END, parse_place
 from sparklog.model import ConsumerRecord
 
@@ -19,7 +19,18 @@ __all__ = ["consume"]
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, shell_complete=complete_topics, metavar="TOPIC…")
-@click.option("--from-beginning", is_flag=True, help="The same as --offset beginning.")
+@click.option(
+    "--group",
+    "-g",
+    shell_complete=complete_groups,
+    metavar="NAME",
+    help="Read as a member of a group: begin where it stopped, share the partitions, commit what was printed.",
+)
+@click.option(
+    "--from-beginning",
+    is_flag=True,
+    help="The same as --offset beginning; with --group only where nothing is committed.",
+)
 @click.option(
     "--offset",
     "-o",
@@ -55,6 +66,7 @@ __all__ = ["consume"]
 def consume(
     ctx: click.Context,
     topics: tuple[str, ...],
+    group: str | None,
     from_beginning: bool,
     offset: str | None,
     partitions: tuple[int, ...],
@@ -76,16 +88,19 @@ def consume(
     r"""Print the records of TOPICs.
 
     With --from-beginning or --offset it prints what is there and stops; with --follow it waits for more. Without any
-    of them it waits for new records, as kafka-console-consumer does.
+    of them, and always with --group, it waits for new records, as kafka-console-consumer does.
 
     \b
       sparklog consume orders --from-beginning
       sparklog consume orders -o -10 -f
+      sparklog consume orders --group billing --from-beginning
       sparklog consume orders -o @2026-01-31T12:00:00Z --json
       sparklog consume orders -o beginning -F '%p %o %k=%s\n'
     """
     if from_beginning and offset is not None:
         raise click.UsageError("Give --from-beginning or --offset, not both.", ctx)
+    if group is not None and (partitions or offset is not None):
+        raise click.UsageError("--group decides where to begin and which partitions: no --offset, no --partition.", ctx)
     if json_ and format_ is not None:
         raise click.UsageError("Give --json or --format, not both.", ctx)
     try:
@@ -118,7 +133,8 @@ def consume(
     settings: dict[str, Any] = dict(pairs(config, "--config"))
     uri, options = root_of(ctx)
 
-    from sparklog.cli.reading import Plan, followed, present
+    from sparklog.cli.reading import Grouped, Plan, followed, present
+    from sparklog.config import ConsumerConfig
     from sparklog.consumer import Consumer
 
     plan = Plan(
@@ -127,13 +143,20 @@ def consume(
         place=place,
         follow=follow or not (from_beginning or offset is not None),
         timeout_ms=timeout_ms,
+        max_count=max_messages,
     )
-    with Consumer(cluster=uri, storage_options=options, **settings) as consumer:
-        polls = followed(consumer, plan) if plan.follow else present(consumer, plan)
-        _print(polls, formatter, max_messages)
+    if group is not None:
+        settings = {**({"auto_offset_reset": "earliest"} if from_beginning else {}), **settings, "group_id": group}
+    consumer = Consumer(cluster=uri, storage_options=options, **settings)
+    if group is not None:
+        with Grouped(consumer, plan, commits=ConsumerConfig.parse(settings).enable_auto_commit) as polls:
+            _print(polls, formatter, max_messages)
+        return
+    with consumer:
+        _print(followed(consumer, plan) if plan.follow else present(consumer, plan), formatter, max_messages)
 
 
-def _print(polls: Iterator[list[ConsumerRecord]], formatter: Formatter, max_count: int | None) -> None:
+def _print(polls: Iterable[list[ConsumerRecord]], formatter: Formatter, max_count: int | None) -> None:
     output = sys.stdout.buffer
     left = max_count
     for records in polls:

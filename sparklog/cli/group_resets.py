@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 import click
 
@@ -17,6 +17,7 @@ from sparklog.model import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.admin import Admin, OffsetReset, ResetTo
+    from sparklog.groups.resets import Kind
 
 __all__ = ["partitions_of", "reset_offsets"]
 
@@ -133,7 +134,7 @@ def _place(
             return ResetTo("time", parse_time(to_datetime))
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--to-datetime") from None
-    return ResetTo("earliest" if word == "earliest" else "latest" if word == "latest" else "current")
+    return ResetTo(cast("Kind", word))
 
 
 def _read(file: IO[str]) -> dict[TopicPartition, int]:

@@ -1,17 +1,19 @@
-"""Reading for ``sparklog consume``: what is there, or what is there and what comes."""
+"""Reading for ``sparklog consume``: what is there, or what is there and what comes, alone or as one of a group."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from types import TracebackType
 
 from sparklog.cli.places import Place, first_offsets
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
-from sparklog.errors import UnknownTopicOrPartitionError
-from sparklog.model import ConsumerRecord, TopicPartition
+from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
+from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
-__all__ = ["Plan", "followed", "present"]
+__all__ = ["Grouped", "Plan", "followed", "present"]
 
 _POLL_MS = 500
 _POLL_RECORDS = 5_000
@@ -29,6 +31,8 @@ class Plan:
     """Go on beyond what was there at the beginning."""
     timeout_ms: int | None
     """To wait for a record."""
+    max_count: int | None = None
+    """Of records that anybody wants."""
 
 
 def _partitions(consumer: Consumer, plan: Plan) -> list[TopicPartition]:
@@ -92,6 +96,60 @@ def followed(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
         elif patience.is_over:
             return
         patience.saw(len(records))
+
+
+class Grouped(ConsumerRebalanceListener):
+    """What a member of a group reads, poll by poll. At its end exactly what was printed is committed.
+
+    A poll counts as printed when the next one is asked for, or where everything ends well.
+
+    Args:
+        commits: whether to commit after an error, or an interruption, which is how it usually ends; the consumer by
+            itself wouldn't.
+    """
+
+    def __init__(self, consumer: Consumer, plan: Plan, *, commits: bool) -> None:
+        self._consumer = consumer
+        self._plan = plan
+        self._commits = commits
+        self._printed: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def __enter__(self) -> Grouped:
+        return self
+
+    def __iter__(self) -> Iterator[list[ConsumerRecord]]:
+        plan, consumer = self._plan, self._consumer
+        _partitions(consumer, plan)
+        consumer.subscribe(plan.topics, listener=self)
+        patience, left = _Patience(plan.timeout_ms), plan.max_count
+        while left is None or left > 0:
+            count = _POLL_RECORDS if left is None else min(_POLL_RECORDS, left)
+            polled = consumer.poll(timeout_ms=patience.next_ms(), max_records=count)
+            records = [record for found in polled.values() for record in found]
+            if records:
+                yield records
+                self._printed.update({at: OffsetAndMetadata(found[-1].offset + 1) for at, found in polled.items()})
+            elif patience.is_over:
+                return
+            patience.saw(len(records))
+            left = None if left is None else left - len(records)
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        pass
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        for at in revoked:
+            self._printed.pop(at, None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is not None and self._commits and self._printed:
+                with suppress(SparklogError):  # what ended it is told
+                    self._consumer.commit(self._printed)
+        finally:
+            self._consumer.__exit__(kind, error, traceback)
 
 
 class _Begin(ConsumerRebalanceListener):

@@ -49,10 +49,11 @@ def test_the_examples_print_what_the_page_says():
 
 def test_every_command_and_option_is_on_the_page():
     from sparklog.cli.app import cli
+    from sparklog.cli.groups import groups
     from sparklog.cli.topics import topics
 
     page = PAGE.read_text()
-    commands = [cli, *cli.commands.values(), *topics.commands.values()]
+    commands = [cli, *cli.commands.values(), *topics.commands.values(), *groups.commands.values()]
     names = {option for command in commands for parameter in command.params for option in parameter.opts}
     known = {"--help", "-h", "--version", "--replication-factor", "names", "query", "topic", "topics", "files", "shell"}
     missing = sorted(name for name in names - known if name.startswith("--") and name not in page)

@@ -80,6 +80,11 @@ class GenerationPlan:
     created_ms: int
     """Wall time of the proposer, milliseconds since the epoch."""
 
+    def holder_of(self, instance_id: str | None) -> str:
+        """The member that has an instance id; empty where nobody has."""
+        holders = (i for i, member in self.members.items() if member.instance_id == instance_id is not None)
+        return next(holders, "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:

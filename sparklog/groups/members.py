@@ -32,6 +32,8 @@ class MemberState:
     """The newest generation it acts upon; 0 before the first."""
     claims: frozenset[TopicPartition]
     """What it owns, and what it is about to take: nobody else takes these while it lives."""
+    replaces: str = ""
+    """The member that had this one's instance id as it joined; empty where nobody had."""
 
 
 def encode_member(state: MemberState) -> bytes:
@@ -46,6 +48,7 @@ def encode_member(state: MemberState) -> bytes:
         "session_timeout_ms": state.session_timeout_ms,
         "generation": state.generation,
         "claims": encode_partitions(state.claims),
+        "replaces": state.replaces,
     }
     return json.dumps(body, indent=1).encode()
 
@@ -64,6 +67,7 @@ def decode_member(path: str, data: bytes) -> MemberState:
             session_timeout_ms=int(body["session_timeout_ms"]),
             generation=int(body["generation"]),
             claims=decode_partitions(body["claims"]),
+            replaces=str(body["replaces"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptLogError(f"corrupt group member {path}: {error!r}") from error

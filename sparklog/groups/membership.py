@@ -165,6 +165,7 @@ class Membership:
     def hand_over(self) -> dict[TopicPartition, OffsetRow]:
         """What the application gets, each with its row; empty while it must release something first."""
         with self.lock:
+            self.check_silence()
             return {} if self.reconciliation.to_release else self.reconciliation.hand_over()
 
     def stamps(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Stamp]:

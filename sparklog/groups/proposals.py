@@ -23,6 +23,7 @@ __all__ = [
     "empty_plan",
     "living_members",
     "need_of",
+    "only_replaces",
     "plan_generation",
     "same_decision",
 ]
@@ -37,15 +38,16 @@ def living_members(
     """The members that the next generation should have.
 
     One that the newest generation doesn't know counts once its heart was seen to beat: what a dead process left behind
-    is no member. Of two with one instance id the one that the newest generation doesn't have is the younger; so it
-    stays. A member that shares no assignor with those before it is left out.
+    is no member. One that was in a generation and isn't in the newest will find out and come back under another id.
+    Of two with one instance id the one that the newest generation doesn't have stays, if it came to replace the other.
+    A member that shares no assignor with those before it is left out.
     """
     known = newest.members if newest is not None else {}
-    found = {} if me is None else {me.member_id: me}
+    found = {} if me is None or not (me.member_id in known or _may_come(me, newest)) else {me.member_id: me}
     for member_id, one in watched.items():
-        if one.state is None or one.marks.state is None or one.is_dead or member_id in found:
+        if one.state is None or one.marks.state is None or one.is_dead or (me and me.member_id == member_id):
             continue
-        if member_id in known or one.beats_seen:
+        if member_id in known or (one.beats_seen and _may_come(one.state, newest)):
             found[member_id] = one.state
     by_instance: dict[str, str] = {}
     for member_id in sorted(found, key=lambda i: (i not in known, i)):
@@ -58,6 +60,13 @@ def living_members(
         if common_assignors([*compatible.values(), living[member_id]]):
             compatible[member_id] = living[member_id]
     return compatible
+
+
+def _may_come(state: MemberState, newest: GenerationPlan | None) -> bool:
+    """May a member that the newest generation doesn't have be in the next? Of several that come to replace one and the
+    same, the first that a generation has stays: the others are fenced as soon as they look."""
+    holder = newest.holder_of(state.instance_id) if newest is not None else ""
+    return state.generation == 0 and holder in ("", state.replaces)
 
 
 def common_assignors(members: Collection[MemberState | GenerationMember]) -> list[str]:
@@ -132,7 +141,7 @@ def plan_generation(
     }
     plan_members = {member_id: _member(members[member_id]) for member_id in sorted(members)}
     owned = {member_id: _owned(previous, member_id, state, topics) for member_id, state in members.items()}
-    if previous is not None and _only_replaced(previous, plan_members, topics, name):
+    if previous is not None and _is_replacement(previous, plan_members, topics, name):
         assignment = owned
     else:
         counts = {topic: facts.partition_count for topic, facts in topics.items()}
@@ -198,9 +207,8 @@ def _owned(
     if previous is None:
         return frozenset()
     given = previous.assignment.get(member_id)
-    if given is None and state.instance_id is not None:
-        before = (i for i, member in previous.members.items() if member.instance_id == state.instance_id)
-        given = previous.assignment.get(next(before, ""))
+    if given is None:
+        given = previous.assignment.get(previous.holder_of(state.instance_id))
     kept = topics.keys() & {t for t, f in topics.items() if _is_same_topic(previous, t, f)}
     return frozenset(partition for partition in given or () if partition.topic in kept)
 
@@ -210,10 +218,14 @@ def _is_same_topic(previous: GenerationPlan, topic: str, facts: TopicFacts) -> b
     return known is not None and known.topic_id == facts.topic_id
 
 
-def _only_replaced(
+def only_replaces(previous: GenerationPlan, plan: GenerationPlan) -> bool:
+    """Is all that ``plan`` changes that static members came back?"""
+    return _is_replacement(previous, plan.members, plan.topics, plan.assignor)
+
+
+def _is_replacement(
     previous: GenerationPlan, members: Mapping[str, GenerationMember], topics: Mapping[str, TopicFacts], name: str
 ) -> bool:
-    """Is all that changed that static members came back?"""
     if previous.assignor != name or previous.topics != topics or len(previous.members) != len(members):
         return False
     before = {_place(i, member): (member.topics, member.assignors) for i, member in previous.members.items()}

@@ -37,7 +37,10 @@ class Reconciliation:
     """Give everything up at each new generation, as the members of eager assignors do."""
     generation: int = 0
     """The newest one applied; 0 before the first that has this member."""
+    given: frozenset[TopicPartition] = frozenset()
+    """What that generation gives it."""
     target: frozenset[TopicPartition] = frozenset()
+    """What it is to have: ``given``, but for topics that aren't wanted any more."""
     held: dict[TopicPartition, Held] = field(default_factory=dict)
     taking: dict[TopicPartition, Stamp] = field(default_factory=dict)
     """Those whose stamp is being written."""
@@ -49,21 +52,39 @@ class Reconciliation:
     """Were handed to the application and belong to somebody else by now; it hasn't been told yet."""
 
     def apply(
-        self, generation: Generation, target: frozenset[TopicPartition], *, topics: frozenset[str] | None = None
+        self,
+        generation: Generation,
+        given: frozenset[TopicPartition],
+        *,
+        topics: frozenset[str] | None = None,
+        keeps: bool = False,
     ) -> None:
-        """Act upon the next generation. ``topics``: no others are wanted any more.
+        """Act upon the next generation.
 
         One that was skipped is applied like every other, in order: what it gave to somebody else is given up, even if
-        a later one gives it back (rule G2).
+        a later one gives it back (rule G2). So is what belongs to another topic of the same name by now.
+
+        Args:
+            topics: no others are wanted any more.
+            keeps: nothing moves, so that eager members don't give up anything either.
         """
         self.generation = generation.version
-        self.target = target if topics is None else frozenset(p for p in target if p.topic in topics)
-        self.first_counts = {topic: facts.first_count for topic, facts in generation.plan.topics.items()}
-        self._release(partition for partition in [*self.held] if self.is_eager or partition not in self.target)
+        self.given = given
+        self.target = given if topics is None else frozenset(p for p in given if p.topic in topics)
+        facts = generation.plan.topics
+        self.first_counts = {topic: found.first_count for topic, found in facts.items()}
+        self._release(
+            partition
+            for partition, held in [*self.held.items()]
+            if (self.is_eager and not keeps)
+            or partition not in self.target
+            or held.row.topic_id != facts[partition.topic].topic_id
+        )
 
     def restrict(self, topics: frozenset[str]) -> None:
-        """No other topics are wanted any more: their partitions go before a generation says so."""
-        self.target = frozenset(partition for partition in self.target if partition.topic in topics)
+        """No other topics are wanted any more: their partitions go before a generation says so. Those of topics that
+        are wanted again come back, if no generation was in between."""
+        self.target = frozenset(partition for partition in self.given if partition.topic in topics)
         self._release(partition for partition in [*self.held] if partition.topic not in topics)
 
     def _release(self, partitions: Iterable[TopicPartition]) -> None:
@@ -125,7 +146,7 @@ class Reconciliation:
         self.held.clear()
         self.taking.clear()
         self.to_release.clear()
-        self.target = frozenset()
+        self.given = self.target = frozenset()
         self.generation = 0
 
     def stamps(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Stamp]:

@@ -28,6 +28,7 @@ from sparklog.groups.proposals import (
     empty_plan,
     living_members,
     need_of,
+    only_replaces,
     plan_generation,
     same_decision,
 )
@@ -89,6 +90,10 @@ class Rounds:
         self._position: Position | None = None
         self._predecessor = ""
         """The member whose place this one takes: it has the same instance id."""
+        self._own_ids: set[str] = set()
+        """Of all its stays."""
+        self._looked_after: Generation | None = None
+        """The newest generation that was known when the last look began."""
         self._written: MemberState | None = None
         self._need: object | None = None
         self._need_rounds = 0
@@ -117,8 +122,8 @@ class Rounds:
                 self._join()
             else:
                 self._show()
-            self._look()
             self._follow()
+            self._look()  # after the generations: whoever isn't seen now though the newest has it is gone
             self._claim_and_take()
             if self._propose_if_due():
                 self._claim_and_take()
@@ -136,8 +141,8 @@ class Rounds:
         if not member_id or self._settings.instance_id is not None:
             return
         self._roster.delete(member_id)
-        self._roster.look()
         self._follow()
+        self._roster.look()  # after the newest generation is known: whoever it has is there, or has gone
         newest = self._newest
         if newest is None or member_id not in newest.plan.members:
             return
@@ -175,10 +180,13 @@ class Rounds:
     def _join(self) -> None:
         self._newest, self._position = open_newest_generation(self._generations)
         plan = self._newest.plan if self._newest is not None else None
+        holder = plan.holder_of(self._settings.instance_id) if plan is not None else ""
+        if self._own_ids and holder not in ("", self._predecessor, *self._own_ids):
+            self._fence()
+            return
+        self._predecessor = holder
         member_id = self._membership.begin_stay()
-        instance_id = self._settings.instance_id
-        held = plan.members.items() if plan is not None and instance_id is not None else ()
-        self._predecessor = next((i for i, member in held if member.instance_id == instance_id), "")
+        self._own_ids.add(member_id)
         state = self._state(member_id)
         others = [m for i, m in plan.members.items() if i != self._predecessor] if plan is not None else []
         if plan is not None and others and not common_assignors([*others, state]):
@@ -212,6 +220,7 @@ class Rounds:
             session_timeout_ms=settings.session_timeout_ms,
             generation=generation,
             claims=claims,
+            replaces=self._predecessor,
         )
 
     def _is_outdated(self) -> bool:
@@ -238,6 +247,7 @@ class Rounds:
         member_id = self._membership.member_id
         if not member_id:
             return
+        self._looked_after = self._newest
         self._roster.look()
         own = self._roster.watch.members.get(member_id)
         if own is None or own.marks.state is None:
@@ -270,7 +280,8 @@ class Rounds:
             self._membership.lose(self._membership.member_id)
 
     def _apply(self, generation: Generation) -> None:
-        self._newest = generation
+        before, self._newest = self._newest, generation
+        keeps = before is not None and only_replaces(before.plan, generation.plan)
         membership = self._membership
         with membership.lock:
             member_id = membership.member_id
@@ -278,12 +289,11 @@ class Rounds:
             if not member_id:
                 return
             if target is not None:
-                membership.reconciliation.apply(generation, target, topics=self._topics)
+                membership.reconciliation.apply(generation, target, topics=self._wanted_topics(), keeps=keeps)
                 membership.tell()
                 return
-        if self._is_fenced(generation.plan):
-            error = f"group_instance_id {self._settings.instance_id!r} of group {self._settings.group_id!r}"
-            membership.end(FencedInstanceIdError(f"{error} was taken over by another consumer"))
+        if generation.plan.holder_of(self._settings.instance_id) not in ("", self._predecessor):
+            self._fence()
         elif membership.is_in_generation(member_id):
             _LOGGER.warning("group %s went on without member %s", self._settings.group_id, member_id)
             membership.lose(member_id)
@@ -292,13 +302,17 @@ class Rounds:
         ):
             self._refuse(generation.plan)
 
-    def _is_fenced(self, plan: GenerationPlan) -> bool:
-        """Has somebody else taken the place that is ours by our instance id?"""
-        instance_id = self._settings.instance_id
-        if instance_id is None:
-            return False
-        holder = next((i for i, member in plan.members.items() if member.instance_id == instance_id), "")
-        return bool(holder) and holder != self._predecessor
+    def _wanted_topics(self) -> frozenset[str]:
+        """Those that the application wants at this moment, which may be others than as this round began."""
+        wanted = self._membership.wanted
+        if wanted is None:
+            return frozenset()
+        return self._topics if wanted.pattern is not None else wanted.topics
+
+    def _fence(self) -> None:
+        """Somebody else has taken the place that was ours by our instance id."""
+        error = f"group_instance_id {self._settings.instance_id!r} of group {self._settings.group_id!r}"
+        self._membership.end(FencedInstanceIdError(f"{error} was taken over by another consumer"))
 
     def _claim_and_take(self) -> None:
         """Say what one claims, look again, and take what is free then. Nothing where there is nothing new to say."""
@@ -327,12 +341,10 @@ class Rounds:
 
     def _claimed(self, plan: GenerationPlan) -> set[TopicPartition]:
         """What others have, or are about to take."""
-        holders = {member.instance_id: member_id for member_id, member in plan.members.items()}
         claimed: set[TopicPartition] = set()
         for member_id, one in self._roster.watch.members.items():
             if member_id != self._membership.member_id and one.state is not None:
-                instance_id = one.state.instance_id
-                is_replaced = instance_id is not None and holders.get(instance_id, member_id) != member_id
+                is_replaced = plan.holder_of(one.state.instance_id) not in ("", member_id)
                 if not is_replaced and self._lives(member_id, one, plan):
                     claimed |= one.state.claims
         return claimed
@@ -348,6 +360,9 @@ class Rounds:
 
     def _propose_if_due(self) -> bool:
         """True: another generation is there."""
+        if self._looked_after is not self._newest:
+            # Who is in the newest generation may have come after an older look: it would be left out as if it had gone.
+            self._look()
         membership, newest, written = self._membership, self._newest, self._written
         if written is None or written.member_id != membership.member_id:
             self._need = None

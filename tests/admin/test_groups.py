@@ -86,9 +86,10 @@ def test_a_consumer_goes_on_where_an_administrator_set_it(cluster, admin):
     admin.delete_groups(["g"])
     assert (admin.list_groups(), committed(admin)) == ([], {})
     with Consumer("t", cluster=cluster, group_id="g", **MEMBER) as consumer:
-        found = []
-        until(lambda: found.extend(consumer.poll(timeout_ms=50).get(P0, [])) or len(found) == 5)
-    assert [record.offset for record in found] == [0, 1, 2, 3, 4]
+        found: list[int] = []
+        while len(found) < 5:
+            found += [record.offset for record in consumer.poll(timeout_ms=50).get(P0, [])]
+    assert found == [0, 1, 2, 3, 4]
 
 
 def test_a_static_member_that_was_closed_for_good_is_put_out(cluster, admin):

@@ -253,9 +253,10 @@ def _quietly(member: Member) -> bool:
 
 def test_partitions_that_stay_are_read_while_others_wait_to_move():
     cluster = a_topic(2)
-    with Member(cluster, "t") as a, Member(cluster, "t") as b:
+    sticky: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
+    with Member(cluster, "t", **sticky) as a, Member(cluster, "t", **sticky) as b:
         joined(a, b, count=2)
-        with Member(cluster, "t") as c:  # gets nothing, and makes a generation
+        with Member(cluster, "t", **sticky) as c:  # gets nothing, and makes a generation
             run(lambda: c.consumer.group_metadata().generation_id > 0, c)  # neither a nor b polls
             for member in (a, b):
                 send(cluster, "x", partition=member.numbers[0])

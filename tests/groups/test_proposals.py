@@ -69,7 +69,24 @@ def test_what_a_dead_process_left_behind_is_no_member_until_its_heart_was_seen_t
 def test_of_two_with_one_instance_id_the_younger_stays():
     newest = planned(members("z-old", instance_id="i"))
     old = {"z-old": watched(a_state("z-old", instance_id="i"))}
-    assert living_members(old, newest, me=a_state("a-new", instance_id="i")).keys() == {"a-new"}
+    young = a_state("a-new", instance_id="i", replaces="z-old")
+    assert living_members(old, newest, me=young).keys() == {"a-new"}
+    assert living_members({**old, "a-new": watched(young)}, newest, me=None).keys() == {"a-new"}
+
+
+def test_of_two_that_came_to_replace_one_member_the_first_that_a_generation_has_stays():
+    newest = planned(members("m-first", instance_id="i", replaces="gone"))
+    first = {"m-first": watched(a_state("m-first", instance_id="i", replaces="gone", generation=1))}
+    for other in ("a-second", "z-second"):
+        late = {other: watched(a_state(other, instance_id="i", replaces="gone"))}
+        assert living_members({**first, **late}, newest, me=None).keys() == {"m-first"}
+
+
+def test_one_that_the_newest_generation_left_out_is_not_fetched_back():
+    newest = planned(members("a"))
+    there = {"a": watched(a_state("a", generation=2)), "b": watched(a_state("b", generation=1))}
+    assert living_members(there, newest, me=None).keys() == {"a"}
+    assert living_members(there, newest, me=a_state("b", generation=1)).keys() == {"a"}
 
 
 def test_of_two_with_one_instance_id_that_come_at_once_exactly_one_stays_whoever_decides():

@@ -266,7 +266,8 @@ def test_what_became_of_each_partition_is_told(admin):
         P1: OffsetMetadataTooLargeError,
     }
     assert admin.list_group_offsets({"g": [P0, P1]}) == {"g": {P0: OffsetAndMetadata(1), P1: OffsetAndMetadata(-1)}}
-    assert admin.delete_group_offsets("g", [P0, P1]) == {P0: NoError, P1: NoError}
+    unread = TopicPartition("other", 0)
+    assert admin.delete_group_offsets("g", [P0, P1, unread]) == {P0: NoError, P1: NoError, unread: NoError}
     assert committed(admin) == {}
     with pytest.raises(IllegalArgumentError):
         admin.list_group_offsets({})

@@ -167,18 +167,18 @@ class GroupCalls(ABC):
 
         Raises ``GroupIdNotFoundError``.
         """
-        by_topic: dict[str, list[TopicPartition]] = {}
-        for at in listed(partitions):
-            by_topic.setdefault(at[0], []).append(at)
-        answers: dict[TopicPartition, ErrorClass] = {}
-        for wanted in by_topic.values():
-            outcome: ErrorClass = NoError
-            try:
-                self._admin().delete_group_offsets(group_id, wanted)
-            except (GroupSubscribedToTopicError, InvalidTopicError) as error:
-                outcome = _class_of(error)
-            answers.update(dict.fromkeys(wanted, outcome))
-        return answers
+        wanted = listed(partitions)
+        if not wanted:
+            return {}
+        try:
+            self._admin().delete_group_offsets(group_id, wanted)
+        except (GroupSubscribedToTopicError, InvalidTopicError) as error:
+            topics = dict.fromkeys(at[0] for at in wanted)
+            if len(topics) == 1:
+                return dict.fromkeys(wanted, _class_of(error))
+            alone = [self.delete_group_offsets(group_id, [at for at in wanted if at[0] == topic]) for topic in topics]
+            return {at: outcome for one in alone for at, outcome in one.items()}
+        return dict.fromkeys(wanted, NoError)
 
     def delete_groups(self, group_ids: Iterable[str], group_coordinator_id: int | None = None) -> dict[str, str]:
         """Delete groups that have no members: ``{group: "OK" or the name of the error}``."""

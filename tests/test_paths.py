@@ -64,7 +64,7 @@ def test_data_files_lie_in_their_partitions_folder_and_never_share_a_name():
 
 
 @given(st.text(min_size=1, max_size=16))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_an_id_is_one_path_part_and_reads_back(name):
     part = encode_id(name)
     assert decode_id(part) == name
@@ -75,7 +75,7 @@ def test_an_id_is_one_path_part_and_reads_back(name):
 
 
 @given(st.text(alphabet="a.%2EF/é ", min_size=1, max_size=4), st.text(alphabet="a.%2EF/é ", min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_two_ids_never_share_a_path(one, other):
     assert (encode_id(one) == encode_id(other)) == (one == other)
 

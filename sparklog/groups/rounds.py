@@ -92,8 +92,6 @@ class Rounds:
         """The member whose place this one takes: it has the same instance id."""
         self._own_ids: set[str] = set()
         """Of all its stays."""
-        self._looked_after: Generation | None = None
-        """The newest generation that was known when the last look began."""
         self._written: MemberState | None = None
         self._need: object | None = None
         self._need_rounds = 0
@@ -247,7 +245,6 @@ class Rounds:
         member_id = self._membership.member_id
         if not member_id:
             return
-        self._looked_after = self._newest
         self._roster.look()
         own = self._roster.watch.members.get(member_id)
         if own is None or own.marks.state is None:
@@ -360,9 +357,6 @@ class Rounds:
 
     def _propose_if_due(self) -> bool:
         """True: another generation is there."""
-        if self._looked_after is not self._newest:
-            # Who is in the newest generation may have come after an older look: it would be left out as if it had gone.
-            self._look()
         membership, newest, written = self._membership, self._newest, self._written
         if written is None or written.member_id != membership.member_id:
             self._need = None

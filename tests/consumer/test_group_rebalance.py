@@ -98,7 +98,6 @@ def test_who_names_an_eager_assignor_gives_up_all_before_it_gets_anything():
         RangeAssignor,
         [RangeAssignor()],
     ],
-    ids=str,
 )
 def test_assignors_are_named_as_in_kafka_or_given(strategy: object):
     cluster = a_topic(3)

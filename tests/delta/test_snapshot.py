@@ -236,7 +236,7 @@ STEPS: dict[str, Callable[[DeltaLog], object]] = {
 }
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=7))
 def test_checkpoint_and_tail_say_the_same_as_the_whole_tail_after_any_commits(steps: list[str]) -> None:
     log = a_topic(num_partitions=2)

@@ -491,8 +491,8 @@ def groups(*, equal: bool | None = None, messy: bool = True, size: int = 6) -> s
     return group()
 
 
-few = settings(deadline=None, max_examples=40)
-many = settings(deadline=None, max_examples=500)
+few = settings(max_examples=40)
+many = settings(max_examples=500)
 
 
 def keeps_the_rules(group: tuple[Any, Members]) -> None:

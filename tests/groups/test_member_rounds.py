@@ -19,6 +19,7 @@ from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import FaultyStore, ManualClock
+from sparklog.testing.interrupted_store import InterruptedStore
 
 INTERVAL_MS = 3_000
 SESSION_MS = 45_000
@@ -50,7 +51,8 @@ class Member:
     """A consumer's part in the group, without threads."""
 
     def __init__(self, group: Group, name: str, *, instance_id: str | None = None, strategy: str = "range") -> None:
-        self.store = FaultyStore(group.memory)
+        self.interrupted = InterruptedStore(group.memory)
+        self.store = FaultyStore(self.interrupted)
         self.clock = group.clock
         cluster = group.cluster(self.store)
         settings = MemberSettings(
@@ -130,6 +132,21 @@ def test_members_that_come_and_go_share_every_partition_once():
     members[1].loop.leave()
     group.rounds(members[0], members[2])
     assert owned_once(members[0], members[2]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(16))
+def test_whoever_joins_within_anothers_first_round_is_not_left_out(at: int, is_late: bool):
+    """✗ One lists the members; another joins, creates a generation and takes everything; the first finds that
+    generation, takes its only member for gone, and gives its partitions away."""
+    group = Group()
+    slow, quick = Member(group, "a"), Member(group, "b")
+    slow.interrupted.interrupt(quick.round, at=at, after=is_late)
+    slow.round()
+    assert slow.interrupted.call_count > at, "the round has fewer calls than this test takes it to have"
+    group.rounds(slow, quick)
+    assert owned_once(slow, quick) == [0, 1, 2, 3]
+    assert (slow.lost, quick.lost) == (set(), set())
 
 
 def test_a_newcomer_goes_on_at_what_was_committed():

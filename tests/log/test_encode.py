@@ -47,7 +47,7 @@ def header_lists():
         max_size=6,
     )
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @example([(0, None, None, None)])
 @example([(0, b"", b"", []), (1, b"k", b"v", [{"key": "a", "value": None}, {"key": "a", "value": b""}])])
 def test_what_is_encoded_is_decoded(rows):

@@ -491,7 +491,7 @@ FILES = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=1
 
 
 @given(FILES, st.integers(0, 4))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @example([[5, 1], [9], [2], [9]], 0)
 @example([[5, 1, 7], [3]], 2)
 @example([[9], [1]], 1)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.config import TopicConfig
@@ -54,7 +54,6 @@ def plan(head, files, *, known=None, epoch=0, counter=0, topic_id="id"):
     st.lists(st.integers(0, 2**40), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=8),
 )
-@settings(deadline=None)
 def test_offsets_are_dense_and_in_the_order_of_the_files(ends, wanted):
     files = [a_file(partition % len(ends), count, path=str(n)) for n, (partition, count) in enumerate(wanted)]
     head = a_head(ends)

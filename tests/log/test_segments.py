@@ -80,7 +80,6 @@ def test_what_other_engines_write_is_read(text, timestamp_ms):
     st.sampled_from("T "),
     st.sampled_from(["milliseconds", "microseconds"]),
 )
-@settings(deadline=None)
 def test_every_iso_timestamp_is_read_and_rounded_down(moment, zone_minutes, separator, unit):
     moment = moment.replace(tzinfo=timezone(timedelta(minutes=zone_minutes)))
     written = datetime.fromisoformat(moment.isoformat(timespec=unit))
@@ -254,7 +253,7 @@ class IndexAgainstAList(RuleBasedStateMachine):
 
 
 TestIndexAgainstAList = IndexAgainstAList.TestCase
-TestIndexAgainstAList.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestIndexAgainstAList.settings = settings(max_examples=30, stateful_step_count=20)
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 50])

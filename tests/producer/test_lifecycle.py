@@ -43,7 +43,8 @@ def a_held_cluster() -> tuple[Any, HeldStore]:
 
 
 def threads_of_producers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("sparklog-")]
+    ours = ("sparklog-sender", "sparklog-committer", "sparklog-closing")
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(ours)]
 
 
 def test_flush_waits_for_what_was_sent_before_and_lets_nothing_linger() -> None:

@@ -26,7 +26,7 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     steps,
     st.sampled_from([0, 1, 500, 1_000_000]),

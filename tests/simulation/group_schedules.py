@@ -21,8 +21,8 @@ from tests.groups.support import HOUR_MS, INTERVAL_MS, SESSION_MS, Player, World
 from tests.simulation.group_threads import ThreadedWorld
 
 TROUBLED_MS = 45_000.0
-SETTLES_WITHIN_MS = 2 * SESSION_MS + 8 * INTERVAL_MS
-"""After the last trouble: those who died are noticed after their session, and their heirs are as fast as ever."""
+SETTLES_WITHIN_MS = SESSION_MS + 4 * INTERVAL_MS
+"""After the last session of those who died in troubled times."""
 WRITES = ("put", "create", "delete")
 TOPICS = {"t": 4, "u": 2}
 
@@ -157,8 +157,13 @@ class Schedule:
         topic = self.draw.choice(sorted(TOPICS))
         if self.world.topics[topic] < 8:
             self.world.grow_topic(topic, self.world.topics[topic] + 1)
-            for player in self.world.living:  # in truth its reading finds out
-                player.membership.tell_topics({topic: (topic_id(topic), self.world.topics[topic])})
+            self.tell_topics()
+
+    def tell_topics(self) -> None:
+        """As a consumer's reading does."""
+        found = {topic: (topic_id(topic), partition_count) for topic, partition_count in self.world.topics.items()}
+        for player in self.world.players:
+            player.membership.tell_topics(found)
 
     def hang(self) -> None:
         player = self.someone()
@@ -169,12 +174,14 @@ class Schedule:
         """No more trouble: whoever lives gets on."""
         world = self.world
         self.is_troubled = False
-        if not self.world.living:
-            self.join()
         for player in world.players:
             player.is_polling = True
             world.wake(player)
-        world.run(1_000)
+        self.tell_topics()
+        world.run(SESSION_MS + 2 * INTERVAL_MS)  # for so long those who died may be taken for members
+        while not world.living:  # those who lived may have found out that they are fenced
+            self.join()
+            world.run(2 * INTERVAL_MS)
 
     # Store calls.
 

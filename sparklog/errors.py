@@ -12,6 +12,8 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     │  │  └─ CommitStateUnknownError     not retriable: the answer was lost and could not be settled in time
     │  ├─ UnknownTopicOrPartitionError
     │  ├─ RebalanceInProgressError       poll, then commit again
+    │  ├─ ConcurrentTransactionsError    another one of this transactional id is being finished
+    │  ├─ UnstableOffsetCommitError      a transaction that isn't decided yet may change the offset
     │  └─ CorruptRecordError             a data file can't be read; names it
     ├─ StoreError                        what an object store said; names the path
     │  ├─ ObjectNotFoundError
@@ -20,7 +22,11 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     │  ├─ StorePermissionError           read-only file system, access denied
     │  ├─ StoreFullError                 no space, quota
     │  └─ UnsafeStoreError               no atomic create-only put: sparklog refuses to run on it
-    ├─ InvalidProducerEpochError  OutOfOrderSequenceError     requires_abort
+    ├─ InvalidProducerEpochError  OutOfOrderSequenceError  TransactionAbortableError     requires_abort
+    ├─ TransactionTimedOutError          requires_abort: the transaction was open for too long
+    ├─ TransactionAbortedError           the record was sent in a transaction that was aborted
+    ├─ ProducerFencedError               fatal: another producer uses this transactional_id
+    ├─ InvalidTxnStateError  InvalidTransactionTimeoutError  TransactionalIdNotFoundError
     ├─ MessageSizeTooLargeError  InvalidTimestampError  InvalidRecordError            the record is refused
     ├─ RecordDeserializationError  NoOffsetForPartitionError
     ├─ CommitFailedError                 the partition belongs to another member by now
@@ -40,6 +46,7 @@ from sparklog.model import TopicPartition
 __all__ = [
     "CommitFailedError",
     "CommitStateUnknownError",
+    "ConcurrentTransactionsError",
     "CorruptLogError",
     "CorruptRecordError",
     "FencedInstanceIdError",
@@ -55,6 +62,8 @@ __all__ = [
     "InvalidRecordError",
     "InvalidTimestampError",
     "InvalidTopicError",
+    "InvalidTransactionTimeoutError",
+    "InvalidTxnStateError",
     "InvalidTypeError",
     "KafkaTimeoutError",
     "MessageSizeTooLargeError",
@@ -66,6 +75,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "PolicyViolationError",
+    "ProducerFencedError",
     "RebalanceInProgressError",
     "RecordDeserializationError",
     "RetriableError",
@@ -76,9 +86,14 @@ __all__ = [
     "StorePermissionError",
     "StoreUnavailableError",
     "TopicAlreadyExistsError",
+    "TransactionAbortableError",
+    "TransactionAbortedError",
+    "TransactionTimedOutError",
+    "TransactionalIdNotFoundError",
     "UnknownMemberIdError",
     "UnknownTopicOrPartitionError",
     "UnsafeStoreError",
+    "UnstableOffsetCommitError",
     "UnsupportedVersionError",
     "WakeupError",
 ]
@@ -166,6 +181,41 @@ class OutOfOrderSequenceError(SparklogError):
     requires_abort = True
 
 
+class TransactionAbortableError(SparklogError):
+    """Something failed within a transaction: ``abort_transaction``, then try it again (Kafka error 120).
+
+    Its cause is the error that befell the transaction.
+    """
+
+    requires_abort = True
+
+
+class TransactionTimedOutError(TransactionAbortableError):
+    """The transaction was open for longer than ``transaction_timeout_ms``: it was not, and won't be, committed."""
+
+
+class TransactionAbortedError(SparklogError):
+    """The record was sent in a transaction that was aborted: it is not stored."""
+
+
+class ProducerFencedError(SparklogError):
+    """A newer producer uses the same ``transactional_id`` (Kafka error 90)."""
+
+    fatal = True
+
+
+class InvalidTxnStateError(SparklogError):
+    """The transaction isn't in a state that allows this: abort after commit, say (Kafka error 48)."""
+
+
+class InvalidTransactionTimeoutError(SparklogError):
+    """``transaction_timeout_ms`` is longer than a transaction may last (Kafka error 50)."""
+
+
+class TransactionalIdNotFoundError(SparklogError):
+    """No producer ever used this transactional id (Kafka error 105)."""
+
+
 class MessageSizeTooLargeError(SparklogError):
     """A record is larger than ``max_request_size`` or the topic's ``max.message.bytes`` (Kafka error 10)."""
 
@@ -197,6 +247,15 @@ class NoOffsetForPartitionError(SparklogError):
 
 class RebalanceInProgressError(RetriableError):
     """The member is between two assignments: ``poll`` until it has one, then try again (Kafka error 27)."""
+
+
+class ConcurrentTransactionsError(RetriableError):
+    """Another transaction of this transactional id is just being finished, or another producer with the same id is
+    starting (Kafka error 51)."""
+
+
+class UnstableOffsetCommitError(RetriableError):
+    """A transaction that isn't decided yet may change the committed offset (Kafka error 88)."""
 
 
 class CommitFailedError(SparklogError):

@@ -14,7 +14,10 @@ from sparklog.errors import InvalidArgumentError, InvalidTopicError
 __all__ = [
     "CLUSTER_FILE",
     "GROUPS_FOLDER",
+    "OPEN_TRANSACTIONS_FOLDER",
+    "PROBES_FOLDER",
     "TOPICS_FOLDER",
+    "TRANSACTIONS_FOLDER",
     "check_topic_name",
     "decode_id",
     "encode_id",
@@ -26,12 +29,21 @@ __all__ = [
     "member_heartbeat",
     "member_state",
     "new_data_file",
+    "new_probe",
+    "open_transactions",
     "topic_table",
+    "transaction_entry",
+    "transaction_log",
+    "transaction_marker",
 ]
 
 CLUSTER_FILE = "cluster.json"
 TOPICS_FOLDER = "topics/"
 GROUPS_FOLDER = "groups/"
+TRANSACTIONS_FOLDER = "transactions/"
+OPEN_TRANSACTIONS_FOLDER = "transactions-open/"
+PROBES_FOLDER = "probes/"
+"""For objects whose modification time tells the store's own time."""
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_ID_BYTES = 200
@@ -94,12 +106,37 @@ def group_probes(group: str) -> str:
     return f"{GROUPS_FOLDER}{encode_id(group)}/probes/"
 
 
+def transaction_log(transactional_id: str) -> str:
+    """The folder of a transactional id's log, with its trailing slash. Raises ``InvalidArgumentError``."""
+    return f"{TRANSACTIONS_FOLDER}{encode_id(transactional_id)}/"
+
+
+def transaction_entry(transactional_id: str, number: int) -> str:
+    """Entry ``number`` of a transactional id's log; listings sort by it."""
+    return f"{transaction_log(transactional_id)}{number:020d}.json"
+
+
+def open_transactions(transactional_id: str) -> str:
+    """The folder of a transactional id's markers, with its trailing slash."""
+    return f"{OPEN_TRANSACTIONS_FOLDER}{encode_id(transactional_id)}/"
+
+
+def transaction_marker(transactional_id: str, epoch_number: int) -> str:
+    """The marker that a producer session may have an open transaction; ``epoch_number``: of the entry that began it."""
+    return f"{open_transactions(transactional_id)}{epoch_number:020d}"
+
+
 def new_data_file(partition: int) -> str:
     """A fresh name for a data file of ``partition``, relative to the table's folder.
 
     The ``partition=`` folder is for people who look; readers take partition values from the log alone.
     """
     return f"partition={partition}/{uuid.uuid4().hex}.parquet"
+
+
+def new_probe() -> str:
+    """A fresh name for an object that is written to learn the store's time, and deleted at once."""
+    return f"{PROBES_FOLDER}{uuid.uuid4().hex}"
 
 
 def encode_id(name: str) -> str:

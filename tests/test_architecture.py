@@ -16,7 +16,8 @@ LAYERS = [
     {"storage"},
     {"delta"},
     {"log"},
-    {"txn", "groups"},
+    {"groups"},
+    {"txn"},
     {"producer", "consumer", "compaction", "admin", "sql"},
     {"spark", "kafka", "__init__"},
     {"cli", "jobs"},
@@ -47,7 +48,7 @@ def test_every_import_points_down():
     [
         ("sparklog/storage/s3.py", "import sparklog.log.append", "storage imports log"),
         ("sparklog/storage/s3.py", "def hidden():\n    from ..delta import commit", "storage imports delta"),
-        ("sparklog/txn/states.py", "from sparklog import groups", "txn imports groups"),
+        ("sparklog/groups/rows.py", "from sparklog import txn", "groups imports txn"),
         ("sparklog/groups/offsets.py", "from sparklog import Producer", "groups imports __init__"),
         ("sparklog/log/append.py", "import fsspec.asyn", "log imports fsspec"),
         ("sparklog/log/append.py", "FOLDER = '_delta_log'", "log mentions _delta_log"),

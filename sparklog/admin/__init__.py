@@ -1,4 +1,4 @@
-"""Administration of a cluster: its topics, their settings, partitions and offsets; its consumer groups."""
+"""Administration of a cluster: its topics, their settings, partitions and offsets; consumer groups and transactions."""
 
 from sparklog.admin.client import Admin
 from sparklog.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -6,6 +6,9 @@ from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic
 from sparklog.groups.description import GroupDescription, GroupPartition, GroupState, MemberDescription
 from sparklog.groups.resets import OffsetReset, ResetTo
 from sparklog.log.topic import HIGH_WATERMARK, TopicDescription
+from sparklog.txn.description import TransactionDescription, TransactionListing
+from sparklog.txn.recovery import Recovered, RecoveryAction
+from sparklog.txn.states import TransactionState
 
 __all__ = [
     "EARLIEST",
@@ -21,6 +24,11 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "OffsetReset",
+    "Recovered",
+    "RecoveryAction",
     "ResetTo",
     "TopicDescription",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionState",
 ]

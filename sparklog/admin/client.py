@@ -1,4 +1,5 @@
-"""The admin client. Every change of a topic or a group is one commit to its log; there is nobody to ask."""
+"""The admin client. Every change is an entry in a log, of a topic, a group or a transactional id; there is nobody to
+ask."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from sparklog.admin.many import (
     by_topic,
     check_group,
     check_once,
+    check_transactional_id,
     checked_names,
     checked_offsets,
     checked_partitions,
@@ -47,6 +49,10 @@ from sparklog.log.topic import (
 from sparklog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from sparklog.paths import check_topic_name
 from sparklog.storage import ObjectStore, open_store
+from sparklog.txn import description as transactions
+from sparklog.txn.description import TransactionDescription, TransactionListing
+from sparklog.txn.recovery import Recovered, abort_transaction, recover_transactions
+from sparklog.txn.states import TransactionState
 
 __all__ = ["Admin"]
 
@@ -54,7 +60,8 @@ _LOOKS_AT_ONCE = 16
 
 
 class Admin:
-    """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups.
+    """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups; describes, aborts
+    and recovers transactions.
 
     A call that is about several topics or groups checks its arguments first, then does one after the other. At the
     first failure it stops and raises that error, whose message ends with which were done and which were not tried.
@@ -268,7 +275,8 @@ class Admin:
         """Groups as of now, in the order of their names as given; all of them for None.
 
         A name that no group has is no error: its state is ``Dead``, as in Kafka. Who lives is judged by the store's
-        clock, from outside: a member that died counts until its session has ended.
+        clock, from outside: a member that died counts until its session has ended. One that can't be understood is
+        ``Unknown``, and has an ``error``.
 
         Raises ``InvalidArgumentError``: a name that no group may have.
         """
@@ -333,6 +341,8 @@ class Admin:
         Source: Kafka ``ConsumerGroupCommand.resetOffsets``.
         """
         [described] = self.describe_groups([group])
+        if described.error is not None:
+            raise described.error
         if described.members:
             raise administration.has_members(group)
         committed = {one.partition: one.committed.offset for one in described.partitions if one.committed is not None}
@@ -387,6 +397,67 @@ class Admin:
         Source: Kafka ``Admin.removeMembersFromConsumerGroup``.
         """
         return administration.remove_members(self._cluster(), check_group(group), listed(members))
+
+    def list_transactions(
+        self,
+        state_filter: Iterable[TransactionState | str] | None = None,
+        producer_id_filter: Iterable[int] | None = None,
+    ) -> list[TransactionListing]:
+        """The transactional ids, sorted: all, or those in some states or of some producers.
+
+        Costs two listings, and a look at the newest entry of each, 16 at a time: a LIST and a GET. *Ongoing* means
+        that a transaction may be open: a producer has the id and hasn't closed, or it died.
+
+        Args:
+            state_filter: states, or their names as Kafka writes them: ``Ongoing``, ``PrepareCommit``, …
+        Raises ``InvalidArgumentError``: a name that no state has.
+        """
+        states = None if state_filter is None else {transactions.check_state(one) for one in listed(state_filter)}
+        producer_ids = None if producer_id_filter is None else set(producer_id_filter)
+        return transactions.list_transactions(self._cluster(), states=states, producer_ids=producer_ids)
+
+    def describe_transactions(self, transactional_ids: Iterable[str] | None = None) -> list[TransactionDescription]:
+        """Transactional ids as of now, in the order of their names as given; all of them for None.
+
+        One whose log can't be understood has no state, and an ``error``.
+
+        Raises:
+            TransactionalIdNotFoundError: no producer ever used the id.
+            InvalidArgumentError: a name that no id may have.
+        """
+        names = (
+            None if transactional_ids is None else [check_transactional_id(one) for one in listed(transactional_ids)]
+        )
+        return transactions.describe_transactions(self._cluster(), names)
+
+    def abort_transaction(self, transactional_id: str, *, timeout_ms: float | None = None) -> None:
+        """Abort the transaction of an id: none that was open when this was called can be committed afterwards.
+
+        Its producer gets a ``TransactionAbortableError`` that tells who did it; it stays usable. Whether one is open
+        nobody can tell: where none is, the next one of a producer that lives is aborted. To be rid of the producer,
+        too, start another with the same id.
+
+        Raises:
+            TransactionalIdNotFoundError: no producer ever used the id.
+            InvalidTxnStateError: the transaction is committed already.
+            ConcurrentTransactionsError, KafkaTimeoutError: call it again.
+        """
+        bound_ms = self._bound_ms(timeout_ms)
+        abort_transaction(self._cluster(), check_transactional_id(transactional_id), timeout_ms=bound_ms)
+
+    def recover_transactions(self, *, timeout_ms: float | None = None) -> list[Recovered]:
+        """Finish every transaction that is decided, and abort those that are past their ``transaction_timeout_ms``.
+
+        Nobody needs to call this for the sake of order: the next producer with the same id, consumers that are idle
+        and new owners of partitions do the same for what concerns them.
+
+        Args:
+            timeout_ms: bound for each step of each transaction.
+        Returns:
+            What became of each id, sorted. One that can't be finished has an ``error``, and hinders no other.
+        """
+        bound_ms = self._bound_ms(timeout_ms)
+        return recover_transactions(self._cluster(), timeout_ms=bound_ms)
 
     def close(self) -> None:
         """Close the connections to a store that this admin opened; any other call is an error afterwards."""

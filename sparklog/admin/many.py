@@ -14,6 +14,7 @@ __all__ = [
     "by_topic",
     "check_group",
     "check_once",
+    "check_transactional_id",
     "checked_names",
     "checked_offsets",
     "checked_partitions",
@@ -55,10 +56,12 @@ def checked_names(topics: Iterable[str]) -> list[str]:
 
 def check_group(group: object) -> str:
     """Return ``group`` if a group may have this name. Raises ``InvalidArgumentError``."""
-    if not isinstance(group, str):
-        raise InvalidArgumentError(f"invalid group: got {type(group).__name__}, expected str")
-    encode_id(group)
-    return group
+    return _check_id(group, "group")
+
+
+def check_transactional_id(name: object) -> str:
+    """Return ``name`` if a transactional id may be called so. Raises ``InvalidArgumentError``."""
+    return _check_id(name, "transactional id")
 
 
 def checked_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -89,6 +92,13 @@ def check_once(names: list[str]) -> None:
 def partition_of(given: tuple[str, int]) -> TopicPartition:
     """A partition that may have been given as a tuple."""
     return TopicPartition(*given)
+
+
+def _check_id(name: object, what: str) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"invalid {what}: got {type(name).__name__}, expected str")
+    encode_id(name)
+    return name
 
 
 def _checked_partition(given: object) -> TopicPartition:

@@ -19,6 +19,7 @@ from sparklog.cli.options import ENVIRONMENT, connection_options, is_debugging
 from sparklog.cli.produce import produce
 from sparklog.cli.sql import sql
 from sparklog.cli.topics import topics
+from sparklog.cli.transactions import transactions
 from sparklog.errors import SparklogError
 
 __all__ = ["cli", "main"]
@@ -61,13 +62,14 @@ def cli() -> None:
       sparklog consume orders --from-beginning
       sparklog consume orders --group billing
       sparklog groups describe billing
+      sparklog transactions list
       sparklog sql "select partition, count(*) from orders group by all"
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
     """
 
 
-for _command in (topics, groups, produce, consume, sql, completion):
+for _command in (topics, groups, transactions, produce, consume, sql, completion):
     cli.add_command(_command)
 
 

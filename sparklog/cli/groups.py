@@ -8,7 +8,7 @@ import click
 
 from sparklog.cli.group_resets import partitions_of, reset_offsets
 from sparklog.cli.options import admin_of, complete_groups, complete_topics, confirm_deletion, connection_options
-from sparklog.cli.output import as_json, print_table
+from sparklog.cli.output import as_json, by_topic, print_table
 from sparklog.errors import GroupIdNotFoundError
 
 if TYPE_CHECKING:
@@ -81,6 +81,9 @@ def describe(ctx: click.Context, names: tuple[str, ...], view: str, json_: bool)
             if number:
                 click.echo()
             _print_group(group, with_members=view == "members")
+    for group in described:
+        if names and group.error is not None:
+            raise group.error
 
 
 @groups.command()
@@ -128,6 +131,9 @@ def _print_states(described: Iterable[GroupDescription]) -> None:
 
 
 def _print_group(group: GroupDescription, *, with_members: bool) -> None:
+    if group.error is not None:
+        click.echo(f"{group.group_id}: {group.state.value}, {group.error}")
+        return
     count = len(group.members)
     members = "no members" if not count else "1 member" if count == 1 else f"{count} members"
     assigned = f", assigned by {group.assignor}" if group.assignor else ""
@@ -166,15 +172,8 @@ def _print_group(group: GroupDescription, *, with_members: bool) -> None:
 
 def _in_short(partitions: Iterable[TopicPartition]) -> str:
     """As Kafka's command shows an assignment: ``orders(0,1), other(2)``."""
-    found = _by_topic(partitions)
+    found = by_topic(partitions)
     return ", ".join(f"{topic}({','.join(map(str, numbers))})" for topic, numbers in found.items()) or NOTHING
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return found
 
 
 def _as_dict(group: GroupDescription) -> dict[str, Any]:
@@ -183,6 +182,7 @@ def _as_dict(group: GroupDescription) -> dict[str, Any]:
         "state": group.state.value,
         "generation": group.generation_id,
         "assignor": group.assignor,
+        "error": None if group.error is None else str(group.error),
         "members": [
             {
                 "member": member.member_id,
@@ -190,8 +190,8 @@ def _as_dict(group: GroupDescription) -> dict[str, Any]:
                 "client_id": member.client_id,
                 "host": member.host,
                 "topics": list(member.topics),
-                "assignment": _by_topic(member.assignment),
-                "target_assignment": _by_topic(member.target_assignment),
+                "assignment": by_topic(member.assignment),
+                "target_assignment": by_topic(member.target_assignment),
             }
             for member in group.members
         ],

@@ -21,6 +21,7 @@ __all__ = [
     "cluster_of",
     "complete_groups",
     "complete_topics",
+    "complete_transactional_ids",
     "confirm_deletion",
     "connection_options",
     "is_debugging",
@@ -188,5 +189,15 @@ def complete_groups(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
 
     try:
         return [name for name in group_names(cluster_of(ctx)) if name.startswith(incomplete)]
+    except Exception:  # there is no place for an error
+        return []
+
+
+def complete_transactional_ids(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The transactional ids whose names begin so, for a shell that completes."""
+    from sparklog.txn.overview import transactional_ids
+
+    try:
+        return [name for name in transactional_ids(cluster_of(ctx)) if name.startswith(incomplete)]
     except Exception:  # there is no place for an error
         return []

@@ -9,11 +9,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["as_json", "as_text", "cell", "is_terminal", "print_table", "with_text"]
+if TYPE_CHECKING:
+    from sparklog.model import TopicPartition
+
+__all__ = ["as_json", "as_text", "by_topic", "cell", "is_terminal", "print_table", "with_text"]
 
 NULL = "null"
 
@@ -75,6 +78,14 @@ def as_text(value: Any) -> str:
 def as_json(value: Any) -> str:
     """JSON in one line; bytes as :func:`with_text` has them."""
     return json.dumps(with_text(value), ensure_ascii=False, default=_plain, separators=(", ", ": "))
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions as JSON has them: their numbers, sorted, by topic."""
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
 
 
 def with_text(value: Any) -> Any:

@@ -11,7 +11,7 @@ import click
 from sparklog.cli.lines import InputRecord, JsonLines, TextLines, numbered_lines
 from sparklog.cli.options import complete_topics, connection_options, pairs, root_of
 from sparklog.cli.progress import Advance, reading_progress
-from sparklog.errors import SparklogError
+from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.model import Headers
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ __all__ = ["produce"]
 @click.option("--compression", "-z", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]))
 @click.option("--linger-ms", type=click.IntRange(min=0), help="How long records wait for others.")
 @click.option("--batch-size", type=click.IntRange(min=0), metavar="BYTES", help="That much doesn't wait.")
+@click.option(
+    "--transactional-id",
+    metavar="ID",
+    help="All lines in one transaction: all are stored, or none. Another producer with the same ID is fenced off.",
+)
 @click.option("--config", "-X", multiple=True, metavar="KEY=VALUE", help="Any other setting of a producer. Repeatable.")
 @connection_options()
 @click.pass_context
@@ -59,11 +64,13 @@ def produce(
     compression: str | None,
     linger_ms: int | None,
     batch_size: int | None,
+    transactional_id: str | None,
     config: tuple[str, ...],
 ) -> None:
     """Send each line of FILEs, or of standard input, to TOPIC.
 
-    It stops at the first line that can't be sent, says which, and how many records were stored before.
+    It stops at the first line that can't be sent, says which, and how many records were stored before: none in a
+    transaction.
 
     \b
       sparklog produce orders < values.txt
@@ -84,7 +91,13 @@ def produce(
         if format_ == "json"
         else TextLines(key_separator=_encoded(key_separator), null_marker=_encoded(null_marker), **common)
     )
-    named = {"acks": acks, "compression_type": compression, "linger_ms": linger_ms, "batch_size": batch_size}
+    named = {
+        "acks": acks,
+        "compression_type": compression,
+        "linger_ms": linger_ms,
+        "batch_size": batch_size,
+        "transactional_id": transactional_id,
+    }
     settings: dict[str, Any] = {
         **pairs(config, "--config"),
         **{name: value for name, value in named.items() if value is not None},
@@ -94,8 +107,9 @@ def produce(
     from sparklog.producer import Producer
 
     with Producer(uri, storage_options=options, **settings) as producer:
+        is_transactional = "transactional_id" in {name.replace(".", "_") for name in settings}
+        sender = (_TransactionSender if is_transactional else _Sender)(producer, topic, parser)
         producer.partitions_for(topic)  # an unknown topic is told before anything is read
-        sender = _Sender(producer, topic, parser)
         try:
             with reading_progress(files) as advance:
                 for name in files or ("-",):
@@ -103,8 +117,7 @@ def produce(
                         sender.send_lines("stdin" if name == "-" else name, stream, advance)
                 sender.finish()
         finally:
-            count = sender.stored_count()
-            click.echo(f"produced {count} {'record' if count == 1 else 'records'} to {topic}", err=True)
+            click.echo(sender.summary(), err=True)
 
 
 class _Sender:
@@ -123,12 +136,15 @@ class _Sender:
             try:
                 record = self._parser.record(line)
                 if record is not None:
-                    self._under_way.append((source, number, self._send(record)))
+                    self._sent(source, number, self._send(record))
             except SparklogError as error:
                 raise _at(source, number, error) from None
             advance(len(line) + 1)
             while self._under_way and self._under_way[0][2].is_done:
                 self._settle_first()
+
+    def _sent(self, source: str, number: int, future: FutureRecordMetadata) -> None:
+        self._under_way.append((source, number, future))
 
     def finish(self) -> None:
         """Wait for all. Raises the first error there is, naming its line."""
@@ -136,12 +152,12 @@ class _Sender:
         while self._under_way:
             self._settle_first()
 
-    def stored_count(self) -> int:
+    def summary(self) -> str:
         """How many records are stored; waits for what is under way."""
         self._producer.flush()
         self._stored_count += sum(future.succeeded() for _, _, future in self._under_way)
         self._under_way.clear()
-        return self._stored_count
+        return f"produced {_records(self._stored_count)} to {self._topic}"
 
     def _send(self, record: InputRecord) -> FutureRecordMetadata:
         key, value, headers, partition, timestamp_ms = record
@@ -153,6 +169,39 @@ class _Sender:
         if error is not None:
             raise _at(source, number, error)
         self._stored_count += 1
+
+
+class _TransactionSender(_Sender):
+    """Sends all lines in one transaction, and so need remember none of them."""
+
+    def __init__(self, producer: Producer, topic: str, parser: TextLines | JsonLines) -> None:
+        super().__init__(producer, topic, parser)
+        self._sent_count = 0
+        self._is_settled = True
+        producer.init_transactions()
+        producer.begin_transaction()
+
+    def _sent(self, source: str, number: int, future: FutureRecordMetadata) -> None:
+        self._sent_count += 1
+
+    def finish(self) -> None:
+        """Commit. Where this isn't reached, closing the producer aborts."""
+        try:
+            self._producer.commit_transaction()
+        except KafkaTimeoutError:
+            self._is_settled = False
+            raise
+        self._stored_count = self._sent_count
+
+    def summary(self) -> str:
+        """All are stored or none, unless nobody knows."""
+        if not self._is_settled:
+            return f"whether {_records(self._sent_count)} will be stored in {self._topic} isn't known"
+        return f"produced {_records(self._stored_count)} to {self._topic}"
+
+
+def _records(count: int) -> str:
+    return f"{count} {'record' if count == 1 else 'records'}"
 
 
 def _at(source: str, number: int, error: SparklogError) -> SparklogError:

@@ -9,7 +9,6 @@ from typing import Any
 
 from sparklog.config.clients import (
     ClientSetting,
-    anything,
     callables,
     from_text,
     number,
@@ -75,7 +74,7 @@ PRODUCER_SETTINGS: Mapping[str, ClientSetting] = MappingProxyType(
             setting("retry_backoff_max_ms", number(0, LONG_MAX), 1_000),
             setting("retry_backoff_ms", number(0, LONG_MAX), 100),
             setting("transaction_timeout_ms", number(1, INT_MAX), 60_000),
-            setting("transactional_id", anything, None),
+            setting("transactional_id", optional(text), None),
             setting("value_serializer", serializer("serialize"), None),
         )
     )
@@ -121,10 +120,7 @@ class ProducerConfig:
         """
         values = read_settings("producer", PRODUCER_SETTINGS, given)
         names = {name.replace(".", "_") for name in given}
-        if values["transactional_id"] is not None:
-            raise InvalidConfigurationError(
-                f"transactional_id={values['transactional_id']!r} is not supported: transactions aren't there yet"
-            )
+        _check_transactional(values)
         values["enable_idempotence"] = _idempotence(values)
         least_ms = values["linger_ms"] + values["request_timeout_ms"]
         if values["delivery_timeout_ms"] < least_ms:
@@ -135,6 +131,20 @@ class ProducerConfig:
                 )
             values["delivery_timeout_ms"] = least_ms
         return cls(**values)
+
+
+def _check_transactional(values: dict[str, Any]) -> None:
+    """What a producer with a transactional id can't do without. ``acks=1``, which Kafka refuses, is allowed: whatever
+    happens to processes its transactions survive, but a power loss of a local file system may undo them."""
+    if values["transactional_id"] is None:
+        return
+    for name in ("acks", "retries"):
+        if values[name] == 0:
+            raise InvalidConfigurationError(f"{name}=0 contradicts transactional_id: expected 1 or more")
+    if values["enable_idempotence"] is False:
+        raise InvalidConfigurationError("enable_idempotence=false contradicts transactional_id: expected true")
+    if values["client_id"] is None:
+        values["client_id"] = f"producer-{values['transactional_id']}"
 
 
 def _idempotence(values: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ from sparklog.consumer.listener import ConsumerRebalanceListener
 from sparklog.consumer.reading import ReadLimits
 from sparklog.consumer.session import Session
 from sparklog.consumer.subscription import EARLIEST, LATEST, check_partition, check_partitions
-from sparklog.errors import IllegalStateError, InvalidArgumentError, KafkaTimeoutError
+from sparklog.errors import IllegalStateError, InvalidArgumentError, KafkaTimeoutError, UnstableOffsetCommitError
 from sparklog.groups.rows import Rows
 from sparklog.log import Cluster, open_cluster, topic_names
 from sparklog.model import (
@@ -38,6 +38,7 @@ from sparklog.paths import check_topic_name
 __all__ = ["Consumer"]
 
 _CLOSE_MS = 30_000.0
+_UNSTABLE_RETRY_MS = 100.0
 
 
 class Consumer:
@@ -423,11 +424,13 @@ class Consumer:
             metadata: return an ``OffsetAndMetadata``, not only the offset.
         Raises:
             IllegalStateError: there is no ``group_id``.
+            UnstableOffsetCommitError: with ``isolation_level=read_committed``, a transaction may still change it after
+                ``timeout_ms``.
             KafkaTimeoutError, WakeupError, StoreError.
         """
         with self._guard:
             coordinator, bound = self._coordinator("committed"), self._timeout(timeout_ms)
-            row = self._await(coordinator.fetch(), bound).get(check_partition(partition))
+            row = self._stable_rows(coordinator, check_partition(partition), bound).get(partition)
             found = None if row is None else row.committed
             return found if metadata or found is None else found.offset
 
@@ -526,6 +529,19 @@ class Consumer:
         if coordinator is None:
             raise IllegalStateError(f"{name}: this consumer has no group_id; keep position(…) yourself and seek")
         return coordinator
+
+    def _stable_rows(self, coordinator: Coordinator, partition: TopicPartition, timeout_ms: float) -> Rows:
+        """The rows, once no transaction may change this partition's, if the isolation level asks for that."""
+        clock = self._session.cluster.clock
+        deadline = clock.ticks_ms() + timeout_ms
+        while True:
+            left_ms = max(0.0, deadline - clock.ticks_ms())
+            try:
+                return self._await(coordinator.fetch({partition}), left_ms)
+            except UnstableOffsetCommitError:
+                if left_ms <= 0:
+                    raise
+                self._session.wait(lambda: False, min(left_ms, _UNSTABLE_RETRY_MS))
 
     def _await(self, future: Future[Rows], timeout_ms: float) -> Rows:
         """What the offset table says. Raises what that raises, ``KafkaTimeoutError``, ``WakeupError``."""

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError  # only since Python 3.11 the built-in one
 from functools import partial
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
 )
 from sparklog.groups.assignors import ASSIGNORS, Assignor, assignor_of
 from sparklog.groups.changes import Change, CommitOffsets, CommitUnowned, TakePartitions
@@ -33,13 +35,17 @@ from sparklog.groups.emptiness import empty_generation
 from sparklog.groups.heartbeat import HeartbeatThread
 from sparklog.groups.keeper import OffsetKeeper
 from sparklog.groups.membership import MemberSettings, Membership
+from sparklog.groups.pending import Deciding
 from sparklog.groups.rounds import Rounds
-from sparklog.groups.rows import OffsetRow, Rows, Stamp
+from sparklog.groups.rows import Decider, OffsetRow, Rows, Stamp
 from sparklog.groups.topics import TopicCatalog
 from sparklog.log import Cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.paths import encode_id
 from sparklog.storage.retrying import Patience
+from sparklog.txn.deciding import decide, read_decision
+from sparklog.txn.entries import open_transaction_log
+from sparklog.txn.recovery import Helper
 
 __all__ = ["Coordinator", "OnCommit"]
 
@@ -72,10 +78,15 @@ class Coordinator:
         self._metrics = metrics
         self._clock: Clock = cluster.clock
         self._group_id = group_id
-        self._membership = Membership(
-            _member_settings(config, group_id), cluster.clock, tell=self._news, wake=self._wake
+        self._membership = self._new_membership(_member_settings(config, group_id))
+        self._helper = Helper(cluster)
+        self._keeper = OffsetKeeper(
+            cluster,
+            group_id,
+            Deciding(decide=self._decide, look=self._look),
+            tell=self._news,
+            idle=lambda: self._helper.look(self._clock.ticks_ms()),
         )
-        self._keeper = OffsetKeeper(cluster, group_id, tell=self._news)
         self._heartbeat: HeartbeatThread | None = None
         self._rounds: Rounds | None = None
         self._is_member = False
@@ -86,9 +97,13 @@ class Coordinator:
         self._empty_generation: int | None = None
         """Under which a consumer that assigns partitions itself commits."""
         self._restoring: Future[Rows] | None = None
+        self._has_raised = False
         self._views_version = -1
         self._generation = -1
         """As of the last poll."""
+
+    def _new_membership(self, settings: MemberSettings) -> Membership:
+        return Membership(settings, self._clock, tell=self._news, wake=self._wake)
 
     # Partitions.
 
@@ -123,10 +138,6 @@ class Coordinator:
             _LOGGER.warning("group %s: lost %d partitions", self._group_id, len(lost))
             self._metrics.rebalance_failed()
             self._drop(lost, LOST, listener)
-        membership.raise_error()
-        missing = membership.next_missing()
-        if missing is not None:
-            raise UnknownTopicOrPartitionError(f"unknown topic {missing!r}: it is read once it exists")
         if subscription.pattern is not None:
             subscription.found(membership.resolved)
         released = membership.to_release()
@@ -142,6 +153,24 @@ class Coordinator:
             self._add(added)
             self._tell(sorted(added), ASSIGNED, listener)
         self._tell_topics()
+        self._raise_errors()  # last: others wait for what is to be released, whatever is wrong here
+
+    def _raise_errors(self) -> None:
+        """Raise what went wrong in the rounds, and which topics don't exist.
+
+        Where the last call raised too, records are returned before the next error: what fails again and again doesn't
+        stop the rest.
+        """
+        with self._shared.lock:
+            waits = self._has_raised and bool(self._shared.assignment.ready())
+        self._has_raised = not waits
+        if waits:
+            return
+        self._membership.raise_error()
+        missing = self._membership.next_missing()
+        if missing is not None:
+            raise UnknownTopicOrPartitionError(f"unknown topic {missing!r}: it is read once it exists")
+        self._has_raised = False
 
     def forsake(self, kept: Collection[TopicPartition]) -> None:
         """The application assigns these partitions and no others: no rebalance will commit what it stops reading.
@@ -159,7 +188,9 @@ class Coordinator:
         with self._shared.lock:
             is_needed = any(state.begin == HELD and state.position is None for state in self._shared.assignment)
         if is_needed:
-            self._restoring = self._keeper.fetch(timeout_ms=self._config.default_api_timeout_ms)
+            with self._shared.lock:
+                assigned = self._shared.assignment.partitions()
+            self._restoring = self.fetch(assigned)
 
     def _restore(self) -> None:
         if self._restoring is None or not self._restoring.done():
@@ -167,6 +198,9 @@ class Coordinator:
         restoring, self._restoring = self._restoring, None
         try:
             rows = restoring.result()
+        except UnstableOffsetCommitError:  # a transaction is about to be decided
+            self.restore()
+            return
         except SparklogError:
             self.restore()  # the next poll tries again
             raise
@@ -313,9 +347,23 @@ class Coordinator:
             self._callbacks.append(_Callback(future, dict(offsets), callback))
         return future
 
-    def fetch(self) -> Future[Rows]:
-        """The group's rows as of now, with all that was to be committed before."""
-        return self._keeper.fetch(timeout_ms=self._config.default_api_timeout_ms)
+    def fetch(self, partitions: Collection[TopicPartition]) -> Future[Rows]:
+        """The group's rows as of now, with all that was to be committed before, and all that transactions did of these
+        partitions. With ``isolation_level=read_committed`` the future has an ``UnstableOffsetCommitError`` while one may
+        still change a row. Source: Kafka's ``require_stable``.
+        """
+        timeout_ms = self._config.default_api_timeout_ms
+        waits = self._config.isolation_level == "read_committed"
+        return self._keeper.fetch(partitions, timeout_ms=timeout_ms, waits=waits)
+
+    def _look(self, decider: Decider) -> bool | None:
+        """In the keeper's thread."""
+        return read_decision(open_transaction_log(self._cluster, decider.transactional_id), decider)
+
+    def _decide(self, decider: Decider) -> bool:
+        """In the keeper's thread: was a transaction of a partition that is ours now committed? By now, or never."""
+        reason = f"its partitions moved to another member of group {self._group_id!r}"
+        return decide(self._cluster, decider, reason=reason, timeout_ms=self._config.session_timeout_ms)
 
     def run_callbacks(self) -> None:
         """Call back for the commits that are done, in their order."""
@@ -386,7 +434,7 @@ class Coordinator:
         timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         try:
             self.commit(offsets, timeout_ms).result(timeout_ms / 1_000)
-        except (SparklogError, TimeoutError) as error:
+        except (SparklogError, FutureTimeoutError) as error:
             _LOGGER.warning("group %s: automatic commit failed: %s", self._group_id, error)
 
     # Ending.
@@ -437,12 +485,20 @@ class Coordinator:
             heartbeat.stop()
             if heartbeat.join(self._left_ms(deadline) / 1_000):
                 self._leave_quietly(rounds, deadline)
+            else:
+                self._forget_membership()
+
+    def _forget_membership(self) -> None:
+        """A round hangs, and would go on with this membership: whoever subscribes again gets one of their own."""
+        hanging = self._membership
+        self._membership = self._new_membership(hanging.settings)
+        self._membership.ghosts = {*hanging.ghosts, hanging.member_id} - {""}
 
     def _leave_quietly(self, rounds: Rounds, deadline: float) -> None:
         try:
             with self._cluster.store.patience(Patience(deadline_ticks_ms=deadline)):
                 rounds.leave()
-        except SparklogError as error:
+        except Exception as error:  # also of an assignor that isn't ours
             _LOGGER.warning("group %s: not left, the session ends by itself: %s", self._group_id, error)
 
     def _left_ms(self, deadline: float) -> float:
@@ -466,7 +522,7 @@ class Coordinator:
         for callback in self._callbacks:
             try:
                 callback.future.exception(self._left_ms(deadline) / 1_000)
-            except TimeoutError:
+            except FutureTimeoutError:
                 break
         self.run_callbacks()
 
@@ -474,7 +530,7 @@ class Coordinator:
         self, topic_ids: Mapping[TopicPartition, str], stamp: Stamp, done: Callable[[Rows | Exception], None]
     ) -> None:
         change = TakePartitions(topic_ids=topic_ids, stamp=stamp)
-        future = self._keeper.change(change, timeout_ms=self._config.session_timeout_ms)
+        future = self._keeper.take(change, timeout_ms=self._config.session_timeout_ms)
         future.add_done_callback(lambda f: done(f.exception() or f.result()))  # type: ignore[arg-type]
 
     def _news(self) -> None:

@@ -19,6 +19,7 @@ from sparklog.errors import (
     InvalidTopicError,
     NonEmptyGroupError,
     NotATopicError,
+    SparklogError,
     StoreUnavailableError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
@@ -32,6 +33,7 @@ from sparklog.groups.description import (
     describe,
     group_exists,
     topics_of,
+    undescribed,
 )
 from sparklog.groups.emptiness import empty_generation, members_now
 from sparklog.groups.generations import Generation, generation_log, open_newest_generation
@@ -88,16 +90,18 @@ def describe_groups(cluster: Cluster, groups: Sequence[str]) -> list[GroupDescri
     """Groups as of now, in the order of ``groups``; one that isn't there is ``Dead``.
 
     Each costs a handful of requests, and a GET for each member; each topic is looked at once, whatever the number of
-    groups that read it. 16 looks at a time.
+    groups that read it. 16 looks at a time. A group that can't be understood, or a topic, hides no other group: it is
+    ``Unknown``, with the error.
 
     Raises:
         InvalidArgumentError: a name that no group may have.
-        CorruptLogError, UnsupportedVersionError, StoreError.
+        StoreError.
     """
-    seen = _each(lambda group: _look(cluster, group), groups)
-    wanted = {topic for one in seen for topic in topics_of(one.members, one.rows)}
-    topics = _topics(cluster, wanted)
-    return [describe(group, one.newest, one.members, one.rows, topics) for group, one in zip(groups, seen, strict=True)]
+    seen = _each(lambda group: _understood(lambda: _look(cluster, group)), groups)
+    wanted = {topic for one in seen if isinstance(one, _Seen) for topic in topics_of(one.members, one.rows)}
+    names = sorted(wanted)
+    topics = dict(zip(names, _each(lambda name: _understood(lambda: _topics(cluster, [name])), names), strict=True))
+    return [_described(group, one, topics) for group, one in zip(groups, seen, strict=True)]
 
 
 def has_members(group: str) -> UnknownMemberIdError:
@@ -210,6 +214,28 @@ def _look(cluster: Cluster, group: str) -> _Seen:
     newest, _ = open_newest_generation(generation_log(cluster, group))
     rows = OffsetTable(cluster, group).fetch()
     return _Seen(newest=newest, members=actual_members(newest, living), rows=rows)
+
+
+def _described(
+    group: str, seen: _Seen | SparklogError, topics: Mapping[str, Mapping[str, TopicDescription] | SparklogError]
+) -> GroupDescription:
+    if not isinstance(seen, _Seen):
+        return undescribed(group, seen)
+    known: dict[str, TopicDescription] = {}
+    for topic in topics_of(seen.members, seen.rows):
+        found = topics[topic]
+        if isinstance(found, SparklogError):
+            return undescribed(group, found)
+        known.update(found)
+    return describe(group, seen.newest, seen.members, seen.rows, known)
+
+
+def _understood(look: Callable[[], T]) -> T | SparklogError:
+    """What a look found, or why it can't be understood."""
+    try:
+        return look()
+    except (CorruptLogError, UnsupportedVersionError) as error:
+        return error
 
 
 def _is_group(cluster: Cluster, group: str) -> bool:

@@ -17,11 +17,13 @@ from sparklog.errors import (
     NonEmptyGroupError,
     OffsetMetadataTooLargeError,
     UnknownMemberIdError,
+    UnstableOffsetCommitError,
 )
 from sparklog.groups.rows import OffsetRow, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
 __all__ = [
+    "FLOOR",
     "MAX_METADATA_BYTES",
     "Change",
     "CommitOffsets",
@@ -38,6 +40,11 @@ MAX_METADATA_BYTES = 4_096
 SAME_COMMIT_MS = 3_600_000
 """A commit of what is committed already writes nothing if the row is younger: an idle consumer that commits every five
 seconds would write a table version each time. Offsets expire after days, so an hour is near enough."""
+
+FLOOR = TopicPartition("", 0)
+"""Of no topic: the group's own row, which is there once rows were deleted that fenced somebody. Nobody takes a
+partition without a row in the generation of its stamp, or an older one: a member that slept until after the group was
+deleted would bring a row back, and commit to it (rule G1)."""
 
 _MAX_OFFSET = 2**63 - 1
 _MAX_LEADER_EPOCH = 2**31 - 1
@@ -59,6 +66,8 @@ class Change(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets:
     """A member commits offsets of partitions that it has taken.
+
+    What a transaction left pending is overtaken: of two commits the later one counts, as in Kafka.
 
     Raises:
         CommitFailedError: a partition's row doesn't hold exactly the member's stamp, or is gone (rule G1).
@@ -83,7 +92,9 @@ class CommitOffsets:
                 )
             topic_id = self.topic_ids.get(partition, row.topic_id)
             if _is_news(row, topic_id, committed, now_ms):
-                after[partition] = replace(row, topic_id=topic_id, committed=committed, commit_timestamp_ms=now_ms)
+                after[partition] = replace(
+                    row, topic_id=topic_id, committed=committed, commit_timestamp_ms=now_ms, pending=None
+                )
         return {**rows, **after} if after else rows
 
 
@@ -91,7 +102,8 @@ class CommitOffsets:
 class TakePartitions:
     """A member takes partitions that it believes to be free: from now on only its stamp commits (rule G1).
 
-    A committed offset stays, unless it is of another topic of the same name.
+    A committed offset stays, unless it is of another topic of the same name; so does a pending one, which the new owner
+    has decided before it reads the committed offset (rule T2).
 
     Raises:
         IllegalGenerationError: a newer generation has taken one, or another member of the same.
@@ -103,15 +115,25 @@ class TakePartitions:
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
         after: dict[TopicPartition, OffsetRow] = {}
+        floor = rows.get(FLOOR)
         for partition, topic_id in self.topic_ids.items():
             row = rows.get(partition)
             if row is not None and row.stamp != self.stamp and _is_owned_after(row.stamp, self.stamp.generation):
                 raise IllegalGenerationError(
                     f"{_name(partition)} wasn't taken by {_owner(self.stamp)}: it is owned by {_owner(row.stamp)}"
                 )
+            if row is None and floor is not None and self.stamp.generation <= floor.stamp.generation:
+                raise IllegalGenerationError(
+                    f"{_name(partition)} wasn't taken by {_owner(self.stamp)}: offsets were deleted since, expected a "
+                    f"generation after {floor.stamp.generation}"
+                )
             if row is None or row.topic_id != topic_id or (row.committed is None and row.stamp != self.stamp):
                 after[partition] = OffsetRow(
-                    topic_id=topic_id, stamp=self.stamp, committed=None, commit_timestamp_ms=now_ms
+                    topic_id=topic_id,
+                    stamp=self.stamp,
+                    committed=None,
+                    commit_timestamp_ms=now_ms,
+                    pending=row.pending if row is not None and row.topic_id == topic_id else None,
                 )
             elif row.stamp != self.stamp:
                 after[partition] = replace(row, stamp=self.stamp)
@@ -125,6 +147,7 @@ class CommitUnowned:
     Raises:
         UnknownMemberIdError: the group has members: a row, whichever, was taken in a generation newer than the empty
             one that the caller knows. Source: Kafka ``ClassicGroup.validateOffsetCommit``, generation -1.
+        UnstableOffsetCommitError: a transaction has left an offset of one of these partitions pending.
         OffsetMetadataTooLargeError, InvalidArgumentError.
     """
 
@@ -135,7 +158,7 @@ class CommitUnowned:
     """The group's empty generation; 0 for a group that never had one."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
-        member = _member_since(rows, self.generation)
+        member = member_since(rows, self.generation)
         if member is not None:
             raise UnknownMemberIdError(
                 f"offsets weren't committed without a member: the group has members: {_name(member)} is owned by "
@@ -146,6 +169,7 @@ class CommitUnowned:
         for partition, committed in self.offsets.items():
             check_offset(partition, committed)
             row = rows.get(partition)
+            check_nothing_pending(partition, row)
             topic_id = self.topic_ids.get(partition, row.topic_id if row else "")
             if row is None or row.stamp != stamp or _is_news(row, topic_id, committed, now_ms):
                 after[partition] = OffsetRow(
@@ -156,12 +180,18 @@ class CommitUnowned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsets:
-    """Forget partitions; those that aren't there are no error. Who owns one of them can't commit it any more."""
+    """Forget partitions; those that aren't there are no error. Who owns one of them can't commit it any more.
+
+    Raises:
+        UnstableOffsetCommitError: a transaction has left an offset of one pending.
+    """
 
     partitions: Collection[TopicPartition]
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
-        return _without(rows, self.partitions)
+        for partition in self.partitions:
+            check_nothing_pending(partition, rows.get(partition))
+        return _without(rows, self.partitions, now_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,19 +200,22 @@ class DeleteAll:
 
     Raises:
         NonEmptyGroupError: a row was taken in a generation newer than the empty one that the caller made (rule G5).
+        UnstableOffsetCommitError: a transaction has left an offset pending.
     """
 
     generation: int
     """The group's empty generation."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
-        member = _member_since(rows, self.generation)
+        member = member_since(rows, self.generation)
         if member is not None:
             raise NonEmptyGroupError(
                 f"offsets weren't deleted: {_name(member)} is owned by {_owner(rows[member].stamp)}, "
                 f"expected none after the empty generation {self.generation}"
             )
-        return {} if rows else rows
+        for partition, row in rows.items():
+            check_nothing_pending(partition, row)
+        return _without(rows, rows, now_ms, through=self.generation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +226,8 @@ class ExpireOffsets:
     """The rows to be forgotten, as they were judged."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
-        return _without(rows, [partition for partition, row in self.seen.items() if rows.get(partition) == row])
+        gone = [partition for partition, row in self.seen.items() if rows.get(partition) == row]
+        return _without(rows, gone, now_ms)
 
 
 def check_offset(partition: TopicPartition, committed: OffsetAndMetadata) -> None:
@@ -218,28 +252,60 @@ def check_offset(partition: TopicPartition, committed: OffsetAndMetadata) -> Non
         )
 
 
+def check_nothing_pending(partition: TopicPartition, row: OffsetRow | None) -> None:
+    """Raises ``UnstableOffsetCommitError`` where a transaction may still move the offset: whoever changes it without
+    owning the partition has that transaction decided before."""
+    if row is not None and row.pending is not None:
+        pending = row.pending
+        raise UnstableOffsetCommitError(
+            f"transaction {pending.decider.number} of transactional id {pending.decider.transactional_id!r} may move "
+            f"the offset of {_name(partition)} to {pending.committed.offset}: it must be decided before"
+        )
+
+
 def _check_number(what: str, number: object, least: int, most: int) -> None:
     if not isinstance(number, int) or not least <= number <= most:
         raise InvalidArgumentError(f"{what}: got {number!r}, expected an int from {least} to {most}")
 
 
 def _is_news(row: OffsetRow, topic_id: str, committed: OffsetAndMetadata, now_ms: int) -> bool:
-    is_same = row.committed == committed and row.topic_id == topic_id
+    is_same = row.committed == committed and row.topic_id == topic_id and row.pending is None
     return not is_same or now_ms - row.commit_timestamp_ms >= SAME_COMMIT_MS
 
 
-def _member_since(rows: Rows, generation: int) -> TopicPartition | None:
+def member_since(rows: Rows, generation: int) -> TopicPartition | None:
     """A partition that a member has taken although the group was empty as of ``generation``."""
-    return next((partition for partition, row in rows.items() if _is_owned_after(row.stamp, generation)), None)
+    owned = (partition for partition, row in rows.items() if _is_owned_after(row.stamp, generation))
+    return next((partition for partition in owned if partition != FLOOR), None)
 
 
 def _is_owned_after(stamp: Stamp, generation: int) -> bool:
     return stamp.generation > generation or (stamp.generation == generation and stamp.member != "")
 
 
-def _without(rows: Rows, partitions: Collection[TopicPartition]) -> Rows:
-    gone = {partition for partition in partitions if partition in rows}
-    return {partition: row for partition, row in rows.items() if partition not in gone} if gone else rows
+def _without(rows: Rows, partitions: Collection[TopicPartition], now_ms: int, *, through: int = 0) -> Rows:
+    """The rows but for some; the floor rises to what fenced others until now.
+
+    Args:
+        through: the floor rises to this generation at least.
+    """
+    gone = {partition: rows[partition] for partition in partitions if partition in rows and partition != FLOOR}
+    floor = max((_fenced(row.stamp) for row in gone.values()), default=0)
+    floor = max(floor, through)
+    before = rows[FLOOR].stamp.generation if FLOOR in rows else 0
+    if not gone and floor <= before:
+        return rows
+    kept = {partition: row for partition, row in rows.items() if partition not in gone}
+    if floor > before:
+        stamp = Stamp(floor, "")
+        kept[FLOOR] = OffsetRow(topic_id="", stamp=stamp, committed=None, commit_timestamp_ms=now_ms)
+    return kept
+
+
+def _fenced(stamp: Stamp) -> int:
+    """The newest generation in which nobody could take a partition whose row has this stamp. In the stamp's own the
+    member could, since it had done so before."""
+    return stamp.generation - 1 if stamp.member else stamp.generation
 
 
 def _name(partition: TopicPartition) -> str:

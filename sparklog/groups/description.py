@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from sparklog.errors import SparklogError
 from sparklog.groups.generations import Generation
 from sparklog.groups.members import MemberState
 from sparklog.groups.proposals import need_of
@@ -23,6 +24,7 @@ __all__ = [
     "describe",
     "group_exists",
     "topics_of",
+    "undescribed",
 ]
 
 CONSUMER_PROTOCOL = "consumer"
@@ -42,6 +44,8 @@ class GroupState(str, Enum):
     """Every member has exactly what the newest generation gives it."""
     DEAD = "Dead"
     """There is no such group."""
+    UNKNOWN = "Unknown"
+    """What lies in its folders, or a topic that it reads, can't be understood. Source: Kafka ``GroupState``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,8 @@ class GroupDescription:
     partitions: tuple[GroupPartition, ...]
     """Sorted: those with a committed offset, and all of the topics that a member subscribes to. Only those that
     exist."""
+    error: SparklogError | None = None
+    """Why its state is ``Unknown``, and nothing else is told: ``CorruptLogError`` or ``UnsupportedVersionError``."""
 
     @property
     def exists(self) -> bool:
@@ -174,6 +180,20 @@ def describe(
         assignor=newest.plan.assignor if newest is not None and members else "",
         members=described,
         partitions=tuple(_partitions(members, rows, topics, owners)),
+    )
+
+
+def undescribed(group_id: str, error: SparklogError) -> GroupDescription:
+    """What can be said of a group that can't be understood."""
+    return GroupDescription(
+        group_id=group_id,
+        state=GroupState.UNKNOWN,
+        generation_id=0,
+        protocol_type="",
+        assignor="",
+        members=(),
+        partitions=(),
+        error=error,
     )
 
 

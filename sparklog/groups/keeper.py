@@ -5,20 +5,24 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
-from sparklog.errors import IllegalStateError, KafkaTimeoutError
-from sparklog.groups.changes import Change
-from sparklog.groups.offset_table import OffsetTable
+from sparklog.errors import IllegalStateError, KafkaTimeoutError, UnstableOffsetCommitError
+from sparklog.groups.changes import Change, CommitUnowned, TakePartitions
+from sparklog.groups.offset_table import Changed, OffsetTable
+from sparklog.groups.pending import Deciding, pending_deciders, settle_pending, stable_rows
 from sparklog.groups.rows import Rows
 from sparklog.log import Cluster
+from sparklog.model import TopicPartition
 from sparklog.storage.retrying import Patience
 
 __all__ = ["OffsetKeeper"]
 
+_IDLE_S = 30.0
+"""Source: rule T4."""
 _LOGGER = logging.getLogger("sparklog.groups")
 
 
@@ -27,6 +31,10 @@ class _Job:
     make: Callable[[], Change | None]
     """Called in the keeper's thread, may do I/O; None: the rows as of now are all that is wanted."""
     deadline_ticks_ms: float
+    partitions: Collection[TopicPartition] = ()
+    """What transactions left pending of these is looked into."""
+    waits: bool = False
+    """Of rows as of now: for what may still change."""
     future: Future[Rows] = field(default_factory=Future)
 
 
@@ -36,10 +44,22 @@ class OffsetKeeper:
     A heartbeat never waits for an offset table, nor does an application that commits without waiting.
 
     Args:
+        deciding: of transactions that left offsets pending.
         tell: called, without a lock, whenever something was done.
+        idle: called, without a lock, when nothing was to be done for half a minute; mustn't raise.
     """
 
-    def __init__(self, cluster: Cluster, group: str, *, tell: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        deciding: Deciding,
+        *,
+        tell: Callable[[], None] = lambda: None,
+        idle: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._deciding = deciding
+        self._idle = idle
         self._table = OffsetTable(cluster, group)
         self._store = cluster.store
         self._clock: Clock = cluster.clock
@@ -58,9 +78,19 @@ class OffsetKeeper:
         """
         return self._submit(change if callable(change) else lambda: change, timeout_ms)
 
-    def fetch(self, *, timeout_ms: float) -> Future[Rows]:
-        """The rows as they are once all is done that was asked for before."""
-        return self._submit(lambda: None, timeout_ms)
+    def take(self, change: TakePartitions, *, timeout_ms: float) -> Future[Rows]:
+        """As :meth:`change`; then every transaction is decided that left offsets of these partitions pending, and only
+        then they can be read (rule T2). May be repeated."""
+        return self._submit(lambda: change, timeout_ms, partitions=change.topic_ids.keys())
+
+    def fetch(self, partitions: Collection[TopicPartition], *, timeout_ms: float, waits: bool = False) -> Future[Rows]:
+        """The rows as they are once all is done that was asked for before.
+
+        Args:
+            partitions: what is decided, but not carried out yet, counts for these.
+            waits: where a transaction may still change one, the future has an ``UnstableOffsetCommitError``.
+        """
+        return self._submit(lambda: None, timeout_ms, partitions=partitions, waits=waits)
 
     def stop(self) -> None:
         """End once all that was asked for is done."""
@@ -75,8 +105,16 @@ class OffsetKeeper:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _submit(self, make: Callable[[], Change | None], timeout_ms: float) -> Future[Rows]:
-        job = _Job(make=make, deadline_ticks_ms=self._clock.ticks_ms() + timeout_ms)
+    def _submit(
+        self,
+        make: Callable[[], Change | None],
+        timeout_ms: float,
+        *,
+        partitions: Collection[TopicPartition] = (),
+        waits: bool = False,
+    ) -> Future[Rows]:
+        deadline = self._clock.ticks_ms() + timeout_ms
+        job = _Job(make=make, deadline_ticks_ms=deadline, partitions=partitions, waits=waits)
         job.future.set_running_or_notify_cancel()  # what others may have built upon can't be cancelled
         with self._condition:
             if self._is_stopped:
@@ -92,11 +130,15 @@ class OffsetKeeper:
         while True:
             with self._condition:
                 while not (self._jobs or self._is_stopped):
-                    self._condition.wait()
-                if not self._jobs:
+                    if not self._condition.wait(_IDLE_S):
+                        break
+                if self._is_stopped and not self._jobs:
                     return
                 jobs = [*self._jobs]
                 self._jobs.clear()
+            if not jobs:
+                self._idle()
+                continue
             self._carry_out(jobs)
             self._tell()
             if self._table.maintenance_due:
@@ -125,7 +167,10 @@ class OffsetKeeper:
                 rows = self._change(made, deadline)
             for job in readers:
                 try:
-                    job.future.set_result(self._table.fetch() if rows is None else rows)
+                    found = self._table.fetch() if rows is None else rows
+                    now_ms = self._clock.now_ms()
+                    stable = stable_rows(found, job.partitions, self._deciding.look, now_ms=now_ms, waits=job.waits)
+                    job.future.set_result(stable)
                 except Exception as error:
                     job.future.set_exception(error)
 
@@ -133,13 +178,35 @@ class OffsetKeeper:
         """The rows afterwards, if they are known to be of now."""
         try:
             changed = self._table.change([change for _, change in made], deadline_ticks_ms=deadline)
+            if any(isinstance(error, UnstableOffsetCommitError) for error in changed.errors):
+                changed = self._change_stable(changed, made, deadline)
         except Exception as error:
             for job, _ in made:
                 job.future.set_exception(error)
             return None
         for (job, _), refusal in zip(made, changed.errors, strict=True):
             if refusal is None:
-                job.future.set_result(changed.rows)
+                self._hand_out(job, changed.rows, deadline)
             else:
                 job.future.set_exception(refusal)
         return changed.rows
+
+    def _hand_out(self, job: _Job, rows: Rows, deadline: float) -> None:
+        try:
+            if pending_deciders(rows, job.partitions):
+                decide = self._deciding.decide
+                rows = settle_pending(self._table, rows, job.partitions, decide, deadline_ticks_ms=deadline)
+            job.future.set_result(rows)
+        except Exception as error:
+            job.future.set_exception(error)
+
+    def _change_stable(self, changed: Changed, made: Sequence[tuple[_Job, Change]], deadline: float) -> Changed:
+        """Some changes were refused since a transaction may still change the same rows: have it decided, and repeat
+        them."""
+        again = [i for i, error in enumerate(changed.errors) if isinstance(error, UnstableOffsetCommitError)]
+        refused = [change for change in (made[i][1] for i in again) if isinstance(change, CommitUnowned)]
+        partitions = {partition for change in refused for partition in change.offsets}
+        settle_pending(self._table, changed.rows, partitions, self._deciding.decide, deadline_ticks_ms=deadline)
+        repeated = self._table.change([made[i][1] for i in again], deadline_ticks_ms=deadline)
+        errors = dict(enumerate(changed.errors)) | dict(zip(again, repeated.errors, strict=True))
+        return Changed(errors=tuple(errors[i] for i in range(len(made))), rows=repeated.rows)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sparklog.clock import Clock
-from sparklog.errors import IllegalGenerationError, SparklogError
+from sparklog.errors import CommitStateUnknownError, IllegalGenerationError, SparklogError
 from sparklog.groups.assignors import Assignor
 from sparklog.groups.reconciliation import Reconciliation
 from sparklog.groups.rows import OffsetRow, Rows, Stamp
@@ -95,6 +95,8 @@ class Membership:
         self._beat_ticks_ms = 0.0
         self._polled_ticks_ms = clock.ticks_ms()
         self._version = 0
+        self._told_member_id = NEVER_JOINED
+        """Of the stay that the application knows of."""
 
     # What the application calls.
 
@@ -115,6 +117,7 @@ class Membership:
             self.wanted = None
             self.reconciliation.lose_all()
             self.reconciliation.lost.clear()
+            self._told_member_id = NEVER_JOINED
             self._error = None
 
     def polled(self) -> None:
@@ -149,6 +152,7 @@ class Membership:
         with self.lock:
             self.check_silence()
             lost, self.reconciliation.lost = self.reconciliation.lost, set()
+            self._told_member_id = self.member_id
             return lost
 
     def to_release(self) -> set[TopicPartition]:
@@ -163,13 +167,13 @@ class Membership:
         self._wake()
 
     def hand_over(self) -> dict[TopicPartition, OffsetRow]:
-        """What the application gets, each with its row; empty while it must release something first."""
+        """What the application gets, each with its row; empty while there is something for it to release or lose."""
         with self.lock:
             self.check_silence()
-            return {} if self.reconciliation.to_release else self.reconciliation.hand_over()
+            return self.reconciliation.hand_over()
 
     def stamps(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Stamp]:
-        """The stamps of those partitions that are held; the others are left out."""
+        """The stamps of those partitions that the application has; the others are left out."""
         with self.lock:
             self.check_silence()
             return self.reconciliation.stamps(partitions)
@@ -180,13 +184,17 @@ class Membership:
             return dict(self.reconciliation.first_counts)
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """As ``Consumer.group_metadata`` gives it."""
+        """As ``Consumer.group_metadata`` gives it: the member as the application knows it.
+
+        After a stay that was lost, the id is still the old one until the application was told: what it read under that
+        must not be committed under the new one (rule G1).
+        """
         with self.lock:
             generation = self.reconciliation.generation
             return ConsumerGroupMetadata(
                 group_id=self.settings.group_id,
                 generation_id=generation if generation else -1,
-                member_id=self.member_id,
+                member_id=self._told_member_id,
                 group_instance_id=self.settings.instance_id,
             )
 
@@ -282,7 +290,9 @@ class Membership:
             if isinstance(result, Exception):
                 _LOGGER.info("group %s: %s", self.settings.group_id, result)
                 self.reconciliation.not_taken(stamp)
-                if not isinstance(result, IllegalGenerationError) and not getattr(result, "retriable", False):
+                # Taking again under the same stamp settles what is unknown.
+                is_settled_later = isinstance(result, (IllegalGenerationError, CommitStateUnknownError))
+                if not is_settled_later and not getattr(result, "retriable", False):
                     self.fail(result)
             else:
                 self.reconciliation.taken(stamp, result)

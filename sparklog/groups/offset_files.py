@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.errors import CorruptLogError
-from sparklog.groups.rows import OffsetRow, Rows, Stamp
+from sparklog.groups.rows import Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import ObjectInfo
 
@@ -40,7 +40,7 @@ __all__ = [
     "table_properties",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of the offset table; raised whenever an older sparklog would lose what a newer one wrote."""
 FORMAT_PROPERTY = "sparklog.offsets.format.version"
 REPLACED_KEEP_MS = 3_600_000
@@ -57,6 +57,12 @@ _SCHEMA = pa.schema(
         pa.field("owner_generation", pa.int64()),
         pa.field("owner_member", pa.string()),
         pa.field("commit_timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("pending_transactional_id", pa.string()),
+        pa.field("pending_producer_epoch", pa.int32()),
+        pa.field("pending_entry", pa.int64()),
+        pa.field("pending_offset", pa.int64()),
+        pa.field("pending_metadata", pa.string()),
+        pa.field("pending_leader_epoch", pa.int32()),
     ]
 )
 _DELTA_TYPES = {
@@ -97,6 +103,7 @@ def encode_rows(rows: Rows) -> bytes:
     """A data file that holds ``rows``, by topic and partition."""
     ordered = sorted(rows.items())
     offsets = [row.committed for _, row in ordered]
+    pending = [row.pending for _, row in ordered]
     columns = [
         [partition.topic for partition, _ in ordered],
         [row.topic_id for _, row in ordered],
@@ -107,6 +114,12 @@ def encode_rows(rows: Rows) -> bytes:
         [row.stamp.generation for _, row in ordered],
         [row.stamp.member for _, row in ordered],
         [row.commit_timestamp_ms * 1_000 for _, row in ordered],
+        [one.decider.transactional_id if one else None for one in pending],
+        [one.decider.producer_epoch if one else None for one in pending],
+        [one.decider.number if one else None for one in pending],
+        [one.committed.offset if one else None for one in pending],
+        [one.committed.metadata if one else None for one in pending],
+        [one.committed.leader_epoch if one else None for one in pending],
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
     sink = pa.BufferOutputStream()
@@ -131,7 +144,7 @@ def decode_rows(path: str, data: bytes) -> dict[TopicPartition, OffsetRow]:
     if unknown:  # the next commit would drop it
         raise CorruptLogError(f"offset file {path} has unknown columns {', '.join(sorted(unknown))}")
     rows: dict[TopicPartition, OffsetRow] = {}
-    for topic, topic_id, number, offset, metadata, epoch, generation, member, micros in zip(
+    for topic, topic_id, number, offset, metadata, epoch, generation, member, micros, *pending in zip(
         *values.values(), strict=True
     ):
         partition = TopicPartition(topic, number)
@@ -151,8 +164,28 @@ def decode_rows(path: str, data: bytes) -> dict[TopicPartition, OffsetRow]:
             if offset is None
             else OffsetAndMetadata(offset, metadata or "", -1 if epoch is None else epoch),
             commit_timestamp_ms=micros // 1_000,
+            pending=None if pending[0] is None else _pending(path, partition, *pending),
         )
     return rows
+
+
+def _pending(
+    path: str,
+    partition: TopicPartition,
+    transactional_id: str,
+    producer_epoch: int | None,
+    number: int | None,
+    offset: int | None,
+    metadata: str | None,
+    leader_epoch: int | None,
+) -> Pending:
+    if producer_epoch is None or number is None or offset is None:
+        raise CorruptLogError(
+            f"offset file {path}: {partition} has a pending offset {offset} of {transactional_id!r}, epoch "
+            f"{producer_epoch}, entry {number}; expected numbers"
+        )
+    committed = OffsetAndMetadata(offset, metadata or "", -1 if leader_epoch is None else leader_epoch)
+    return Pending(decider=Decider(transactional_id, producer_epoch, number), committed=committed)
 
 
 def new_offset_file(version: int) -> str:

@@ -116,11 +116,14 @@ class Reconciliation:
         self.taking.update(dict.fromkeys(partitions, stamp))
 
     def taken(self, stamp: Stamp, rows: Rows) -> None:
-        """A stamp was written: those partitions that are still wanted are ours."""
-        for partition in [p for p, taking in self.taking.items() if taking == stamp]:
+        """A stamp was written: those partitions that are still wanted are ours.
+
+        Another take under the same stamp may still be on its way: what the rows don't show isn't ours yet.
+        """
+        written = [p for p, taking in self.taking.items() if taking == stamp and p in rows and rows[p].stamp == stamp]
+        for partition in written:
             del self.taking[partition]
-            is_current = partition in self.target and (stamp.generation == self.generation or not self.is_eager)
-            if is_current and partition in rows:
+            if partition in self.target and (stamp.generation == self.generation or not self.is_eager):
                 self.held[partition] = Held(stamp=stamp, row=rows[partition])
 
     def not_taken(self, stamp: Stamp) -> None:
@@ -128,7 +131,10 @@ class Reconciliation:
         self.taking = {p: taking for p, taking in self.taking.items() if taking != stamp}
 
     def hand_over(self) -> dict[TopicPartition, OffsetRow]:
-        """What the application gets now, each with its row."""
+        """What the application gets now, each with its row; nothing while it must release something first, or be told
+        what it lost: that may be the same partitions."""
+        if self.to_release or self.lost:
+            return {}
         new = {p: h for p, h in self.held.items() if not h.is_handed}
         for held in new.values():
             held.is_handed = True
@@ -150,8 +156,12 @@ class Reconciliation:
         self.generation = 0
 
     def stamps(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Stamp]:
-        """The stamps of those that are held; the others are left out."""
-        return {p: self.held[p].stamp for p in partitions if p in self.held}
+        """The stamps of those that the application has; the others are left out.
+
+        What was lost and taken again, and not handed over since, is left out too: the application still stands where
+        it stood under an older stamp (rule G1).
+        """
+        return {p: self.held[p].stamp for p in partitions if p in self.held and self.held[p].is_handed}
 
     @property
     def is_settled(self) -> bool:

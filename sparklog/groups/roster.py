@@ -37,8 +37,9 @@ class Roster:
 
     def look(self) -> None:
         """See who is there. One LIST, and a GET for each member that has described itself anew."""
+        began = self._clock.ticks_ms()
         listed = list_members(self._store, self._group)
-        changed = self.watch.look(listed, now_ticks_ms=self._clock.ticks_ms())
+        changed = self.watch.look(listed, now_ticks_ms=self._clock.ticks_ms(), began_ticks_ms=began)
         for member_id, state in read_members(self._store, self._group, changed).items():
             self.watch.read(member_id, state)
 

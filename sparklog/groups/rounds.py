@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from sparklog.clock import Clock
-from sparklog.errors import FencedInstanceIdError, InconsistentGroupProtocolError
+from sparklog.errors import CommitStateUnknownError, FencedInstanceIdError, InconsistentGroupProtocolError
 from sparklog.groups.generations import (
     Generation,
     GenerationPlan,
@@ -115,11 +115,12 @@ class Rounds:
             wanted = membership.wanted
             if wanted is None or membership.is_parked:
                 return interval_ms
+            if membership.member_id not in self._own_ids:  # one of earlier rounds that hung isn't ours
+                membership.lose()
+            self._show()  # before anything that a topic could hinder
             self._resolve(wanted)
             if not membership.member_id:
                 self._join()
-            else:
-                self._show()
             self._follow()
             self._look()  # after the generations: whoever isn't seen now though the newest has it is gone
             self._claim_and_take()
@@ -186,10 +187,6 @@ class Rounds:
         member_id = self._membership.begin_stay()
         self._own_ids.add(member_id)
         state = self._state(member_id)
-        others = [m for i, m in plan.members.items() if i != self._predecessor] if plan is not None else []
-        if plan is not None and others and not common_assignors([*others, state]):
-            self._refuse(plan)
-            return
         began = self._clock.ticks_ms()
         self._roster.write(state)
         self._written = state
@@ -250,6 +247,9 @@ class Rounds:
         if own is None or own.marks.state is None:
             _LOGGER.warning("group %s: member %s was removed by the others", self._settings.group_id, member_id)
             self._membership.lose(member_id)
+        elif own.state is not None and own.state != self._written:
+            # A write of before, whose answer was lost, has landed late: the claims are to be seen again.
+            self._written = None
 
     # Generations.
 
@@ -366,6 +366,8 @@ class Rounds:
         need = need_of(newest, members, self._catalog.seen)
         if need is None or written.member_id not in members:
             self._need, self._need_rounds, self._need_age = None, 0, 0
+            if plan is not None and written.member_id not in members and self._is_incompatible(plan, written):
+                self._refuse(plan)
             return False
         self._need_age += 1
         self._need_rounds = self._need_rounds + 1 if need == self._need else 0
@@ -376,6 +378,16 @@ class Rounds:
             return False
         plan = self._plan(members)
         return (newest is None or not same_decision(plan, newest.plan)) and self._propose(plan)
+
+    def _is_incompatible(self, plan: GenerationPlan, written: MemberState) -> bool:
+        """Do members that were seen to live share no assignor with this one? Those of a generation that is long dead
+        hinder nobody."""
+        beating = [
+            one.state
+            for member_id, one in self._roster.watch.members.items()
+            if member_id in plan.members and one.state is not None and one.beats_seen and not one.is_dead
+        ]
+        return bool(beating) and not common_assignors([*beating, written])
 
     def _plan(self, members: Mapping[str, MemberState]) -> GenerationPlan:
         self._catalog.look({topic for state in members.values() for topic in state.topics})
@@ -394,6 +406,9 @@ class Rounds:
             )
         except PositionLost:
             self._reopen()
+            return False
+        except CommitStateUnknownError as error:  # the next round follows it, if it is there, like anybody else's
+            _LOGGER.info("group %s: %s", self._settings.group_id, error)
             return False
         if not isinstance(outcome, Created):
             return False

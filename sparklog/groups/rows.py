@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
-__all__ = ["OffsetRow", "Rows", "Stamp"]
+__all__ = ["Decider", "OffsetRow", "Pending", "Rows", "Stamp"]
 
 
 class Stamp(NamedTuple):
@@ -19,6 +19,23 @@ class Stamp(NamedTuple):
     administrator, or a consumer that assigns partitions itself, wrote under; 0 for a group that never had one."""
     member: str
     """Empty where no member owns the partition."""
+
+
+class Decider(NamedTuple):
+    """What will decide, or has decided, a transaction: one entry of its transactional id's log (rule T1)."""
+
+    transactional_id: str
+    producer_epoch: int
+    number: int
+    """Of the entry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """An offset that counts once its transaction is committed."""
+
+    decider: Decider
+    committed: OffsetAndMetadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +49,8 @@ class OffsetRow:
     """None where the partition was taken but nothing was committed yet."""
     commit_timestamp_ms: int
     """When ``committed`` was changed last, or where it is None, when the partition was taken; ms since the epoch."""
+    pending: Pending | None = None
+    """Written by a transaction that may not be decided yet."""
 
 
 Rows = Mapping[TopicPartition, OffsetRow]

@@ -6,7 +6,13 @@ import re
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
-from sparklog.errors import InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidTopicError,
+    NotATopicError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
 from sparklog.log import Cluster
 from sparklog.log.state import open_state
 from sparklog.paths import TOPICS_FOLDER
@@ -59,4 +65,8 @@ class TopicCatalog:
             head = open_state(self._cluster.topic_log(topic)).head
         except (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError):
             return None
+        except (CorruptLogError, UnsupportedVersionError):
+            if topic not in self.seen:
+                raise
+            return self.seen[topic]  # who reads it says what is wrong; the group's other topics go on
         return None if head.deleted else (head.topic_id, head.partition_count)

@@ -54,19 +54,27 @@ class Watch:
         self.members: dict[str, Watched] = {}
         """By member id."""
 
-    def look(self, listed: Mapping[str, Marks], *, now_ticks_ms: float) -> list[str]:
-        """Take in a completed listing. Returns the members whose state must be read, since it was rewritten."""
-        gap = 0.0 if self._looked_ticks_ms is None else now_ticks_ms - self._looked_ticks_ms
+    def look(
+        self, listed: Mapping[str, Marks], *, now_ticks_ms: float, began_ticks_ms: float | None = None
+    ) -> list[str]:
+        """Take in a completed listing. Returns the members whose state must be read, since it was rewritten.
+
+        Silence is counted from the end of the listing that showed a sign of life first to the beginning of the newest
+        one: what came while a slow store was answering was not seen by it.
+        """
+        began = now_ticks_ms if began_ticks_ms is None else began_ticks_ms
+        gap = 0.0 if self._looked_ticks_ms is None else began - self._looked_ticks_ms
         counted = min(gap, self._longest_gap_ms)
-        self._looked_ticks_ms = now_ticks_ms
+        self._looked_ticks_ms = began
+        fresh = max(began - now_ticks_ms, -self._longest_gap_ms)
         for member_id in self.members.keys() - listed.keys():
             del self.members[member_id]
         for member_id, marks in listed.items():
             known = self.members.get(member_id)
             if known is None:
-                self.members[member_id] = Watched(marks=marks)
+                self.members[member_id] = Watched(marks=marks, silence_ms=fresh)
             elif known.marks != marks:
-                known.marks, known.silence_ms = marks, 0.0
+                known.marks, known.silence_ms = marks, fresh
                 known.beats_seen += 1
             else:
                 known.silence_ms += counted

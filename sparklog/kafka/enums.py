@@ -18,6 +18,7 @@ __all__ = [
     "IsolationLevel",
     "OffsetSpec",
     "OffsetTimestamp",
+    "TransactionState",
 ]
 
 E = TypeVar("E", bound="_NamedEnum")
@@ -78,6 +79,22 @@ class GroupType(_TextEnum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+
+
+class TransactionState(_TextEnum):
+    """Where a transaction stands. Dead and PrepareEpochFence are never told."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    """One may be open."""
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    UNKNOWN = "Unknown"
+    """Its log can't be understood."""
 
 
 class IsolationLevel(_NamedEnum):

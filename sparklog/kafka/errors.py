@@ -59,6 +59,15 @@ InvalidRecordError = ours.InvalidRecordError
 OutOfOrderSequenceNumberError = ours.OutOfOrderSequenceError
 InvalidProducerEpochError = ours.InvalidProducerEpochError
 
+ConcurrentTransactionsError = ours.ConcurrentTransactionsError
+InvalidTransactionTimeoutError = ours.InvalidTransactionTimeoutError
+InvalidTxnStateError = ours.InvalidTxnStateError
+ProducerFencedError = ours.ProducerFencedError
+TransactionAbortableError = ours.TransactionAbortableError
+TransactionAbortedError = ours.TransactionAbortedError
+TransactionalIdNotFoundError = ours.TransactionalIdNotFoundError
+UnstableOffsetCommitError = ours.UnstableOffsetCommitError
+
 
 class InvalidMetadataError(RetriableError):
     """What is known of the cluster is out of date. Only as :class:`NoBrokersAvailable`."""
@@ -99,7 +108,6 @@ NodeNotReadyError = _unraised("NodeNotReadyError", RetriableError)
 QuotaViolationError = _unraised("QuotaViolationError")
 StaleMetadata = _unraised("StaleMetadata", InvalidMetadataError)
 TooManyInFlightRequests = _unraised("TooManyInFlightRequests", RetriableError)
-TransactionAbortedError = _unraised("TransactionAbortedError")
 UnknownBrokerIdError = _unraised("UnknownBrokerIdError")
 UnrecognizedBrokerVersion = _unraised("UnrecognizedBrokerVersion")
 UnsupportedCodecError = _unraised("UnsupportedCodecError")
@@ -131,10 +139,7 @@ NotControllerError = _unraised("NotControllerError", RetriableError)
 InvalidRequestError = _unraised("InvalidRequestError")
 UnsupportedForMessageFormatError = _unraised("UnsupportedForMessageFormatError")
 DuplicateSequenceNumberError = _unraised("DuplicateSequenceNumberError")
-InvalidTxnStateError = _unraised("InvalidTxnStateError")
 InvalidProducerIdMappingError = _unraised("InvalidProducerIdMappingError")
-InvalidTransactionTimeoutError = _unraised("InvalidTransactionTimeoutError")
-ConcurrentTransactionsError = _unraised("ConcurrentTransactionsError", RetriableError)
 TransactionCoordinatorFencedError = _unraised("TransactionCoordinatorFencedError")
 SecurityDisabledError = _unraised("SecurityDisabledError")
 OperationNotAttemptedError = _unraised("OperationNotAttemptedError")
@@ -164,9 +169,7 @@ GroupMaxSizeReachedError = _unraised("GroupMaxSizeReachedError")
 EligibleLeadersNotAvailableError = _unraised("EligibleLeadersNotAvailableError", InvalidMetadataError)
 ElectionNotNeededError = _unraised("ElectionNotNeededError", InvalidMetadataError)
 NoReassignmentInProgressError = _unraised("NoReassignmentInProgressError")
-UnstableOffsetCommitError = _unraised("UnstableOffsetCommitError", RetriableError)
 ThrottlingQuotaExceededError = _unraised("ThrottlingQuotaExceededError", RetriableError)
-ProducerFencedError = _unraised("ProducerFencedError")
 ResourceNotFoundError = _unraised("ResourceNotFoundError")
 DuplicateResourceError = _unraised("DuplicateResourceError")
 UnacceptableCredentialError = _unraised("UnacceptableCredentialError")
@@ -180,7 +183,6 @@ DuplicateBrokerRegistrationError = _unraised("DuplicateBrokerRegistrationError")
 BrokerIdNotRegisteredError = _unraised("BrokerIdNotRegisteredError")
 InconsistentTopicIdError = _unraised("InconsistentTopicIdError", InvalidMetadataError)
 InconsistentClusterIdError = _unraised("InconsistentClusterIdError")
-TransactionalIdNotFoundError = _unraised("TransactionalIdNotFoundError")
 FetchSessionTopicIdError = _unraised("FetchSessionTopicIdError", RetriableError)
 IneligibleReplicaError = _unraised("IneligibleReplicaError")
 NewLeaderElectedError = _unraised("NewLeaderElectedError")
@@ -195,7 +197,6 @@ UnknownControllerIdError = _unraised("UnknownControllerIdError")
 UnknownSubscriptionIdError = _unraised("UnknownSubscriptionIdError")
 TelemetryTooLargeError = _unraised("TelemetryTooLargeError")
 InvalidRegistrationError = _unraised("InvalidRegistrationError")
-TransactionAbortableError = _unraised("TransactionAbortableError")
 InvalidRecordStateError = _unraised("InvalidRecordStateError")
 ShareSessionNotFoundError = _unraised("ShareSessionNotFoundError", RetriableError)
 InvalidShareSessionEpochError = _unraised("InvalidShareSessionEpochError", RetriableError)
@@ -225,12 +226,20 @@ _CODES: Mapping[type[ours.SparklogError], int] = MappingProxyType(
         InvalidConfigurationError: 40,
         IllegalArgumentError: 42,
         PolicyViolationError: 44,
+        InvalidProducerEpochError: 47,
+        InvalidTxnStateError: 48,
+        InvalidTransactionTimeoutError: 50,
+        ConcurrentTransactionsError: 51,
         KafkaStorageError: 56,
         NonEmptyGroupError: 68,
         GroupIdNotFoundError: 69,
         FencedInstanceIdError: 82,
         GroupSubscribedToTopicError: 86,
+        UnstableOffsetCommitError: 88,
+        ProducerFencedError: 90,
         UnknownTopicIdError: 100,
+        TransactionalIdNotFoundError: 105,
+        TransactionAbortableError: 120,
     }
 )
 _BY_CODE: Mapping[int, type[ours.SparklogError]] = MappingProxyType({code: kind for kind, code in _CODES.items()})

@@ -11,16 +11,18 @@ from typing import Any, NoReturn
 
 from sparklog.config import ProducerConfig
 from sparklog.kafka.bootstrap import check_root, reaching
-from sparklog.kafka.errors import IllegalStateError, IncompatibleBrokerVersion
+from sparklog.kafka.commits import without_nulls
+from sparklog.kafka.errors import IllegalArgumentError, IncompatibleBrokerVersion
 from sparklog.kafka.settings import close_all, producer_settings
-from sparklog.model import RecordMetadata
+from sparklog.kafka.structs import ConsumerGroupMetadata
+from sparklog.model import ConsumerGroupMetadata as OurGroupMetadata
+from sparklog.model import OffsetAndMetadata, RecordMetadata, TopicPartition
 from sparklog.producer import FutureRecordMetadata, Producer
 
 __all__ = ["FutureRecordMetadata", "KafkaProducer", "RecordMetadata"]
 
 _FORGOTTEN_TIMEOUT_S = 10.0
 """kafka-python's is 1 s, which a commit to an object store may well need for itself."""
-_NO_TRANSACTIONS = "transactions aren't there yet, and so this producer has no transactional_id"
 
 
 class KafkaProducer(Producer):
@@ -73,25 +75,21 @@ class KafkaProducer(Producer):
             raise IncompatibleBrokerVersion("metrics(raw=True) is not supported: leave raw out")
         return super().metrics()
 
-    def init_transactions(self) -> NoReturn:
-        """Raises ``IllegalStateError``: there are no transactions yet."""
-        raise IllegalStateError(f"init_transactions: {_NO_TRANSACTIONS}")
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group_metadata: ConsumerGroupMetadata | OurGroupMetadata | str,
+    ) -> None:
+        """As :meth:`Producer.send_offsets_to_transaction <sparklog.producer.Producer.send_offsets_to_transaction>`.
 
-    def begin_transaction(self) -> NoReturn:
-        """Raises ``IllegalStateError``: there are no transactions yet."""
-        raise IllegalStateError(f"begin_transaction: {_NO_TRANSACTIONS}")
-
-    def send_offsets_to_transaction(self, offsets: object, group_metadata: object) -> NoReturn:
-        """Raises ``IllegalStateError``: there are no transactions yet."""
-        raise IllegalStateError(f"send_offsets_to_transaction: {_NO_TRANSACTIONS}")
-
-    def commit_transaction(self) -> NoReturn:
-        """Raises ``IllegalStateError``: there are no transactions yet."""
-        raise IllegalStateError(f"commit_transaction: {_NO_TRANSACTIONS}")
-
-    def abort_transaction(self) -> NoReturn:
-        """Raises ``IllegalStateError``: there are no transactions yet."""
-        raise IllegalStateError(f"abort_transaction: {_NO_TRANSACTIONS}")
+        Args:
+            offsets: metadata and leader epoch may be None.
+            group_metadata: of the consumer; or the name of a group that has no members, whose consumers assign
+                partitions themselves.
+        """
+        given: object = offsets
+        plain = without_nulls(offsets) if isinstance(given, Mapping) else offsets  # what isn't one is refused below
+        super().send_offsets_to_transaction(plain, _our_metadata(group_metadata))
 
     @classmethod
     def max_usable_produce_magic(cls, api_version: object) -> NoReturn:
@@ -106,6 +104,17 @@ class KafkaProducer(Producer):
         if self._is_open:
             with contextlib.suppress(RuntimeError):  # the interpreter ends
                 threading.Thread(target=self.close, args=(_FORGOTTEN_TIMEOUT_S,), name="sparklog-closing").start()
+
+
+def _our_metadata(given: object) -> OurGroupMetadata:
+    """Raises ``IllegalArgumentError``, as kafka-python ValueError; what isn't metadata is refused by the producer."""
+    if isinstance(given, str):
+        return OurGroupMetadata(given)
+    if not isinstance(given, ConsumerGroupMetadata):
+        return given  # type: ignore[return-value]
+    if given.generation_id > 0 and not given.member_id:
+        raise IllegalArgumentError(f"group_metadata: generation_id={given.generation_id} without a member_id")
+    return OurGroupMetadata(given.group_id or "", given.generation_id, given.member_id, given.group_instance_id)
 
 
 _OPEN: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()

@@ -1,8 +1,9 @@
 """A topic: creating it, appending with offsets assigned at commit, following it."""
 
-from sparklog.log.append import AppendResult, StagedFile, TopicWriter
+from sparklog.log.append import AppendResult, StagedFile, TopicWriter, UploadedFile
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
 from sparklog.log.follow import TopicFollower
+from sparklog.log.publishing import Marker
 from sparklog.log.sequencing import SequencingResult, sequence_topic
 from sparklog.log.topic import (
     HIGH_WATERMARK,
@@ -19,11 +20,13 @@ __all__ = [
     "HIGH_WATERMARK",
     "AppendResult",
     "Cluster",
+    "Marker",
     "SequencingResult",
     "StagedFile",
     "TopicDescription",
     "TopicFollower",
     "TopicWriter",
+    "UploadedFile",
     "alter_topic",
     "create_partitions",
     "create_topic",

@@ -24,6 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.log.commit import Commit, Committed, catch_up, commit
 from sparklog.log.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
+from sparklog.log.files import UploadedFile
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.producer_state import (
@@ -33,13 +34,14 @@ from sparklog.log.producer_state import (
     new_producer_id,
     producer_txn,
 )
+from sparklog.log.publishing import Marker, Published, publish
 from sparklog.log.reading import find_by_sequence, object_path
-from sparklog.log.segments import SegmentIndex, format_timestamp
+from sparklog.log.segments import SegmentIndex
 from sparklog.log.state import TopicState, open_state
 from sparklog.paths import new_data_file
 from sparklog.storage.entry_log import PositionLost
 
-__all__ = ["AppendResult", "StagedFile", "TopicWriter", "plan_append"]
+__all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile", "plan_append"]
 
 MAX_UPLOAD_AGE_MS = 86_400_000
 """A file that was uploaded longer ago is uploaded again: the orphan sweep spares files for seven days (rule L10)."""
@@ -51,43 +53,23 @@ _REFRESH_AHEAD = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """A data file that lies in the store, but in no log."""
+    """A data file that lies in the store, but in no log; with its bytes, should it have to be uploaded again."""
 
-    path: str
-    """Relative to the table's folder."""
-    partition: int
+    facts: UploadedFile
     batch: EncodedBatch
-    uploaded_ms: int
-    """Wall time of the upload; the file's modification time in the log."""
     uploaded_ticks_ms: float
+
+    @property
+    def path(self) -> str:
+        return self.facts.path
+
+    @property
+    def partition(self) -> int:
+        return self.facts.partition
 
     def to_add(self, base_offset: int) -> AddFile:
         """The action that publishes the file at ``base_offset``."""
-        stamp, last = self.batch.stamp, self.batch.last_offset_delta
-        wraps = next_sequence(stamp.base_sequence, last) < stamp.base_sequence
-        low_sequence, high_sequence = (0, 2**31 - 1) if wraps else (stamp.base_sequence, stamp.base_sequence + last)
-        return AddFile(
-            path=self.path,
-            partition_values={"partition": str(self.partition), "base_offset": str(base_offset)},
-            size_bytes=len(self.batch.data),
-            modification_ms=self.uploaded_ms,
-            stats={
-                "numRecords": self.batch.record_count,
-                "minValues": {
-                    "offset_delta": 0,
-                    "timestamp": format_timestamp(self.batch.min_timestamp_ms),
-                    "producer_id": stamp.producer_id,
-                    "sequence": low_sequence,
-                },
-                "maxValues": {
-                    "offset_delta": last,
-                    "timestamp": format_timestamp(self.batch.max_timestamp_ms),
-                    "producer_id": stamp.producer_id,
-                    "sequence": high_sequence,
-                },
-                "nullCount": {"offset_delta": 0, "timestamp": 0, "producer_id": 0, "sequence": 0},
-            },
-        )
+        return self.facts.to_add(base_offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +170,16 @@ class TopicWriter:
         self._take_new_id()
 
     @property
+    def table(self) -> str:
+        """The folder of the topic's table."""
+        return self._log.table
+
+    @property
+    def topic_id(self) -> str:
+        """Of the topic that this writer was opened for."""
+        return self._topic_id
+
+    @property
     def head(self) -> TopicHead:
         """The topic as this writer knows it."""
         return self._state.head
@@ -280,11 +272,46 @@ class TopicWriter:
             raise
         self._counter += 1
         self._staged.difference_update(file.path for file in (*files, *append.files))
+        self._after_commit(done)
+        return result
+
+    def adopt(self, *, producer_id: int, producer_epoch: int) -> None:
+        """Write in the name of a producer that has its id from elsewhere: its sequences begin anew. Nothing may be
+        under way."""
+        with self._identity:
+            self._producer_id, self._producer_epoch, self._next_sequences = producer_id, producer_epoch, {}
+
+    def forget(self, files: Sequence[UploadedFile]) -> None:
+        """They won't be published."""
+        self._staged.difference_update(file.path for file in files)
+
+    def publish(self, files: Sequence[UploadedFile], marker: Marker, *, timeout_ms: float) -> Published:
+        """Publish the files of a transaction that is decided: once, whoever else does so at the same time.
+
+        This writer must have been opened before the transaction was decided: what came before that it may not know
+        (rule L5). Safe to repeat after any error.
+
+        Raises:
+            KafkaTimeoutError, CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
+        """
+        clock = self._log.clock
+        began = clock.ticks_ms()
+        if self._pause_until_ticks_ms > began:  # rule L11: others may have the next version
+            clock.sleep_ms(self._pause_until_ticks_ms - began)
+        published, done = publish(
+            self._state, self._topic_id, files, marker, deadline_ticks_ms=began + timeout_ms, sync=self._sync
+        )
+        self.forget(files)
+        self._after_commit(done)
+        return published
+
+    def _after_commit(self, done: Committed) -> None:
+        self._state = done.state
         if self._state.whole is not None or len(self._state.transactions) > _MAX_PRODUCERS_KNOWN:
             self._state.forget_others(self._producer_id)
-        self._pause_until_ticks_ms = clock.ticks_ms() + done.round_trip_ms if done.lost_races else 0.0
+        ticks_ms = self._log.clock.ticks_ms()
+        self._pause_until_ticks_ms = ticks_ms + done.round_trip_ms if done.lost_races else 0.0
         self._checkpoints.after_commit(self._state)
-        return result
 
     def close(self) -> None:
         """Wait for a checkpoint that is under way."""
@@ -301,10 +328,8 @@ class TopicWriter:
         now_ms, ticks_ms = self._log.clock.now_ms(), self._log.clock.ticks_ms()
         files = [
             StagedFile(
-                path=new_data_file(partition),
-                partition=partition,
+                facts=UploadedFile.of(new_data_file(partition), partition, batch, uploaded_ms=now_ms),
                 batch=batch,
-                uploaded_ms=now_ms,
                 uploaded_ticks_ms=ticks_ms,
             )
             for partition, batch in batches

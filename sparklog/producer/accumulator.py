@@ -106,8 +106,21 @@ class TopicQueue:
     """One topic's batches: an open one that records are added to, and closed ones in their order."""
 
     def __init__(
-        self, topic: str, buffer: Buffer, clock: Clock, *, batch_size: int, linger_ms: int, max_block_ms: int
+        self,
+        topic: str,
+        buffer: Buffer,
+        clock: Clock,
+        *,
+        batch_size: int,
+        linger_ms: int,
+        max_block_ms: int,
+        gathers: bool = False,
     ) -> None:
+        """
+        Args:
+            gathers: records wait until there are enough for a large file, or until somebody waits for them: within a
+                transaction nobody can see them before.
+        """
         self.topic = topic
         self.unfinished: dict[Batch, None] = {}
         """Every batch that isn't settled, with its callbacks run, in their order."""
@@ -117,13 +130,18 @@ class TopicQueue:
         """Bytes of key, value and headers, as the topic allows them; -1: nothing more, the topic is gone."""
         self._buffer = buffer
         self._clock = clock
-        self._batch_size = batch_size
+        self._gathers = gathers
         self._max_batch_bytes = max(batch_size, MAX_BATCH_BYTES)
+        if gathers:  # a part of the buffer, so that others find room in it meanwhile
+            self._max_batch_bytes = max(batch_size, min(MAX_BATCH_BYTES, buffer.limit_bytes // 4))
+        self._batch_size = self._max_batch_bytes if gathers else batch_size
         self._linger_ms = linger_ms
         self._max_block_ms = max_block_ms
         self._open: RecordBatch | None = None
         self._closed: deque[Batch] = deque()
         self._ended: SparklogError | None = None
+        self.check_open: Callable[[], None] = _always_open
+        """Raises while nothing may be added; asked when a batch begins, so :meth:`hurry` makes sure that it is asked."""
         self._now_ns = clock.now_ns
         self._acquire, self._release = buffer.lock.acquire, buffer.lock.release
 
@@ -242,7 +260,7 @@ class TopicQueue:
             return None
         if self._open.size_bytes >= self._batch_size or self._buffer.waiting_count:
             return 0.0
-        if not idle:
+        if not idle or self._gathers:
             return None
         return max(0.0, self._open.created_ticks_ms + self._linger_ms - now_ticks_ms)
 
@@ -310,6 +328,8 @@ class TopicQueue:
     def _begin(self) -> RecordBatch:
         self._raise_if_ended()
         batch = RecordBatch(self.topic, created_ticks_ms=self._clock.ticks_ms())
+        if self._gathers:
+            batch.hurry = self.hurry
         self._open = batch
         self.unfinished[batch] = None
         self.changed.notify_all()
@@ -329,3 +349,8 @@ class TopicQueue:
     def _raise_if_ended(self) -> None:
         if self._ended is not None:
             raise self._ended.with_traceback(None)
+        self.check_open()
+
+
+def _always_open() -> None:
+    """Records may be sent at any time."""

@@ -72,9 +72,13 @@ class Batch(ABC):
         self.size_bytes = size_bytes
         """As counted against ``buffer_memory``."""
         self.outcome: Outcome | None = None
+        self._uploaded: Callable[[], Outcome] | None = None
+        self.hurry: Callable[[], None] = _no_hurry
+        """Called by whoever waits: within a transaction records would gather until it is committed."""
         self._settled = threading.Event()
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, Callable[[Outcome], None]]] = []
+        self._keep: Callable[[Batch], None] | None = None
 
     @property
     @abstractmethod
@@ -97,7 +101,7 @@ class Batch(ABC):
         """Give the records' memory back: they won't be needed."""
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Whether the batch is settled, after at most so long."""
+        """Whether the batch is settled, or uploaded within a transaction, after at most so long."""
         return self._settled.wait(bounded_s(timeout_s))
 
     def settle(self, outcome: Outcome) -> None:
@@ -107,6 +111,27 @@ class Batch(ABC):
         with self._lock:
             self.outcome = outcome
         self._settled.set()
+
+    @property
+    def uploaded(self) -> Outcome | None:
+        """Within a transaction: what is known once it is uploaded, without offsets."""
+        return None if self._uploaded is None else self._uploaded()
+
+    def hold(self, uploaded: Callable[[], Outcome], keep: Callable[[Batch], None]) -> bool:
+        """It is uploaded, and settled when its transaction ends; only futures and callbacks still want to know.
+
+        Args:
+            uploaded: tells what is known of it.
+            keep: called once somebody asks to be called back: from then on it may not be forgotten.
+        Returns:
+            Whether somebody has asked already.
+        """
+        self.drop_records()
+        with self._lock:
+            self._uploaded, self._keep = uploaded, keep
+            is_awaited = bool(self._waiting)
+        self._settled.set()
+        return is_awaited
 
     def fail_after_fork(self, error: SparklogError) -> None:
         """In the child, where the one thread is: whoever waits there would wait for ever."""
@@ -132,6 +157,8 @@ class Batch(ABC):
         with self._lock:
             if self.outcome is None:
                 self._waiting.append((index, callback))
+                if self._keep is not None:
+                    self._keep(self)
                 return
         _run(callback, self.outcome)
 
@@ -279,6 +306,10 @@ def _partition_column(partitions: Mapping[int, int], count: int) -> pa.Array:
     if not partitions:
         return pa.nulls(count, pa.int32())
     return pa.array([partitions.get(index) for index in range(count)], pa.int32())
+
+
+def _no_hurry() -> None:
+    """Nothing waits longer than it must."""
 
 
 def _index(waiting: tuple[int, Callable[[Outcome], None]]) -> int:

@@ -7,7 +7,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, SupportsIndex
@@ -26,7 +26,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster, open_cluster
-from sparklog.model import Headers
+from sparklog.model import ConsumerGroupMetadata, Headers, OffsetAndMetadata, TopicPartition
 from sparklog.producer.accumulator import Buffer, TopicQueue, memory_bytes
 from sparklog.producer.batch import TableBatch, Unacknowledged
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
@@ -34,6 +34,7 @@ from sparklog.producer.interceptors import Interceptors, ProducerRecord
 from sparklog.producer.lane import Lane
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.tables import check_table, slices
+from sparklog.producer.transactions import Transactions
 
 __all__ = ["Producer"]
 
@@ -89,6 +90,11 @@ class Producer:
         self._callbacks = threading.RLock()
         self._ended: SparklogError | None = None
         config = self._config
+        self._transactions: Transactions | None = None
+        if config.transactional_id is not None:
+            self._transactions = Transactions(
+                self._cluster, config, lanes=self._all_lanes, changed=self._transaction_changed
+            )
         self._plain = not (
             config.key_serializer
             or config.value_serializer
@@ -151,6 +157,7 @@ class Producer:
         Raises:
             As :meth:`send`, and InvalidArgumentError for columns that are unknown, missing or of a wrong type.
         """
+        self._check_transaction()
         lane = self._lane(topic)
         checked = check_table(
             topic,
@@ -168,8 +175,76 @@ class Producer:
             return FutureBatchMetadata([Unacknowledged.rows(topic, checked.num_rows)])
         return FutureBatchMetadata(batches)
 
+    def init_transactions(self) -> None:
+        """Take hold of the transactional id: finish what an earlier producer with it left, and fence it off. Once,
+        before anything else; takes at most ``max_block_ms``.
+
+        Raises:
+            IllegalStateError: no ``transactional_id`` is set, or it was called before.
+            KafkaTimeoutError, ConcurrentTransactionsError: not done in time; call it again.
+            SparklogError: what can't be finished; names it.
+        """
+        self._require_transactions("init_transactions").init()
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: what is sent from now on becomes visible together, or not at all. Costs nothing.
+
+        Raises:
+            IllegalStateError: before :meth:`init_transactions`, or one is open.
+            TransactionAbortableError: the open one failed: abort it. ProducerFencedError: close this producer.
+        """
+        self._require_transactions("begin_transaction").begin()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Make a group's offsets part of the transaction: they are committed with it, or not at all.
+
+        Args:
+            offsets: of the next record to be read of each partition; the consumer commits nothing itself.
+            group_metadata: of the consumer that read them: ``consumer.group_metadata()``, asked for just now.
+        Raises:
+            CommitFailedError: a partition belongs to another member by now. As any error here, it is to be answered by
+                ``abort_transaction``.
+            KafkaTimeoutError, UnknownMemberIdError, OffsetMetadataTooLargeError, …
+            IllegalStateError: no transaction is open.
+            InvalidTypeError, InvalidArgumentError: the transaction stays as it is.
+        """
+        self._require_transactions("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
+
+    def commit_transaction(self) -> None:
+        """Commit: once this returns, everything that was sent is visible, and the offsets are committed.
+
+        Raises:
+            KafkaTimeoutError: not done in ``max_block_ms``; call it again. As long as nothing is decided, it may be
+                aborted as well.
+            CommitStateUnknownError: perhaps committed; call it again to find out.
+            TransactionAbortableError: a record or an offset couldn't be stored, or somebody has aborted the
+                transaction: abort it, then try it all again. TransactionTimedOutError: it was open for too long.
+            ProducerFencedError: another producer uses the same transactional id; nothing is committed.
+            IllegalStateError: no transaction is open.
+        """
+        transactions = self._require_transactions("commit_transaction")
+        self._refuse_in_callback("commit_transaction")
+        transactions.commit()
+
+    def abort_transaction(self) -> None:
+        """Abort: nothing that was sent will ever be visible; the futures fail with ``TransactionAbortedError``.
+        Consumers keep their positions: seek back to what is committed.
+
+        Raises:
+            InvalidTxnStateError: a commit was begun whose outcome isn't known: only ``commit_transaction`` may follow.
+            KafkaTimeoutError, CommitStateUnknownError: call it again.
+            ProducerFencedError: another producer uses the same transactional id; it has aborted it.
+            IllegalStateError: no transaction is open.
+        """
+        transactions = self._require_transactions("abort_transaction")
+        self._refuse_in_callback("abort_transaction")
+        transactions.abort()
+
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything that was sent before is stored or has failed, and its callbacks have run.
+        """Wait until everything that was sent before is stored or has failed, and its callbacks have run. Within a
+        transaction: until it is uploaded; the callbacks run when the transaction ends.
 
         Args:
             timeout: seconds; None: as long as it takes, which ``delivery_timeout_ms`` bounds.
@@ -207,7 +282,7 @@ class Producer:
         return self._metrics.snapshot(requests_in_flight=sum(lane.in_flight for lane in self._all_lanes()))
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, then end. Closing again does nothing.
+        """Deliver what was sent, then end. Closing again does nothing. An open transaction is aborted.
 
         Args:
             timeout: seconds; what isn't delivered by then fails and is not stored, except that the commit which is
@@ -224,10 +299,12 @@ class Producer:
                 return
             self._ended = closed
         lanes = self._all_lanes()
+        deadline_s = None if timeout is None else self._cluster.clock.ticks_ms() / 1000 + timeout
+        if self._transactions is not None and not any(lane.owns_current_thread() for lane in lanes):
+            self._transactions.close(None if deadline_s is None else deadline_s * 1000)
         for lane in lanes:
             lane.end(closed)
         in_callback = any(lane.owns_current_thread() for lane in lanes)
-        deadline_s = None if timeout is None else self._cluster.clock.ticks_ms() / 1000 + timeout
         aborted = KafkaTimeoutError(
             "the producer was closed before the record was stored: "
             + ("by a callback, which can't wait" if in_callback else f"timeout={timeout} s")
@@ -261,6 +338,7 @@ class Producer:
 
     def _send(self, record: ProducerRecord) -> FutureRecordMetadata:
         topic, config = record.topic, self._config
+        self._check_transaction()
         lane = self._lane(topic)
         headers = _check_headers(record.headers)
         key = _to_bytes("key", _serialize(config.key_serializer, topic, headers, record.key))
@@ -324,15 +402,33 @@ class Producer:
                 self._retired = [one for one in (*self._retired, lane) if not one.join(0.0)]
                 del self._lanes[topic]
             lane = Lane(self._cluster, topic, self._config, self._buffer, self._metrics, self._callbacks)
+            if self._transactions is not None:
+                self._transactions.adopt(lane)
             self._metrics.add_topic(topic)  # only one that is there
             with self._ending:  # close() doesn't wait for a topic that is being opened
                 if self._ended is None:
                     self._lanes[topic] = lane
-                    if self._plain:
+                    if self._plain and (self._transactions is None or self._transactions.is_open):
                         self._plain_queues[topic] = lane.queue
                     return lane
             lane.end(self._ended)
             raise self._ended.with_traceback(None)
+
+    def _require_transactions(self, what: str) -> Transactions:
+        self._raise_if_ended()
+        if self._transactions is None:
+            raise IllegalStateError(f"{what}: this producer has no transactional_id")
+        return self._transactions
+
+    def _check_transaction(self) -> None:
+        if self._transactions is not None:
+            self._raise_if_ended()
+            self._transactions.check_send()
+
+    def _transaction_changed(self, is_open: bool) -> None:
+        """Records are sent fast only while a transaction is open."""
+        if self._plain:
+            self._plain_queues = {topic: lane.queue for topic, lane in self._lanes.items()} if is_open else {}
 
     def _all_lanes(self) -> list[Lane]:
         return [*self._retired, *self._lanes.values()]

@@ -26,11 +26,12 @@ __all__ = ["Drain", "drain", "refuse"]
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: it is weakly referred to
 class Drain:
     """Batches that are committed together."""
 
-    batches: Sequence[Batch]
+    counts: Sequence[int]
+    """Records of each batch."""
     parts: Sequence[tuple[int, pa.Table]]
     """Partition and its records, in the order of sending; each partition once, none empty. Nothing once uploaded."""
     part_counts: Sequence[int]
@@ -54,18 +55,23 @@ class Drain:
         """The same, once the parts are uploaded: what waits for its commit takes no memory but its files."""
         return replace(self, parts=())
 
-    def outcomes(self, base_offsets: Sequence[int]) -> list[Outcome]:
-        """What each batch is told once the parts are in the log at these offsets."""
+    def outcomes(self, base_offsets: Sequence[int] | None) -> list[Outcome]:
+        """What each batch is told once the parts are in the log at these offsets.
+
+        Args:
+            base_offsets: one for each part, -1 where nobody knows it; None before there are any.
+        """
         offsets: I64 = np.full(len(self.partitions), -1, np.int64)
         start = 0
-        for count, base_offset in zip(self.part_counts, base_offsets, strict=True):
+        for count, base_offset in zip(self.part_counts, base_offsets or [-1] * len(self.part_counts), strict=True):
             end = start + count
-            offsets[self.order[start:end]] = np.arange(base_offset, base_offset + count)
+            if base_offset >= 0:
+                offsets[self.order[start:end]] = np.arange(base_offset, base_offset + count)
             start = end
         outcomes = []
         start = 0
-        for batch in self.batches:
-            end = start + batch.count
+        for count in self.counts:
+            end = start + count
             written = Written(
                 partitions=self.partitions[start:end],
                 offsets=offsets[start:end],
@@ -73,10 +79,23 @@ class Drain:
                 key_sizes=self.key_sizes[start:end],
                 value_sizes=self.value_sizes[start:end],
             )
-            refused = {place - start: error for place, error in self.refused.items() if start <= place < end}
-            outcomes.append(Outcome(written=written, refused=refused or None))
+            outcomes.append(Outcome(written=written, refused=self._refused(start, end) or None))
             start = end
         return outcomes
+
+    def failures(self, error: SparklogError) -> list[Outcome]:
+        """What each batch is told if nothing of it counts: a record that was refused has its own reason."""
+        outcomes = []
+        start = 0
+        for count in self.counts:
+            own = self._refused(start, start + count)
+            refused = {place: own.get(place, error) for place in range(count)} if own else None
+            outcomes.append(Outcome(refused=refused) if refused else Outcome(error=error))
+            start += count
+        return outcomes
+
+    def _refused(self, start: int, end: int) -> dict[int, SparklogError]:
+        return {place - start: error for place, error in self.refused.items() if start <= place < end}
 
 
 def drain(
@@ -101,7 +120,7 @@ def drain(
     unused = ["partition", "headers"] if table["headers"].null_count == table.num_rows else ["partition"]
     order, parts = _sorted(table.drop_columns(unused), partitions)
     return Drain(
-        batches=batches,
+        counts=[batch.count for batch in batches],
         parts=parts,
         part_counts=[part.num_rows for _, part in parts],
         partitions=partitions,

@@ -87,14 +87,18 @@ class _Future(Generic[T]):
         Args:
             timeout: seconds; None: as long as it takes, which ``delivery_timeout_ms`` bounds. A callback that waits for
                 a later record of its own topic waits for itself.
+        Returns:
+            Within a transaction that is still open, once the record is uploaded, all but its offset, which is -1: it
+            has none before the commit. The future is done, and its callbacks are called, when the transaction ends.
         Raises:
             KafkaTimeoutError: not done in ``timeout``; it may still succeed.
             SparklogError: what it failed with.
         """
         outcome = self._batch.outcome
         if outcome is None:
+            self._batch.hurry()
             self._batch.wait(timeout)
-            outcome = self._batch.outcome
+            outcome = self._batch.outcome or self._batch.uploaded
         if outcome is None:
             raise KafkaTimeoutError(f"a record of topic {self._batch.topic!r} is not acknowledged after {timeout} s")
         error = self._error_of(outcome)
@@ -171,7 +175,7 @@ class FutureBatchMetadata(_Future[BatchMetadata]):
         return None
 
     def _value_of(self, outcome: Outcome) -> BatchMetadata:
-        outcomes = [*(batch.outcome for batch in self._batches[:-1]), outcome]
+        outcomes = [*(batch.outcome or batch.uploaded for batch in self._batches[:-1]), outcome]
         written = [found.require_written() for found in outcomes if found is not None]
         return BatchMetadata(
             topic=self._batch.topic,

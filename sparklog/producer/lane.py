@@ -2,15 +2,21 @@
 
 While a commit is under way the next batch is uploaded and more records gather: batching adapts by itself. What waits is
 committed at once. A batch that isn't in the log ``delivery_timeout_ms`` after its first record fails.
+
+Of a producer with a transactional id, what the sender has uploaded is held until its transaction is decided; then the
+committer publishes all of it in one commit.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 from sparklog.clock import Clock
 from sparklog.config import ACKS_ALL, ProducerConfig
@@ -20,9 +26,11 @@ from sparklog.errors import (
     KafkaTimeoutError,
     SparklogError,
     StoreError,
+    TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log import Cluster, StagedFile, TopicWriter
+from sparklog.log import Cluster, Marker, StagedFile, TopicWriter, UploadedFile
+from sparklog.log.reading import object_path
 from sparklog.producer.accumulator import Buffer, TopicQueue
 from sparklog.producer.batch import Batch, Outcome, bounded_s
 from sparklog.producer.drain import Drain, drain
@@ -52,6 +60,50 @@ class _Staged:
         if self.drain is None:
             return [Outcome(error=self.error)] * len(self.batches)
         return self.drain.outcomes(base_offsets)
+
+
+class _Held:
+    """What a transaction has uploaded to a topic in one go. Batches that nobody waits for any more are forgotten: a
+    transaction takes little memory, however long it is."""
+
+    def __init__(self, batches: Sequence[Batch], made: Drain, files: Sequence[StagedFile]) -> None:
+        self.files = [file.facts for file in files]
+        self.error = next(iter(made.refused.values()), None)
+        """Of a record that the topic refuses."""
+        self._drain = weakref.ref(made)  # the batches that are left hold it
+        self._batches = [weakref.ref(batch) for batch in batches]
+        self._kept: list[Batch] = []
+        for place, batch in enumerate(batches):
+            if batch.hold(partial(_uploaded, made, place), self._kept.append):
+                self._kept.append(batch)
+
+    def outcomes(self, base_offsets: Sequence[int]) -> list[tuple[Batch, Outcome]]:
+        """What those are told that somebody waits for, once the files are in the log at these offsets."""
+        made = self._drain()
+        return [] if made is None else self._living(made.outcomes(base_offsets))
+
+    def failures(self, error: SparklogError) -> list[tuple[Batch, Outcome]]:
+        """The same, if nothing of it counts."""
+        made = self._drain()
+        return [] if made is None else self._living(made.failures(error))
+
+    def _living(self, outcomes: Sequence[Outcome]) -> list[tuple[Batch, Outcome]]:
+        told = ((batch(), outcome) for batch, outcome in zip(self._batches, outcomes, strict=True))
+        return [(batch, outcome) for batch, outcome in told if batch is not None]
+
+
+def _uploaded(made: Drain, place: int) -> Outcome:
+    return made.outcomes(None)[place]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Publication:
+    """A transaction that is decided, on its way to the committer."""
+
+    marker: Marker
+    held: Sequence[_Held]
+    deadline_ticks_ms: float
+    done: Future[None]
 
 
 class Lane:
@@ -90,6 +142,7 @@ class Lane:
             batch_size=config.batch_size,
             linger_ms=config.linger_ms,
             max_block_ms=config.max_block_ms,
+            gathers=config.transactional_id is not None,
         )
         self.gone = False
         """The topic was deleted: a producer that sends to it again looks for it anew."""
@@ -101,6 +154,17 @@ class Lane:
         """Drains that were taken from the queue and aren't finished."""
         self._staging: Sequence[Batch] = ()
         """What the sender encodes and uploads at this moment."""
+        self._held: list[_Held] = []
+        """Of the open transaction, or of one that is decided and not published yet."""
+        self._failure: SparklogError | None = None
+        """Why the open transaction can't be committed."""
+        self._transaction = 0
+        """How many were taken back: what is uploaded for an earlier one counts no more."""
+        self._staging_of = 0
+        """The transaction of ``_staging``."""
+        self._publications: deque[_Publication] = deque()
+        self._publishing: Future[None] | None = None
+        """How the newest publication ends."""
         self._aborted: SparklogError | None = None
         self._closing = False
         self._sender_ended = False
@@ -148,6 +212,153 @@ class Lane:
         finally:
             self._writing.release()
 
+    # Transactions.
+
+    def adopt(self, *, producer_id: int, producer_epoch: int) -> None:
+        """Write in the name of a transactional id's producer."""
+        self._writer.adopt(producer_id=producer_id, producer_epoch=producer_epoch)
+
+    @property
+    def topic_id(self) -> str:
+        """Of the topic that records are sent to."""
+        return self._writer.topic_id
+
+    @property
+    def failure(self) -> SparklogError | None:
+        """Why the open transaction can't be committed."""
+        return self._failure
+
+    @property
+    def has_held(self) -> bool:
+        """Is something of the open transaction here, uploaded or on its way?"""
+        with self._buffer.lock:
+            return bool(self._held or self._staging or self.queue.unfinished or self._failure)
+
+    def held_files(self) -> tuple[UploadedFile, ...]:
+        """All that the open transaction has uploaded, after a flush."""
+        with self._buffer.lock:
+            return tuple(file for held in self._held for file in held.files)
+
+    def publish(self, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
+        """Have the committer publish what is held; its transaction is decided. After an error: call it again."""
+        done: Future[None] = Future()
+        with self._buffer.lock:
+            if self._publishing is not None and not self._publishing.done():  # the caller was interrupted meanwhile
+                return self._publishing
+            held, self._held = self._held, []
+            if held:
+                self._publishing = done
+                self._publications.append(
+                    _Publication(marker=marker, held=held, deadline_ticks_ms=deadline_ticks_ms, done=done)
+                )
+                self.queue.changed.notify_all()
+        if not held:
+            done.set_result(None)
+        return done
+
+    def take_back(self, error: SparklogError) -> list[UploadedFile]:
+        """Forget the open transaction's records, wherever they are; their futures fail with ``error``.
+
+        Returns:
+            Files that no log will ever name.
+        """
+        with self._buffer.lock:
+            self._transaction += 1
+            waiting = self.queue.take_all()
+            held, self._held, self._failure = self._held, [], None
+            self.queue.changed.notify_all()
+        for one in held:
+            self._tell(one.failures(error))
+        failed = [(batch, Outcome(error=error)) for batch in waiting]
+        self._tell(failed)
+        for batch in waiting:
+            self.queue.finish(batch)
+        files = [file for one in held for file in one.files]
+        self._writer.forget(files)
+        return files
+
+    def delete_files(self, files: Sequence[UploadedFile]) -> None:
+        """Delete what no log will ever name. Raises ``StoreError``; the sweep of orphans deletes it later then."""
+        table = self._writer.table
+        self._cluster.store.delete([object_path(table, file.path) for file in files])
+
+    def _hold(self, batches: Sequence[Batch], made: Drain, files: Sequence[StagedFile], transaction: int) -> None:
+        """In the sender: uploaded within a transaction."""
+        held = _Held(batches, made, files)
+        with self._buffer.lock:
+            if self._aborted is not None:
+                return  # and they have failed
+            self._in_flight -= 1
+            self._staging = ()
+            is_open = transaction == self._transaction
+            if is_open:
+                self._held.append(held)
+                self._failure = self._failure or held.error
+        if not is_open:
+            self._forget(held)
+        self._metrics.settled(self.topic, batches)
+        for batch in batches:
+            self.queue.finish(batch)
+
+    def _forget(self, held: _Held) -> None:
+        """It belongs to a transaction that was aborted meanwhile."""
+        self._tell(held.failures(TransactionAbortedError(f"a transaction with records of {self.topic!r} was aborted")))
+        try:
+            self.delete_files(held.files)
+        except StoreError as error:
+            _LOGGER.info("files of an aborted transaction in %s are left to the sweep: %s", self.topic, error)
+
+    def _fail_in_transaction(self, batches: Sequence[Batch], error: SparklogError, transaction: int) -> None:
+        """In the sender: what couldn't be uploaded makes the transaction fail."""
+        with self._buffer.lock:
+            if self._aborted is not None:
+                return
+            self._in_flight -= 1
+            self._staging = ()
+            if transaction == self._transaction:
+                self._failure = self._failure or error
+        self._tell([(batch, Outcome(error=error)) for batch in batches])
+        self._metrics.settled(self.topic, batches)
+        for batch in batches:
+            self.queue.finish(batch)
+
+    def _carry_out(self, publication: _Publication) -> None:
+        """In the committer."""
+        files = [file for one in publication.held for file in one.files]
+        began = self._clock.ticks_ms()
+        deadline = publication.deadline_ticks_ms
+        try:
+            base_offsets: Sequence[int] = ()
+            if files:
+                with self._writing, self._cluster.store.patience(self._patience(deadline)):
+                    published = self._writer.publish(files, publication.marker, timeout_ms=max(0.0, deadline - began))
+                base_offsets = published.base_offsets
+                if published.is_skipped:
+                    _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", self.topic)
+                    self._lose_topic()
+                self._learn_limits()
+                self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
+        except BaseException as error:
+            with self._buffer.lock:
+                self._held = [*publication.held, *self._held]  # to be published again
+            publication.done.set_exception(error if isinstance(error, SparklogError) else self._broken(error))
+            return
+        start = 0
+        try:
+            for one in publication.held:
+                end = start + len(one.files)
+                self._tell(one.outcomes(base_offsets[start:end]))
+                start = end
+        finally:
+            publication.done.set_result(None)
+
+    def _tell(self, outcomes: Sequence[tuple[Batch, Outcome]]) -> None:
+        for batch, outcome in outcomes:
+            batch.settle(outcome)
+        for batch, _ in outcomes:
+            with self._callbacks:
+                batch.run_callbacks()
+
     def owns_current_thread(self) -> bool:
         """Whether this is called by a callback."""
         return threading.current_thread() in self._threads
@@ -171,6 +382,7 @@ class Lane:
             given_up += [_Staged(batches=batches, error=error) for batches in (self._staging, waiting) if batches]
             self._staging = ()
             self._staged.clear()
+            self.queue.changed.notify_all()
             in_callback = self.owns_current_thread()
             if in_callback or not self._callbacks.acquire(blocking=False):
                 self._staged.extend(given_up)
@@ -211,6 +423,7 @@ class Lane:
                     wait_ms = self.queue.wait_ms(now_ticks_ms=self._clock.ticks_ms(), idle=not self._staged)
                 if wait_ms == 0.0:
                     self._in_flight += 1
+                    self._staging_of = self._transaction
                     self._staging = self.queue.take()
                     return list(self._staging)
                 if self._closing and not self.queue.has_records:
@@ -220,7 +433,10 @@ class Lane:
     def _stage(self, batches: Sequence[Batch]) -> None:
         """Encode and upload; what fails is told in its turn, by the committer."""
         began = self._clock.ticks_ms()
-        deadline = batches[0].created_ticks_ms + self._config.delivery_timeout_ms
+        gathers, transaction = self._config.transactional_id is not None, self._staging_of
+        waits_since = began if gathers else batches[0].created_ticks_ms
+        deadline = waits_since + self._config.delivery_timeout_ms
+        files: Sequence[StagedFile] = []
         try:
             if self.gone:
                 raise UnknownTopicOrPartitionError(f"topic {self.topic!r} was deleted")
@@ -234,7 +450,6 @@ class Lane:
                 sticky=self._sticky,
                 now_ms=self._clock.now_ms(),
             )
-            files: Sequence[StagedFile] = []
             if made.parts:
                 with self._cluster.store.patience(self._patience(deadline)):
                     files = self._writer.upload(made.parts, compression=self._compression())
@@ -247,6 +462,12 @@ class Lane:
             staged = _Staged(batches=batches, error=error)
         except BaseException as error:
             staged = _Staged(batches=batches, error=self._aborted or self._broken(error))
+        if gathers and staged.error is not None:
+            self._fail_in_transaction(batches, staged.error, transaction)
+            return
+        if gathers and staged.drain is not None:
+            self._hold(batches, staged.drain, files, transaction)
+            return
         with self._buffer.lock:
             if self._aborted is not None:
                 return  # and they have failed
@@ -257,12 +478,16 @@ class Lane:
     def _commit(self) -> None:
         while True:
             with self._buffer.lock:
-                while not self._staged and not self._sender_ended:
+                while not (self._staged or self._publications or self._is_over()):
                     self.queue.changed.wait()
                 staged = list(self._staged)
                 self._staged.clear()
+                publications = list(self._publications)
+                self._publications.clear()
                 self.queue.changed.notify_all()
-            if not staged:
+            for publication in publications:
+                self._carry_out(publication)
+            if not (staged or publications):
                 break
             while staged:
                 staged = self._append(staged)
@@ -271,6 +496,12 @@ class Lane:
                     break
         self._writer.close()
         self._buffer.drop_condition(self.queue.changed)
+
+    def _is_over(self) -> bool:
+        """Has the sender ended, and is nothing left for the committer? What a transaction has sent to a topic that was
+        deleted stays until the transaction ends. The lock is held."""
+        is_held = self._aborted is None and (self._held or self._failure is not None)
+        return self._sender_ended and not is_held
 
     def _append(self, staged: Sequence[_Staged]) -> list[_Staged]:
         """Commit all at once. Returns those that are to be tried again: others of the same commit came too late."""

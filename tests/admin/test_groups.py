@@ -9,6 +9,7 @@ import pytest
 
 from sparklog import Admin, Consumer, NewTopic, OffsetAndMetadata, ResetTo, TopicPartition
 from sparklog.errors import (
+    CorruptLogError,
     GroupIdNotFoundError,
     IllegalStateError,
     InvalidArgumentError,
@@ -173,6 +174,21 @@ def test_an_error_tells_which_groups_were_done(admin):
     assert admin.list_groups() == ["b", "c"]
     assert [one.group_id for one in admin.describe_groups()] == ["b", "c"]
     assert [one.exists for one in admin.describe_groups(["c", "nosuch"])] == [True, False]
+
+
+def test_a_group_that_can_not_be_understood_hides_no_other(cluster, admin):
+    for group, partition in (("bad", P0), ("good", P0), ("reads-u", TopicPartition("u", 0))):
+        admin.alter_group_offsets(group, {partition: OffsetAndMetadata(1)})
+    cluster.store.put("groups/bad/generations/00000000000000000001.json", b"{")
+    cluster.store.put("topics/u/_delta_log/00000000000000000000.json", b"{")
+    bad, good, reads_u = admin.describe_groups()
+    assert [one.state for one in (bad, good, reads_u)] == ["Unknown", "Empty", "Unknown"]
+    assert [one.exists for one in (bad, good, reads_u)] == [True, True, True]
+    assert "groups/bad" in str(bad.error)
+    assert good.error is None
+    assert "topics/u" in str(reads_u.error)
+    with pytest.raises(CorruptLogError, match="groups/bad"):
+        admin.reset_group_offsets("bad", ResetTo("earliest"))
 
 
 @pytest.mark.parametrize("group", ["", "x" * 201, 7, None])

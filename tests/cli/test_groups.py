@@ -10,6 +10,7 @@ from sparklog import Consumer
 from sparklog.cli.groups import groups
 from sparklog.cli.options import complete_groups
 from sparklog.errors import InvalidArgumentError
+from sparklog.log import open_cluster
 from tests.cli.support import a_cluster, done, failure, run
 
 QUICK = ("-X", "heartbeat_interval_ms=50", "-X", "session_timeout_ms=2000")
@@ -117,6 +118,17 @@ def test_groups_are_listed_and_described(cluster):
         "g      Empty           2  -               0",
     ]
     assert done("groups", "describe", "g", "--members", cluster=cluster) == "g: Empty, no members, generation 2\n"
+
+
+def test_a_group_that_can_not_be_understood_is_shown_beside_the_others(cluster):
+    done(*READ, "-n", 1, cluster=cluster)
+    open_cluster(cluster).store.put("groups/bad/generations/00000000000000000001.json", b"{")
+    assert done("groups", "list", "--state", cluster=cluster).split()[2:] == ["bad", "Unknown", "g", "Empty"]
+    assert "\ng: Empty" in done("groups", "describe", cluster=cluster)
+    bad, good = json.loads(done("groups", "describe", "--json", cluster=cluster))
+    assert (bad["state"], good["error"]) == ("Unknown", None)
+    assert "groups/bad" in bad["error"]
+    assert "groups/bad" in failure("groups", "describe", "g", "bad", cluster=cluster)
 
 
 def test_members_are_shown_while_they_live(cluster):

@@ -13,15 +13,20 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 from sparklog.consumer import Consumer
 from sparklog.errors import IllegalStateError, StoreUnavailableError
+from sparklog.groups.assignors import RangeAssignor
 from sparklog.log import Cluster, create_topic, open_cluster
-from sparklog.storage import MemoryStore
+from sparklog.storage import MemoryStore, ObjectStore
+from sparklog.testing.wrapped_store import WrappedStore
 from tests.consumer.group_support import FAST, Listener, Member, Outage, joined, run
 from tests.consumer.support import LONG_MS, a_cluster, a_consumer, send, take, text, tp, until, with_topic
+
+T = TypeVar("T")
 
 
 def a_topic(*batches: str, partitions: int = 1) -> Cluster:
@@ -118,6 +123,61 @@ def test_closing_without_a_store_ends_with_its_time_and_the_listener_is_told():
     assert time.monotonic() - began < 300 / 1000 * 2.5
     assert member.listener.calls == [("assigned", [0]), ("revoked", [0])]
     outage.is_on = False  # its threads end
+
+
+class HangingHeartbeats(WrappedStore):
+    """Heartbeats hang while they are told to."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.go = threading.Event()
+        self.go.set()
+        self.hangs = threading.Event()
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        if path.endswith("/heartbeat") and not self.go.is_set():
+            self.hangs.set()
+            self.go.wait()
+        return call()
+
+
+def test_one_that_unsubscribed_while_a_heartbeat_hung_is_a_member_again_when_it_subscribes():
+    """✗ It couldn't leave, so the next rounds take it for a member, and never look where the group stands."""
+    store = HangingHeartbeats(MemoryStore())
+    cluster = with_topic(a_cluster(store), "ab")
+    with Member(cluster, "t", default_api_timeout_ms=100, request_timeout_ms=50) as member:
+        run(lambda: member.text == "ab", member)
+        before = member.id
+        store.go.clear()
+        assert store.hangs.wait(LONG_MS / 1000)
+        member.consumer.unsubscribe()
+        member.consumer.subscribe(["t"], listener=member.listener)
+        member.poll()
+        store.go.set()
+        joined(member)
+        assert member.id != before
+        member.consumer.commit()
+
+
+def test_closing_is_no_matter_of_what_an_assignor_raises():
+    class Broken(RangeAssignor):
+        is_broken = False
+
+        def assign(self, *given: Any) -> Any:
+            if self.is_broken:
+                raise ValueError("broken")
+            return super().assign(*given)
+
+    cluster, assignor = a_topic(partitions=2), Broken()
+    with Member(cluster, "t", partition_assignment_strategy=[assignor]) as a:
+        b = Member(cluster, "t", partition_assignment_strategy=[assignor])
+        joined(a, b, count=2)
+        assignor.is_broken = True
+        b.close()
+        with pytest.raises(ValueError, match="broken"):
+            run(lambda: False, a)
+        assignor.is_broken = False
+        joined(a, count=2)
 
 
 def test_closing_one_that_never_polled_takes_no_time_and_asks_for_nothing():

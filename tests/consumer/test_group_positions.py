@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -181,6 +183,29 @@ def test_a_topic_that_is_not_there_is_told_and_the_others_are_read_and_once_it_c
         until_read(member, "ab")
         with_topic(cluster, "xy", topic="u")
         until_read(member, "xy")
+
+
+def test_a_topic_that_is_not_there_holds_up_nobody_however_seldom_its_readers_poll():
+    """✗ Each poll raises that it isn't there, before it returns anything or gives up what another member waits for."""
+    cluster = a_topic("ab", partitions=2)
+    with (
+        Member(cluster, "t", "u", heartbeat_interval_ms=10) as a,
+        Member(cluster, "t", "u", heartbeat_interval_ms=10) as b,
+    ):
+        polled_seldom(lambda: len(a.numbers) == 2, a)
+        polled_seldom(lambda: len(a.numbers) == len(b.numbers) == 1, a, b)
+        polled_seldom(lambda: "ab" in (a.text, b.text), a, b)
+
+
+def polled_seldom(condition: Callable[[], bool], *members: Member) -> None:
+    def is_so() -> bool:
+        time.sleep(0.02)
+        for member in members:
+            with suppress(UnknownTopicOrPartitionError):
+                member.poll()
+        return condition()
+
+    until(is_so)
 
 
 def test_topics_that_match_a_pattern_are_found_when_they_come_and_given_up_when_they_go():

@@ -33,7 +33,7 @@ from sparklog.log.topic import create_partitions, create_topic, delete_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import CreateResult, MemoryStore, ObjectStore
 from sparklog.storage.retrying import Patience, RetryingStore
-from sparklog.testing import Fault, FaultyStore, ManualClock, SimulatedCrash, WrappedStore
+from sparklog.testing import Fault, FaultyStore, SimulatedCrash, WrappedStore
 from tests.support import T0_MS
 
 GROUP = "g"
@@ -59,7 +59,9 @@ class World:
     """Simulated time, a store in memory, topics, players; and what they promise."""
 
     def __init__(self, seed: int = 0, *, topics: Mapping[str, int] | None = None) -> None:
-        self.clock = ManualClock(start_ms=T0_MS)
+        self.now = 0.0
+        """Simulated time in milliseconds."""
+        self.clock = _PlayerClock(self, 0.0)
         self.memory = _HistoryStore(self)
         self.random = random.Random(seed)
         random.seed(seed)  # of backoffs
@@ -117,10 +119,6 @@ class World:
 
     # Time.
 
-    @property
-    def now(self) -> float:
-        return self.clock.ticks_ms()
-
     def schedule(self, actor: Actor, at: float) -> None:
         """Let an actor have its turn then, or earlier if it was to have one earlier."""
         if actor.is_busy:
@@ -158,7 +156,7 @@ class World:
     def stall(self, duration_ms: float) -> None:
         """The actor that runs now waits; the others go on."""
         if not self.running:
-            self.clock.advance(duration_ms)
+            self.now += duration_ms
             return
         player, until = self.running[-1].player, self.now + duration_ms
         while not player.is_dead:
@@ -175,8 +173,7 @@ class World:
             self.schedule(actor, self.now)
 
     def _reach(self, at: float) -> None:
-        if at > self.now:
-            self.clock.advance(at - self.now)
+        self.now = max(self.now, at)
 
     def _turn(self, actor: Actor) -> None:
         actor.due_at = INFINITE
@@ -214,20 +211,17 @@ class World:
 
     def check_holders(self, player: Player) -> None:
         """Of those that weren't silent for their sessions no two have the same partition."""
-        if not player.could_hold():
-            return
         mine = player.handed()
+        if not mine or not player.could_hold():
+            return
         for other in self.players:
-            if other is player or not other.could_hold():
-                continue
-            both = mine & other.handed()
-            if both:
+            both = mine & other.handed() if other is not player else set()
+            if both and other.could_hold():
                 self.note(f"{sorted(both)} held by {player.name} and {other.name}")
 
     def saw_version(self, data: bytes) -> None:
         """A version of the offset table was created."""
-        actions = [json.loads(line) for line in data.splitlines()]
-        path = next(action["add"]["path"] for action in actions if "add" in action)
+        path = next(json.loads(line)["add"]["path"] for line in data.splitlines() if line.startswith(b'{"add"'))
         file = self.memory.read(f"groups/{GROUP}/offsets/{path}")
         before, rows = self.rows, offset_state.decode_rows(path, file)  # type: ignore[attr-defined] # a test replaces it there
         self.rows = rows
@@ -321,6 +315,8 @@ class Actor:
     name: str
     step: Callable[[], float]
     """Returns after how many milliseconds the next turn is due."""
+    calls_store: bool = True
+    """If not, it never stalls."""
     is_busy: bool = False
     due_at: float = INFINITE
     again_at: float = INFINITE
@@ -354,7 +350,7 @@ class Player:
         interval_ms: int = INTERVAL_MS,
         max_poll_ms: int = MAX_POLL_MS,
         metadata_ms: int = 300_000,
-        faults: Iterable[Fault] = (),
+        faults: Sequence[Fault] = (),
         wrap: Wrap = lambda store: store,
         commits: bool = True,
         skew_ms: float = 0.0,
@@ -364,7 +360,7 @@ class Player:
         self.instance_id = instance_id
         self.pattern = pattern
         self.clock = _PlayerClock(world, skew_ms)
-        self.store = _PlayerStore(world, wrap(FaultyStore(world.memory, *faults)))
+        self.store = _PlayerStore(world, wrap(FaultyStore(world.memory, *faults) if faults else world.memory))
         self.cluster = Cluster(cluster_id="c", store=RetryingStore(self.store, clock=self.clock), clock=self.clock)
         settings = MemberSettings(
             group_id=GROUP,
@@ -380,7 +376,7 @@ class Player:
         )
         self.heartbeat = Actor(self, "heartbeat", self._do_round)
         self.keeper = Actor(self, "keeper", self._keep)
-        self.app = Actor(self, "app", self._poll)
+        self.app = Actor(self, "app", self._poll, calls_store=False)
         self.actors = (self.heartbeat, self.app)
         self.membership = _Membership(
             settings,
@@ -398,6 +394,8 @@ class Player:
         """What the application was told: assigned, revoked, lost."""
         self.errors: list[Exception] = []
         """That the application was told, or met as it committed."""
+        self.raised: list[Exception] = []
+        """That a poll raised."""
         self.round_errors: list[Exception] = []
         self.jobs: deque[Job] = deque()
         self.working: Sequence[Job] = ()
@@ -551,8 +549,12 @@ class Player:
 
     def _poll(self) -> float:
         """One call of ``poll``, as :class:`sparklog.consumer.coordinator.Coordinator` has it."""
-        if self.has_left or not self.is_polling:
-            return POLL_MS if not self.has_left else INFINITE
+        if self.has_left:
+            return INFINITE
+        if not self.is_polling:  # busy with what it has
+            if self.commits and self._leaving is None:
+                self._process()
+            return POLL_MS
         membership = self.membership
         if self._leaving is not None:
             return self._go_on_leaving(self._leaving)
@@ -570,6 +572,7 @@ class Player:
             membership.raise_error()
         except Exception as error:
             self.errors.append(error)
+            self.raised.append(error)
         membership.next_missing()
         to_release = membership.to_release()
         if to_release:
@@ -637,7 +640,7 @@ class _PlayerClock(Clock):
         self._skew_ms = skew_ms
 
     def now_ms(self) -> int:
-        return self._world.clock.now_ms() + int(self._skew_ms)
+        return T0_MS + int(self._world.now + self._skew_ms)
 
     def ticks_ms(self) -> float:
         return self._world.now + abs(self._skew_ms)

@@ -3,114 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 
 import pytest
 
-from sparklog.errors import CommitFailedError, FencedInstanceIdError, SparklogError
-from sparklog.groups.assignors import ASSIGNORS
-from sparklog.groups.changes import CommitOffsets, TakePartitions
-from sparklog.groups.membership import MemberSettings, Membership
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.rounds import Rounds
-from sparklog.groups.rows import Rows, Stamp
-from sparklog.log import Cluster, create_partitions, create_topic, describe_topic
-from sparklog.model import OffsetAndMetadata, TopicPartition
-from sparklog.storage import MemoryStore
-from sparklog.storage.retrying import RetryingStore
-from sparklog.testing import FaultyStore, ManualClock
-from sparklog.testing.interrupted_store import InterruptedStore
-
-INTERVAL_MS = 3_000
-SESSION_MS = 45_000
-
-
-class Group:
-    """A topic ``t`` in memory, and a clock that all members share."""
-
-    def __init__(self, partitions: int = 4) -> None:
-        self.clock = ManualClock()
-        self.memory = MemoryStore(clock=self.clock)
-        create_topic(self.cluster(FaultyStore(self.memory)).topic_log("t"), "t", num_partitions=partitions)
-
-    def cluster(self, store: FaultyStore) -> Cluster:
-        return Cluster(cluster_id="c", store=RetryingStore(store, clock=self.clock, retry_ms=0), clock=self.clock)
-
-    def rounds(self, *members: Member, intervals: int = 4) -> None:
-        """Let members do their rounds as often as they want for so many heartbeat intervals."""
-        due = dict.fromkeys(members, self.clock.ticks_ms())
-        end = self.clock.ticks_ms() + intervals * INTERVAL_MS
-        while (now := min(due.values())) <= end:
-            self.clock.advance(max(0.0, now - self.clock.ticks_ms()))
-            for member in members:
-                if due[member] <= now:
-                    due[member] = now + member.round()
-
-
-class Member:
-    """A consumer's part in the group, without threads."""
-
-    def __init__(self, group: Group, name: str, *, instance_id: str | None = None, strategy: str = "range") -> None:
-        self.interrupted = InterruptedStore(group.memory)
-        self.store = FaultyStore(self.interrupted)
-        self.clock = group.clock
-        cluster = group.cluster(self.store)
-        settings = MemberSettings(
-            group_id="g",
-            instance_id=instance_id,
-            client_id=name,
-            host="h",
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=INTERVAL_MS,
-            max_poll_interval_ms=10**9,
-            metadata_max_age_ms=300_000,
-            assignors={strategy: ASSIGNORS[strategy]},
-        )
-        self.membership = Membership(settings, group.clock)
-        self.membership.subscribe(["t"], None)
-        self.table = OffsetTable(cluster, "g")
-        self.loop = Rounds(cluster, self.membership, self._take)
-        self.has: dict[TopicPartition, int] = {}
-        """What the application has, and the committed offset that it began with."""
-        self.lost: set[TopicPartition] = set()
-
-    def round(self) -> float:
-        wait_ms = self.loop.round()
-        self.app()
-        return wait_ms
-
-    def app(self) -> None:
-        gone = self.membership.take_lost()
-        self.lost |= gone
-        released = self.membership.to_release()
-        self.membership.released(released)
-        self.has = {p: offset for p, offset in self.has.items() if p not in gone | released}
-        for partition, row in self.membership.hand_over().items():
-            self.has[partition] = row.committed.offset if row.committed else 0
-
-    def stamps(self) -> Mapping[TopicPartition, Stamp]:
-        return dict(self.membership.stamps(self.has))
-
-    def commit(self, offset: int, stamps: Mapping[TopicPartition, Stamp] | None = None) -> SparklogError | None:
-        stamps = self.stamps() if stamps is None else stamps
-        offsets = {partition: OffsetAndMetadata(offset) for partition in stamps}
-        change = CommitOffsets(offsets=offsets, stamps=stamps, topic_ids={})
-        return self.table.change([change], deadline_ticks_ms=self.clock.ticks_ms() + 30_000).errors[0]
-
-    def _take(
-        self, topic_ids: Mapping[TopicPartition, str], stamp: Stamp, done: Callable[[Rows | Exception], None]
-    ) -> None:
-        change = TakePartitions(topic_ids=topic_ids, stamp=stamp)
-        changed = self.table.change([change], deadline_ticks_ms=self.clock.ticks_ms() + 30_000)
-        done(changed.errors[0] or changed.rows)
-
-
-def topic_id(group: Group) -> str:
-    return describe_topic(group.cluster(FaultyStore(group.memory)).topic_log("t"), "t").topic_id
-
-
-def owned_once(*members: Member) -> list[int]:
-    return sorted(partition.partition for member in members for partition in member.has)
+from sparklog.errors import CommitFailedError, FencedInstanceIdError
+from sparklog.groups.members import decode_member
+from sparklog.log import create_partitions, create_topic
+from sparklog.paths import member_state
+from tests.groups.members_support import INTERVAL_MS, SESSION_MS, Group, Member, owned_once
 
 
 def test_a_lone_member_has_everything_after_its_first_round():
@@ -169,6 +69,24 @@ def test_others_take_over_from_a_dead_member_within_two_sessions():
     assert SESSION_MS - INTERVAL_MS <= group.clock.ticks_ms() - began <= 2 * SESSION_MS
 
 
+def test_who_lost_everything_is_known_by_its_old_id_until_the_application_was_told():
+    """G1. ✗ A sleeper is back under another id and has its partitions again before its application knows: the offsets
+    of what it had read before become part of a transaction under the new id."""
+    group = Group()
+    first, second = Member(group, "a"), Member(group, "b")
+    group.rounds(first, second)
+    old_id = first.membership.metadata().member_id
+    group.rounds(second, intervals=40)
+    for _ in range(8):
+        group.clock.advance(INTERVAL_MS)
+        first.loop.round()
+        second.round()
+    assert first.membership.member_id not in ("", old_id)
+    assert first.membership.metadata().member_id == old_id
+    first.app()
+    assert first.membership.metadata().member_id == first.membership.member_id
+
+
 def test_a_sleeper_loses_everything_and_its_stale_commit_is_refused_though_it_is_in_the_group_again():
     """G1, G2. ✗ A sleeper skips the generation in which another owned its partition, gets it back, and sends its stale
     buffer."""
@@ -206,8 +124,8 @@ def test_partitions_that_are_added_are_handed_out():
     group = Group()
     members = [Member(group, name) for name in "ab"]
     group.rounds(*members)
-    create_partitions(group.cluster(FaultyStore(group.memory)).topic_log("t"), "t", 6)
-    members[1].membership.tell_topics({"t": (topic_id(group), 6)})  # as its own reading would have found it
+    create_partitions(group.cluster(group.memory).topic_log("t"), "t", 6)
+    members[1].membership.tell_topics({"t": (group.topic_id, 6)})  # as its own reading would have found it
     group.rounds(*members)
     assert owned_once(*members) == [0, 1, 2, 3, 4, 5]
 
@@ -245,3 +163,69 @@ def test_fifty_members_that_come_at_once_settle_within_three_heartbeat_intervals
     group.rounds(*members, intervals=3)
     assert owned_once(*members) == list(range(100))
     assert {len(member.has) for member in members} == {2}
+
+
+def test_a_group_that_died_out_hinders_nobody_with_another_assignor():
+    """✗ All members die; those that are started again name another assignor, and each is refused because of the
+    generation of the dead."""
+    group = Group()
+    group.rounds(Member(group, "a", strategy="range"))
+    member = Member(group, "b", strategy="roundrobin")
+    group.settle(member)
+    member.membership.raise_error()
+    assert owned_once(member) == [0, 1, 2, 3]
+
+
+def test_a_topic_that_can_not_be_read_costs_the_other_topics_nothing():
+    """✗ Looking for the topics fails before the heartbeat is written: the group goes on without the member."""
+    group = Group()
+    create_topic(group.cluster(group.memory).topic_log("u"), "u")
+    member = Member(group, "a")
+    member.membership.subscribe(["t", "u"], None)
+    group.rounds(member)
+    group.memory.put("topics/u/_delta_log/00000000000000000000.json", b"{")
+    group.rounds(member, intervals=150)  # longer than the topics are known for, and a session
+    assert (len(member.has), member.lost) == (5, set())
+
+
+def test_a_sign_of_life_during_a_slow_listing_is_not_taken_for_silence():
+    """✗ A member's heartbeat comes while the listing of another is answered, which takes as long as its session lacked:
+    the time of the answer counts as silence, and it is taken for dead though it lives (G3)."""
+    group = Group()
+    slow, other = Member(group, "a"), Member(group, "b")
+    group.rounds(slow, other)
+    for _ in range(2):
+        group.clock.advance(1_000)
+        slow.round()
+        other.round()
+
+    def answer_slowly() -> None:
+        group.clock.advance(1_500)
+        slow.round()
+        group.clock.advance(4_000)
+
+    for _ in range(14):
+        group.clock.advance(INTERVAL_MS)
+        other.round()
+    other.interrupted.interrupt(answer_slowly, at=2, after=True)
+    group.clock.advance(400)
+    other.round()
+    group.settle(slow, other)
+    assert slow.lost == set()
+
+
+def test_an_older_state_that_lands_late_is_written_over_before_anything_is_taken():
+    """✗ The answer to a write is lost, it is repeated, and the first lands after the second: nobody sees what the
+    member claims by now."""
+    group = Group()
+    first, second = Member(group, "a"), Member(group, "b")
+    first.loop.round()
+    path = member_state("g", first.membership.member_id)
+    older = group.memory.read(path)
+    group.rounds(first, second)
+    newer = group.memory.read(path)
+    assert older != newer
+    group.memory.put(path, older)
+    first.round()
+    assert decode_member(path, group.memory.read(path)) == decode_member(path, newer)
+    assert (first.lost, owned_once(first, second)) == (set(), [0, 1, 2, 3])

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.errors import CommitFailedError, IllegalGenerationError, NonEmptyGroupError, UnknownMemberIdError
-from sparklog.groups.changes import Change, DeleteAll, DeleteOffsets
+from sparklog.groups.changes import FLOOR, Change, DeleteAll, DeleteOffsets
 from sparklog.groups.offset_maintenance import sweep
 from sparklog.groups.offset_state import OffsetState, load_state, state_of
 from sparklog.groups.offset_table import OffsetTable
@@ -158,6 +158,7 @@ class AgainstADict(RuleBasedStateMachine):
         self.memory = MemoryStore(clock=self.clock)
         self.tables = [a_table(self.memory, self.clock) for _ in range(3)]
         self.model: dict[TopicPartition, tuple[str, Stamp, int | None]] = {}
+        self.floor = 0
 
     def carry_out(self, number: int, wanted: Change) -> Exception | None:
         done = change(self.tables[number], wanted)
@@ -168,7 +169,12 @@ class AgainstADict(RuleBasedStateMachine):
     def take(self, number: int, partition: TopicPartition, stamp: Stamp, topic_id: str) -> None:
         before = self.model.get(partition)
         error = self.carry_out(number, take(stamp, partition, topic_id=topic_id))
-        if before and before[1] != stamp and (before[1].generation, before[1].member > "") >= (stamp.generation, True):
+        if before is None:
+            is_refused = 0 < self.floor >= stamp.generation
+        else:
+            owned = (before[1].generation, before[1].member > "")
+            is_refused = before[1] != stamp and owned >= (stamp.generation, True)
+        if is_refused:
             assert isinstance(error, IllegalGenerationError)
         else:
             assert error is None
@@ -204,7 +210,12 @@ class AgainstADict(RuleBasedStateMachine):
     @rule(number=tables, partition=partitions)
     def delete(self, number: int, partition: TopicPartition) -> None:
         assert self.carry_out(number, DeleteOffsets(partitions=[partition])) is None
-        self.model.pop(partition, None)
+        self.forget(partition)
+
+    def forget(self, partition: TopicPartition) -> None:
+        if partition in self.model:
+            _, stamp, _ = self.model.pop(partition)
+            self.floor = max(self.floor, stamp.generation - (stamp.member > ""))
 
     @rule(number=tables, generation=generations)
     def delete_all(self, number: int, generation: int) -> None:
@@ -213,7 +224,9 @@ class AgainstADict(RuleBasedStateMachine):
             assert isinstance(error, NonEmptyGroupError)
         else:
             assert error is None
-            self.model.clear()
+            for partition in [*self.model]:
+                self.forget(partition)
+            self.floor = max(self.floor, generation)
 
     def has_members_since(self, generation: int) -> bool:
         return any(
@@ -246,6 +259,7 @@ def shown(rows: Rows) -> dict[TopicPartition, tuple[str, Stamp, int | None]]:
     return {
         partition: (row.topic_id, row.stamp, row.committed.offset if row.committed else None)
         for partition, row in rows.items()
+        if partition != FLOOR
     }
 
 

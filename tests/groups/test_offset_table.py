@@ -32,7 +32,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.groups.changes import DeleteAll, DeleteOffsets
-from sparklog.groups.offset_files import FORMAT_PROPERTY, decode_rows, encode_rows
+from sparklog.groups.offset_files import FORMAT_PROPERTY, FORMAT_VERSION, decode_rows, encode_rows
 from sparklog.groups.offset_maintenance import sweep
 from sparklog.groups.offset_state import load_state
 from sparklog.groups.offset_table import OffsetTable
@@ -44,11 +44,13 @@ from sparklog.testing.interrupted_store import InterruptedStore
 from tests.groups.offset_support import (
     ANN,
     BOB,
+    EVE,
     HOUR_MS,
     P0,
     P1,
     P2,
     a_cluster,
+    a_floor,
     a_row,
     a_table,
     change,
@@ -63,6 +65,9 @@ from tests.support import T0_MS, OvertakenStore, foreign_entry, versions_of
 
 NEW_OFFSETS = itertools.count()
 T0 = datetime(2100, 1, 1, tzinfo=timezone.utc)
+PENDING_COLUMNS = [
+    f"pending_{name}" for name in ("transactional_id", "producer_epoch", "entry", "offset", "metadata", "leader_epoch")
+]
 
 
 @pytest.fixture
@@ -138,10 +143,9 @@ def test_several_changes_are_one_commit_and_one_refused_hinders_no_other(
 
 def test_a_table_may_become_empty_and_be_filled_again(memory: MemoryStore, clock: ManualClock) -> None:
     table = filled(memory, clock)
-    assert do(table, DeleteAll(generation=2)) == {}
-    assert a_table(memory, clock).fetch() == {}
-    do(table, take(BOB, P2))
-    assert set(check_whole(memory, clock)) == {P2}
+    assert do(table, DeleteAll(generation=2)) == a_table(memory, clock).fetch() == a_floor(2)
+    do(table, take(EVE, P2))
+    assert check_whole(memory, clock).keys() == {P2, *a_floor(2)}
 
 
 def test_a_name_that_no_group_may_have_is_refused() -> None:
@@ -157,8 +161,8 @@ def test_a_refusal_is_never_told_of_rows_that_are_out_of_date(memory: MemoryStor
     do(other, take(BOB, P0))
     assert stale.fetch()[P0].stamp == BOB
     do(other, DeleteAll(generation=9))
-    do(other, take(ANN, P0))
-    assert do(stale, commit(ANN, {P0: 8}))[P0] == a_row(8)
+    do(other, take(Stamp(10, "ann"), P0))
+    assert offsets_of(do(stale, commit(Stamp(10, "ann"), {P0: 8})))[P0] == 8
 
 
 def test_done_already_is_never_told_of_rows_that_are_out_of_date(memory: MemoryStore, clock: ManualClock) -> None:
@@ -365,6 +369,8 @@ def test_any_delta_engine_reads_the_table(tmp_path: Path) -> None:
         rows = seen.sort_by("partition").cast(DeltaTable(uri).to_pyarrow_table().schema).to_pylist()
         times = [row.pop("commit_timestamp").timestamp() * 1_000 for row in rows]
         assert times == [row.commit_timestamp_ms for row in table.fetch().values()]
+        pending = {name: row.pop(name) for row in rows for name in [*row] if name.startswith("pending_")}
+        assert pending == dict.fromkeys(PENDING_COLUMNS)
         same = {"topic": "t", "topic_id": "id", "leader_epoch": -1, "owner_generation": 1, "owner_member": "ann"}
         assert rows == [
             {**same, "partition": 0, "offset": 99, "metadata": "meta"},
@@ -490,8 +496,11 @@ def test_a_table_of_a_newer_sparklog_is_left_alone(memory: MemoryStore, clock: M
     path = entry_path(table.log.table, 0)
     entry = memory.read(path).decode()
     assert FORMAT_PROPERTY in entry
-    memory.put(path, entry.replace('"offsets_format":1', '"offsets_format":2').encode())
-    with pytest.raises(UnsupportedVersionError, match="format 2; this sparklog knows up to 1"):
+    newer = entry.replace(f'"offsets_format":{FORMAT_VERSION}', f'"offsets_format":{FORMAT_VERSION + 1}')
+    assert newer != entry
+    memory.put(path, newer.encode())
+    expected = f"format {FORMAT_VERSION + 1}; this sparklog knows up to {FORMAT_VERSION}"
+    with pytest.raises(UnsupportedVersionError, match=expected):
         a_table(memory, clock).fetch()
 
 

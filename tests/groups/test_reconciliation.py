@@ -106,6 +106,7 @@ def test_what_a_skipped_generation_gave_away_is_released_and_taken_anew_under_an
     member.released(tps([1]))
     assert member.takeable([], written=member.claims()) == tps([1])
     take(member, 3, tps([1]))
+    member.hand_over()
     assert member.stamps(tps([0, 1])) == {
         TopicPartition("t", 0): Stamp(1, "me"),
         TopicPartition("t", 1): Stamp(3, "me"),
@@ -168,3 +169,18 @@ def test_topics_that_are_no_longer_wanted_go_before_a_generation_says_so():
 
 def test_the_counts_of_partitions_that_the_group_began_with_come_with_the_generation():
     assert a_member(1, [0]).first_counts == {"t": 3}
+
+
+def test_of_two_takes_under_one_stamp_each_brings_what_it_has_written():
+    """✗ The first that is done marks what the second was to take as held, too, with a row of another's stamp: the
+    member reads a partition that it never took."""
+    p0, p1 = TopicPartition("t", 0), TopicPartition("t", 1)
+    mine, other = Stamp(2, "me"), Stamp(1, "other")
+    member = Reconciliation()
+    member.apply(generation(2), tps([0, 1]))
+    member.begin_take([p0], mine)
+    member.begin_take([p1], mine)
+    member.taken(mine, {p0: a_row(mine), p1: a_row(other)})
+    assert member.held.keys() == {p0}
+    member.taken(mine, {p0: a_row(mine), p1: a_row(mine)})
+    assert member.held.keys() == {p0, p1}

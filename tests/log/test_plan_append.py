@@ -13,7 +13,7 @@ from sparklog.errors import (
     OutOfOrderSequenceError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.append import StagedFile, plan_append
+from sparklog.log.append import StagedFile, UploadedFile, plan_append
 from sparklog.log.encode import EncodedBatch, ProducerStamp
 from sparklog.log.head import TopicHead
 from sparklog.log.producer_state import ProducerEntry, producer_entry
@@ -40,7 +40,8 @@ def a_file(partition=0, count=1, *, path=None, base_sequence=0):
     stamp = ProducerStamp(PRODUCER, 0, base_sequence)
     batch = EncodedBatch(data=b"x" * 9, record_count=count, min_timestamp_ms=5, max_timestamp_ms=6, stamp=stamp)
     path = path or f"{partition}-{count}"
-    return StagedFile(path=path, partition=partition, batch=batch, uploaded_ms=77, uploaded_ticks_ms=0.0)
+    facts = UploadedFile.of(path, partition, batch, uploaded_ms=77)
+    return StagedFile(facts=facts, batch=batch, uploaded_ticks_ms=0.0)
 
 
 def plan(head, files, *, known=None, epoch=0, counter=0, topic_id="id"):

@@ -1,5 +1,8 @@
 """Groups of processes, some of which are killed or suspended: the others go on at the committed offsets, nothing is
-lost, and who was suspended harms nobody when it wakes up."""
+lost, and who was suspended harms nobody when it wakes up.
+
+How long a take-over may take is held in simulated time: ``tests/groups/test_member_rounds.py``.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,9 @@ from sparklog.consumer import Consumer
 from sparklog.log import create_topic, open_cluster
 from sparklog.model import TopicPartition
 from sparklog.producer import Producer
-from tests.processes.group_members import SESSION_MS, consume
+from tests.processes.group_members import consume
 from tests.processes.victims import PARTITIONS, send
 from tests.producer.support import rows
-
-SLACK_S = 5.0
-"""For a machine that has other things to do."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -119,13 +119,12 @@ def group(tmp_path: Path) -> Iterator[Group]:
         process.join()
 
 
-def until(condition: Callable[[], bool], *, within_s: float = 60.0) -> float:
-    """Wait for what other processes do; how long that took."""
-    began = time.monotonic()
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other processes do."""
+    deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() - began < within_s
+        assert time.monotonic() < deadline
         time.sleep(0.02)
-    return time.monotonic() - began
 
 
 def kill(process: BaseProcess) -> None:
@@ -150,8 +149,7 @@ def test_a_killed_members_partitions_are_read_on_by_others_from_the_committed_of
     moved = {partition for partition, owner in group.owners().items() if owner == "victim"}
     kill(victim)
     committed = group.committed()
-    took_s = until(lambda: set(group.owners().values()) == {"other"})
-    assert took_s < 2 * SESSION_MS / 1000 + SLACK_S
+    until(lambda: set(group.owners().values()) == {"other"})
     group.until_all_is_read_and_committed()
     for partition in moved:
         lines = [line for line in group.events("other", "read") if line["partition"] == partition]
@@ -171,8 +169,6 @@ def test_a_suspended_member_wakes_up_to_nothing_it_could_harm(group: Group, tmp_
     until(lambda: bool(group.events("sleeper", "read")))  # not committed yet
     assert sleeper.pid is not None
     os.kill(sleeper.pid, signal.SIGSTOP)
-    until(lambda: set(group.events("other", "assigned")[-1]["partitions"]) != set())
-    until(lambda: all(len(group.read()[partition]) == end for partition, end in group.ends().items()))
     until(lambda: group.committed() == group.ends())
     asleep_at = len(group.events())
     group.fill(90)
@@ -216,8 +212,7 @@ def test_a_crash_between_releasing_and_taking_holds_nobody_up_for_longer_than_a_
     others = [group.join(name) for name in ("b", "c")]
     victim.join(60)
     assert victim.exitcode == -signal.SIGKILL
-    took_s = until(lambda: len(owners_but(group, "victim")) == PARTITIONS)
-    assert took_s < 2 * SESSION_MS / 1000 + SLACK_S
+    until(lambda: len(owners_but(group, "victim")) == PARTITIONS)
     group.fill(150)
     group.until_all_is_read_and_committed()
     for process in others:

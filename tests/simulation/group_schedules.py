@@ -1,16 +1,27 @@
 """Random schedules of what befalls a group: joins, leaves, crashes, pauses, a slow store, an unreachable store, static
-members that restart, other subscriptions, topics that grow. A seed decides all of it, so a failing one replays."""
+members that restart, other subscriptions, topics that grow. A seed decides all of it, so a failing one replays.
+
+``python -m tests.simulation.group_schedules FROM COUNT [--threads]`` plays any number of them on all cores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import argparse
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from typing import NoReturn
+from functools import cache, partial
+from typing import NamedTuple, NoReturn
 from unittest import mock
 
-from sparklog.errors import StoreOutcomeUnknownError, StoreUnavailableError
+from sparklog.errors import FencedInstanceIdError, StoreOutcomeUnknownError, StoreUnavailableError
 from sparklog.groups import offset_state, offset_table
 from sparklog.groups.rows import OffsetRow, Rows
 from sparklog.log.topic import describe_topic
@@ -21,9 +32,14 @@ from tests.groups.support import HOUR_MS, INTERVAL_MS, SESSION_MS, Player, World
 from tests.simulation.group_threads import ThreadedWorld
 
 TROUBLED_MS = 45_000.0
+LONG_MS = 100_000.0
+"""Longer than any session, and than a position in a log is trusted (L1)."""
 SETTLES_WITHIN_MS = SESSION_MS + 4 * INTERVAL_MS
 """After the last session of those who died in troubled times."""
 WRITES = ("put", "create", "delete")
+_CHUNK = 10
+"""Schedules that a process is given at once."""
+_TELL_EVERY = 500
 TOPICS = {"t": 4, "u": 2}
 
 
@@ -72,7 +88,7 @@ class Schedule:
             (self.slow_one, 2),
             (self.resubscribe, 2),
             (self.grow, 1),
-            (self.hang, 1),
+            (self.hang, 2),
         ]
         names, weights = [act for act, _ in actions], [weight for _, weight in actions]
         end = world.now + TROUBLED_MS
@@ -84,6 +100,10 @@ class Schedule:
         world.run(2 * INTERVAL_MS)
         if not world.is_settled():
             world.note(f"settled, and then not any more\n{world.describe()}")
+        for player in world.players:
+            for error in player.raised:
+                if not isinstance(error, FencedInstanceIdError):
+                    world.note(f"{player.name} was told {error!r}")
         return world
 
     # What happens.
@@ -198,7 +218,7 @@ class Schedule:
         if luck < odds.crash + odds.pause and len(world.running) == 1:
             late = draw.random() < 0.5
             answer = call() if late else None
-            player.sleep(draw.choice([SESSION_MS, 2 * SESSION_MS, HOUR_MS]))
+            player.sleep(draw.choice([SESSION_MS, 2 * SESSION_MS, LONG_MS]))
             return answer if late else call()
         is_cut = world.now < max(self.cut_until, self.cuts.get(player, 0.0))
         if is_cut or luck > 1 - odds.trouble:
@@ -240,13 +260,39 @@ def run_schedule(seed: int, *, threads: bool = False) -> World:
         MemoryStore.put(world.memory, path, data)
     world.topics.update(TOPICS)
     try:
-        Schedule(world).run()
+        with cheap_rows():
+            Schedule(world).run()
     except AssertionError as error:
         world.note(str(error))
     finally:
         if isinstance(world, ThreadedWorld):
             world.close()
     return world
+
+
+class Played(NamedTuple):
+    """What became of a schedule."""
+
+    seed: int
+    violations: list[str]
+    cpu_s: float
+
+
+def play(seed: int, *, threads: bool = False) -> Played:
+    """One schedule; an error that nothing in it should raise is a violation, too."""
+    began = time.process_time()
+    try:
+        violations = run_schedule(seed, threads=threads).violations
+    except Exception:
+        violations = [traceback.format_exc()]
+    return Played(seed, violations, time.process_time() - began)
+
+
+def play_many(seeds: Iterable[int], *, threads: bool = False, processes: int | None = None) -> Iterator[Played]:
+    """Schedules in the order of their seeds, on all cores."""
+    context = multiprocessing.get_context("spawn")  # the caller may have threads
+    with ProcessPoolExecutor(processes, context, logging.disable, (logging.CRITICAL,)) as pool:
+        yield from pool.map(partial(play, threads=threads), seeds, chunksize=_CHUNK)
 
 
 @contextmanager
@@ -267,3 +313,26 @@ def cheap_rows() -> Iterator[None]:
         mock.patch.object(offset_state, "decode_rows", decode_rows),
     ):
         yield
+
+
+def main(arguments: list[str]) -> int:
+    """Play schedules and print what they break; 1 if any did."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.group_schedules", description=__doc__)
+    parser.add_argument("first", metavar="FROM", type=int, help="the first seed")
+    parser.add_argument("count", metavar="COUNT", type=int)
+    parser.add_argument("--threads", action="store_true", help="any interleaving of the members' store calls")
+    options = parser.parse_args(arguments)
+    cpu_s, broken = 0.0, []
+    seeds = range(options.first, options.first + options.count)
+    for number, played in enumerate(play_many(seeds, threads=options.threads, processes=os.cpu_count()), start=1):
+        cpu_s += played.cpu_s
+        if played.violations:
+            broken.append(played.seed)
+            print(f"seed {played.seed}:", *played.violations, sep="\n  ", flush=True)
+        if number % _TELL_EVERY == 0 or number == options.count:
+            print(f"{number} schedules, {cpu_s:.0f} s of CPU, {len(broken)} with violations {broken or ''}", flush=True)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -45,6 +45,9 @@ class ThreadedWorld(World):
         self._reach(until)
 
     def take_turn(self, actor: Actor) -> None:
+        if not actor.calls_store:
+            super().take_turn(actor)
+            return
         if actor not in self._threads:
             self._threads[actor] = _ActorThread(self, actor)
             self._threads[actor].start()
@@ -52,7 +55,7 @@ class ThreadedWorld(World):
 
     def stall(self, duration_ms: float) -> None:
         if not self.running:
-            self.clock.advance(duration_ms)
+            self.now += duration_ms
             return
         actor, until = self.running[-1], self.now + duration_ms
         while True:

@@ -4,6 +4,7 @@ from sparklog.admin import NewPartitions, NewTopic
 from sparklog.kafka.admin.client import KafkaAdminClient
 from sparklog.kafka.admin.groups import MemberToRemove
 from sparklog.kafka.admin.requests import ConfigResource
+from sparklog.kafka.admin.transactions import AbortTransactionSpec, TransactionDescription, TransactionListing
 from sparklog.kafka.enums import (
     AlterConfigOp,
     ConfigFilterType,
@@ -14,9 +15,11 @@ from sparklog.kafka.enums import (
     GroupType,
     OffsetSpec,
     OffsetTimestamp,
+    TransactionState,
 )
 
 __all__ = [
+    "AbortTransactionSpec",
     "AlterConfigOp",
     "ConfigFilterType",
     "ConfigResource",
@@ -31,4 +34,7 @@ __all__ = [
     "NewTopic",
     "OffsetSpec",
     "OffsetTimestamp",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionState",
 ]

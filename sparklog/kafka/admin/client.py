@@ -14,6 +14,7 @@ from sparklog.config import AdminConfig
 from sparklog.kafka.admin.groups import GroupCalls
 from sparklog.kafka.admin.refused import RefusedCalls
 from sparklog.kafka.admin.requests import ConfigResource, changes_of, each, new_topics_of, raise_first, topics_of
+from sparklog.kafka.admin.transactions import TransactionCalls
 from sparklog.kafka.admin.values import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
@@ -44,8 +45,9 @@ _POLL_MS = 100.0
 _ConfigAnswers = dict[str, dict[str, dict[str, Any]]]
 
 
-class KafkaAdminClient(GroupCalls, RefusedCalls):
-    """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups.
+class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
+    """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups; describes and aborts
+    transactions.
 
     As with kafka-python a call about several topics does each that it can, and then raises the first error, or with
     ``raise_errors=False`` tells all of them in its answer. :meth:`create_topics` makes the cluster where there is none.

@@ -89,7 +89,8 @@ class GroupCalls(ABC):
         group_coordinator_id: int | None = None,
         include_authorized_operations: bool = False,
     ) -> dict[str, dict[str, Any]]:
-        """Groups by name; one that isn't there is ``Dead`` and has an ``error``."""
+        """Groups by name; one that isn't there is ``Dead`` and has an ``error``, one that can't be understood is
+        ``Unknown`` and has one, too."""
         return {group.group_id: _group_answer(group) for group in self._admin().describe_groups(group_ids)}
 
     def list_group_offsets(
@@ -204,8 +205,14 @@ def _group_answer(group: GroupDescription) -> dict[str, Any]:
         "protocol_data": group.assignor,
         "members": [_member_answer(member) for member in group.members],
         "authorized_operations": None,
-        "error": None if group.exists else f"unknown group: {group.group_id!r}",
+        "error": _error_of(group),
     }
+
+
+def _error_of(group: GroupDescription) -> str | None:
+    if group.error is not None:
+        return str(group.error)
+    return None if group.exists else f"unknown group: {group.group_id!r}"
 
 
 def _member_answer(member: MemberDescription) -> dict[str, Any]:

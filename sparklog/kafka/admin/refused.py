@@ -10,7 +10,7 @@ __all__ = ["RefusedCalls", "refuse"]
 
 _STORE = "access is governed by the store's credentials and policies"
 _NO_BROKERS = "there are no brokers, and so no replicas, leaders or log folders"
-_NO_TRANSACTIONS = "transactions aren't there yet"
+_NO_PRODUCERS = "partitions keep no list of producers; describe_transactions tells who has a transactional id"
 
 
 def refuse(call: str, why: str) -> NoReturn:
@@ -70,22 +70,10 @@ class RefusedCalls:
     def list_partition_reassignments(self, *args: Any, **kwargs: Any) -> NoReturn:
         refuse("list_partition_reassignments", _NO_BROKERS)
 
-    # Transactions
-
-    def list_transactions(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("list_transactions", _NO_TRANSACTIONS)
-
-    def describe_transactions(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("describe_transactions", _NO_TRANSACTIONS)
-
-    def abort_transaction(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("abort_transaction", _NO_TRANSACTIONS)
-
-    def find_hanging_transactions(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("find_hanging_transactions", _NO_TRANSACTIONS)
+    # Producers
 
     def describe_producers(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse("describe_producers", _NO_TRANSACTIONS)
+        refuse("describe_producers", _NO_PRODUCERS)
 
     # Others
 

@@ -1,0 +1,133 @@
+"""Carrying out in one topic what a transaction decided: one commit, once, whoever does it and however often.
+
+The commit carries a marker, a ``txn`` action whose version is the number of the entry that decided the transaction
+(rule L7). Whoever finds a marker that is not smaller knows that the topic has the transaction's records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import CorruptLogError, StoreError
+from sparklog.log.commit import Commit, Committed, commit
+from sparklog.log.files import UploadedFile
+from sparklog.log.head import TopicHead
+from sparklog.log.state import TopicState, load_state
+
+__all__ = ["Marker", "Published", "marker_app_id", "plan_publish", "publish"]
+
+UNKNOWN_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """A transaction, as a topic remembers it."""
+
+    transactional_id: str
+    number: int
+    """Of the entry in the transactional id's log that decided it."""
+
+    @property
+    def app_id(self) -> str:
+        return marker_app_id(self.transactional_id)
+
+    def is_in(self, state: TopicState) -> bool:
+        """Does the topic have this transaction's records?"""
+        found = state.transactions.get(self.app_id)
+        return found is not None and found.version >= self.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """How it ended."""
+
+    base_offsets: tuple[int, ...]
+    """Offset of the first record of each file, in the order in which the files were given; -1 where nobody knows it any
+    more, and where the topic is gone."""
+    is_skipped: bool
+    """The topic of that id was deleted: there is nothing to publish in (rule L8)."""
+    delta_version: int
+    """At which the records were seen to be there."""
+
+
+def marker_app_id(transactional_id: str) -> str:
+    """The ``txn`` appId of a transactional id's markers."""
+    return f"txn:{transactional_id}"
+
+
+def plan_publish(
+    head: TopicHead, files: Sequence[UploadedFile], marker: Marker, *, table: str
+) -> tuple[Commit, tuple[int, ...]]:
+    """Assign offsets: each file starts at its partition's log end offset, several of one partition follow one another.
+
+    Args:
+        head: of a topic that doesn't have the transaction yet.
+    Raises:
+        CorruptLogError: a file is of a partition that the topic doesn't have; partitions only grow.
+    """
+    ends = list(head.log_end_offsets)
+    base_offsets: list[int] = []
+    for file in files:
+        if not 0 <= file.partition < len(ends):
+            raise CorruptLogError(
+                f"entry {marker.number} of transactional id {marker.transactional_id!r} names {file.path} of partition "
+                f"{file.partition}; {table} has 0 to {len(ends) - 1}"
+            )
+        base_offsets.append(ends[file.partition])
+        ends[file.partition] += file.record_count
+    adds = [file.to_add(base_offset) for file, base_offset in zip(files, base_offsets, strict=True)]
+    # It never expires: as long as the id's log is there, its numbers go on (rule L8).
+    marked = SetTransaction(app_id=marker.app_id, version=marker.number, last_updated_ms=FAR_FUTURE_MS)
+    after = replace(head, log_end_offsets=tuple(ends), live_file_count=head.live_file_count + len(files))
+    plan = Commit(actions=[*adds, marked], head=after, operation="WRITE", blind_append=True)
+    return plan, tuple(base_offsets)
+
+
+def publish(
+    state: TopicState,
+    topic_id: str,
+    files: Sequence[UploadedFile],
+    marker: Marker,
+    *,
+    deadline_ticks_ms: float,
+    sync: bool,
+) -> tuple[Published, Committed]:
+    """Publish the files of a decided transaction in one topic, unless the topic has them.
+
+    Args:
+        state: whole, or opened before the transaction was decided (rule L5).
+        topic_id: of the topic that the records were meant for.
+    Raises:
+        CorruptLogError, and as :func:`~sparklog.log.commit.commit`. Safe to repeat.
+    """
+    base_offsets: tuple[int, ...] = ()
+    is_gone = False
+
+    def decide(now: TopicState) -> Commit | None:
+        nonlocal base_offsets, is_gone
+        is_gone = now.head.deleted or now.head.topic_id != topic_id
+        if is_gone or marker.is_in(now):
+            return None
+        plan, base_offsets = plan_publish(now.head, files, marker, table=now.log.table)
+        return plan
+
+    done = commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=sync)
+    if is_gone:
+        base_offsets = (UNKNOWN_OFFSET,) * len(files)
+    elif done.commit is None:
+        base_offsets = _find(done.state.log, files)
+    published = Published(base_offsets=base_offsets, is_skipped=is_gone, delta_version=done.state.position.version)
+    return published, done
+
+
+def _find(log: DeltaLog, files: Sequence[UploadedFile]) -> tuple[int, ...]:
+    """Where somebody else has put the files; they may be compacted by now."""
+    try:
+        live = load_state(log).require_whole().index.by_path
+    except StoreError:  # they are there; where, is only told to the futures
+        return (UNKNOWN_OFFSET,) * len(files)
+    found = [live.get(file.path) for file in files]
+    return tuple(UNKNOWN_OFFSET if one is None or one.base_offset is None else one.base_offset for one in found)

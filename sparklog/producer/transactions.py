@@ -1,0 +1,433 @@
+"""A producer's transactions: the order of the calls, and what each of them does to the topics' lanes.
+
+The decisions are those of :class:`~sparklog.txn.session.TransactionSession`. Source of the states and of which error
+asks for what: Kafka ``TransactionManager``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
+
+from sparklog.config import ACKS_ALL, ProducerConfig
+from sparklog.errors import (
+    CommitStateUnknownError,
+    IllegalStateError,
+    InvalidArgumentError,
+    InvalidTransactionTimeoutError,
+    InvalidTypeError,
+    KafkaTimeoutError,
+    SparklogError,
+    StoreError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+)
+from sparklog.groups.changes import check_offset
+from sparklog.log import Cluster, Marker
+from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sparklog.producer.batch import bounded_s
+from sparklog.producer.lane import Lane
+from sparklog.storage.retrying import Patience
+from sparklog.txn.entries import TopicFiles
+from sparklog.txn.session import TransactionSession
+from sparklog.txn.states import ClientState, check_client_step
+
+__all__ = ["Transactions"]
+
+_MAX_TIMEOUT_MS = 900_000
+"""Source: Kafka's broker, ``transaction.max.timeout.ms``."""
+_LOGGER = logging.getLogger("sparklog.producer")
+
+
+class Transactions:
+    """One producer's. The methods may be called by several threads; one is carried out at a time.
+
+    Args:
+        lanes: of the topics that were sent to.
+        changed: called with whether records may be sent from now on.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        *,
+        lanes: Callable[[], Sequence[Lane]],
+        changed: Callable[[bool], None],
+    ) -> None:
+        self._clock = cluster.clock
+        self._store = cluster.store
+        self._config = config
+        self._id = config.transactional_id or ""
+        self._lanes = lanes
+        self._changed = changed
+        self._session = TransactionSession(
+            cluster, self._id, timeout_ms=config.transaction_timeout_ms, sync=config.acks == ACKS_ALL
+        )
+        self._completer = _Completer()
+        self._lock = threading.RLock()
+        self._state = ClientState.UNINITIALIZED
+        self._error: SparklogError | None = None
+        """Of the states ``ABORTABLE_ERROR`` and ``FATAL_ERROR``."""
+        self._marker: Marker | None = None
+        """Of a transaction that is decided and not carried out everywhere."""
+        self._began_ticks_ms = 0.0
+        self._is_known_to_session = False
+        self._takes_records = False
+
+    @property
+    def is_open(self) -> bool:
+        """May records be sent?"""
+        return self._takes_records
+
+    def adopt(self, lane: Lane) -> None:
+        """Have a topic written to in this producer's name, and only within a transaction."""
+        lane.queue.check_open = self.check_send
+        header = self._session.header
+        lane.adopt(producer_id=header.producer_id, producer_epoch=header.producer_epoch)
+
+    def check_send(self) -> None:
+        """May records be sent now?
+
+        Raises:
+            IllegalStateError: no transaction is open.
+            TransactionAbortableError: it failed: abort it. Whatever is fatal.
+        """
+        if self._takes_records:
+            return
+        self._raise_error("send")
+        if self._state is ClientState.IN_TRANSACTION:
+            raise IllegalStateError("send: the transaction is being committed or aborted")
+        raise IllegalStateError(f"send: this producer is {self._state.value}; expected an open transaction")
+
+    def init(self) -> None:
+        """See :meth:`Producer.init_transactions`."""
+        timeout_ms = self._config.transaction_timeout_ms
+        if timeout_ms > _MAX_TIMEOUT_MS:
+            raise InvalidTransactionTimeoutError(
+                f"transaction_timeout_ms={timeout_ms}: a transaction may last {_MAX_TIMEOUT_MS} ms at most"
+            )
+        with self._lock:
+            self._step("init_transactions", ClientState.INITIALIZING)
+            with self._patient() as deadline:
+                self._deciding(lambda: self._session.begin_epoch(deadline_ticks_ms=deadline))
+            for lane in self._lanes():
+                self.adopt(lane)
+            self._state = ClientState.READY
+
+    def begin(self) -> None:
+        """See :meth:`Producer.begin_transaction`."""
+        with self._lock:
+            self._step("begin_transaction", ClientState.IN_TRANSACTION)
+            self._began_ticks_ms, self._is_known_to_session = self._clock.ticks_ms(), False
+            self._take_records(True)
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], metadata: ConsumerGroupMetadata
+    ) -> None:
+        """See :meth:`Producer.send_offsets_to_transaction`."""
+        _check_offsets(offsets, metadata)
+        with self._lock:
+            self._step("send_offsets_to_transaction", ClientState.IN_TRANSACTION, is_inside=True)
+            if not offsets:
+                return
+            with self._patient() as deadline:
+                self._tell_session(deadline)
+                try:
+                    self._deciding(lambda: self._session.add_offsets(offsets, metadata, deadline_ticks_ms=deadline))
+                except SparklogError as error:
+                    self._fail(error)
+                    raise
+
+    def commit(self) -> None:
+        """See :meth:`Producer.commit_transaction`."""
+        with self._lock:
+            self._step("commit_transaction", ClientState.COMMITTING, is_prepared=True)
+            with self._patient() as deadline:
+                if self._state is not ClientState.COMMITTING and not self._prepare(deadline):
+                    self._end()
+                    return
+                if self._marker is None:
+                    self._decide_commit(deadline)
+                self._carry_out(deadline)
+            self._end(completes=True)
+
+    def _prepare(self, deadline: float) -> bool:
+        """Upload all that was sent. False: there is nothing to commit."""
+        self._take_records(False)  # from here on nobody's record slips behind what is decided
+        try:
+            for lane in self._lanes():
+                lane.queue.hurry()
+            for lane in self._lanes():
+                if not lane.queue.flush(deadline):
+                    raise KafkaTimeoutError(
+                        f"commit_transaction: records of topic {lane.topic!r} aren't uploaded after "
+                        f"max_block_ms={self._config.max_block_ms}; call it again, or abort"
+                    )
+        except BaseException:
+            self._take_records(True)
+            raise
+        failure = next((lane.failure for lane in self._lanes() if lane.failure is not None), None)
+        if failure is not None:
+            self._fail(failure)
+            raise TransactionAbortableError(f"a record of the transaction can't be stored: {failure}") from failure
+        self._tell_session(deadline)
+        return self._session.has_offsets or any(lane.held_files() for lane in self._lanes())
+
+    def _decide_commit(self, deadline: float) -> None:
+        files = {lane.topic: (lane.topic_id, lane.held_files()) for lane in self._lanes() if not lane.gone}
+        topics = {topic: TopicFiles(topic_id=one, files=found) for topic, (one, found) in files.items() if found}
+        self._state = ClientState.COMMITTING
+        try:
+            self._marker = self._deciding(lambda: self._session.commit(topics, deadline_ticks_ms=deadline))
+        except TransactionAbortableError as error:
+            raise self._fail(error) from error.__cause__
+        except SparklogError:
+            is_undecided = self._state is ClientState.COMMITTING and not self._session.may_be_committed
+            if is_undecided:  # it may be aborted as well
+                self._state = ClientState.IN_TRANSACTION
+                self._take_records(True)
+            raise
+
+    def _carry_out(self, deadline: float) -> None:
+        """Everywhere at once. What fails is done by the next call, or by whoever meets the decision."""
+        marker = self._marker
+        if marker is None:
+            raise IllegalStateError("nothing is decided")
+        publications = [lane.publish(marker, deadline_ticks_ms=deadline) for lane in self._lanes()]
+        try:
+            self._session.settle_groups(is_committed=True, deadline_ticks_ms=deadline)
+        finally:
+            wait(publications)  # bounded by the deadline
+        for publication in publications:
+            error = publication.exception()
+            if error is not None:
+                raise KafkaTimeoutError(
+                    "commit_transaction: the transaction is committed, but not visible everywhere yet; call it again: "
+                    f"{error}"
+                ) from error
+
+    def abort(self) -> None:
+        """See :meth:`Producer.abort_transaction`."""
+        with self._lock:
+            is_repeated = self._state is ClientState.ABORTING
+            self._step("abort_transaction", ClientState.ABORTING)
+            self._take_records(False)
+            with self._patient() as deadline:
+                self._tell_session(deadline)
+                has_something = is_repeated or self._session.has_offsets or any(one.has_held for one in self._lanes())
+                self._state = ClientState.ABORTING
+                if has_something:
+                    self._deciding(lambda: self._session.abort(deadline_ticks_ms=deadline))
+                self._take_back(TransactionAbortedError("the transaction was aborted"))
+            self._end(completes=has_something)
+
+    def _take_back(self, error: SparklogError) -> None:
+        """Let go of what was sent. Its files are deleted, unless the decision may name them."""
+        is_named = self._is_known_to_session and self._session.may_be_committed
+        if is_named:
+            error = CommitStateUnknownError(
+                "a transaction that is or may be committed wasn't carried out before its producer ended; whoever comes "
+                f"next does so: {error}"
+            )
+        for lane in self._lanes():
+            files = lane.take_back(error)
+            try:
+                lane.delete_files([] if is_named else files)
+            except StoreError as left:
+                _LOGGER.info("files of an aborted transaction in %s are left to the sweep: %s", lane.topic, left)
+
+    def close(self, deadline_ticks_ms: float | None) -> None:
+        """Abort what is open, as Kafka's ``close`` does; say that the session is over. Errors are logged: whoever comes
+        next finds what is left."""
+        with self._lock:
+            try:
+                if self._state in (ClientState.IN_TRANSACTION, ClientState.ABORTABLE_ERROR):
+                    self.abort()
+                self._completer.wait(self._left_s(deadline_ticks_ms))
+                if self._state is ClientState.READY:
+                    self._session.close()
+            except SparklogError as error:
+                _LOGGER.warning("a transaction of %r is left to whoever comes next: %s", self._id, error)
+            self._take_back(TransactionAbortedError("the producer was closed within the transaction"))
+            self._completer.stop()
+
+    # Inside.
+
+    def _step(self, what: str, to: ClientState, *, is_inside: bool = False, is_prepared: bool = False) -> None:
+        """Check the order of the calls.
+
+        Args:
+            is_inside: the call is one within a transaction, which stays open.
+            is_prepared: the state is changed later.
+        """
+        if to is not ClientState.ABORTING or self._state is ClientState.FATAL_ERROR:
+            self._raise_error(what)
+        if is_inside:
+            if self._state is not to:
+                raise IllegalStateError(f"{what}: this producer is {self._state.value}; expected an open transaction")
+            return
+        check_client_step(what, self._state, to)
+        if not is_prepared and to is not ClientState.ABORTING:
+            self._state = to
+
+    def _raise_error(self, what: str) -> None:
+        if self._error is None:
+            return
+        if self._state is ClientState.FATAL_ERROR:
+            raise self._error.with_traceback(None)
+        if self._state is ClientState.ABORTABLE_ERROR:
+            raise TransactionAbortableError(
+                f"{what}: the transaction failed, abort it: {self._error}"
+            ) from self._error.with_traceback(None)
+
+    def _fail(self, error: SparklogError) -> SparklogError:
+        """Remember why this transaction, or this producer, can't go on."""
+        self._take_records(False)
+        self._error = error
+        self._state = ClientState.FATAL_ERROR if error.fatal else ClientState.ABORTABLE_ERROR
+        if error.fatal:
+            self._take_back(error)
+        return error
+
+    def _take_records(self, takes_records: bool) -> None:
+        """May records be sent from now on? If not, none is added once every queue was told to :meth:`hurry`."""
+        self._takes_records = takes_records
+        self._changed(takes_records)
+
+    def _deciding(self, call: Callable[[], Marker | None]) -> Marker | None:
+        try:
+            return call()
+        except SparklogError as error:
+            if error.fatal:
+                self._fail(error)
+            raise
+
+    def _tell_session(self, deadline: float) -> None:
+        """The session takes up the transaction once the one before is said to be carried out (rule T3)."""
+        if self._is_known_to_session:
+            return
+        try:
+            left_s = self._left_s(deadline)
+            if not self._completer.wait(left_s):
+                raise KafkaTimeoutError(f"the transaction before isn't complete after {left_s:.1f} s")
+            self._deciding(lambda: self._session.complete(deadline_ticks_ms=deadline))  # if that had failed
+        except SparklogError as error:
+            raise error.with_traceback(None) from None
+        self._session.begin(ticks_ms=self._began_ticks_ms)
+        self._is_known_to_session = True
+
+    def _end(self, *, completes: bool = False) -> None:
+        self._marker = None
+        self._error = None
+        self._is_known_to_session = False
+        self._state = ClientState.READY
+        self._take_records(False)
+        if completes:
+            self._completer.submit(self._complete)
+
+    def _complete(self) -> None:
+        deadline = self._clock.ticks_ms() + self._config.max_block_ms
+        try:
+            with self._store.patience(self._patience(deadline)):
+                self._session.complete(deadline_ticks_ms=deadline)
+        except SparklogError as error:  # tried again before the next transaction is decided
+            _LOGGER.info("a transaction of %r isn't said to be complete: %s", self._id, error)
+
+    def _patient(self) -> _Deadline:
+        return _Deadline(self, self._clock.ticks_ms() + self._config.max_block_ms)
+
+    def _patience(self, deadline: float) -> Patience:
+        return Patience(
+            deadline_ticks_ms=deadline,
+            retries=self._config.retries,
+            backoff_ms=self._config.retry_backoff_ms,
+            backoff_max_ms=self._config.retry_backoff_max_ms,
+        )
+
+    def _left_s(self, deadline: float | None) -> float | None:
+        return None if deadline is None else max(0.0, (deadline - self._clock.ticks_ms()) / 1000)
+
+
+class _Deadline:
+    """``max_block_ms`` from now on, for store calls too."""
+
+    def __init__(self, transactions: Transactions, deadline_ticks_ms: float) -> None:
+        self._deadline = deadline_ticks_ms
+        self._patience = transactions._store.patience(transactions._patience(deadline_ticks_ms))
+
+    def __enter__(self) -> float:
+        self._patience.__enter__()
+        return self._deadline
+
+    def __exit__(self, *error: object) -> None:
+        self._patience.__exit__(*error)  # type: ignore[arg-type]
+
+
+class _Completer:
+    """A thread that does one thing at a time, after the caller was told that its transaction is committed."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._work: Callable[[], None] | None = None
+        self._is_busy = False
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do this once what was submitted before is done."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._work is None)
+            self._work = work
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="sparklog-completer", daemon=True)
+                self._thread.start()
+            self._condition.notify_all()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until nothing is left to do. False: not in time."""
+        with self._condition:
+            return self._condition.wait_for(lambda: self._work is None and not self._is_busy, bounded_s(timeout_s))
+
+    def stop(self) -> None:
+        """End the thread once it is done."""
+        with self._condition:
+            self._is_stopped = True
+            self._condition.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._is_busy = False
+                self._condition.notify_all()
+                self._condition.wait_for(lambda: self._work is not None or self._is_stopped)
+                work, self._work = self._work, None
+                if work is None:
+                    return
+                self._is_busy = True
+                self._condition.notify_all()
+            try:
+                work()
+            except Exception:
+                _LOGGER.exception("completing a transaction failed unexpectedly")
+
+
+def _check_offsets(offsets: object, metadata: object) -> None:
+    if not isinstance(offsets, Mapping):
+        raise InvalidTypeError(
+            f"offsets: got {type(offsets).__name__}, expected a dict of TopicPartition to OffsetAndMetadata"
+        )
+    for partition, committed in offsets.items():
+        if not isinstance(partition, tuple) or not isinstance(committed, tuple):
+            raise InvalidTypeError(
+                f"offsets: got {partition!r}: {committed!r}, expected TopicPartition: OffsetAndMetadata"
+            )
+        check_offset(TopicPartition(*partition), committed)  # type: ignore[arg-type]
+    if not isinstance(metadata, ConsumerGroupMetadata):
+        raise InvalidTypeError(
+            f"group_metadata: got {type(metadata).__name__}, expected what the consumer's group_metadata() returns"
+        )
+    if not metadata.group_id:
+        raise InvalidArgumentError("group_metadata: expected the metadata of a consumer that has a group_id")

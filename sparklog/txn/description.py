@@ -1,0 +1,166 @@
+"""Transactional ids as an administrator sees them: states by Kafka's names, what a decision names, who aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    SparklogError,
+    TransactionalIdNotFoundError,
+    UnsupportedVersionError,
+)
+from sparklog.log.cluster import Cluster
+from sparklog.model import TopicPartition
+from sparklog.txn.entries import TransactionEntry, TransactionLog, open_newest_entry, open_transaction_log
+from sparklog.txn.overview import at_once, markers_by_id, markers_of, may_be_open, transactional_ids
+from sparklog.txn.states import TransactionState
+
+__all__ = [
+    "TransactionDescription",
+    "TransactionListing",
+    "check_state",
+    "describe_transactions",
+    "list_transactions",
+]
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionListing:
+    """A transactional id in short."""
+
+    transactional_id: str
+    producer_id: int
+    """Of its newest producer; -1 where the log can't be understood."""
+    state: TransactionState | None
+    """Where its newest transaction stands; None where the log can't be understood.
+
+    *Ongoing* means that one may be open: a producer has the id and hasn't closed, or it died. Whether it has begun a
+    transaction is written nowhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDescription:
+    """A transactional id as of one moment. Numbers are -1 where its log can't be understood."""
+
+    transactional_id: str
+    state: TransactionState | None
+    """As :attr:`TransactionListing.state`."""
+    producer_id: int = UNKNOWN
+    producer_epoch: int = UNKNOWN
+    """0 … 32766; grows with each producer that takes the id."""
+    transaction_timeout_ms: int = UNKNOWN
+    """After so long an open transaction may be aborted by anybody."""
+    entry_number: int = UNKNOWN
+    """Of the newest entry in the id's log, from 1."""
+    written_ms: int = UNKNOWN
+    """When the newest entry was written, by its writer's clock; milliseconds since the epoch."""
+    topic_partitions: frozenset[TopicPartition] = frozenset()
+    """That the transaction has records in; known once it is decided, and told until it is carried out everywhere."""
+    groups: Mapping[str, frozenset[TopicPartition]] = field(default_factory=lambda: MappingProxyType({}))
+    """The partitions whose committed offsets it moves, by group; known as long as ``topic_partitions``."""
+    abort_reason: str | None = None
+    """Why somebody else than the producer has aborted its newest transaction; None where nobody has."""
+    error: SparklogError | None = None
+    """Why ``state`` is None: ``CorruptLogError`` or ``UnsupportedVersionError``."""
+
+
+def list_transactions(
+    cluster: Cluster,
+    *,
+    states: Collection[TransactionState] | None = None,
+    producer_ids: Collection[int] | None = None,
+) -> list[TransactionListing]:
+    """The transactional ids of a cluster, sorted: all, or those of some states and producers.
+
+    Costs as :func:`describe_transactions` of all.
+    """
+    found = (
+        TransactionListing(transactional_id=one.transactional_id, producer_id=one.producer_id, state=one.state)
+        for one in describe_transactions(cluster, None)
+    )
+    return [
+        one
+        for one in found
+        if (states is None or one.state in states) and (producer_ids is None or one.producer_id in producer_ids)
+    ]
+
+
+def describe_transactions(cluster: Cluster, wanted: Iterable[str] | None) -> list[TransactionDescription]:
+    """Transactional ids as of now, in the order as given; all, sorted, for None.
+
+    Costs a LIST, a GET, and a LIST of its markers each, 16 ids at a time; for all of them two listings more, and no
+    LIST of markers each. One whose log can't be understood hides no other: it has an ``error``.
+
+    Raises:
+        TransactionalIdNotFoundError: one that was asked for by name isn't there.
+        InvalidArgumentError: a name that no id may have.
+        StoreError.
+    """
+    names = transactional_ids(cluster) if wanted is None else list(dict.fromkeys(wanted))
+    everyones = markers_by_id(cluster) if wanted is None else None
+
+    def markers(name: str) -> Collection[int]:
+        return markers_of(cluster, name) if everyones is None else everyones.get(name, ())
+
+    found = at_once(lambda name: _look(open_transaction_log(cluster, name), lambda: markers(name)), names)
+    described = []
+    for name, one in zip(names, found, strict=True):
+        if one is not None:
+            described.append(one)
+        elif wanted is not None:
+            raise TransactionalIdNotFoundError(f"unknown transactional id: {name!r}")
+    return described
+
+
+def check_state(given: object) -> TransactionState:
+    """A state by its name as Kafka writes it. Raises ``InvalidArgumentError``."""
+    for state in TransactionState:
+        if given in (state, state.value):
+            return state
+    known = ", ".join(state.value for state in TransactionState)
+    raise InvalidArgumentError(f"got {given!r} for the state of a transaction, expected one of {known}")
+
+
+def _look(log: TransactionLog, markers: Callable[[], Collection[int]]) -> TransactionDescription | None:
+    """None: there is no such id."""
+    try:
+        newest, _ = open_newest_entry(log)
+        if newest is None:
+            return None
+        return _describe(log, newest, is_open=_is_open(log, newest, markers))
+    except (CorruptLogError, UnsupportedVersionError) as error:
+        return TransactionDescription(
+            transactional_id=log.transactional_id, state=None, error=error.with_traceback(None)
+        )
+
+
+def _is_open(log: TransactionLog, newest: TransactionEntry, markers: Callable[[], Collection[int]]) -> bool:
+    """May a transaction be open? One that was just aborted from outside isn't, though its producer may go on."""
+    if not newest.state.is_open or newest.is_forced:
+        return False
+    return any(may_be_open(log, newest, marker) for marker in markers() if marker <= newest.version)
+
+
+def _describe(log: TransactionLog, newest: TransactionEntry, *, is_open: bool) -> TransactionDescription:
+    return TransactionDescription(
+        transactional_id=log.transactional_id,
+        state=TransactionState.ONGOING if is_open else newest.state,
+        producer_id=newest.header.producer_id,
+        producer_epoch=newest.header.producer_epoch,
+        transaction_timeout_ms=newest.header.timeout_ms,
+        entry_number=newest.version,
+        written_ms=newest.written_ms,
+        topic_partitions=frozenset(
+            TopicPartition(name, file.partition)
+            for name, topic in newest.contents.topics.items()
+            for file in topic.files
+        ),
+        groups=newest.contents.groups,
+        abort_reason=newest.reason or None,
+    )

@@ -1,0 +1,328 @@
+"""The log of a transactional id: what its entries say, their bytes, and opening it at its newest.
+
+Entries are create-only and numbered from 1. Each carries the token of the one before it: an entry that a stalled
+process created under a name that had been cleaned fits to neither neighbour, and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from sparklog.errors import CorruptLogError, StoreUnavailableError, UnsupportedVersionError
+from sparklog.groups.members import decode_partitions, encode_partitions
+from sparklog.log.cluster import Cluster
+from sparklog.log.encode import ProducerStamp
+from sparklog.log.files import UploadedFile
+from sparklog.model import TopicPartition
+from sparklog.paths import transaction_entry, transaction_log
+from sparklog.storage.entry_log import Created, EntryLog
+from sparklog.storage.position import Position, advance
+from sparklog.txn.states import WRITTEN, TransactionState, check_step
+
+__all__ = [
+    "Contents",
+    "Header",
+    "TopicFiles",
+    "TransactionEntry",
+    "TransactionLog",
+    "append_entry",
+    "clean_transaction_log",
+    "encode_transaction",
+    "entry_numbers",
+    "first_entry",
+    "open_newest_entry",
+    "open_transaction_log",
+]
+
+TRANSACTION_FORMAT = 1
+KEEP_MS = 600_000
+"""For so long at least an entry stays: 10 times ``tail_trust_ms`` (rules L3, T6)."""
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Who writes: every entry of an epoch repeats it."""
+
+    producer_id: int
+    """Random, 63 bits; another one after epoch 32766 (rule T5)."""
+    producer_epoch: int
+    """0 … 32766; each ``init_transactions`` has a new one."""
+    timeout_ms: int
+    """``transaction_timeout_ms``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFiles:
+    """What a transaction puts into one topic."""
+
+    topic_id: str
+    files: tuple[UploadedFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """All that a transaction changes."""
+
+    topics: Mapping[str, TopicFiles] = field(default_factory=lambda: MappingProxyType({}))
+    groups: Mapping[str, frozenset[TopicPartition]] = field(default_factory=lambda: MappingProxyType({}))
+    """The partitions whose committed offsets it moves; where to, the pending rows of the group's table say."""
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.groups)
+
+
+NOTHING = Contents()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionEntry:
+    """One entry."""
+
+    version: int
+    """Its number, 1 or more."""
+    token: str
+    previous: str
+    """Token of the entry before; empty for number 1."""
+    state: TransactionState
+    header: Header
+    contents: Contents = NOTHING
+    """Of a PrepareCommit: all of it. Of a PrepareAbort by the producer itself: the groups."""
+    reason: str = ""
+    """Of an abort: why, where it wasn't the producer that wanted it."""
+    written_ms: int = 0
+    """Wall time of its writer, milliseconds since the epoch."""
+
+    @property
+    def is_forced(self) -> bool:
+        """Was it aborted by another than its producer?"""
+        return bool(self.reason)
+
+    def follow(
+        self,
+        state: TransactionState,
+        *,
+        header: Header | None = None,
+        contents: Contents = NOTHING,
+        reason: str = "",
+        now_ms: int,
+    ) -> TransactionEntry:
+        """The next entry, which has no token yet. Raises ``InvalidTxnStateError`` where it may not follow."""
+        check_step(self.state, state)
+        return TransactionEntry(
+            version=self.version + 1,
+            token="",
+            previous=self.token,
+            state=state,
+            header=header or self.header,
+            contents=contents,
+            reason=reason,
+            written_ms=now_ms,
+        )
+
+
+def first_entry(header: Header, *, now_ms: int) -> TransactionEntry:
+    """The first entry of a log, which has no token yet."""
+    check_step(None, TransactionState.EMPTY)
+    return TransactionEntry(
+        version=1, token="", previous="", state=TransactionState.EMPTY, header=header, written_ms=now_ms
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionLog(EntryLog[TransactionEntry]):
+    """The log of one transactional id."""
+
+    transactional_id: str
+
+    def path_of(self, version: int) -> str:
+        return transaction_entry(self.transactional_id, version)
+
+    def decode(self, version: int, data: bytes) -> TransactionEntry:
+        return decode_transaction(version, self.path_of(version), data)
+
+
+def open_transaction_log(cluster: Cluster, transactional_id: str) -> TransactionLog:
+    """The log of a transactional id; reads nothing. Raises ``InvalidArgumentError`` for an id that none may have."""
+    transaction_log(transactional_id)
+    return TransactionLog(
+        store=cluster.store,
+        clock=cluster.clock,
+        tail_trust_ms=cluster.tail_trust_ms,
+        transactional_id=transactional_id,
+    )
+
+
+def open_newest_entry(log: TransactionLog) -> tuple[TransactionEntry | None, Position]:
+    """The newest entry, and where one stands after reading it. A LIST for each 1,000 entries of ten minutes, and a GET.
+
+    Without an entry the position is before number 1.
+
+    Raises:
+        CorruptLogError, UnsupportedVersionError, StoreError.
+    """
+    for _ in range(_ATTEMPTS):
+        began = log.clock.ticks_ms()
+        number = max(entry_numbers(log), default=0)
+        if number == 0:
+            return None, Position(version=0, token="", anchor_ticks_ms=began)
+        found = log.read_entry(number)
+        if found is not None:
+            return found, Position(version=number, token=found.token, anchor_ticks_ms=began)
+    raise StoreUnavailableError(
+        f"the log of transactional id {log.transactional_id!r} was cleaned under {_ATTEMPTS} looks"
+    )
+
+
+def entry_numbers(log: TransactionLog) -> list[int]:
+    """The numbers of the entries that are there."""
+    names = log.store.list_names(transaction_log(log.transactional_id))
+    return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+
+
+def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:
+    """Delete entries that nobody needs any more, from the oldest on; returns how many (rule T6).
+
+    The newest two stay, everything from the newest complete entry on, and whatever is younger than ten minutes by the
+    store's own times.
+
+    Args:
+        newest: as the caller knows it; nothing from there on is deleted.
+    """
+    if not newest.state.is_open:
+        return 0
+    folder = transaction_log(log.transactional_id)
+    found = list(log.store.list(folder))
+    newest_path = log.path_of(newest.version)
+    now_ms = max((listed.modified_ms for listed in found), default=0)
+    keep_from = log.path_of(max(1, newest.version - 1))
+    gone = []
+    for listed in found:
+        if listed.path >= keep_from or listed.path >= newest_path or now_ms - listed.modified_ms < KEEP_MS:
+            break
+        gone.append(listed.path)
+    for path in gone:
+        log.store.delete([path])
+    return len(gone)
+
+
+def encode_transaction(entry: TransactionEntry, token: str) -> bytes:
+    """The bytes of an entry, with its token."""
+    header = entry.header
+    body = {
+        "format": TRANSACTION_FORMAT,
+        "token": token,
+        "previous": entry.previous,
+        "state": entry.state.value,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "timeout_ms": header.timeout_ms,
+        "written_ms": entry.written_ms,
+        "reason": entry.reason,
+        "topics": {
+            name: {"id": topic.topic_id, "files": [_file_body(file) for file in topic.files]}
+            for name, topic in entry.contents.topics.items()
+        },
+        "groups": {name: encode_partitions(partitions) for name, partitions in entry.contents.groups.items()},
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry:
+    """An entry of its bytes. Raises ``CorruptLogError``, ``UnsupportedVersionError``."""
+    try:
+        body: dict[str, Any] = json.loads(data)
+        if int(body["format"]) > TRANSACTION_FORMAT:
+            raise UnsupportedVersionError(
+                f"{path} has format {body['format']}; this sparklog knows up to {TRANSACTION_FORMAT}: upgrade it"
+            )
+        header = Header(
+            producer_id=int(body["producer_id"]),
+            producer_epoch=int(body["producer_epoch"]),
+            timeout_ms=int(body["timeout_ms"]),
+        )
+        topics = {
+            str(name): TopicFiles(
+                topic_id=str(topic["id"]), files=tuple(_file(header, values) for values in topic["files"])
+            )
+            for name, topic in body["topics"].items()
+        }
+        groups = {str(name): decode_partitions(found) for name, found in body["groups"].items()}
+        state = TransactionState(body["state"])
+        if state not in WRITTEN:
+            raise ValueError(f"state {state.value}")
+        return TransactionEntry(
+            version=version,
+            token=str(body["token"]),
+            previous=str(body["previous"]),
+            state=state,
+            header=header,
+            contents=Contents(topics=MappingProxyType(topics), groups=MappingProxyType(groups)),
+            reason=str(body["reason"]),
+            written_ms=int(body["written_ms"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptLogError(f"corrupt transaction entry {path}: {error!r}") from error
+
+
+def append_entry(
+    log: TransactionLog,
+    position: Position,
+    entry: TransactionEntry,
+    *,
+    tokens: set[str],
+    deadline_ticks_ms: float,
+    sync: bool = True,
+) -> tuple[TransactionEntry, Position, bool]:
+    """Create the entry after ``position``: the one way in which anything is decided.
+
+    Args:
+        sync: fsync it (rule L9); not for a producer whose topics aren't fsynced either.
+        tokens: of all attempts at this entry; to be handed in again where the outcome of an earlier call isn't known.
+    Returns:
+        The entry that has the number now, the position after it, and whether it is ours.
+    Raises:
+        PositionLost: the position is older than what cleanup left; nothing is decided by us.
+        KafkaTimeoutError: it wasn't and won't be created.
+        CommitStateUnknownError: it may be created: only the same call again can tell.
+        StoreError.
+    """
+    outcome = log.create_next(
+        position, partial(encode_transaction, entry), tokens=tokens, deadline_ticks_ms=deadline_ticks_ms, sync=sync
+    )
+    if isinstance(outcome, Created):
+        return replace(entry, token=outcome.position.token), outcome.position, True
+    other = outcome.entry
+    return other, advance(position, version=other.version, token=other.token), False
+
+
+def _file_body(file: UploadedFile) -> list[object]:
+    return [
+        file.path,
+        file.partition,
+        file.record_count,
+        file.size_bytes,
+        file.min_timestamp_ms,
+        file.max_timestamp_ms,
+        file.stamp.base_sequence,
+        file.uploaded_ms,
+    ]
+
+
+def _file(header: Header, values: Sequence[Any]) -> UploadedFile:
+    path, partition, count, size, first_ms, last_ms, sequence, uploaded_ms = values
+    return UploadedFile(
+        path=str(path),
+        partition=int(partition),
+        record_count=int(count),
+        size_bytes=int(size),
+        min_timestamp_ms=int(first_ms),
+        max_timestamp_ms=int(last_ms),
+        stamp=ProducerStamp(header.producer_id, header.producer_epoch, int(sequence)),
+        uploaded_ms=int(uploaded_ms),
+    )

@@ -1,0 +1,156 @@
+"""Data files that no log will ever name: found, and swept from a topic's folder (rule L10).
+
+They are what is left of transactions that were aborted and of writers that died between an upload and its commit; and
+files that were removed from the table longer ago than any reader may still need them.
+
+A file's age alone proves nothing: whoever decided to publish a young one may sleep for a week before its create. So the
+sweep first learns the store's time, and then makes every decision impossible that was taken before: it takes the next
+number of each transactional id that may have a transaction open, and the next version of the topic's log. Whoever
+decides later has looked at the age of its files once more, and they are younger than a day (``MAX_UPLOAD_AGE_MS``), or
+than a transaction may last. So none of them was seven days old at the time that was learned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.removed import removed_files
+from sparklog.log.cluster import Cluster
+from sparklog.log.commit import Commit, commit
+from sparklog.log.reading import object_path
+from sparklog.log.state import TopicState, WholeTopic, load_state
+from sparklog.storage.retrying import DEFAULT_RETRY_MS
+from sparklog.txn.entries import open_newest_entry, open_transaction_log
+from sparklog.txn.overview import at_once, store_time_ms, transactional_ids
+from sparklog.txn.recovery import recover_transactions
+
+__all__ = ["ORPHAN_AGE_MS", "Orphan", "find_orphans", "sweep_orphans"]
+
+_LOGGER = logging.getLogger("sparklog.txn")
+
+DAY_MS = 86_400_000
+ORPHAN_AGE_MS = 7 * DAY_MS
+"""A file is an orphan once it is older, and once it was removed longer ago. Source: protocol rule L10, and Delta's
+``delta.deletedFileRetentionDuration``."""
+_DELETED_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A data file that belongs to nobody."""
+
+    path: str
+    """In the store."""
+    size_bytes: int
+    age_ms: int
+    """By the store's own times."""
+
+
+def find_orphans(cluster: Cluster, topic: str) -> list[Orphan]:
+    """The orphans in a topic's folder as of now, by path; changes nothing.
+
+    What is found needn't be deletable: a writer that sleeps may still publish one. Only :func:`sweep_orphans` makes
+    sure that none does.
+
+    Costs a listing of the folder, the topic loaded twice, and a LIST and a GET for each transactional id.
+
+    Raises:
+        UnknownTopicOrPartitionError: there never was such a topic; that of a deleted one is searched.
+        InvalidArgumentError: a live file lies outside of the topic's folder.
+        CorruptLogError, UnsupportedVersionError, StoreError.
+    """
+    log = cluster.topic_log(topic)
+    now_ms = store_time_ms(cluster)
+    return _find(cluster, topic, load_state(log), now_ms)
+
+
+def sweep_orphans(cluster: Cluster, topic: str, *, dry_run: bool, timeout_ms: float = DEFAULT_RETRY_MS) -> list[Orphan]:
+    """Delete the orphans in a topic's folder.
+
+    First finishes every decided transaction of the cluster and aborts the sessions that are past their time-outs, then
+    commits an entry without changes to the topic.
+
+    Args:
+        dry_run: only :func:`find_orphans`.
+        timeout_ms: for each entry, each topic and each group.
+    Returns:
+        What was deleted, or would be.
+    Raises:
+        SparklogError: a transaction couldn't be finished: nothing is deleted. And as :func:`find_orphans`.
+    """
+    if dry_run:
+        return find_orphans(cluster, topic)
+    log = cluster.topic_log(topic)
+    state = load_state(log)
+    now_ms = store_time_ms(cluster)  # before what makes earlier decisions impossible
+    for recovered in recover_transactions(cluster, timeout_ms=timeout_ms, again_after_ms=DAY_MS):
+        if recovered.error is not None:
+            error = recovered.error
+            error.args = (
+                f"the orphans of topic {topic!r} weren't swept: transactional id {recovered.transactional_id!r} can't "
+                f"be finished: {error}",
+            )
+            raise error
+    orphans = _find(cluster, topic, _take_next_version(state, timeout_ms=timeout_ms), now_ms)
+    for first in range(0, len(orphans), _DELETED_AT_ONCE):
+        cluster.store.delete([orphan.path for orphan in orphans[first : first + _DELETED_AT_ONCE]])
+    if orphans:
+        _LOGGER.info("deleted %d orphans of topic %s", len(orphans), topic)
+    return orphans
+
+
+def _take_next_version(state: TopicState, *, timeout_ms: float) -> TopicState:
+    """Commit an entry that changes nothing: whoever decided before it has to decide again. The state after it."""
+
+    def decide(now: TopicState) -> Commit:
+        return Commit(actions=[], head=now.head, operation="VACUUM START")
+
+    deadline = state.log.clock.ticks_ms() + timeout_ms
+    return commit(state, decide, deadline_ticks_ms=deadline, sync=True).state
+
+
+def _find(cluster: Cluster, topic: str, state: TopicState, now_ms: int) -> list[Orphan]:
+    """The orphans, by what lives in ``state``; what was removed since is found by its removal.
+
+    Args:
+        now_ms: the store's time before ``state`` was loaded.
+    """
+    spared = _live(state.log, state.require_whole()) | _removed(state.log, now_ms) | _named(cluster, topic)
+    folder = f"{state.log.table}/"
+    return [
+        Orphan(path=found.path, size_bytes=found.size_bytes, age_ms=now_ms - found.modified_ms)
+        for found in cluster.store.list(folder)
+        if now_ms - found.modified_ms > ORPHAN_AGE_MS
+        and found.path not in spared
+        and _is_data_file(found.path.removeprefix(folder))
+    ]
+
+
+def _live(log: DeltaLog, whole: WholeTopic) -> set[str]:
+    return {object_path(log.table, path) for path in whole.index.by_path}
+
+
+def _removed(log: DeltaLog, now_ms: int) -> set[str]:
+    """Those that were removed so short a time ago that a reader may still need them."""
+    removed = removed_files(log)
+    return {object_path(log.table, path) for path, at_ms in removed.items() if now_ms - at_ms <= ORPHAN_AGE_MS}
+
+
+def _named(cluster: Cluster, topic: str) -> set[str]:
+    """Those that an unfinished transaction names: also one of an earlier topic of this name."""
+    table = cluster.topic_log(topic).table
+
+    def named(transactional_id: str) -> Collection[str]:
+        newest, _ = open_newest_entry(open_transaction_log(cluster, transactional_id))
+        found = newest.contents.topics.get(topic) if newest is not None else None
+        return () if found is None else [object_path(table, file.path) for file in found.files]
+
+    return {path for paths in at_once(named, transactional_ids(cluster)) for path in paths}
+
+
+def _is_data_file(path: str) -> bool:
+    """Hidden folders hold what engines keep for themselves. Source: Delta's ``VACUUM``."""
+    return path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in path.split("/"))

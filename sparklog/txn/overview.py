@@ -1,0 +1,127 @@
+"""A cluster's transactional ids as one sees them from outside: names, markers, ages. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from sparklog.errors import InvalidArgumentError
+from sparklog.log.cluster import Cluster
+from sparklog.paths import (
+    OPEN_TRANSACTIONS_FOLDER,
+    PROBES_FOLDER,
+    TRANSACTIONS_FOLDER,
+    decode_id,
+    encode_id,
+    new_probe,
+    open_transactions,
+    transaction_log,
+)
+from sparklog.txn.entries import TransactionEntry, TransactionLog
+from sparklog.txn.states import TransactionState
+
+__all__ = [
+    "age_ms",
+    "at_once",
+    "markers_by_id",
+    "markers_of",
+    "may_be_open",
+    "newest_number",
+    "store_time_ms",
+    "transactional_ids",
+]
+
+_LOOKS_AT_ONCE = 16
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def transactional_ids(cluster: Cluster) -> list[str]:
+    """Every id that a producer ever took, sorted. One listing."""
+    found = (_id_of(folder) for folder in cluster.store.list_names(TRANSACTIONS_FOLDER))
+    return sorted(name for name in found if name is not None)
+
+
+def markers_by_id(cluster: Cluster) -> dict[str, list[int]]:
+    """The markers of sessions that may have a transaction open: for each id the numbers of the entries that began their
+    epochs, sorted. One listing (rule T4)."""
+    found: dict[str, list[int]] = {}
+    for listed in cluster.store.list(OPEN_TRANSACTIONS_FOLDER):
+        folder, _, number = listed.path[len(OPEN_TRANSACTIONS_FOLDER) :].partition("/")
+        name = _id_of(folder)
+        if name is not None and number.isdecimal():
+            found.setdefault(name, []).append(int(number))
+    return found
+
+
+def markers_of(cluster: Cluster, transactional_id: str) -> list[int]:
+    """The same for one id."""
+    names = cluster.store.list_names(open_transactions(transactional_id))
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def may_be_open(log: TransactionLog, newest: TransactionEntry, marker: int) -> bool:
+    """Is a marker one of the epoch that ``newest`` is of? At most one GET.
+
+    Args:
+        marker: number of the entry that began an epoch; not beyond ``newest``.
+    """
+    if marker == newest.version:
+        return True
+    if newest.state is TransactionState.EMPTY:
+        return False
+    began = log.read_entry(marker)
+    return began is None or began.header == newest.header  # cleaned: it can't be told, so it may be
+
+
+def store_time_ms(cluster: Cluster) -> int:
+    """The store's own time: it is given to an object that is written for this. A PUT, a LIST and a DELETE."""
+    path = new_probe()
+    cluster.store.put(path, b"")
+    try:
+        listed = {found.path: found.modified_ms for found in cluster.store.list(PROBES_FOLDER)}
+        return listed.get(path, max(listed.values(), default=cluster.clock.now_ms()))
+    finally:
+        cluster.store.delete([path])
+
+
+def newest_number(log: TransactionLog, *, after: int) -> int:
+    """The number of the newest entry beyond ``after``; 0 where there is none. A LIST for each 1,000 of these."""
+    names = (
+        found.path.rpartition("/")[2].removesuffix(".json")
+        for found in log.store.list(transaction_log(log.transactional_id), after=log.path_of(after))
+    )
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
+def age_ms(log: TransactionLog, entry: TransactionEntry, *, now_ms: int) -> int:
+    """How long an entry has been there, by the store's own times. A LIST.
+
+    Args:
+        now_ms: of :func:`store_time_ms`; may lie before the entry.
+    """
+    path = log.path_of(entry.version)
+    for listed in log.store.list(transaction_log(log.transactional_id), after=log.path_of(entry.version - 1)):
+        if listed.path == path:
+            return now_ms - listed.modified_ms
+    return 0  # cleaned meanwhile: the log went on
+
+
+def at_once(act: Callable[[S], T], items: Iterable[S]) -> list[T]:
+    """Act on each, up to 16 at a time; the results in their order."""
+    wanted: Sequence[S] = list(items)
+    if len(wanted) < 2:
+        return [act(item) for item in wanted]
+    with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(wanted)), "sparklog-transactions") as threads:
+        return list(threads.map(act, wanted))
+
+
+def _id_of(folder: str) -> str | None:
+    """The id that a folder is of; None for somebody else's folder."""
+    name = decode_id(folder)
+    try:
+        return name if encode_id(name) == folder else None
+    except InvalidArgumentError:
+        return None

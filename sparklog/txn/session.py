@@ -1,0 +1,441 @@
+"""A producer's hold of its transactional id: epochs, decisions and what becomes of them (rules T1 to T5).
+
+After each store call here the process may die or sleep for an hour; whoever comes next finds in the id's log what was
+decided, and carries it out. Nothing is said to be committed before the entry is there that says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+
+from sparklog.errors import (
+    CommitStateUnknownError,
+    ConcurrentTransactionsError,
+    IllegalStateError,
+    InvalidTxnStateError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    StoreError,
+    TransactionAbortableError,
+    TransactionTimedOutError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+)
+from sparklog.groups.emptiness import empty_generation
+from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.pending import PendOffsets, settle_pending
+from sparklog.groups.rows import Decider, Stamp
+from sparklog.groups.topics import TopicCatalog
+from sparklog.log.cluster import Cluster
+from sparklog.log.producer_state import new_producer_id
+from sparklog.log.publishing import Marker
+from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sparklog.paths import open_transactions, transaction_marker
+from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.position import Position
+from sparklog.txn.deciding import decide, entry_in_place
+from sparklog.txn.entries import (
+    Contents,
+    Header,
+    TopicFiles,
+    TransactionEntry,
+    append_entry,
+    clean_transaction_log,
+    first_entry,
+    open_newest_entry,
+    open_transaction_log,
+)
+from sparklog.txn.forward import complete, finish, settle_group
+from sparklog.txn.states import TransactionState
+
+__all__ = ["TIMED_OUT", "TransactionSession"]
+
+_LOGGER = logging.getLogger("sparklog.txn")
+_MAX_EPOCH = 32_766
+"""Source: rule T5 and Kafka ``TransactionMetadata.isEpochExhausted``."""
+_CLEAN_EVERY = 500
+"""Entries between two cleanings of the log."""
+TIMED_OUT = "timed out"
+"""How the reason of a forced abort begins, where the transaction was open for too long."""
+
+
+class TransactionSession:
+    """One producer's use of a transactional id. Owned by one thread at a time.
+
+    Costs: a transaction is one create for its decision and one for saying that it is carried out, beside what its
+    topics and groups take; the second may run while the next transaction is being filled.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_ms: int, sync: bool = True) -> None:
+        """Reads nothing yet. Raises ``InvalidArgumentError`` for an id that none may have.
+
+        Args:
+            sync: fsync every decision (``acks=all`` on a local file system).
+        """
+        self.transactional_id = transactional_id
+        self._cluster = cluster
+        self._clock = cluster.clock
+        self._timeout_ms = timeout_ms
+        self._sync = sync
+        self._log = open_transaction_log(cluster, transactional_id)
+        self._newest: TransactionEntry | None = None
+        self._position: Position | None = None
+        self._epoch_number = 0
+        """Of the entry that began this epoch."""
+        self._tables: dict[str, OffsetTable] = {}
+        self._groups: dict[str, set[TopicPartition]] = {}
+        """That the open transaction has written pending offsets to, or may have."""
+        self._tokens: set[str] = set()
+        """Of all attempts at the decision under way."""
+        self._is_unsettled = False
+        """One of them may have been carried out."""
+        self._pended: Decider | None = None
+        """As the rows in the groups name the open transaction."""
+        self._committed: Marker | None = None
+        """The open transaction is decided, and so."""
+        self._aborted = False
+        self._began_ticks_ms = 0.0
+        self._cleaned_at = 0
+
+    # Epochs.
+
+    def begin_epoch(self, *, deadline_ticks_ms: float) -> None:
+        """Finish what an earlier producer left, and fence it off by a new epoch. May be repeated after an error.
+
+        Raises:
+            KafkaTimeoutError: not done in time.
+            ConcurrentTransactionsError: other producers with the same id began at the same time, again and again.
+            CommitStateUnknownError, CorruptLogError, UnsupportedVersionError, StoreError.
+        """
+        while True:
+            newest, position = open_newest_entry(self._log)
+            if newest is not None and newest.state.is_prepared:
+                finish(self._cluster, self._log, newest, position, timeout_ms=self._left_ms(deadline_ticks_ms))
+            else:
+                header, now_ms = self._next_header(newest), self._clock.now_ms()
+                entry = (
+                    first_entry(header, now_ms=now_ms)
+                    if newest is None
+                    else newest.follow(TransactionState.EMPTY, header=header, now_ms=now_ms)
+                )
+                try:
+                    found, position, is_ours = append_entry(
+                        self._log,
+                        position,
+                        entry,
+                        tokens=set(),
+                        deadline_ticks_ms=deadline_ticks_ms,
+                        sync=self._sync,
+                    )
+                except PositionLost:
+                    is_ours = False
+                if is_ours:
+                    break
+            if self._clock.ticks_ms() >= deadline_ticks_ms:
+                raise ConcurrentTransactionsError(
+                    f"transactional id {self.transactional_id!r}: others with the same id were faster, or had left "
+                    "more to be finished than there was time for"
+                )
+        self._newest, self._position, self._epoch_number = found, position, found.version
+        self._cleaned_at = found.version
+        self._forget_transaction()
+        self._mark()
+
+    def _next_header(self, newest: TransactionEntry | None) -> Header:
+        if newest is None or newest.header.producer_epoch >= _MAX_EPOCH:
+            return Header(producer_id=new_producer_id(), producer_epoch=0, timeout_ms=self._timeout_ms)
+        return Header(
+            producer_id=newest.header.producer_id,
+            producer_epoch=newest.header.producer_epoch + 1,
+            timeout_ms=self._timeout_ms,
+        )
+
+    def _mark(self) -> None:
+        """Say that a transaction may be open, and forget what earlier sessions said (rule T4)."""
+        store = self._cluster.store
+        own = transaction_marker(self.transactional_id, self._epoch_number)
+        store.put(own, b"")
+        folder = open_transactions(self.transactional_id)
+        store.delete([folder + name for name in store.list_names(folder) if folder + name < own])
+
+    def close(self) -> None:
+        """Say that no transaction is open, once that is so."""
+        if self._newest is not None and self._newest.state.is_open:
+            self._cluster.store.delete([transaction_marker(self.transactional_id, self._epoch_number)])
+
+    # One transaction.
+
+    @property
+    def header(self) -> Header:
+        """Producer id and epoch. Raises ``IllegalStateError`` before :meth:`begin_epoch`."""
+        return self._require_newest()[0].header
+
+    @property
+    def has_offsets(self) -> bool:
+        """Has the open transaction written offsets to a group, or may have?"""
+        return bool(self._groups)
+
+    @property
+    def may_be_committed(self) -> bool:
+        """Is the open transaction committed, or can't that be told? Then its files must stay."""
+        return self._committed is not None or self._is_unsettled
+
+    def begin(self, *, ticks_ms: float) -> None:
+        """A transaction is open since then. Costs nothing."""
+        self._forget_transaction()
+        self._began_ticks_ms = ticks_ms
+
+    @property
+    def decider(self) -> Decider:
+        """The entry that will decide the open transaction (rule T1): nothing before it may be unfinished."""
+        newest, _ = self._require_newest()
+        if not newest.state.is_open:
+            raise IllegalStateError(f"entry {newest.version} of {self.transactional_id!r} isn't carried out yet")
+        return Decider(self.transactional_id, newest.header.producer_epoch, newest.version + 1)
+
+    def add_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        metadata: ConsumerGroupMetadata,
+        *,
+        deadline_ticks_ms: float,
+    ) -> None:
+        """Make a group's offsets part of the open transaction: written as pending, for the owner alone (rule G1).
+
+        Raises:
+            CommitFailedError: a partition belongs to another member by now.
+            UnknownMemberIdError, UnstableOffsetCommitError, OffsetMetadataTooLargeError, InvalidArgumentError.
+            KafkaTimeoutError, CommitStateUnknownError, StoreError.
+        """
+        group = metadata.group_id
+        table = self._table(group)
+        decider = self._pended = self.decider
+        change = PendOffsets(
+            offsets=offsets,
+            decider=decider,
+            owner=self._owner(metadata, offsets),
+            topic_ids=self._topic_ids(offsets) if not metadata.member_id else {},
+        )
+        self._groups.setdefault(group, set()).update(offsets)
+        changed = table.change([change], deadline_ticks_ms=deadline_ticks_ms)
+        if isinstance(changed.errors[0], UnstableOffsetCommitError):
+            # A producer with another id left them, and the partitions' owner is ours: it is to wait for nobody.
+            settle_pending(table, changed.rows, offsets, self._decide_other, deadline_ticks_ms=deadline_ticks_ms)
+            changed = table.change([change], deadline_ticks_ms=deadline_ticks_ms)
+        if table.maintenance_due:
+            table.maintain()
+        if changed.errors[0] is not None:
+            raise changed.errors[0].with_traceback(None)
+
+    def _decide_other(self, other: Decider) -> bool:
+        if other.transactional_id == self.transactional_id:  # ours would be dead: it is of a newer producer
+            raise ProducerFencedError(f"another producer with transactional_id {other.transactional_id!r} wrote {other}")
+        reason = f"transactional id {self.transactional_id!r} commits offsets of the same partitions"
+        return decide(self._cluster, other, reason=reason, timeout_ms=self._timeout_ms)
+
+    def _owner(self, metadata: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Stamp:
+        if metadata.member_id:
+            return Stamp(metadata.generation_id, metadata.member_id)
+        refusal = TransactionAbortableError(
+            f"group {metadata.group_id!r} has members: offsets of {len(offsets)} partitions can't be part of a "
+            "transaction without a member; hand in the consumer's group_metadata()"
+        )
+        return Stamp(empty_generation(self._cluster, metadata.group_id, refusal), "")
+
+    def _topic_ids(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, str]:
+        catalog = TopicCatalog(self._cluster)
+        catalog.look({partition.topic for partition in offsets})
+        for topic, number in sorted(offsets):
+            if number >= catalog.seen.get(topic, ("", 0))[1]:
+                raise UnknownTopicOrPartitionError(f"offset of {topic}-{number} can't be committed: there is none")
+        return {partition: catalog.seen[partition.topic][0] for partition in offsets}
+
+    def commit(self, topics: Mapping[str, TopicFiles], *, deadline_ticks_ms: float) -> Marker:
+        """The commit point: one create. May be repeated until it says something else than that it doesn't know.
+
+        Returns:
+            How topics are to remember the transaction; it is to be carried out now.
+        Raises:
+            TransactionTimedOutError, TransactionAbortableError: somebody has aborted it, or it is too late to commit.
+            ProducerFencedError: a newer producer has taken the id.
+            KafkaTimeoutError: not decided, and it won't be unless this is called again.
+            CommitStateUnknownError: perhaps decided: only this call again can tell.
+            StoreError.
+        """
+        groups = {group: frozenset(partitions) for group, partitions in self._groups.items()}
+        contents = Contents(topics=dict(topics), groups=groups)
+        if self._committed is not None:  # by an earlier call
+            return self._committed
+        while True:
+            newest, position = self._require_newest()
+            self._check_time()
+            entry = newest.follow(TransactionState.PREPARE_COMMIT, contents=contents, now_ms=self._clock.now_ms())
+            decided = self._append(position, entry, deadline_ticks_ms=deadline_ticks_ms)
+            if decided.state is TransactionState.PREPARE_COMMIT:  # nobody else writes one in this epoch
+                self._committed = Marker(transactional_id=self.transactional_id, number=decided.version)
+                return self._committed
+            self._after_forced_abort(decided, deadline_ticks_ms=deadline_ticks_ms)
+
+    def _check_time(self) -> None:
+        open_ms = self._clock.ticks_ms() - self._began_ticks_ms
+        if open_ms > self._timeout_ms and not self._is_unsettled:  # an attempt may have won, and nothing undoes that
+            raise TransactionTimedOutError(
+                f"the transaction of {self.transactional_id!r} was open for {open_ms:.0f} ms, longer than "
+                f"transaction_timeout_ms={self._timeout_ms}: abort it"
+            )
+
+    def _after_forced_abort(self, aborted: TransactionEntry, *, deadline_ticks_ms: float) -> None:
+        """Somebody has taken our number for an abort. If that was for the time before this transaction began, and no
+        group knows the number, the next one decides as well."""
+        is_young = self._clock.ticks_ms() - self._began_ticks_ms <= self._timeout_ms
+        if aborted.reason.startswith(TIMED_OUT) and is_young and not self._groups:
+            self.complete(deadline_ticks_ms=deadline_ticks_ms)
+            return
+        self._aborted = True
+        kind = TransactionTimedOutError if aborted.reason.startswith(TIMED_OUT) else TransactionAbortableError
+        raise kind(f"the transaction of {self.transactional_id!r} was aborted by another: {aborted.reason}")
+
+    def settle_groups(self, *, is_committed: bool, deadline_ticks_ms: float) -> None:
+        """Let the transaction's offsets count in its groups, or forget them. May be repeated.
+
+        Raises as :meth:`OffsetTable.change`."""
+        for group in [*self._groups]:
+            if self._pended is not None:
+                settle_group(
+                    self._table(group),
+                    self._pended,
+                    is_committed=is_committed,
+                    timeout_ms=self._left_ms(deadline_ticks_ms),
+                )
+            del self._groups[group]
+
+    def abort(self, *, deadline_ticks_ms: float) -> None:
+        """Decide that nothing of the open transaction counts. May be repeated.
+
+        Raises:
+            ProducerFencedError: a newer producer has taken the id; it has decided the same.
+            KafkaTimeoutError, CommitStateUnknownError, StoreError: repeat it.
+        """
+        if not self._aborted:
+            newest, position = self._require_newest()
+            groups = {group: frozenset(partitions) for group, partitions in self._groups.items()}
+            entry = newest.follow(
+                TransactionState.PREPARE_ABORT, contents=Contents(groups=groups), now_ms=self._clock.now_ms()
+            )
+            decided = self._append(position, entry, deadline_ticks_ms=deadline_ticks_ms)
+            if decided.state is TransactionState.PREPARE_COMMIT:
+                raise InvalidTxnStateError(f"the transaction of {self.transactional_id!r} is committed")
+            self._aborted = True
+        self.settle_groups(is_committed=False, deadline_ticks_ms=deadline_ticks_ms)
+
+    def complete(self, *, deadline_ticks_ms: float) -> None:
+        """Say that the decision is carried out everywhere, if nobody has said so yet. May be repeated.
+
+        Raises ``ProducerFencedError``, ``KafkaTimeoutError``, ``CommitStateUnknownError``, ``StoreError``."""
+        newest, position = self._require_newest()
+        if newest.state.is_open:
+            return
+        try:
+            self._newest, self._position = complete(
+                self._log, newest, position, timeout_ms=self._left_ms(deadline_ticks_ms), sync=self._sync
+            )
+        except PositionLost:
+            self._newest, self._position = self._reopen(newest)
+        self._tokens.clear()
+        newest = self._require_newest()[0]
+        if newest.version - self._cleaned_at >= _CLEAN_EVERY:
+            self._clean(newest)
+
+    # Inside.
+
+    def _append(self, position: Position, entry: TransactionEntry, *, deadline_ticks_ms: float) -> TransactionEntry:
+        """Have the next number decided, by ``entry`` or by whoever was faster; returns the entry that has it.
+
+        Once an attempt's outcome isn't known, that is all that may be said until it is: "it wasn't created" of a later
+        attempt tells nothing of the earlier one.
+        """
+        was_unsettled, self._is_unsettled = self._is_unsettled, True
+        try:
+            found, after, _ = append_entry(
+                self._log,
+                position,
+                entry,
+                tokens=self._tokens,
+                deadline_ticks_ms=deadline_ticks_ms,
+                sync=self._sync,
+            )
+        except PositionLost:
+            found, after = self._decided_long_ago(entry)
+        except (KafkaTimeoutError, StoreError) as error:
+            if isinstance(error, CommitStateUnknownError):
+                raise
+            if was_unsettled:
+                raise CommitStateUnknownError(
+                    f"whether an earlier attempt created {self._log.path_of(entry.version)} is still unknown: {error}"
+                ) from error
+            self._is_unsettled = False
+            self._tokens.clear()
+            raise
+        self._is_unsettled = False
+        self._check_holder(found)
+        self._newest, self._position = found, after
+        return found
+
+    def _decided_long_ago(self, entry: TransactionEntry) -> tuple[TransactionEntry, Position]:
+        """The log went on without us for longer than entries are kept: somebody, perhaps we, decided the number."""
+        found = entry_in_place(self._log, entry.version)
+        if found is not None:
+            return found, Position(version=found.version, token=found.token, anchor_ticks_ms=-math.inf)
+        if entry.state is TransactionState.PREPARE_ABORT:  # in this epoch we alone could have committed
+            return self._reopen(entry)
+        raise CommitStateUnknownError(
+            f"{self._log.path_of(entry.version)} was decided and cleaned while this process slept: read the topics "
+            "back before anything else"
+        )
+
+    def _reopen(self, entry: TransactionEntry) -> tuple[TransactionEntry, Position]:
+        """The log as it is, ``entry``'s number being decided."""
+        newest, position = open_newest_entry(self._log)
+        if newest is None:
+            raise IllegalStateError(f"the log of transactional id {self.transactional_id!r} was deleted")
+        self._check_holder(newest)
+        if newest.version < entry.version:
+            raise KafkaTimeoutError(f"{self._log.path_of(entry.version)} couldn't be created: try again")
+        return newest, position
+
+    def _check_holder(self, found: TransactionEntry) -> None:
+        ours = self._require_newest()[0].header
+        if (found.header.producer_id, found.header.producer_epoch) != (ours.producer_id, ours.producer_epoch):
+            raise ProducerFencedError(
+                f"another producer with transactional_id {self.transactional_id!r} began epoch "
+                f"{found.header.producer_epoch} of producer {found.header.producer_id}; this one has epoch "
+                f"{ours.producer_epoch} of {ours.producer_id}"
+            )
+
+    def _clean(self, newest: TransactionEntry) -> None:
+        self._cleaned_at = newest.version
+        try:
+            clean_transaction_log(self._log, newest)
+        except StoreError as error:  # it costs room; the next cleaning tries again
+            _LOGGER.warning("cleaning the log of transactional id %s failed: %s", self.transactional_id, error)
+
+    def _table(self, group: str) -> OffsetTable:
+        table = self._tables.get(group)
+        if table is None:
+            table = self._tables[group] = OffsetTable(self._cluster, group)
+        return table
+
+    def _forget_transaction(self) -> None:
+        self._groups, self._tokens = {}, set()
+        self._pended = self._committed = None
+        self._aborted = self._is_unsettled = False
+
+    def _require_newest(self) -> tuple[TransactionEntry, Position]:
+        if self._newest is None or self._position is None:
+            raise IllegalStateError(f"transactional id {self.transactional_id!r}: init_transactions wasn't called")
+        return self._newest, self._position
+
+    def _left_ms(self, deadline_ticks_ms: float) -> float:
+        return max(0.0, deadline_ticks_ms - self._clock.ticks_ms())

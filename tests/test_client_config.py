@@ -252,12 +252,36 @@ def test_compression_is_one_of_kafkas(given: str | None) -> None:
         ("partitioner", "murmur2", "a function of"),
         ("interceptors", [object()], "objects with a method on_send"),
         ("interceptors", "org.example.Interceptor", "objects with a method on_send"),
-        ("transactional_id", "mine", "transactions aren't there yet"),
+        ("transactional_id", "", "a text that isn't empty"),
+        ("transactional_id", 5, "a text that isn't empty"),
     ],
 )
 def test_a_value_that_is_not_allowed_is_named_with_what_was_expected(name: str, value: object, expected: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=f"{name}=.*{expected}"):
         ProducerConfig.parse({name: value})
+
+
+def test_a_transactional_producer_is_named_after_its_id() -> None:
+    config = ProducerConfig.parse({"transactional.id": "orders-1", "transaction.timeout.ms": "5000"})
+    assert (config.transactional_id, config.transaction_timeout_ms) == ("orders-1", 5_000)
+    assert (config.client_id, config.enable_idempotence) == ("producer-orders-1", True)
+    assert ProducerConfig.parse({"transactional_id": "x", "client_id": "mine"}).client_id == "mine"
+    assert ProducerConfig.parse({"transactional_id": "x", "acks": 1}).acks == 1  # refused by Kafka
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"acks": 0}, "acks=0 contradicts transactional_id"),
+        ({"retries": 0}, "retries=0 contradicts transactional_id"),
+        ({"enable_idempotence": False}, "enable_idempotence=false contradicts transactional_id"),
+        ({"max_in_flight_requests_per_connection": 6}, "max_in_flight.*=6.*at most 5"),
+    ],
+    ids=repr,
+)
+def test_what_contradicts_a_transactional_id_is_named(given: dict[str, object], named: str) -> None:
+    with pytest.raises(InvalidConfigurationError, match=named):
+        ProducerConfig.parse({"transactional_id": "x", **given})
 
 
 class Json:

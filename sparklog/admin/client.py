@@ -35,6 +35,7 @@ from sparklog.errors import (
 )
 from sparklog.groups import administration
 from sparklog.groups.description import GroupDescription
+from sparklog.groups.pending import Deciding
 from sparklog.groups.resets import OffsetReset, PartitionBounds, ResetTo, plan_reset
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
 from sparklog.log.topic import (
@@ -50,6 +51,7 @@ from sparklog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from sparklog.paths import check_topic_name
 from sparklog.storage import ObjectStore, open_store
 from sparklog.txn import description as transactions
+from sparklog.txn.deciding import deciding_for
 from sparklog.txn.description import TransactionDescription, TransactionListing
 from sparklog.txn.recovery import Recovered, abort_transaction, recover_transactions
 from sparklog.txn.states import TransactionState
@@ -295,7 +297,9 @@ class Admin:
         Args:
             partitions: to tell of; all by default.
         """
-        found = administration.committed_offsets(self._cluster(), check_group(group))
+        found = administration.committed_offsets(
+            self._cluster(), check_group(group), self._deciding(self._bound_ms(None))
+        )
         if partitions is None:
             return found
         wanted = set(checked_partitions(partitions))
@@ -315,7 +319,13 @@ class Admin:
             UnknownTopicOrPartitionError, OffsetMetadataTooLargeError, InvalidArgumentError, KafkaTimeoutError.
         """
         bound_ms = self._bound_ms(timeout_ms)
-        administration.alter_offsets(self._cluster(), check_group(group), checked_offsets(offsets), timeout_ms=bound_ms)
+        administration.alter_offsets(
+            self._cluster(),
+            check_group(group),
+            checked_offsets(offsets),
+            self._deciding(bound_ms),
+            timeout_ms=bound_ms,
+        )
 
     def reset_group_offsets(
         self,
@@ -370,7 +380,9 @@ class Admin:
             KafkaTimeoutError.
         """
         wanted, bound_ms = checked_partitions(partitions), self._bound_ms(timeout_ms)
-        administration.delete_offsets(self._cluster(), check_group(group), wanted, timeout_ms=bound_ms)
+        administration.delete_offsets(
+            self._cluster(), check_group(group), wanted, self._deciding(bound_ms), timeout_ms=bound_ms
+        )
 
     def delete_groups(self, groups: Iterable[str], *, timeout_ms: float | None = None) -> None:
         """Delete groups that have no members, with their offsets. A name that is used again is a new group.
@@ -382,7 +394,8 @@ class Admin:
         """
         cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
         names = dict.fromkeys(check_group(group) for group in listed(groups))
-        each(names, lambda group, _: administration.delete_group(cluster, group, timeout_ms=bound_ms))
+        deciding = self._deciding(bound_ms)
+        each(names, lambda group, _: administration.delete_group(cluster, group, deciding, timeout_ms=bound_ms))
 
     def remove_group_members(self, group: str, members: Iterable[str]) -> list[str]:
         """Put members out of a group, so that the others have their partitions at once; returns their member ids.
@@ -521,6 +534,11 @@ class Admin:
 
     def _bounds(self, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:
         return {at: found.offset for at, found in self.list_offsets(dict.fromkeys(partitions, spec)).items()}
+
+    def _deciding(self, timeout_ms: float) -> Deciding:
+        """Where transactions are decided that left offsets pending."""
+        reason = "an administrator changed the offsets of its group"
+        return deciding_for(self._cluster(), reason=reason, timeout_ms=timeout_ms)
 
     def _bound_ms(self, timeout_ms: float | None) -> float:
         if timeout_ms is None:

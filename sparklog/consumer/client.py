@@ -534,14 +534,19 @@ class Consumer:
         """The rows, once no transaction may change this partition's, if the isolation level asks for that."""
         clock = self._session.cluster.clock
         deadline = clock.ticks_ms() + timeout_ms
+        unstable: UnstableOffsetCommitError | None = None
         while True:
             left_ms = max(0.0, deadline - clock.ticks_ms())
+            if unstable is not None and left_ms <= 0:
+                raise unstable.with_traceback(None)
             try:
                 return self._await(coordinator.fetch({partition}), left_ms)
-            except UnstableOffsetCommitError:
-                if left_ms <= 0:
-                    raise
+            except UnstableOffsetCommitError as error:
+                unstable = error
                 self._session.wait(lambda: False, min(left_ms, _UNSTABLE_RETRY_MS))
+            except KafkaTimeoutError:
+                if unstable is None:
+                    raise
 
     def _await(self, future: Future[Rows], timeout_ms: float) -> Rows:
         """What the offset table says. Raises what that raises, ``KafkaTimeoutError``, ``WakeupError``."""

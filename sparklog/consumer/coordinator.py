@@ -35,16 +35,14 @@ from sparklog.groups.emptiness import empty_generation
 from sparklog.groups.heartbeat import HeartbeatThread
 from sparklog.groups.keeper import OffsetKeeper
 from sparklog.groups.membership import MemberSettings, Membership
-from sparklog.groups.pending import Deciding
 from sparklog.groups.rounds import Rounds
-from sparklog.groups.rows import Decider, OffsetRow, Rows, Stamp
+from sparklog.groups.rows import OffsetRow, Rows, Stamp
 from sparklog.groups.topics import TopicCatalog
 from sparklog.log import Cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.paths import encode_id
 from sparklog.storage.retrying import Patience
-from sparklog.txn.deciding import decide, read_decision
-from sparklog.txn.entries import open_transaction_log
+from sparklog.txn.deciding import deciding_for
 from sparklog.txn.recovery import Helper
 
 __all__ = ["Coordinator", "OnCommit"]
@@ -83,7 +81,11 @@ class Coordinator:
         self._keeper = OffsetKeeper(
             cluster,
             group_id,
-            Deciding(decide=self._decide, look=self._look),
+            deciding_for(
+                cluster,
+                reason=f"its partitions moved to another member of group {group_id!r}",
+                timeout_ms=config.session_timeout_ms,
+            ),
             tell=self._news,
             idle=lambda: self._helper.look(self._clock.ticks_ms()),
         )
@@ -348,22 +350,15 @@ class Coordinator:
         return future
 
     def fetch(self, partitions: Collection[TopicPartition]) -> Future[Rows]:
-        """The group's rows as of now, with all that was to be committed before, and all that transactions did of these
-        partitions. With ``isolation_level=read_committed`` the future has an ``UnstableOffsetCommitError`` while one may
-        still change a row. Source: Kafka's ``require_stable``.
+        """The group's rows as of now, with all that was to be committed before, and what transactions did of these
+        partitions.
+
+        With ``isolation_level=read_committed`` the future has an ``UnstableOffsetCommitError`` while one may still
+        change a row. Source: Kafka's ``require_stable``.
         """
         timeout_ms = self._config.default_api_timeout_ms
         waits = self._config.isolation_level == "read_committed"
         return self._keeper.fetch(partitions, timeout_ms=timeout_ms, waits=waits)
-
-    def _look(self, decider: Decider) -> bool | None:
-        """In the keeper's thread."""
-        return read_decision(open_transaction_log(self._cluster, decider.transactional_id), decider)
-
-    def _decide(self, decider: Decider) -> bool:
-        """In the keeper's thread: was a transaction of a partition that is ours now committed? By now, or never."""
-        reason = f"its partitions moved to another member of group {self._group_id!r}"
-        return decide(self._cluster, decider, reason=reason, timeout_ms=self._config.session_timeout_ms)
 
     def run_callbacks(self) -> None:
         """Call back for the commits that are done, in their order."""

@@ -39,6 +39,7 @@ from sparklog.groups.emptiness import empty_generation, members_now
 from sparklog.groups.generations import Generation, generation_log, open_newest_generation
 from sparklog.groups.members import MemberState
 from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.pending import Deciding, pending_deciders, settle_pending, stable_rows
 from sparklog.groups.roster import list_members, read_members
 from sparklog.groups.rows import Rows
 from sparklog.log import Cluster, TopicDescription, describe_topic
@@ -112,16 +113,23 @@ def has_members(group: str) -> UnknownMemberIdError:
     )
 
 
-def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+def committed_offsets(cluster: Cluster, group: str, deciding: Deciding) -> dict[TopicPartition, OffsetAndMetadata]:
     """What a group has committed for partitions that exist, sorted; nothing for a group that isn't there."""
     rows = OffsetTable(cluster, group).fetch()
+    rows = stable_rows(rows, [*rows], deciding.look, now_ms=cluster.clock.now_ms(), waits=False)
     return current_offsets(rows, _topics(cluster, topics_of({}, rows)))
 
 
 def alter_offsets(
-    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: float
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    deciding: Deciding,
+    *,
+    timeout_ms: float,
 ) -> None:
-    """Commit offsets into an empty group, all or none (rule G5). A group that isn't there is created.
+    """Commit offsets into an empty group, all or none (rule G5). A group that isn't there is created. A transaction
+    that left offsets of these partitions pending is decided before.
 
     Raises:
         UnknownMemberIdError: the group has members.
@@ -135,10 +143,14 @@ def alter_offsets(
     generation = empty_generation(cluster, group, has_members(group))
     topic_ids = {partition: topics[partition.topic].topic_id for partition in offsets}
     change = CommitUnowned(offsets=offsets, topic_ids=topic_ids, generation=generation)
-    _change(cluster, OffsetTable(cluster, group), change, timeout_ms)
+    table = OffsetTable(cluster, group)
+    _settle(cluster, table, offsets, deciding, timeout_ms)
+    _change(cluster, table, change, timeout_ms)
 
 
-def delete_offsets(cluster: Cluster, group: str, partitions: Collection[TopicPartition], *, timeout_ms: float) -> None:
+def delete_offsets(
+    cluster: Cluster, group: str, partitions: Collection[TopicPartition], deciding: Deciding, *, timeout_ms: float
+) -> None:
     """Forget what a group has committed for partitions, all or none. Where nothing is committed it is no error.
 
     Raises:
@@ -159,13 +171,16 @@ def delete_offsets(cluster: Cluster, group: str, partitions: Collection[TopicPar
                     f"offsets of topic {subscribed[0]!r} weren't deleted: member {member_id!r} of group {group!r} "
                     "subscribes to it"
                 )
+        if pending_deciders(rows, wanted):
+            _settle(cluster, table, wanted, deciding, timeout_ms)
+            continue
         judged = {partition: rows[partition] for partition in wanted if partition in rows}
         if not _change(cluster, table, ExpireOffsets(seen=judged), timeout_ms).keys() & wanted:
             return
     raise StoreUnavailableError(f"offsets of group {group!r} changed under {_ATTEMPTS} attempts to delete them")
 
 
-def delete_group(cluster: Cluster, group: str, *, timeout_ms: float) -> None:
+def delete_group(cluster: Cluster, group: str, deciding: Deciding, *, timeout_ms: float) -> None:
     """Delete a group that has no members: its offsets, and what dead members left behind.
 
     A further generation says so and stays, so that numbers never restart (rule L8); the name may be used again.
@@ -180,7 +195,9 @@ def delete_group(cluster: Cluster, group: str, *, timeout_ms: float) -> None:
     remnants = list_members(cluster.store, group)
     refusal = NonEmptyGroupError(f"group {group!r} wasn't deleted: it has members; stop its consumers first")
     generation = empty_generation(cluster, group, refusal, deleted=True)
-    _change(cluster, OffsetTable(cluster, group), DeleteAll(generation=generation), timeout_ms)
+    table = OffsetTable(cluster, group)
+    _settle(cluster, table, None, deciding, timeout_ms)
+    _change(cluster, table, DeleteAll(generation=generation), timeout_ms)
     _delete_members(cluster, group, remnants)
 
 
@@ -288,6 +305,22 @@ def _change(cluster: Cluster, table: OffsetTable, change: Change, timeout_ms: fl
         if error is not None:
             raise error
     return changed.rows
+
+
+def _settle(
+    cluster: Cluster,
+    table: OffsetTable,
+    partitions: Collection[TopicPartition] | None,
+    deciding: Deciding,
+    timeout_ms: float,
+) -> None:
+    """Have transactions decided that left offsets of these partitions pending, or of any: of members that are gone,
+    since the group is empty."""
+    rows = table.fetch()
+    wanted = [*rows] if partitions is None else partitions
+    if pending_deciders(rows, wanted):
+        deadline = cluster.clock.ticks_ms() + timeout_ms
+        settle_pending(table, rows, wanted, deciding.decide, deadline_ticks_ms=deadline)
 
 
 def _delete_members(cluster: Cluster, group: str, member_ids: Iterable[str]) -> None:

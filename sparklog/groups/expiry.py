@@ -26,7 +26,7 @@ def expired(
     - A group with members: topics that nobody subscribes to any more, counted from the commit.
     - A group between two assignments: nothing.
 
-    A row that was taken and never committed counts from the take.
+    A row that was taken and never committed counts from the take. One that a transaction may still change stays.
 
     Args:
         empty_since_ms: wall time at which the group became empty; None while it has members.
@@ -49,5 +49,7 @@ def expired(
     return {
         partition: row
         for partition, row in rows.items()
-        if partition.topic not in kept_topics and now_ms - max(row.commit_timestamp_ms, not_before_ms) >= retention_ms
+        if row.pending is None
+        and partition.topic not in kept_topics
+        and now_ms - max(row.commit_timestamp_ms, not_before_ms) >= retention_ms
     }

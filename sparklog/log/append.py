@@ -279,7 +279,8 @@ class TopicWriter:
         """Write in the name of a producer that has its id from elsewhere: its sequences begin anew. Nothing may be
         under way."""
         with self._identity:
-            self._producer_id, self._producer_epoch, self._next_sequences = producer_id, producer_epoch, {}
+            if (self._producer_id, self._producer_epoch) != (producer_id, producer_epoch):
+                self._producer_id, self._producer_epoch, self._next_sequences = producer_id, producer_epoch, {}
 
     def forget(self, files: Sequence[UploadedFile]) -> None:
         """They won't be published."""

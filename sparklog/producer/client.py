@@ -408,6 +408,8 @@ class Producer:
             with self._ending:  # close() doesn't wait for a topic that is being opened
                 if self._ended is None:
                     self._lanes[topic] = lane
+                    if self._transactions is not None:
+                        self._transactions.adopt(lane)  # once more: init_transactions may have come in between
                     if self._plain and (self._transactions is None or self._transactions.is_open):
                         self._plain_queues[topic] = lane.queue
                     return lane

@@ -83,8 +83,10 @@ class Transactions:
         return self._takes_records
 
     def adopt(self, lane: Lane) -> None:
-        """Have a topic written to in this producer's name, and only within a transaction."""
+        """Have a topic written to in this producer's name, and only within a transaction. Again does nothing."""
         lane.queue.check_open = self.check_send
+        if not self._session.has_begun:  # init adopts every lane that is there by then
+            return
         header = self._session.header
         lane.adopt(producer_id=header.producer_id, producer_epoch=header.producer_epoch)
 
@@ -410,7 +412,7 @@ class _Completer:
                 self._condition.notify_all()
             try:
                 work()
-            except Exception:
+            except BaseException:  # whatever it is, nobody may wait for this thread for ever
                 _LOGGER.exception("completing a transaction failed unexpectedly")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparklog.errors import ConcurrentTransactionsError, CorruptLogError
+from sparklog.groups.pending import Deciding
 from sparklog.groups.rows import Decider
 from sparklog.log.cluster import Cluster
 from sparklog.storage.entry_log import PositionLost
@@ -16,7 +17,7 @@ from sparklog.txn.entries import (
 )
 from sparklog.txn.states import TransactionState
 
-__all__ = ["abort_if_open", "decide", "entry_in_place", "read_decision"]
+__all__ = ["abort_if_open", "decide", "deciding_for", "entry_in_place", "read_decision"]
 
 _ATTEMPTS = 5
 
@@ -85,6 +86,20 @@ def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float
         f"transactional id {decider.transactional_id!r}: entry {decider.number} was neither there nor free in "
         f"{_ATTEMPTS} attempts"
     )
+
+
+def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Deciding:
+    """What groups need to know of transactions.
+
+    Args:
+        reason: as the producer of a transaction is told that is aborted.
+        timeout_ms: for aborting one.
+    """
+
+    def look(decider: Decider) -> bool | None:
+        return read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
+
+    return Deciding(decide=lambda decider: decide(cluster, decider, reason=reason, timeout_ms=timeout_ms), look=look)
 
 
 def abort_if_open(

@@ -173,6 +173,11 @@ class TransactionSession:
         return self._require_newest()[0].header
 
     @property
+    def has_begun(self) -> bool:
+        """Has :meth:`begin_epoch` succeeded?"""
+        return self._newest is not None
+
+    @property
     def has_offsets(self) -> bool:
         """Has the open transaction written offsets to a group, or may have?"""
         return bool(self._groups)
@@ -211,6 +216,7 @@ class TransactionSession:
         """
         group = metadata.group_id
         table = self._table(group)
+        self._learn_if_idle(deadline_ticks_ms=deadline_ticks_ms)
         decider = self._pended = self.decider
         change = PendOffsets(
             offsets=offsets,
@@ -229,9 +235,31 @@ class TransactionSession:
         if changed.errors[0] is not None:
             raise changed.errors[0].with_traceback(None)
 
+    def _learn_if_idle(self, *, deadline_ticks_ms: float) -> None:
+        """Before a group is told our number: while nothing was decided for longer than the time-out, somebody may have
+        taken it for an abort, and no transaction was open."""
+        while True:
+            position = self._require_newest()[1]
+            if self._groups or self._clock.ticks_ms() - position.anchor_ticks_ms <= self._timeout_ms:
+                return
+            try:
+                look = self._log.look(position)
+            except PositionLost:  # the commit finds out
+                return
+            if not look.entries:
+                self._position = look.position
+                return
+            [found] = look.entries
+            self._check_holder(found)
+            self._newest, self._position = found, look.position
+            if found.state is TransactionState.PREPARE_ABORT:
+                self._after_forced_abort(found, deadline_ticks_ms=deadline_ticks_ms)
+
     def _decide_other(self, other: Decider) -> bool:
         if other.transactional_id == self.transactional_id:  # ours would be dead: it is of a newer producer
-            raise ProducerFencedError(f"another producer with transactional_id {other.transactional_id!r} wrote {other}")
+            raise ProducerFencedError(
+                f"another producer with transactional_id {other.transactional_id!r} wrote {other}"
+            )
         reason = f"transactional id {self.transactional_id!r} commits offsets of the same partitions"
         return decide(self._cluster, other, reason=reason, timeout_ms=self._timeout_ms)
 

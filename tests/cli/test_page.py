@@ -51,9 +51,11 @@ def test_every_command_and_option_is_on_the_page():
     from sparklog.cli.app import cli
     from sparklog.cli.groups import groups
     from sparklog.cli.topics import topics
+    from sparklog.cli.transactions import transactions
 
     page = PAGE.read_text()
-    commands = [cli, *cli.commands.values(), *topics.commands.values(), *groups.commands.values()]
+    kinds = (cli, topics, groups, transactions)
+    commands = [cli, *(command for kind in kinds for command in kind.commands.values())]
     names = {option for command in commands for parameter in command.params for option in parameter.opts}
     known = {"--help", "-h", "--version", "--replication-factor", "names", "query", "topic", "topics", "files", "shell"}
     missing = sorted(name for name in names - known if name.startswith("--") and name not in page)

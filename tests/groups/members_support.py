@@ -12,6 +12,7 @@ from sparklog.groups.changes import CommitOffsets, TakePartitions
 from sparklog.groups.generations import generation_log, open_newest_generation
 from sparklog.groups.membership import MemberSettings, Membership
 from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.pending import Deciding
 from sparklog.groups.rounds import Rounds
 from sparklog.groups.rows import Rows, Stamp
 from sparklog.log import Cluster, create_topic, describe_topic
@@ -24,6 +25,8 @@ from sparklog.testing.interrupted_store import InterruptedStore
 
 INTERVAL_MS = 3_000
 SESSION_MS = 45_000
+NO_TRANSACTIONS = Deciding(decide=lambda _: False, look=lambda _: False)
+"""For groups that no transaction ever touched."""
 _RETRY_MS = 1_000.0
 """As the heartbeat's thread does."""
 

@@ -40,6 +40,7 @@ from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.paths import group_members, group_probes, member_heartbeat, member_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, ManualClock
+from tests.groups.members_support import NO_TRANSACTIONS
 from tests.support import T0_MS, a_writer, records
 
 SESSION_MS = 10_000
@@ -124,16 +125,19 @@ class Stage:
 
     def alter(self, offsets: Mapping[TopicPartition, int]) -> None:
         wanted = {at: OffsetAndMetadata(offset) for at, offset in offsets.items()}
-        alter_offsets(self.cluster, self.group, wanted, timeout_ms=TIMEOUT_MS)
+        alter_offsets(self.cluster, self.group, wanted, NO_TRANSACTIONS, timeout_ms=TIMEOUT_MS)
 
     def forget(self, *partitions: TopicPartition) -> None:
-        delete_offsets(self.cluster, self.group, partitions, timeout_ms=TIMEOUT_MS)
+        delete_offsets(self.cluster, self.group, partitions, NO_TRANSACTIONS, timeout_ms=TIMEOUT_MS)
 
     def delete(self) -> None:
-        delete_group(self.cluster, self.group, timeout_ms=TIMEOUT_MS)
+        delete_group(self.cluster, self.group, NO_TRANSACTIONS, timeout_ms=TIMEOUT_MS)
 
     def offsets(self) -> dict[TopicPartition, int]:
-        return {at: committed.offset for at, committed in committed_offsets(self.cluster, self.group).items()}
+        return {
+            at: committed.offset
+            for at, committed in committed_offsets(self.cluster, self.group, NO_TRANSACTIONS).items()
+        }
 
 
 @pytest.fixture
@@ -353,7 +357,7 @@ def test_a_member_that_takes_a_partition_meanwhile_is_not_overwritten(stage, mon
 )
 def test_all_offsets_are_set_or_none(stage, offsets, error):
     with pytest.raises(error):
-        alter_offsets(stage.cluster, "g", offsets, timeout_ms=TIMEOUT_MS)
+        alter_offsets(stage.cluster, "g", offsets, NO_TRANSACTIONS, timeout_ms=TIMEOUT_MS)
     assert (stage.offsets(), group_names(stage.cluster)) == ({}, [])
 
 
@@ -369,7 +373,7 @@ def test_offsets_are_deleted_where_nobody_subscribes(stage):
     stage.forget(TopicPartition("u", 0), TopicPartition("gone", 3))
     assert stage.offsets() == {P0: 2}
     with pytest.raises(GroupIdNotFoundError, match="unknown group: 'nosuch'"):
-        delete_offsets(stage.cluster, "nosuch", [P0], timeout_ms=TIMEOUT_MS)
+        delete_offsets(stage.cluster, "nosuch", [P0], NO_TRANSACTIONS, timeout_ms=TIMEOUT_MS)
 
 
 def test_a_partition_that_a_member_takes_meanwhile_is_not_forgotten(stage, monkeypatch):

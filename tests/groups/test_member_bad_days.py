@@ -19,7 +19,7 @@ from sparklog.log import create_topic, delete_topic
 from sparklog.model import TopicPartition
 from sparklog.paths import generation_path
 from sparklog.testing import Call, SimulatedCrash
-from tests.groups.members_support import INTERVAL_MS, SESSION_MS, Group, Member, owned_once
+from tests.groups.members_support import INTERVAL_MS, NO_TRANSACTIONS, SESSION_MS, Group, Member, owned_once
 
 HOUR_MS = 3_600_000
 COMMITTED = 17
@@ -335,7 +335,7 @@ def test_whoever_sleeps_while_its_group_is_deleted_brings_nothing_back(at: int):
 
     def delete() -> None:
         group.clock.advance(HOUR_MS)
-        delete_group(group.cluster(group.memory), "g", timeout_ms=0)
+        delete_group(group.cluster(group.memory), "g", NO_TRANSACTIONS, timeout_ms=0)
         deleted.append(group.generation)
 
     pair.owner.loop.leave()

@@ -22,7 +22,6 @@ from sparklog.kafka import (
 from sparklog.kafka.admin import NewTopic
 from sparklog.kafka.errors import (
     IllegalStateError,
-    KafkaConfigurationError,
     KafkaError,
     KafkaTimeoutError,
     UnknownTopicOrPartitionError,
@@ -224,14 +223,6 @@ def test_serializers_are_closed_with_their_client(server):
     assert serializer.closed == 2
     with pytest.raises(IllegalStateError):
         producer.send("foobar", b"x")
-
-
-# What isn't there yet says so
-
-
-def test_transactions_are_refused(server):
-    with pytest.raises(KafkaConfigurationError, match=r"transactional_id='fizzbuzz'.*transactions aren't there yet"):
-        KafkaProducer(transactional_id="fizzbuzz", bootstrap_servers=server)
 
 
 # Whoever forgets to close

@@ -44,12 +44,17 @@ def root():
 
 SUPPORTED: dict[Any, dict[str, str]] = {
     KafkaProducer: {
+        "abort_transaction": "",
+        "begin_transaction": "",
         "bootstrap_connected": "",
         "close": "timeout null_logger",
+        "commit_transaction": "",
         "flush": "timeout",
+        "init_transactions": "",
         "metrics": "raw",
         "partitions_for": "topic",
         "send": "topic value key headers partition timestamp_ms",
+        "send_offsets_to_transaction": "offsets group_metadata",
     },
     KafkaConsumer: {
         "assign": "partitions",
@@ -81,6 +86,7 @@ SUPPORTED: dict[Any, dict[str, str]] = {
         "unsubscribe": "",
     },
     KafkaAdminClient: {
+        "abort_transaction": "spec",
         "alter_configs": "config_resources validate_only raise_on_unknown incremental",
         "alter_group_offsets": "group_id offsets group_coordinator_id",
         "close": "",
@@ -94,11 +100,14 @@ SUPPORTED: dict[Any, dict[str, str]] = {
         "describe_configs": "config_resources include_synonyms config_filter",
         "describe_groups": "group_ids group_coordinator_id include_authorized_operations",
         "describe_topics": "topics",
+        "describe_transactions": "transactional_ids",
+        "find_hanging_transactions": "broker_ids max_transaction_timeout_ms",
         "list_config_resources": "resource_types",
         "list_group_offsets": "group_specs",
         "list_groups": "broker_ids states_filter types_filter",
         "list_partition_offsets": "topic_partition_specs isolation_level timeout_ms",
         "list_topics": "",
+        "list_transactions": "broker_ids producer_id_filters state_filters duration_filter_ms transactional_id_pattern",
         "remove_group_members": "group_id members group_coordinator_id",
         "reset_configs": "config_resources validate_only raise_on_unknown incremental",
         "reset_group_offsets": "group_id offset_specs group_coordinator_id",
@@ -107,15 +116,9 @@ SUPPORTED: dict[Any, dict[str, str]] = {
 }
 REFUSED: dict[Any, dict[str, tuple[Any, ...]]] = {
     KafkaProducer: {
-        "abort_transaction": (),
-        "begin_transaction": (),
-        "commit_transaction": (),
-        "init_transactions": (),
         "max_usable_produce_magic": ((3, 0),),
-        "send_offsets_to_transaction": ({}, "g"),
     },
     KafkaAdminClient: {
-        "abort_transaction": (None,),
         "alter_partition_reassignments": ({},),
         "alter_replica_log_dirs": ({},),
         "alter_user_scram_credentials": ([],),
@@ -128,13 +131,10 @@ REFUSED: dict[Any, dict[str, tuple[Any, ...]]] = {
         "describe_metadata_quorum": (),
         "describe_producers": ([],),
         "describe_topic_partitions": (["t"],),
-        "describe_transactions": (["x"],),
         "describe_user_scram_credentials": (),
         "elect_leaders": (0,),
-        "find_hanging_transactions": (),
         "get_broker_version_data": (0,),
         "list_partition_reassignments": (),
-        "list_transactions": (),
         "update_features": ({},),
     },
 }
@@ -296,7 +296,7 @@ REFUSED_OF: dict[Any, dict[str, Any]] = {
         **REFUSED_SETTINGS,
         "allow_auto_create_topics": True,
         "ssl_ciphers": "HIGH",
-        "transactional_id": "orders-1",
+        "transactional_id": 17,
     },
     KafkaConsumer: {
         **REFUSED_SETTINGS,
@@ -525,5 +525,7 @@ def test_codes_are_kafkas():
     assert errors.code_of(errors.TopicAlreadyExistsError("t")) == 36
     assert errors.code_of(errors.UnknownMemberIdError("g")) == 25
     assert errors.for_code(69) is errors.GroupIdNotFoundError
+    assert errors.code_of(errors.ProducerFencedError("x")) == 90
+    assert errors.for_code(105) is errors.TransactionalIdNotFoundError
     assert errors.code_of(NoBrokersAvailable("x")) == 7
     assert errors.code_of(KafkaError("x")) == -1

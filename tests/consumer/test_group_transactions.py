@@ -1,0 +1,203 @@
+"""Consume, transform, produce: a group's offsets in transactions, as consumers see them (rules G1, T2)."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from sparklog import OffsetAndMetadata, Producer, TopicPartition
+from sparklog.errors import CommitFailedError, TransactionAbortableError, UnstableOffsetCommitError
+from sparklog.log import Cluster, create_topic
+from sparklog.model import ConsumerGroupMetadata
+from sparklog.producer.transactions import Transactions
+from sparklog.txn.recovery import Helper
+from tests.consumer.group_support import Member, run
+from tests.consumer.support import a_cluster, a_consumer, send, tp, with_topic
+
+
+def a_topic(partitions: int = 1) -> Cluster:
+    cluster = with_topic(a_cluster(retry_ms=1_000), partitions=partitions)
+    create_topic(cluster.topic_log("out"), "out", num_partitions=1)
+    return cluster
+
+
+def a_member(cluster: Cluster, **settings: Any) -> Member:
+    return Member(cluster, "t", **{"enable_auto_commit": False, "auto_offset_reset": "earliest", **settings})
+
+
+def a_producer(cluster: Cluster, transactional_id: str = "copy") -> Producer:
+    producer = Producer(cluster, transactional_id=transactional_id)
+    producer.init_transactions()
+    return producer
+
+
+def pend(producer: Producer, offset: int, metadata: ConsumerGroupMetadata) -> None:
+    """Leave an offset of ``t-0`` pending in an open transaction."""
+    producer.begin_transaction()
+    producer.send("out", b"v")
+    producer.send_offsets_to_transaction({tp(): OffsetAndMetadata(offset)}, metadata)
+
+
+def decide_and_die(producer: Producer) -> None:
+    """Commit, but carry nothing out."""
+    with (
+        mock.patch.object(Transactions, "_carry_out", lambda *_: None),
+        mock.patch.object(Transactions, "_complete", lambda *_: None),
+    ):
+        producer.commit_transaction()
+
+
+def outputs(cluster: Cluster) -> list[int]:
+    with a_consumer(cluster) as consumer:
+        return [consumer.end_offsets([TopicPartition("out", 0)])[TopicPartition("out", 0)]]
+
+
+def test_offsets_are_committed_with_the_transaction_and_not_before():
+    cluster = a_topic()
+    send(cluster, "abc")
+    with a_member(cluster) as member, a_producer(cluster) as producer:
+        run(lambda: member.text == "abc", member)
+        pend(producer, 3, member.consumer.group_metadata())
+        assert member.consumer.committed(tp()) is None
+        producer.commit_transaction()
+        assert member.consumer.committed(tp()) == 3
+    assert outputs(cluster) == [1]
+
+
+def test_an_abort_leaves_the_offset_where_it_was():
+    cluster = a_topic()
+    send(cluster, "abc")
+    with a_member(cluster) as member, a_producer(cluster) as producer:
+        run(lambda: member.text == "abc", member)
+        member.consumer.commit({tp(): OffsetAndMetadata(1)})
+        pend(producer, 3, member.consumer.group_metadata())
+        producer.abort_transaction()
+        assert member.consumer.committed(tp()) == 1
+    assert outputs(cluster) == [0]
+
+
+def test_a_partitions_new_owner_aborts_what_is_undecided_and_begins_at_what_is_committed():
+    """T2. ✗ The owner is paused within its transaction, another takes its partition and begins before the offset that
+    the paused one commits when it wakes: records are processed twice."""
+    cluster = a_topic()
+    send(cluster, "abc")
+    producer = a_producer(cluster)
+    with a_member(cluster) as old:
+        run(lambda: old.text == "abc", old)
+        pend(producer, 3, old.consumer.group_metadata())
+    with a_member(cluster) as new:
+        run(lambda: new.text == "abc", new)
+        with pytest.raises(TransactionAbortableError, match="moved to another member of group"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send("out", b"again")
+        producer.commit_transaction()
+        assert new.consumer.committed(tp()) is None
+    producer.close()
+    assert outputs(cluster) == [1]
+
+
+def test_a_partitions_new_owner_goes_on_behind_what_is_decided_though_nobody_carried_it_out():
+    """T2. ✗ The producer dies between the decision and the group's commit; the new owner begins where it did."""
+    cluster = a_topic()
+    send(cluster, "abc")
+    producer = a_producer(cluster)
+    with a_member(cluster) as old:
+        run(lambda: old.text == "abc", old)
+        pend(producer, 2, old.consumer.group_metadata())
+        decide_and_die(producer)
+    with a_member(cluster) as new:
+        run(lambda: new.text == "c", new)
+        assert new.consumer.committed(tp()) == 2
+    assert outputs(cluster) == [0]
+    with a_producer(cluster):
+        assert outputs(cluster) == [1]
+
+
+def test_who_lost_the_partition_can_not_make_its_offset_part_of_a_transaction():
+    cluster = a_topic()
+    send(cluster, "abc")
+    with a_producer(cluster) as producer:
+        with a_member(cluster) as old:
+            run(lambda: old.text == "abc", old)
+            stale = old.consumer.group_metadata()
+        with a_member(cluster) as new:
+            run(lambda: new.text == "abc", new)
+            producer.begin_transaction()
+            with pytest.raises(CommitFailedError, match="owned by member"):
+                producer.send_offsets_to_transaction({tp(): OffsetAndMetadata(3)}, stale)
+            with pytest.raises(TransactionAbortableError):
+                producer.commit_transaction()
+            producer.abort_transaction()
+
+
+def test_read_committed_waits_for_an_offset_that_may_still_change():
+    cluster = a_topic()
+    send(cluster, "abc")
+    with a_member(cluster, isolation_level="read_committed") as member, a_producer(cluster) as producer:
+        run(lambda: member.text == "abc", member)
+        pend(producer, 3, member.consumer.group_metadata())
+        with pytest.raises(UnstableOffsetCommitError, match="'copy'"):
+            member.consumer.committed(tp(), timeout_ms=300)
+        producer.commit_transaction()
+        assert member.consumer.committed(tp()) == 3
+
+
+def test_a_consumer_that_assigns_partitions_itself_commits_with_a_transaction_too():
+    cluster = a_topic()
+    send(cluster, "abc")
+    with a_consumer(cluster, group_id="alone") as consumer, a_producer(cluster) as producer:
+        consumer.assign([tp()])
+        pend(producer, 2, consumer.group_metadata())
+        producer.commit_transaction()
+        assert consumer.committed(tp()) == 2
+
+
+def test_a_plain_commit_over_a_pending_offset_counts_for_it_is_later():
+    """Source: Kafka, where the later of two commits counts."""
+    cluster = a_topic()
+    send(cluster, "abc")
+    with a_member(cluster) as member, a_producer(cluster) as producer:
+        run(lambda: member.text == "abc", member)
+        pend(producer, 3, member.consumer.group_metadata())
+        member.consumer.commit({tp(): OffsetAndMetadata(1)})
+        producer.commit_transaction()
+        assert member.consumer.committed(tp()) == 1
+
+
+def test_many_members_and_producers_copy_each_record_once():
+    cluster = a_topic(4)
+    for number in range(4):
+        send(cluster, "abcdefgh", partition=number)
+    with a_member(cluster) as a, a_member(cluster) as b:
+        producers = {a: a_producer(cluster, "a"), b: a_producer(cluster, "b")}
+        done: dict[TopicPartition, int] = {}
+        while sum(done.values()) < 32:
+            for member, producer in producers.items():
+                for partition, records in member.consumer.poll(100, max_records=3).items():
+                    producer.begin_transaction()
+                    for record in records:
+                        producer.send("out", record.value)
+                    offsets = {partition: OffsetAndMetadata(records[-1].offset + 1)}
+                    producer.send_offsets_to_transaction(offsets, member.consumer.group_metadata())
+                    producer.commit_transaction()
+                    done[partition] = records[-1].offset + 1
+        for producer in producers.values():
+            producer.close()
+    assert outputs(cluster) == [32]
+
+
+def test_an_idle_consumer_carries_out_what_a_producer_left():
+    cluster = a_topic()
+    producer = a_producer(cluster)
+    producer.begin_transaction()
+    producer.send("out", b"v")
+    decide_and_die(producer)
+    helper = Helper(cluster)
+    now = cluster.clock.ticks_ms()
+    assert helper.look(now) == []
+    assert helper.look(now + Helper.UNCHANGED_MS + 1) == ["copy"]
+    assert outputs(cluster) == [1]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import deltalake
 import pyarrow as pa
 
-from benchmarks import age, consume, latency, log, memory, produce
+from benchmarks import age, consume, latency, log, memory, produce, transactions
 from sparklog import __version__
 
 BENCHMARKS: dict[str, Callable[[bool], None]] = {
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[bool], None]] = {
     "send_batch": produce.send_batch_rate,
     "consume": consume.consume_rate,
     "latency": latency.latency,
+    "transactions": transactions.transactions,
     "age": age.age,
     "memory": memory.memory,
 }

@@ -167,6 +167,8 @@ class TopicWriter:
         self._staged: set[str] = set()
         self._identity = threading.Lock()
         """Guards the producer id and its sequences, which an upload takes and a failed append replaces."""
+        self._producer_id: int
+        self._producer_epoch: int
         self._take_new_id()
 
     @property

@@ -141,7 +141,7 @@ class TopicQueue:
         self._closed: deque[Batch] = deque()
         self._ended: SparklogError | None = None
         self.check_open: Callable[[], None] = _always_open
-        """Raises while nothing may be added; asked when a batch begins, so :meth:`hurry` makes sure that it is asked."""
+        """Raises while nothing may be added. It is asked when a batch begins: after :meth:`hurry`, for any record."""
         self._now_ns = clock.now_ns
         self._acquire, self._release = buffer.lock.acquire, buffer.lock.release
 

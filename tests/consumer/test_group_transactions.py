@@ -43,8 +43,8 @@ def pend(producer: Producer, offset: int, metadata: ConsumerGroupMetadata) -> No
 def decide_and_die(producer: Producer) -> None:
     """Commit, but carry nothing out."""
     with (
-        mock.patch.object(Transactions, "_carry_out", lambda *_: None),
-        mock.patch.object(Transactions, "_complete", lambda *_: None),
+        mock.patch.object(Transactions, "_carry_out", return_value=None),
+        mock.patch.object(Transactions, "_complete", return_value=None),
     ):
         producer.commit_transaction()
 

@@ -1,0 +1,215 @@
+"""A producer's transaction over two topics, threads and all, and a bad day at each of its store calls."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from sparklog.errors import (
+    CommitStateUnknownError,
+    IllegalStateError,
+    InvalidTxnStateError,
+    KafkaTimeoutError,
+    SparklogError,
+)
+from sparklog.groups.changes import TakePartitions
+from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.rows import Stamp
+from sparklog.log import Cluster, create_topic
+from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sparklog.producer import Producer
+from sparklog.storage import MemoryStore
+from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
+from tests.producer.support import LONG_S, a_cluster, eventually, through, values
+
+IN = TopicPartition("in", 0)
+ANN = ConsumerGroupMetadata("g", 1, "ann")
+
+
+def a_world() -> tuple[MemoryStore, Cluster]:
+    clock = ManualClock()
+    memory = MemoryStore(clock=clock)
+    cluster = a_cluster(memory, clock)
+    for topic in ("t", "u"):
+        create_topic(cluster.topic_log(topic), topic, num_partitions=1)
+    take = TakePartitions(topic_ids={IN: "id"}, stamp=Stamp(1, "ann"))
+    OffsetTable(cluster, "g").change([take], deadline_ticks_ms=1e9)
+    return memory, cluster
+
+
+def committed(cluster: Cluster) -> int | None:
+    row = OffsetTable(cluster, "g").fetch()[IN]
+    return row.committed.offset if row.committed else None
+
+
+def transaction(producer: Producer, number: int, store: FaultyStore | None = None) -> None:
+    """Sent and committed; a commit whose outcome isn't known is repeated, while the process lives."""
+    producer.begin_transaction()
+    for topic in ("t", "u"):
+        producer.send(topic, b"%d" % number)
+    producer.send_offsets_to_transaction({IN: OffsetAndMetadata(number)}, ANN)
+    producer.send("t", b"%d" % number)
+    while True:
+        try:
+            producer.commit_transaction()
+            return
+        except KafkaTimeoutError:
+            if store is not None and store.crashed:
+                raise
+
+
+def contents(cluster: Cluster) -> tuple[list[bytes | None], list[bytes | None], int | None]:
+    return values(cluster, "t"), values(cluster, "u"), committed(cluster)
+
+
+def expected(*numbers: int) -> tuple[list[bytes], list[bytes], int | None]:
+    each = [b"%d" % number for number in numbers]
+    return [value for value in each for _ in range(2)], each, numbers[-1] if numbers else None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """A thread of a process that has died says so in the log, at length."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def bury(producer: Producer) -> None:
+    """End the threads of a producer whose store answers nothing any more."""
+    with suppress(SimulatedCrash):
+        producer.close(timeout=0)
+    dead = IllegalStateError("the process has died")
+    for lane in producer._all_lanes():
+        lane.end(dead)
+        lane.abort(dead)
+        assert lane.join(LONG_S)
+    assert producer._transactions is not None
+    producer._transactions._completer.stop()
+
+
+def dies(fault: Fault) -> bool:
+    """One transaction, and another in which the process may die; True if it did."""
+    memory, cluster = a_world()
+    store = FaultyStore(memory, fault)
+    producer = Producer(through(store, cluster), transactional_id="tx", max_block_ms=1_000)
+    acknowledged = []
+    with quiet():
+        try:
+            producer.init_transactions()
+            for number in (1, 2):
+                transaction(producer, number, store)
+                acknowledged.append(number)
+        except (SimulatedCrash, SparklogError):
+            assert store.crashed
+        died = store.crashed
+        bury(producer)
+    if not died:
+        assert contents(cluster) == expected(1, 2)
+        return False
+    second = Producer(cluster, transactional_id="tx")
+    second.init_transactions()
+    seen = contents(cluster)
+    assert seen in [expected(*range(1, last + 1)) for last in range(len(acknowledged), len(acknowledged) + 2)]
+    transaction(second, 3)
+    second.close()
+    assert contents(cluster) == expected(*range(1, (seen[2] or 0) + 1), 3)
+    return True
+
+
+def suffers(fault: Fault) -> bool:
+    """Two transactions, one of which may suffer; True if there was a call for the fault."""
+    memory, cluster = a_world()
+    store = FaultyStore(memory, fault)
+    producer = Producer(through(store, cluster), transactional_id="tx")
+    producer.init_transactions()
+    for number in (1, 2):
+        transaction(producer, number)
+    producer.close()
+    assert contents(cluster) == expected(1, 2)
+    assert cluster.store.list_names("transactions-open/") == []
+    return len(store.calls) > (fault.at or 0)
+
+
+DEATHS = (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER)
+TROUBLES = (
+    FaultKind.LOST_ANSWER,
+    FaultKind.LOST_REQUEST,
+    FaultKind.CONFLICT,
+    FaultKind.THROTTLED,
+    FaultKind.OWN_SUCCESS,
+)
+UNTROUBLED = ("sync", "sync_all")
+"""An fsync that fails is no passing trouble."""
+
+
+@pytest.mark.parametrize("kind", DEATHS)
+def test_a_producer_that_dies_leaves_all_or_nothing_to_the_next(kind: FaultKind) -> None:
+    for at in range(24, 48, 6):
+        dies(Fault(kind=kind, at=at))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DEATHS)
+def test_a_producer_that_dies_at_any_store_call_leaves_all_or_nothing_to_the_next(kind: FaultKind) -> None:
+    at = 0
+    while dies(Fault(kind=kind, at=at)):
+        at += 1
+    assert at > 35
+
+
+@pytest.mark.parametrize("kind", TROUBLES)
+def test_a_passing_trouble_changes_nothing(kind: FaultKind) -> None:
+    for at in range(26, 46, 7):
+        suffers(Fault(kind=kind, at=at, when=lambda call: call.op not in UNTROUBLED))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TROUBLES)
+def test_a_passing_trouble_at_any_store_call_changes_nothing(kind: FaultKind) -> None:
+    at = 0
+    while suffers(Fault(kind=kind, at=at, when=lambda call: call.op not in UNTROUBLED)):
+        at += 1
+    assert at > 35
+
+
+@pytest.mark.slow
+def test_transactions_go_on_beside_random_trouble() -> None:
+    """Hundreds of transactions, each tenth call in trouble; every one that was acknowledged is there, once."""
+    for seed in range(6):
+        memory, cluster = a_world()
+        faults = [
+            Fault(kind=kind, chance=0.03, times=None, when=lambda call: call.op not in UNTROUBLED) for kind in TROUBLES
+        ]
+        store = FaultyStore(memory, *faults, seed=seed)
+        producer = Producer(through(store, cluster), transactional_id="tx", max_block_ms=400)
+        while True:
+            try:
+                producer.init_transactions()
+                break
+            except SparklogError:
+                continue
+        there: list[int] = []
+        for number in range(40):
+            try:
+                transaction(producer, number)
+                there.append(number)
+            except (CommitStateUnknownError, InvalidTxnStateError):
+                raise
+            except SparklogError:
+                aborted = False
+                while not aborted:
+                    try:
+                        producer.abort_transaction()
+                        aborted = True
+                    except KafkaTimeoutError:
+                        continue
+        producer.close()
+        assert contents(cluster) == expected(*there)
+    eventually(lambda: not any(thread.name.startswith("sparklog-") for thread in threading.enumerate()))

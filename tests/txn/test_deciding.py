@@ -1,0 +1,217 @@
+"""Deciding another's transaction (rule T1): exactly the entry that its rows name, whatever lies under that name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sparklog.errors import CorruptLogError, InvalidTxnStateError, ProducerFencedError, TransactionAbortableError
+from sparklog.groups.rows import Decider
+from sparklog.testing.interrupted_store import InterruptedStore
+from sparklog.txn.deciding import abort_if_open, decide, entry_in_place, read_decision
+from sparklog.txn.entries import KEEP_MS, clean_transaction_log, encode_transaction
+from sparklog.txn.states import TransactionState
+from tests.txn.support import ID, TIMEOUT_MS, Driver, a_cluster, a_log, a_world, newest_entry, states, values
+
+S = TransactionState
+WHY = "a helper"
+
+
+def a_session(cluster=None) -> Driver:
+    """A producer that has an epoch, and whose transaction is to be decided by entry 2."""
+    driver = Driver(cluster or a_world()[2]).init()
+    driver.begin()
+    assert driver.session.decider == Decider(ID, 0, 2)
+    return driver
+
+
+def ask(driver: Driver, number: int = 2, epoch: int = 0) -> bool:
+    return decide(driver.cluster, Decider(ID, epoch, number), reason=WHY, timeout_ms=TIMEOUT_MS)
+
+
+def commit_some(driver: Driver, count: int = 1) -> None:
+    for _ in range(count):
+        driver.begin()
+        driver.send("t", "x")
+        driver.commit()
+        driver.complete()
+
+
+def test_an_open_transaction_is_aborted_and_its_producer_finds_the_reason() -> None:
+    driver = a_session()
+    driver.send("t", "never")
+    driver.send_offset(6)
+    assert read_decision(a_log(driver.cluster), driver.session.decider) is None
+    assert ask(driver) is False
+    assert ask(driver) is False  # as often as one likes
+    assert states(driver.cluster) == ["Empty", "PrepareAbort"]
+    with pytest.raises(TransactionAbortableError, match="was aborted by another: a helper"):
+        driver.commit()
+    driver.abort()
+    assert states(driver.cluster) == ["Empty", "PrepareAbort", "CompleteAbort"]
+    assert values(driver.cluster, "t") == []
+    driver.begin()
+    driver.send("t", "again")
+    driver.commit()
+    assert values(driver.cluster, "t") == ["again"]
+
+
+def test_a_committed_one_stays_committed_however_late_somebody_asks() -> None:
+    driver = a_session()
+    driver.send("t", "a")
+    driver.commit()
+    assert ask(driver) is True
+    driver.complete()
+    commit_some(driver, 3)
+    assert ask(driver) is True
+    assert states(driver.cluster) == ["Empty", *["PrepareCommit", "CompleteCommit"] * 4]
+
+
+def test_a_slow_helper_doesnt_abort_the_next_innocent_transaction() -> None:
+    """✗ of T1: it saw transaction 2 open, slept until that had been committed, and 4 was open."""
+    driver = a_session()
+    driver.send("t", "a")
+
+    def meanwhile() -> None:
+        driver.commit()
+        driver.complete()
+        driver.begin()
+        driver.send("t", "b")
+
+    slow = InterruptedStore(driver.cluster.store)
+    slow.interrupt(meanwhile, at=0, after=True)  # its look at which entries there are
+    assert decide(a_cluster(slow, driver.cluster.clock), Decider(ID, 0, 2), reason=WHY, timeout_ms=TIMEOUT_MS) is True
+    assert slow.call_count > 1
+    driver.commit()
+    driver.complete()
+    assert values(driver.cluster, "t") == ["a", "b"]
+    assert states(driver.cluster) == ["Empty", *["PrepareCommit", "CompleteCommit"] * 2]
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_a_helper_that_sleeps_at_any_call_aborts_nothing_but_what_it_was_asked_for(at: int) -> None:
+    driver = a_session()
+    driver.send("t", "a")
+    outcome: list[str] = []
+
+    def meanwhile() -> None:
+        try:
+            driver.commit()
+            outcome.append("committed")
+        except TransactionAbortableError:
+            driver.abort()
+        driver.complete()
+        driver.begin()
+        driver.send("t", "b")
+
+    slow = InterruptedStore(driver.cluster.store)
+    slow.interrupt(meanwhile, at=at, after=False)
+    helper = a_cluster(slow, driver.cluster.clock)
+    decided = decide(helper, Decider(ID, 0, 2), reason=WHY, timeout_ms=TIMEOUT_MS)
+    if slow.call_count <= at:
+        meanwhile()
+    driver.commit()
+    assert decided is bool(outcome)
+    assert values(driver.cluster, "t") == ["a", "b"] if outcome else ["b"]
+
+
+def test_the_number_of_a_newer_epoch_decides_that_nothing_was_committed() -> None:
+    """A zombie's rows may appear after its successor has begun."""
+    driver = a_session()
+    newer = Driver(driver.cluster).init()
+    assert ask(driver) is False
+    newer.begin()
+    assert newer.session.decider == Decider(ID, 1, 3)
+    newer.send("t", "x")
+    newer.commit()
+    assert ask(driver, number=3, epoch=1) is True
+    assert ask(driver, number=3, epoch=0) is False  # the entry commits another's transaction
+    with pytest.raises(ProducerFencedError, match="began epoch 1 of producer"):
+        driver.commit()
+
+
+def test_a_decision_cant_be_asked_for_before_its_log_is_there() -> None:
+    driver = a_session()
+    with pytest.raises(CorruptLogError, match="entry 4 is to decide a transaction, but its log ends at 1"):
+        ask(driver, number=4)
+    with pytest.raises(CorruptLogError, match="is of epoch 0, but a transaction of epoch 5 is to be decided"):
+        ask(driver, epoch=5)
+    assert states(driver.cluster) == ["Empty"]
+
+
+def test_what_is_decided_cant_be_aborted() -> None:
+    driver = a_session()
+    driver.send("t", "a")
+    driver.commit()
+    newest = newest_entry(driver.cluster)
+    assert newest is not None
+    with pytest.raises(InvalidTxnStateError, match="PrepareCommit can't become PrepareAbort"):
+        abort_if_open(a_log(driver.cluster), newest, ticks_ms=0, reason=WHY, timeout_ms=TIMEOUT_MS)
+
+
+# --- cleaned numbers
+
+
+def cleaned(driver: Driver) -> int:
+    """Commit, wait and clean, so that the entries up to 3 are gone; returns the oldest that is left."""
+    commit_some(driver, 2)
+    driver.cluster.clock.sleep_ms(KEEP_MS)
+    commit_some(driver)
+    newest = newest_entry(driver.cluster)
+    assert newest is not None
+    assert clean_transaction_log(a_log(driver.cluster), newest) == 5
+    return newest.version - 1
+
+
+def test_a_number_that_was_cleaned_away_is_of_a_transaction_that_wasnt_committed() -> None:
+    """Its rows were settled before its entry was cleaned, had it been committed (rule T6)."""
+    driver = a_session()
+    left = cleaned(driver)
+    for number in range(1, left):
+        assert entry_in_place(a_log(driver.cluster), number) is None
+        assert ask(driver, number=number) is False
+    assert ask(driver, number=left) is True
+    assert len(states(driver.cluster)) == 2  # nothing was created
+
+
+@pytest.mark.parametrize("number", [2, 4, 5])
+def test_what_a_stalled_process_created_under_a_cleaned_number_counts_for_nothing(number: int) -> None:
+    """Also right below what is left: the entry after it names another token."""
+    driver = a_session()
+    log = a_log(driver.cluster)
+    before = log.read_entry(1)
+    assert before is not None
+    left = cleaned(driver)
+    assert left == 6
+    stray = replace(before.follow(S.PREPARE_COMMIT, now_ms=0), version=number)
+    log.store.create(log.path_of(number), encode_transaction(stray, "stray"))
+    assert entry_in_place(log, number) is None
+    assert ask(driver, number=number) is False
+    commit_some(driver)  # and it is in nobody's way
+    assert values(driver.cluster, "t") == ["x"] * 4
+
+
+def test_a_helper_that_sleeps_until_all_it_saw_was_cleaned_creates_nothing_that_counts() -> None:
+    driver = a_session()
+    helper_saw = newest_entry(driver.cluster)
+    assert helper_saw is not None
+    cleaned(driver)
+    log = a_log(driver.cluster)
+    assert abort_if_open(log, helper_saw, ticks_ms=0, reason=WHY, timeout_ms=TIMEOUT_MS) is None
+    assert log.read_entry(2) is not None  # the stray
+    assert ask(driver) is False
+    commit_some(driver)
+    assert values(driver.cluster, "t") == ["x"] * 4
+
+
+def test_the_newest_entry_is_in_its_place_if_it_fits_to_the_one_before() -> None:
+    driver = a_session()
+    log = a_log(driver.cluster)
+    assert entry_in_place(log, 1) == newest_entry(driver.cluster)
+    assert entry_in_place(log, 2) is None
+    newest = newest_entry(driver.cluster)
+    assert newest is not None
+    stray = replace(newest.follow(S.PREPARE_COMMIT, now_ms=0), previous="another")
+    log.store.create(log.path_of(2), encode_transaction(stray, "stray"))
+    assert entry_in_place(log, 2) is None

@@ -1,0 +1,299 @@
+"""The log of a transactional id: bytes, the chain of tokens, opening at the newest, cleaning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from operator import methodcaller
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.errors import CorruptLogError, InvalidArgumentError, InvalidTxnStateError, UnsupportedVersionError
+from sparklog.log.encode import ProducerStamp
+from sparklog.log.files import UploadedFile
+from sparklog.model import TopicPartition
+from sparklog.storage.position import Position
+from sparklog.testing import ManualClock
+from sparklog.txn.entries import (
+    KEEP_MS,
+    NOTHING,
+    Contents,
+    Header,
+    TopicFiles,
+    TransactionEntry,
+    TransactionLog,
+    append_entry,
+    clean_transaction_log,
+    decode_transaction,
+    encode_transaction,
+    entry_numbers,
+    first_entry,
+    open_newest_entry,
+    open_transaction_log,
+)
+from sparklog.txn.states import TransactionState
+from tests.txn.support import a_cluster, a_log, soon, states
+
+S = TransactionState
+HEADER = Header(producer_id=2**63 - 1, producer_epoch=3, timeout_ms=60_000)
+
+
+def a_file(path: str = "partition=0/a.parquet", *, partition: int = 0, sequence: int = 0) -> UploadedFile:
+    return UploadedFile(
+        path=path,
+        partition=partition,
+        record_count=5,
+        size_bytes=999,
+        min_timestamp_ms=7,
+        max_timestamp_ms=8,
+        stamp=ProducerStamp(HEADER.producer_id, HEADER.producer_epoch, sequence),
+        uploaded_ms=77,
+    )
+
+
+CONTENTS = Contents(
+    topics={
+        "t": TopicFiles(
+            topic_id="id", files=(a_file(), a_file("partition=1/ü.parquet", partition=1, sequence=2**31 - 1))
+        ),
+        "u.v-w_x": TopicFiles(topic_id="other", files=(a_file(),)),
+    },
+    groups={"g/ü": frozenset({TopicPartition("t", 0), TopicPartition("t", 11), TopicPartition("in", 0)})},
+)
+
+
+def an_entry(**changes: Any) -> TransactionEntry:
+    fields = {"version": 4, "token": "mine", "previous": "before", "state": S.PREPARE_COMMIT, "header": HEADER}
+    return TransactionEntry(**{**fields, "contents": CONTENTS, "written_ms": 5, **changes})
+
+
+def filled(*following: TransactionState, clock: ManualClock | None = None) -> tuple[TransactionLog, Position]:
+    """A log with an Empty entry and those that follow, and the position after them."""
+    log = open_transaction_log(a_cluster(clock=clock), "tx")
+    entry, position = first_entry(HEADER, now_ms=0), Position(version=0, token="", anchor_ticks_ms=0)
+    entry, position, _ = append_entry(log, position, entry, tokens=set(), deadline_ticks_ms=1e9)
+    for state in following:
+        entry, position, is_ours = append_entry(
+            log, position, entry.follow(state, now_ms=0), tokens=set(), deadline_ticks_ms=1e9
+        )
+        assert is_ours
+    return log, position
+
+
+# --- bytes
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        an_entry(),
+        an_entry(version=1, previous="", state=S.EMPTY, contents=NOTHING),
+        an_entry(state=S.PREPARE_ABORT, contents=Contents(groups=CONTENTS.groups), reason="timed out: ü \n"),
+    ],
+)
+def test_an_entry_survives_the_way_through_its_bytes(entry: TransactionEntry) -> None:
+    assert decode_transaction(entry.version, "path", encode_transaction(entry, "mine")) == entry
+
+
+@settings(max_examples=25)
+@given(
+    state=st.sampled_from(sorted(S, key=lambda state: state.value)),
+    header=st.builds(
+        Header,
+        producer_id=st.integers(0, 2**63 - 1),
+        producer_epoch=st.integers(0, 32766),
+        timeout_ms=st.integers(1, 900_000),
+    ),
+    reason=st.text(),
+    groups=st.dictionaries(st.text(), st.frozensets(st.builds(TopicPartition, st.text(), st.integers(0, 9999)))),
+)
+def test_any_entry_does(state: TransactionState, header: Header, reason: str, groups: dict[str, Any]) -> None:
+    if state is S.ONGOING:
+        return
+    entry = an_entry(state=state, header=header, reason=reason, contents=Contents(groups=groups))
+    assert decode_transaction(4, "path", encode_transaction(entry, "mine")) == entry
+
+
+def test_a_file_is_few_bytes_so_that_a_long_transactions_entry_stays_small() -> None:
+    files = tuple(a_file(f"partition=0/{number:032x}.parquet") for number in range(1_000))
+    entry = an_entry(contents=Contents(topics={"t": TopicFiles(topic_id="id", files=files)}))
+    assert len(encode_transaction(entry, "mine")) < 110 * len(files)
+
+
+def test_an_entry_says_whether_another_than_the_producer_aborted() -> None:
+    assert an_entry(state=S.PREPARE_ABORT, reason="timed out").is_forced
+    assert not an_entry(state=S.PREPARE_ABORT).is_forced
+    assert CONTENTS
+    assert Contents(groups=CONTENTS.groups)
+    assert not NOTHING
+
+
+def broken(change: Callable[[dict[str, Any]], object]) -> bytes:
+    body = json.loads(encode_transaction(an_entry(), "mine"))
+    change(body)
+    return json.dumps(body).encode()
+
+
+BAD = {
+    "empty": b"",
+    "truncated": encode_transaction(an_entry(), "mine")[:-9],
+    "no JSON object": b"[1]",
+    "no UTF-8": b"\xff\xfe\xff",
+    "null": b"null",
+    **{f"without {key}": broken(methodcaller("pop", key)) for key in json.loads(broken(lambda _: None))},
+    "unknown state": broken(lambda body: body.update(state="Dead")),
+    "a state that is never written": broken(lambda body: body.update(state="Ongoing")),
+    "a file with a field too few": broken(lambda body: body["topics"]["t"]["files"][0].pop()),
+    "a file with a field too many": broken(lambda body: body["topics"]["t"]["files"][0].append(1)),
+    "a file of words": broken(lambda body: body["topics"]["t"].update(files=["abc"])),
+    "a topic without id": broken(lambda body: body["topics"]["t"].pop("id")),
+    "groups that are a list": broken(lambda body: body.update(groups=[])),
+    "a producer id that is no number": broken(lambda body: body.update(producer_id="x")),
+    "a format that is no number": broken(lambda body: body.update(format=None)),
+}
+
+
+@pytest.mark.parametrize("data", [*BAD.values()], ids=[*BAD])
+def test_bad_bytes_are_named_with_their_path(data: bytes) -> None:
+    with pytest.raises(CorruptLogError, match=r"corrupt transaction entry transactions/tx/0+4\.json"):
+        decode_transaction(4, "transactions/tx/00000000000000000004.json", data)
+
+
+def test_a_newer_format_is_left_alone() -> None:
+    with pytest.raises(UnsupportedVersionError, match="path has format 2; this sparklog knows up to 1: upgrade"):
+        decode_transaction(4, "path", broken(lambda body: body.update(format=2, state="Levitating")))
+
+
+# --- the chain
+
+
+def test_every_entry_names_the_token_of_the_one_before() -> None:
+    log, position = filled(S.PREPARE_COMMIT, S.COMPLETE_COMMIT, S.PREPARE_ABORT, S.COMPLETE_ABORT)
+    entries = log.read_entries(1, 6)
+    found = [entry for entry in entries if entry is not None]
+    assert [entry.state for entry in found] == [
+        S.EMPTY,
+        S.PREPARE_COMMIT,
+        S.COMPLETE_COMMIT,
+        S.PREPARE_ABORT,
+        S.COMPLETE_ABORT,
+    ]
+    assert [entry.previous for entry in found] == ["", *(entry.token for entry in found[:-1])]
+    assert [entry.version for entry in found] == [1, 2, 3, 4, 5]
+    assert len({entry.token for entry in found}) == 5
+    newest, opened = open_newest_entry(log)
+    assert newest == found[-1]
+    assert (opened.version, opened.token) == (position.version, position.token)
+
+
+def test_whoever_is_slower_is_handed_what_has_the_number() -> None:
+    log, position = filled()
+    newest, _ = open_newest_entry(log)
+    assert newest is not None
+    for expected_ours in (True, False):
+        found, after, is_ours = append_entry(
+            log,
+            position,
+            newest.follow(S.PREPARE_ABORT, reason=str(expected_ours), now_ms=0),
+            tokens=set(),
+            deadline_ticks_ms=1e9,
+        )
+        assert is_ours is expected_ours
+        assert (found.version, found.reason, after.token) == (2, "True", found.token)
+
+
+def test_an_entry_that_may_not_follow_is_never_made() -> None:
+    with pytest.raises(InvalidTxnStateError):
+        an_entry().follow(S.PREPARE_ABORT, now_ms=0)
+    following = an_entry().follow(S.COMPLETE_COMMIT, now_ms=9)
+    assert (following.version, following.previous, following.header, following.token) == (5, "mine", HEADER, "")
+    assert following.contents == NOTHING
+
+
+def test_a_log_without_entries_has_a_position_before_the_first() -> None:
+    log = a_log(a_cluster())
+    newest, position = open_newest_entry(log)
+    assert newest is None
+    assert position.version == 0
+    assert entry_numbers(log) == []
+
+
+def test_what_else_lies_in_the_folder_is_passed_over() -> None:
+    log, _ = filled()
+    for name in ("notes.txt", "x.json", "00000000000000000009.json.tmp", "7"):
+        log.store.put(f"transactions/tx/{name}", b"?")
+    assert entry_numbers(log) == [1]
+
+
+def test_an_id_that_none_may_have_is_refused_before_anything_is_read() -> None:
+    for name in ("", "x" * 201, "\ud800"):
+        with pytest.raises(InvalidArgumentError):
+            open_transaction_log(a_cluster(), name)
+
+
+# --- cleaning (rule T6)
+
+
+def test_only_what_lies_before_the_newest_two_and_is_old_is_cleaned_away() -> None:
+    clock = ManualClock()
+    log, position = filled(S.PREPARE_COMMIT, S.COMPLETE_COMMIT, clock=clock)
+    newest, _ = open_newest_entry(log)
+    assert newest is not None
+    assert clean_transaction_log(log, newest) == 0  # too young
+    clock.advance(KEEP_MS)
+    assert clean_transaction_log(log, newest) == 0  # compared with the store's newest, not with a clock
+    entry, position, _ = append_entry(
+        log, position, newest.follow(S.PREPARE_ABORT, now_ms=0), tokens=set(), deadline_ticks_ms=1e9
+    )
+    assert clean_transaction_log(log, entry) == 0  # not carried out
+    entry, position, _ = append_entry(
+        log, position, entry.follow(S.COMPLETE_ABORT, now_ms=0), tokens=set(), deadline_ticks_ms=1e9
+    )
+    assert clean_transaction_log(log, newest) == 1  # as of a look that is old: it keeps the two before its own end
+    assert entry_numbers(log) == [2, 3, 4, 5]
+    assert clean_transaction_log(log, entry) == 2
+    assert clean_transaction_log(log, entry) == 0
+    assert open_newest_entry(log)[0] == entry
+
+
+def test_cleaning_that_dies_leaves_no_hole() -> None:
+    clock = ManualClock()
+    log, position = filled(*[S.PREPARE_ABORT, S.COMPLETE_ABORT] * 4, clock=clock)
+    clock.advance(KEEP_MS)
+    newest, _ = open_newest_entry(log)
+    assert newest is not None
+    entry, _, _ = append_entry(
+        log,
+        position,
+        newest.follow(S.EMPTY, header=HEADER, now_ms=0),
+        tokens=set(),
+        deadline_ticks_ms=soon(a_cluster()),
+    )
+    deleted: list[str] = []
+
+    def dies(paths: list[str]) -> None:
+        deleted.extend(paths)
+        if len(deleted) == 3:
+            raise KeyboardInterrupt
+        type(log.store).delete(log.store, paths)
+
+    log.store.delete = dies  # type: ignore[assignment, method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        clean_transaction_log(log, entry)
+    assert entry_numbers(log) == list(range(3, 11))
+
+
+def test_the_names_of_states_are_kafkas() -> None:
+    cluster = a_cluster()
+    assert states(cluster) == []
+    assert {state.value for state in S} == {
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+    }

@@ -1,0 +1,380 @@
+"""Carrying out what was decided: by anybody, twice, at once, and behind whatever came in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.errors import (
+    CommitFailedError,
+    ConcurrentTransactionsError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    SparklogError,
+    TransactionAbortableError,
+)
+from sparklog.groups.rows import Stamp
+from sparklog.log import Cluster, TopicWriter, create_topic, delete_topic
+from sparklog.log.publishing import Marker, publish
+from sparklog.log.state import load_state, open_state
+from sparklog.testing import CountingStore
+from sparklog.testing.interrupted_store import InterruptedStore
+from sparklog.testing.scheduler import Scheduler
+from sparklog.txn.entries import Contents, TopicFiles, TransactionEntry, append_entry, open_newest_entry
+from sparklog.txn.forward import finish, roll_forward
+from sparklog.txn.states import TransactionState
+from tests.support import append, no_checkpoints
+from tests.txn.support import (
+    ANN,
+    BOB,
+    ID,
+    IN,
+    TIMEOUT_MS,
+    Driver,
+    a_cluster,
+    a_log,
+    a_world,
+    committed,
+    contents,
+    group_rows,
+    newest_entry,
+    soon,
+    states,
+    take,
+    values,
+)
+
+S = TransactionState
+
+
+def decided(cluster: Cluster) -> Driver:
+    """A transaction over two topics and a group, decided and not carried out; its producer is gone."""
+    driver = Driver(cluster).init()
+    driver.begin()
+    driver.send("t", "a")
+    driver.send("t", "b", partition=1)
+    driver.send("u", "c")
+    driver.send_offset(6)
+    named = {
+        topic: TopicFiles(topic_id=driver.writers[topic].topic_id, files=tuple(files)) for topic, files in driver.named
+    }
+    driver.session.commit(named, deadline_ticks_ms=driver.deadline)
+    assert values(cluster, "t") == []
+    return driver
+
+
+DONE = {"t": ["a", "b"], "u": ["c"], "g": 6}
+
+
+def finish_newest(cluster: Cluster) -> TransactionEntry | None:
+    newest, position = open_newest_entry(a_log(cluster))
+    assert newest is not None
+    return finish(cluster, a_log(cluster), newest, position, timeout_ms=TIMEOUT_MS)
+
+
+def others_append(cluster: Cluster, topic: str, count: int) -> None:
+    writer = TopicWriter(cluster.topic_log(topic), topic, checkpoints=no_checkpoints())
+    for _ in range(count):
+        append(writer, "other")
+
+
+def test_whoever_meets_a_decision_carries_it_out_once() -> None:
+    _, _, cluster = a_world()
+    decided(cluster)
+    for _ in range(2):
+        entry = newest_entry(cluster)
+        done = finish_newest(cluster) if entry and entry.state.is_prepared else entry
+        assert done is not None
+        assert done.state is S.COMPLETE_COMMIT
+        assert contents(cluster) == DONE
+    assert group_rows(cluster)[IN].pending is None
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_a_helper_sees_a_marker_however_many_commits_lie_behind_it(is_checkpointed: bool) -> None:
+    """✗ of L5: it opens the topic from the newest commit alone, and appends the transaction again."""
+    _, _, cluster = a_world()
+    driver = decided(cluster)
+    marker = driver.session.commit({}, deadline_ticks_ms=driver.deadline)
+    driver.writers["t"].publish(driver.files["t"], marker, timeout_ms=TIMEOUT_MS)
+    others_append(cluster, "t", 3)
+    if is_checkpointed:
+        write_checkpoint(cluster.topic_log("t"))
+    assert not marker.is_in(open_state(cluster.topic_log("t")))
+    assert marker.is_in(load_state(cluster.topic_log("t")))
+    finish_newest(cluster)
+    assert contents(cluster) == {**DONE, "t": ["a", "other", "other", "other", "b"]}
+
+
+def test_a_producer_knows_its_own_marker_though_it_opened_the_topic_from_its_newest_commit() -> None:
+    """Its writer was opened before the decision, and followed the log from there (rule L5)."""
+    _, _, cluster = a_world()
+    driver = decided(cluster)
+    finish_newest(cluster)
+    others_append(cluster, "t", 3)
+    others_append(cluster, "u", 1)
+    driver.commit()  # its own, late
+    driver.complete()
+    assert contents(cluster) == {"t": ["a", "other", "other", "other", "b"], "u": ["c", "other"], "g": 6}
+    found = driver.writers["t"].publish(driver.files["t"], Marker(transactional_id=ID, number=2), timeout_ms=TIMEOUT_MS)
+    assert found.base_offsets == (0, 0)
+
+
+def test_a_marker_that_is_greater_means_done_and_a_gap_is_none() -> None:
+    """Rule L7: numbers of aborts, and of transactions without this topic, are no commits here."""
+    _, _, cluster = a_world()
+    driver = decided(cluster)
+    state, files = load_state(cluster.topic_log("t")), driver.files["t"]
+    topic_id = state.head.topic_id
+    for number, is_new in ((40, True), (39, False), (2, False), (40, False), (41, True)):
+        marker = Marker(transactional_id=ID, number=number)
+        before = state.position.version
+        _, done = publish(state, topic_id, files, marker, deadline_ticks_ms=soon(cluster), sync=False)
+        state = done.state
+        assert (state.position.version > before) is is_new
+
+
+def test_a_topic_that_vanished_is_skipped_and_the_rest_is_carried_out() -> None:
+    _, _, cluster = a_world()
+    decided(cluster)
+    delete_topic(cluster.topic_log("t"), "t")
+    newest = newest_entry(cluster)
+    assert newest is not None
+    assert roll_forward(cluster, a_log(cluster), newest, timeout_ms=TIMEOUT_MS).skipped == {"t"}
+    finish_newest(cluster)
+    assert values(cluster, "u") == ["c"]
+    assert committed(cluster) == 6
+    assert newest_entry(cluster).state is S.COMPLETE_COMMIT  # type: ignore[union-attr]
+
+
+def test_a_topic_that_was_made_anew_gets_nothing() -> None:
+    _, _, cluster = a_world()
+    decided(cluster)
+    delete_topic(cluster.topic_log("t"), "t")
+    create_topic(cluster.topic_log("t"), "t", num_partitions=2)
+    finish_newest(cluster)
+    assert contents(cluster) == {**DONE, "t": []}
+
+
+def test_a_topic_whose_folder_is_gone_holds_nothing_up() -> None:
+    memory, _, cluster = a_world()
+    decided(cluster)
+    memory.delete([found.path for found in [*memory.list("topics/t/")]])
+    finish_newest(cluster)
+    assert values(cluster, "u") == ["c"]
+
+
+def test_an_abort_forgets_the_offsets_and_publishes_nothing() -> None:
+    _, _, cluster = a_world()
+    driver = Driver(cluster).init()
+    driver.begin()
+    driver.send("t", "a")
+    driver.send_offset(6)
+    newest, position = open_newest_entry(a_log(cluster))
+    assert newest is not None
+    contents_of_it = Contents(groups={"g": frozenset({IN})})
+    append_entry(
+        a_log(cluster),
+        position,
+        newest.follow(S.PREPARE_ABORT, contents=contents_of_it, now_ms=0),
+        tokens=set(),
+        deadline_ticks_ms=soon(cluster),
+    )
+    assert group_rows(cluster)[IN].pending is not None
+    finish_newest(cluster)
+    assert group_rows(cluster)[IN].pending is None
+    assert contents(cluster) == {"t": [], "u": [], "g": 5}
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_two_helpers_carry_out_one_decision_once_wherever_the_one_is_overtaken(after: bool) -> None:
+    at = 0
+    while True:
+        memory, clock, cluster = a_world()
+        decided(cluster)
+        slow = InterruptedStore(memory)
+        slow.interrupt(partial(finish_newest, cluster), at=at, after=after)
+        newest, position = open_newest_entry(a_log(cluster))
+        assert newest is not None
+        through = a_cluster(slow, clock)
+        finish(through, a_log(through), newest, position, timeout_ms=TIMEOUT_MS)
+        assert contents(cluster) == DONE
+        assert states(cluster) == ["Empty", "PrepareCommit", "CompleteCommit"]
+        if slow.call_count <= at:
+            return
+        at += 5 if after else 4
+
+
+def test_an_id_costs_what_its_docstring_says() -> None:
+    """A transaction over two topics and a group: one create decides, one says that it is carried out; each topic takes
+    one create and one PUT for its file, the group two of each."""
+    memory, clock, _ = a_world()
+    counting = CountingStore(memory)
+    driver = Driver(a_cluster(counting, clock)).init()
+    for offset in (6, 7):
+        counting.reset()
+        driver.begin()
+        driver.send("t", "a")
+        driver.send("u", "a")
+        driver.send_offset(offset)
+        driver.commit()
+        driver.complete()
+    counts = counting.counts()
+    assert counts.pop("sync_all", 0) == 0
+    counts.pop("sync", None)
+    assert counts == {"put": 4, "create": 6}
+
+
+# --- the rules of the session (T3, T5)
+
+
+def test_a_committed_transaction_may_be_committed_again_and_not_be_aborted() -> None:
+    _, _, cluster = a_world()
+    driver = decided(cluster)
+    with pytest.raises(InvalidTxnStateError):
+        driver.session.abort(deadline_ticks_ms=driver.deadline)
+    for _ in range(2):
+        driver.commit()
+    assert contents(cluster) == DONE
+    with pytest.raises(InvalidTxnStateError):
+        driver.session.abort(deadline_ticks_ms=driver.deadline)
+    driver.complete()
+    driver.complete()
+    assert states(cluster) == ["Empty", "PrepareCommit", "CompleteCommit"]
+
+
+def test_a_commit_that_others_carried_out_while_its_producer_slept_is_a_success() -> None:
+    """Even where a newer producer has begun since: what was decided stays so."""
+    _, _, cluster = a_world()
+    driver = decided(cluster)
+    Driver(cluster).init()
+    driver.commit()
+    driver.complete()
+    assert contents(cluster) == DONE
+    driver.begin()
+    driver.send("t", "zombie")
+    with pytest.raises(ProducerFencedError):
+        driver.commit()
+    assert contents(cluster) == DONE
+
+
+def test_a_zombies_offsets_dont_abort_the_newer_holder_of_its_id() -> None:
+    """Both read with the same consumer; the zombie is told that it is fenced."""
+    _, _, cluster = a_world()
+    zombie = Driver(cluster).init()
+    zombie.begin()
+    newer = Driver(cluster).init()
+    newer.begin()
+    newer.send("t", "new")
+    newer.send_offset(6)
+    zombie.send("t", "zombie")
+    with pytest.raises(ProducerFencedError):
+        zombie.send_offset(9)
+    newer.commit()
+    newer.complete()
+    assert contents(cluster) == {"t": ["new"], "u": [], "g": 6}
+
+
+def test_of_two_ids_that_commit_one_partitions_offsets_the_first_is_aborted() -> None:
+    """The same member, two producers: it owns the partition, so the second need not wait for the first (T2)."""
+    _, _, cluster = a_world()
+    first, second = Driver(cluster).init(), Driver(cluster, "other").init()
+    first.begin()
+    first.send("t", "first")
+    first.send_offset(6)
+    second.begin()
+    second.send("t", "second")
+    second.send_offset(7)
+    with pytest.raises(TransactionAbortableError, match="'other' commits offsets of the same partitions"):
+        first.commit()
+    second.commit()
+    first.abort()
+    assert contents(cluster) == {"t": ["second"], "u": [], "g": 7}
+
+
+# --- every interleaving
+
+
+def play(seed: int) -> None:
+    """A producer, the partition's next owner with the same id, and two helpers, in an order that a seed decides."""
+    memory, clock, cluster = a_world()
+    scheduler = Scheduler(seed)
+    told: dict[str, object] = {}
+
+    def one_transaction(name: str, offset: int, member: Stamp, seen: Cluster) -> None:
+        try:
+            driver = Driver(seen, member=member).init()
+            driver.begin()
+            driver.send("t", name)
+            driver.send("u", name)
+            driver.send_offset(offset)
+            driver.commit()
+            told[name] = True
+            driver.complete()
+        except (
+            TransactionAbortableError,
+            ProducerFencedError,
+            CommitFailedError,
+            ConcurrentTransactionsError,
+        ) as error:
+            told.setdefault(name, error)
+
+    def the_next_owner(seen: Cluster) -> None:
+        row = take(seen, BOB)[IN]
+        assert row.pending is None
+        told["bob"] = row.committed.offset if row.committed else None
+        one_transaction("bobs", 100, BOB, seen)
+
+    def a_helper(seen: Cluster) -> None:
+        for _ in range(3):
+            newest, position = open_newest_entry(a_log(seen))
+            if newest is not None and newest.state.is_prepared:
+                finish(seen, a_log(seen), newest, position, timeout_ms=TIMEOUT_MS)
+
+    tasks: dict[str, Callable[[Cluster], None]] = {
+        "anns": partial(one_transaction, "anns", 50, ANN),
+        "bob": the_next_owner,
+        "helper 1": a_helper,
+        "helper 2": a_helper,
+    }
+    for name, task in tasks.items():
+        scheduler.spawn(name, partial(task, a_cluster(scheduler.store(memory), clock)))
+    scheduler.run()
+    last = Driver(cluster, member=BOB).init()  # finishes what is left
+    row = take(cluster, BOB)[IN]
+    seen = contents(cluster)
+    assert seen["t"] == [name for name in ("anns", "bobs") if name in seen["t"]]
+    assert sorted(seen["t"]) == sorted(seen["u"])
+    for name in ("anns", "bobs"):
+        assert (name in seen["t"]) >= (told[name] is True)
+    assert told["bob"] == (50 if "anns" in seen["t"] else 5), (told, seen)
+    assert row.pending is None
+    assert seen["g"] == (100 if "bobs" in seen["t"] else told["bob"])
+    assert isinstance(last.session.header.producer_epoch, int)
+
+
+def test_any_interleaving_is_all_or_nothing() -> None:
+    for seed in range(12):
+        play(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, suppress_health_check=[HealthCheck.differing_executors])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_any_of_very_many_interleavings_is(seed: int) -> None:
+    play(seed)
+
+
+def test_sparklogs_errors_of_transactions_say_what_is_to_be_done() -> None:
+    """Source: Kafka's ``Errors``: fatal, to be answered by an abort, or to be tried again."""
+    assert ProducerFencedError.fatal
+    assert TransactionAbortableError.requires_abort
+    assert ConcurrentTransactionsError.retriable
+    assert not InvalidTxnStateError.retriable
+    assert not InvalidTxnStateError.requires_abort
+    assert issubclass(TransactionAbortableError, SparklogError)

@@ -36,7 +36,7 @@ from sparklog.groups.description import (
     undescribed,
 )
 from sparklog.groups.emptiness import empty_generation, members_now
-from sparklog.groups.generations import Generation, generation_log, open_newest_generation
+from sparklog.groups.generations import Generation, generation_log
 from sparklog.groups.members import MemberState
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.pending import Deciding, pending_deciders, settle_pending, stable_rows
@@ -228,7 +228,7 @@ def _look(cluster: Cluster, group: str) -> _Seen:
     """A group's members, then its newest generation, then its rows: a member that acts upon a generation is never
     judged by an older one."""
     living = members_now(cluster, group)
-    newest, _ = open_newest_generation(generation_log(cluster, group))
+    newest, _ = generation_log(cluster, group).open_newest()
     rows = OffsetTable(cluster, group).fetch()
     return _Seen(newest=newest, members=actual_members(newest, living), rows=rows)
 
@@ -257,7 +257,7 @@ def _understood(look: Callable[[], T]) -> T | SparklogError:
 
 def _is_group(cluster: Cluster, group: str) -> bool:
     try:
-        newest, _ = open_newest_generation(generation_log(cluster, group))
+        newest, _ = generation_log(cluster, group).open_newest()
         if newest is not None and not newest.plan.deleted:
             return True
         rows = OffsetTable(cluster, group).fetch()

@@ -11,7 +11,7 @@ import uuid
 from functools import partial
 
 from sparklog.errors import StoreUnavailableError
-from sparklog.groups.generations import encode_generation, generation_log, open_newest_generation
+from sparklog.groups.generations import encode_generation, generation_log
 from sparklog.groups.members import MemberState
 from sparklog.groups.proposals import empty_plan
 from sparklog.groups.roster import read_members
@@ -57,7 +57,7 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
     """
     log = generation_log(cluster, group)
     for _ in range(_ATTEMPTS):
-        newest, position = open_newest_generation(log)
+        newest, position = log.open_newest()
         living = members_now(cluster, group)
         if living:
             raise refusal

@@ -13,13 +13,12 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from sparklog.errors import CorruptLogError, StoreUnavailableError, UnsupportedVersionError
+from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.members import decode_partitions, encode_partitions
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.paths import generation_path, group_generations
-from sparklog.storage.entry_log import EntryLog
-from sparklog.storage.position import Position
+from sparklog.storage.entry_log import NumberedLog
 
 __all__ = [
     "Generation",
@@ -30,12 +29,9 @@ __all__ = [
     "clean_generations",
     "encode_generation",
     "generation_log",
-    "generation_numbers",
-    "open_newest_generation",
 ]
 
 GENERATION_FORMAT = 1
-_ATTEMPTS = 5
 _RETENTION_MS = 86_400_000
 """Source: rule L3: at least a day."""
 
@@ -101,10 +97,14 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationLog(EntryLog[Generation]):
+class GenerationLog(NumberedLog[Generation]):
     """A group's generations."""
 
     group: str
+
+    @property
+    def folder(self) -> str:
+        return group_generations(self.group)
 
     def path_of(self, version: int) -> str:
         return generation_path(self.group, version)
@@ -116,31 +116,6 @@ class GenerationLog(EntryLog[Generation]):
 def generation_log(cluster: Cluster, group: str) -> GenerationLog:
     """A group's generations; reads nothing."""
     return GenerationLog(store=cluster.store, clock=cluster.clock, tail_trust_ms=cluster.tail_trust_ms, group=group)
-
-
-def open_newest_generation(log: GenerationLog) -> tuple[Generation | None, Position]:
-    """The newest generation, and where one stands after reading it. A LIST and a GET.
-
-    Without a generation the position is before number 1.
-
-    Raises:
-        CorruptLogError, UnsupportedVersionError, StoreError.
-    """
-    for _ in range(_ATTEMPTS):
-        began = log.clock.ticks_ms()
-        number = max(generation_numbers(log), default=0)
-        if number == 0:
-            return None, Position(version=0, token="", anchor_ticks_ms=began)
-        found = log.read_entry(number)
-        if found is not None:
-            return found, Position(version=number, token=found.token, anchor_ticks_ms=began)
-    raise StoreUnavailableError(f"the generations of group {log.group!r} were cleaned under {_ATTEMPTS} looks")
-
-
-def generation_numbers(log: GenerationLog) -> list[int]:
-    """The numbers of the generations that are there."""
-    names = log.store.list_names(group_generations(log.group))
-    return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
 
 
 def clean_generations(log: GenerationLog) -> int:

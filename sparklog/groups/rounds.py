@@ -19,7 +19,6 @@ from sparklog.groups.generations import (
     clean_generations,
     encode_generation,
     generation_log,
-    open_newest_generation,
 )
 from sparklog.groups.members import MemberState
 from sparklog.groups.membership import Membership, Wanted
@@ -177,7 +176,7 @@ class Rounds:
     # Being seen, and seeing.
 
     def _join(self) -> None:
-        self._newest, self._position = open_newest_generation(self._generations)
+        self._newest, self._position = self._generations.open_newest()
         plan = self._newest.plan if self._newest is not None else None
         holder = plan.holder_of(self._settings.instance_id) if plan is not None else ""
         if self._own_ids and holder not in ("", self._predecessor, *self._own_ids):
@@ -272,7 +271,7 @@ class Rounds:
     def _reopen(self) -> None:
         """What went by meanwhile is unknown: whatever one had may have been somebody else's (rule G2)."""
         before = self._newest
-        self._newest, self._position = open_newest_generation(self._generations)
+        self._newest, self._position = self._generations.open_newest()
         if before is None or self._newest is None or before.token != self._newest.token:
             self._membership.lose(self._membership.member_id)
 

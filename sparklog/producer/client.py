@@ -184,7 +184,9 @@ class Producer:
             KafkaTimeoutError, ConcurrentTransactionsError: not done in time; call it again.
             SparklogError: what can't be finished; names it.
         """
-        self._require_transactions("init_transactions").init()
+        transactions = self._require_transactions("init_transactions")
+        self._refuse_in_callback("init_transactions")
+        transactions.init()
 
     def begin_transaction(self) -> None:
         """Begin a transaction: what is sent from now on becomes visible together, or not at all. Costs nothing.
@@ -193,7 +195,9 @@ class Producer:
             IllegalStateError: before :meth:`init_transactions`, or one is open.
             TransactionAbortableError: the open one failed: abort it. ProducerFencedError: close this producer.
         """
-        self._require_transactions("begin_transaction").begin()
+        transactions = self._require_transactions("begin_transaction")
+        self._refuse_in_callback("begin_transaction")
+        transactions.begin()
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
@@ -210,7 +214,9 @@ class Producer:
             IllegalStateError: no transaction is open.
             InvalidTypeError, InvalidArgumentError: the transaction stays as it is.
         """
-        self._require_transactions("send_offsets_to_transaction").send_offsets(offsets, group_metadata)
+        transactions = self._require_transactions("send_offsets_to_transaction")
+        self._refuse_in_callback("send_offsets_to_transaction")
+        transactions.send_offsets(offsets, group_metadata)
 
     def commit_transaction(self) -> None:
         """Commit: once this returns, everything that was sent is visible, and the offsets are committed.

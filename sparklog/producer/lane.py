@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 
@@ -255,6 +255,12 @@ class Lane:
         if not held:
             done.set_result(None)
         return done
+
+    def wait_until_published(self, timeout_s: float | None) -> None:
+        """Wait for a publication that is under way, however it ends."""
+        publishing = self._publishing
+        if publishing is not None:
+            wait([publishing], bounded_s(timeout_s))
 
     def take_back(self, error: SparklogError) -> list[UploadedFile]:
         """Forget the open transaction's records, wherever they are; their futures fail with ``error``.

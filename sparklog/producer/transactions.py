@@ -202,9 +202,9 @@ class Transactions:
         try:
             self._session.settle_groups(is_committed=True, deadline_ticks_ms=deadline)
         finally:
-            wait(publications)  # bounded by the deadline
+            wait(publications, bounded_s(self._left_s(deadline)))
         for publication in publications:
-            error = publication.exception()
+            error = publication.exception() if publication.done() else KafkaTimeoutError("a callback is still at work")
             if error is not None:
                 raise KafkaTimeoutError(
                     "commit_transaction: the transaction is committed, but not visible everywhere yet; call it again: "
@@ -253,6 +253,8 @@ class Transactions:
                     self._session.close()
             except SparklogError as error:
                 _LOGGER.warning("a transaction of %r is left to whoever comes next: %s", self._id, error)
+            for lane in self._lanes():
+                lane.wait_until_published(self._left_s(deadline_ticks_ms))
             self._take_back(TransactionAbortedError("the producer was closed within the transaction"))
             self._completer.stop()
 

@@ -13,12 +13,18 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from sparklog.clock import Clock
-from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, StoreError, StoreOutcomeUnknownError
+from sparklog.errors import (
+    CommitStateUnknownError,
+    KafkaTimeoutError,
+    StoreError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
+)
 from sparklog.storage.base import CreateResult, ObjectStore
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS, Position, advance, needs_verification
 from sparklog.storage.retrying import Backoff
 
-__all__ = ["Created", "EntryLog", "LogEntry", "Look", "PositionLost", "Taken", "new_token"]
+__all__ = ["Created", "EntryLog", "LogEntry", "Look", "NumberedLog", "PositionLost", "Taken", "new_token"]
 
 
 class LogEntry(Protocol):
@@ -34,6 +40,8 @@ class LogEntry(Protocol):
 
 
 E = TypeVar("E", bound=LogEntry)
+_ATTEMPTS = 5
+"""To read what a listing has shown, while others clean."""
 
 
 class PositionLost(Exception):  # noqa: N818 - a signal between our own modules, never shown to a caller
@@ -194,6 +202,40 @@ class EntryLog(ABC, Generic[E]):
         now = self.clock.ticks_ms()
         if needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self.tail_trust_ms):
             self.verify(position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedLog(EntryLog[E]):
+    """A log without checkpoints: entries called ``<number>.json``, from 1 on, in a folder of their own. Opening it lists
+    it."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> str:
+        """Where its entries are, with a trailing slash."""
+
+    def numbers(self) -> list[int]:
+        """The numbers of the entries that are there."""
+        names = self.store.list_names(self.folder)
+        return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+
+    def open_newest(self) -> tuple[E | None, Position]:
+        """The newest entry, and where one stands after reading it. A LIST and a GET.
+
+        Without an entry the position is before number 1.
+
+        Raises:
+            CorruptLogError, UnsupportedVersionError, StoreError.
+        """
+        for _ in range(_ATTEMPTS):
+            began = self.clock.ticks_ms()
+            number = max(self.numbers(), default=0)
+            if number == 0:
+                return None, Position(version=0, token="", anchor_ticks_ms=began)
+            found = self.read_entry(number)
+            if found is not None:
+                return found, Position(version=number, token=found.token, anchor_ticks_ms=began)
+        raise StoreUnavailableError(f"{self.store.uri}/{self.folder} was cleaned under {_ATTEMPTS} looks")
 
 
 def _unsettled(path: str) -> str:

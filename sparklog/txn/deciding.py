@@ -12,7 +12,6 @@ from sparklog.txn.entries import (
     TransactionEntry,
     TransactionLog,
     append_entry,
-    entry_numbers,
     open_transaction_log,
 )
 from sparklog.txn.states import TransactionState
@@ -34,7 +33,7 @@ def read_decision(log: TransactionLog, decider: Decider) -> bool | None:
         StoreError.
     """
     number = decider.number
-    newest = max(entry_numbers(log), default=0)
+    newest = max(log.numbers(), default=0)
     if newest == number - 1:
         return None
     if newest < number:

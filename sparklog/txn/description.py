@@ -15,7 +15,7 @@ from sparklog.errors import (
 )
 from sparklog.log.cluster import Cluster
 from sparklog.model import TopicPartition
-from sparklog.txn.entries import TransactionEntry, TransactionLog, open_newest_entry, open_transaction_log
+from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
 from sparklog.txn.overview import at_once, markers_by_id, markers_of, may_be_open, transactional_ids
 from sparklog.txn.states import TransactionState
 
@@ -130,7 +130,7 @@ def check_state(given: object) -> TransactionState:
 def _look(log: TransactionLog, markers: Callable[[], Collection[int]]) -> TransactionDescription | None:
     """None: there is no such id."""
     try:
-        newest, _ = open_newest_entry(log)
+        newest, _ = log.open_newest()
         if newest is None:
             return None
         return _describe(log, newest, is_open=_is_open(log, newest, markers))

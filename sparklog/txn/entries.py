@@ -13,14 +13,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from sparklog.errors import CorruptLogError, StoreUnavailableError, UnsupportedVersionError
+from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.members import decode_partitions, encode_partitions
 from sparklog.log.cluster import Cluster
 from sparklog.log.encode import ProducerStamp
 from sparklog.log.files import UploadedFile
 from sparklog.model import TopicPartition
 from sparklog.paths import transaction_entry, transaction_log
-from sparklog.storage.entry_log import Created, EntryLog
+from sparklog.storage.entry_log import Created, NumberedLog
 from sparklog.storage.position import Position, advance
 from sparklog.txn.states import WRITTEN, TransactionState, check_step
 
@@ -33,16 +33,13 @@ __all__ = [
     "append_entry",
     "clean_transaction_log",
     "encode_transaction",
-    "entry_numbers",
     "first_entry",
-    "open_newest_entry",
     "open_transaction_log",
 ]
 
 TRANSACTION_FORMAT = 1
 KEEP_MS = 600_000
 """For so long at least an entry stays: 10 times ``tail_trust_ms`` (rules L3, T6)."""
-_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +132,14 @@ def first_entry(header: Header, *, now_ms: int) -> TransactionEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionLog(EntryLog[TransactionEntry]):
-    """The log of one transactional id."""
+class TransactionLog(NumberedLog[TransactionEntry]):
+    """The log of one transactional id. Opening it is a LIST for each 1,000 entries of ten minutes."""
 
     transactional_id: str
+
+    @property
+    def folder(self) -> str:
+        return transaction_log(self.transactional_id)
 
     def path_of(self, version: int) -> str:
         return transaction_entry(self.transactional_id, version)
@@ -156,33 +157,6 @@ def open_transaction_log(cluster: Cluster, transactional_id: str) -> Transaction
         tail_trust_ms=cluster.tail_trust_ms,
         transactional_id=transactional_id,
     )
-
-
-def open_newest_entry(log: TransactionLog) -> tuple[TransactionEntry | None, Position]:
-    """The newest entry, and where one stands after reading it. A LIST for each 1,000 entries of ten minutes, and a GET.
-
-    Without an entry the position is before number 1.
-
-    Raises:
-        CorruptLogError, UnsupportedVersionError, StoreError.
-    """
-    for _ in range(_ATTEMPTS):
-        began = log.clock.ticks_ms()
-        number = max(entry_numbers(log), default=0)
-        if number == 0:
-            return None, Position(version=0, token="", anchor_ticks_ms=began)
-        found = log.read_entry(number)
-        if found is not None:
-            return found, Position(version=number, token=found.token, anchor_ticks_ms=began)
-    raise StoreUnavailableError(
-        f"the log of transactional id {log.transactional_id!r} was cleaned under {_ATTEMPTS} looks"
-    )
-
-
-def entry_numbers(log: TransactionLog) -> list[int]:
-    """The numbers of the entries that are there."""
-    names = log.store.list_names(transaction_log(log.transactional_id))
-    return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
 
 
 def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:

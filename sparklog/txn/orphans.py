@@ -23,7 +23,7 @@ from sparklog.log.commit import Commit, commit
 from sparklog.log.reading import object_path
 from sparklog.log.state import TopicState, WholeTopic, load_state
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
-from sparklog.txn.entries import open_newest_entry, open_transaction_log
+from sparklog.txn.entries import open_transaction_log
 from sparklog.txn.overview import at_once, store_time_ms, transactional_ids
 from sparklog.txn.recovery import recover_transactions
 
@@ -144,7 +144,7 @@ def _named(cluster: Cluster, topic: str) -> set[str]:
     table = cluster.topic_log(topic).table
 
     def named(transactional_id: str) -> Collection[str]:
-        newest, _ = open_newest_entry(open_transaction_log(cluster, transactional_id))
+        newest, _ = open_transaction_log(cluster, transactional_id).open_newest()
         found = newest.contents.topics.get(topic) if newest is not None else None
         return () if found is None else [object_path(table, file.path) for file in found.files]
 

@@ -28,7 +28,6 @@ from sparklog.txn.entries import (
     TransactionEntry,
     TransactionLog,
     clean_transaction_log,
-    open_newest_entry,
     open_transaction_log,
 )
 from sparklog.txn.forward import finish
@@ -124,7 +123,7 @@ def abort_transaction(cluster: Cluster, transactional_id: str, *, timeout_ms: fl
     """
     log = open_transaction_log(cluster, transactional_id)
     for _ in range(_ATTEMPTS):
-        newest, position = open_newest_entry(log)
+        newest, position = log.open_newest()
         if newest is None:
             raise TransactionalIdNotFoundError(f"unknown transactional id: {transactional_id!r}")
         decided: TransactionEntry | None = newest
@@ -164,7 +163,7 @@ class _Recovery:
 
     def _recover(self, markers: Collection[int], now_ms: int, again_after_ms: float | None) -> RecoveryAction:
         for _ in range(_ATTEMPTS):
-            newest, position = open_newest_entry(self._log)
+            newest, position = self._log.open_newest()
             if newest is None:
                 return RecoveryAction.NOTHING
             self._before = self._before or newest.state
@@ -298,11 +297,11 @@ class Helper:
     def _follow(self, log: TransactionLog, seen: _Seen | None, now_ticks_ms: float) -> _Seen | None:
         """What is newest now, and since when it is known to be."""
         if seen is None:
-            return _Seen.of(*open_newest_entry(log), since_ticks_ms=now_ticks_ms)
+            return _Seen.of(*log.open_newest(), since_ticks_ms=now_ticks_ms)
         try:
             look = log.look(seen.position)
         except PositionLost:
-            return _Seen.of(*open_newest_entry(log), since_ticks_ms=now_ticks_ms)
+            return _Seen.of(*log.open_newest(), since_ticks_ms=now_ticks_ms)
         if not look.entries:
             return _Seen(newest=seen.newest, position=look.position, since_ticks_ms=seen.since_ticks_ms)
         # It may have gone on by thousands: what lies behind the last known is less than all that is kept.

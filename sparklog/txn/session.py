@@ -34,7 +34,7 @@ from sparklog.log.publishing import Marker
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.paths import open_transactions, transaction_marker
 from sparklog.storage.entry_log import PositionLost
-from sparklog.storage.position import Position
+from sparklog.storage.position import Position, needs_verification
 from sparklog.txn.deciding import decide, entry_in_place
 from sparklog.txn.entries import (
     Contents,
@@ -44,7 +44,6 @@ from sparklog.txn.entries import (
     append_entry,
     clean_transaction_log,
     first_entry,
-    open_newest_entry,
     open_transaction_log,
 )
 from sparklog.txn.forward import complete, finish, settle_group
@@ -110,7 +109,7 @@ class TransactionSession:
             CommitStateUnknownError, CorruptLogError, UnsupportedVersionError, StoreError.
         """
         while True:
-            newest, position = open_newest_entry(self._log)
+            newest, position = self._log.open_newest()
             if newest is not None and newest.state.is_prepared:
                 finish(self._cluster, self._log, newest, position, timeout_ms=self._left_ms(deadline_ticks_ms))
             else:
@@ -384,7 +383,11 @@ class TransactionSession:
         Once an attempt's outcome isn't known, that is all that may be said until it is: "it wasn't created" of a later
         attempt tells nothing of the earlier one.
         """
-        was_unsettled, self._is_unsettled = self._is_unsettled, True
+        was_unsettled = self._is_unsettled
+        if not was_unsettled and self._is_lost(position):
+            self._newest, self._position = self._reopen(entry)
+            return self._newest
+        self._is_unsettled = True
         try:
             found, after, _ = append_entry(
                 self._log,
@@ -411,6 +414,19 @@ class TransactionSession:
         self._newest, self._position = found, after
         return found
 
+    def _is_lost(self, position: Position) -> bool:
+        """Is it certain, before anything was tried, that others decided the number after ``position`` long ago?"""
+        now = self._clock.ticks_ms()
+        if not needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self._log.tail_trust_ms):
+            return False
+        try:
+            self._log.verify(position)
+        except PositionLost:
+            return True
+        except StoreError:  # the create finds out
+            return False
+        return False
+
     def _decided_long_ago(self, entry: TransactionEntry) -> tuple[TransactionEntry, Position]:
         """The log went on without us for longer than entries are kept: somebody, perhaps we, decided the number."""
         found = entry_in_place(self._log, entry.version)
@@ -425,7 +441,7 @@ class TransactionSession:
 
     def _reopen(self, entry: TransactionEntry) -> tuple[TransactionEntry, Position]:
         """The log as it is, ``entry``'s number being decided."""
-        newest, position = open_newest_entry(self._log)
+        newest, position = self._log.open_newest()
         if newest is None:
             raise IllegalStateError(f"the log of transactional id {self.transactional_id!r} was deleted")
         self._check_holder(newest)

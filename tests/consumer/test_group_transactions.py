@@ -115,6 +115,7 @@ def test_a_partitions_new_owner_goes_on_behind_what_is_decided_though_nobody_car
     assert outputs(cluster) == [0]
     with a_producer(cluster):
         assert outputs(cluster) == [1]
+    producer.close()
 
 
 def test_who_lost_the_partition_can_not_make_its_offset_part_of_a_transaction():
@@ -201,3 +202,4 @@ def test_an_idle_consumer_carries_out_what_a_producer_left():
     assert helper.look(now) == []
     assert helper.look(now + Helper.UNCHANGED_MS + 1) == ["copy"]
     assert outputs(cluster) == [1]
+    producer.close()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sparklog.errors import SparklogError
 from sparklog.groups.assignors import ASSIGNORS
 from sparklog.groups.changes import CommitOffsets, TakePartitions
-from sparklog.groups.generations import generation_log, open_newest_generation
+from sparklog.groups.generations import generation_log
 from sparklog.groups.membership import MemberSettings, Membership
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.pending import Deciding
@@ -52,7 +52,7 @@ class Group:
     @property
     def generation(self) -> int:
         """The newest one's number."""
-        newest, _ = open_newest_generation(generation_log(self.cluster(self.memory), "g"))
+        newest, _ = generation_log(self.cluster(self.memory), "g").open_newest()
         return newest.version if newest is not None else 0
 
     @property

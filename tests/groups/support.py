@@ -23,7 +23,7 @@ from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.groups import offset_state
 from sparklog.groups.assignors import ASSIGNORS
 from sparklog.groups.changes import Change, CommitOffsets, TakePartitions
-from sparklog.groups.generations import Generation, generation_log, open_newest_generation
+from sparklog.groups.generations import Generation, generation_log
 from sparklog.groups.membership import MemberSettings, Membership
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.rounds import Rounds
@@ -298,7 +298,7 @@ class World:
 
     def newest(self) -> Generation | None:
         """The group's newest generation."""
-        return open_newest_generation(generation_log(self.admin, GROUP))[0]
+        return generation_log(self.admin, GROUP).open_newest()[0]
 
     def committed(self) -> dict[TopicPartition, int]:
         return {p: row.committed.offset for p, row in self.rows.items() if row.committed is not None}

@@ -30,7 +30,7 @@ from sparklog.groups.assignors import ASSIGNORS
 from sparklog.groups.changes import Change, CommitOffsets, CommitUnowned, TakePartitions
 from sparklog.groups.description import GroupDescription, GroupState
 from sparklog.groups.emptiness import empty_generation
-from sparklog.groups.generations import GenerationPlan, encode_generation, generation_log, open_newest_generation
+from sparklog.groups.generations import GenerationPlan, encode_generation, generation_log
 from sparklog.groups.members import MemberState, encode_member
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.proposals import empty_plan, plan_generation
@@ -76,7 +76,7 @@ class Stage:
     def decide(self, *states: MemberState) -> GenerationPlan:
         """The next generation; an empty one of no members."""
         log = generation_log(self.cluster, self.group)
-        newest, position = open_newest_generation(log)
+        newest, position = log.open_newest()
         plan = empty_plan(now_ms=T0_MS)
         if states:
             topic = describe_topic(self.cluster.topic_log("t"), "t")

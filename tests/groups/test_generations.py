@@ -10,8 +10,6 @@ from sparklog.groups.generations import (
     clean_generations,
     encode_generation,
     generation_log,
-    generation_numbers,
-    open_newest_generation,
 )
 from sparklog.groups.members import decode_member, encode_member
 from sparklog.groups.proposals import empty_plan
@@ -78,18 +76,18 @@ def test_a_member_that_makes_no_sense_is_named(data):
 
 def test_the_newest_generation_is_found_by_one_listing():
     log = a_log()
-    newest, position = open_newest_generation(log)
+    newest, position = log.open_newest()
     assert (newest, position.version) == (None, 0)
     for _ in range(12):
         position = create(log, position)
-    newest, found = open_newest_generation(log)
+    newest, found = log.open_newest()
     assert newest is not None
     assert (newest.version, found.token) == (12, position.token)
 
 
 def test_a_generation_number_is_given_once():
     log = a_log()
-    _, position = open_newest_generation(log)
+    _, position = log.open_newest()
     create(log, position)
     taken = log.create_next(
         position,
@@ -105,14 +103,14 @@ def test_a_generation_number_is_given_once():
 def test_cleaning_keeps_what_was_superseded_less_than_a_day_ago_and_always_the_newest():
     clock = ManualClock()
     log = a_log(clock)
-    _, position = open_newest_generation(log)
+    _, position = log.open_newest()
     for _ in range(3):
         position = create(log, position)
     clock.advance(30 * DAY_MS)
     assert clean_generations(log) == 0  # nothing has superseded them since
     position = create(log, position)
     assert clean_generations(log) == 2
-    assert generation_numbers(log) == [3, 4]
+    assert log.numbers() == [3, 4]
     assert clean_generations(log) == 0
 
 
@@ -120,7 +118,7 @@ def test_a_sleeper_whose_generation_was_cleaned_can_not_create_the_next_one_anew
     """✗ L1: a deleted name can be created again."""
     clock = ManualClock()
     log = a_log(clock)
-    _, asleep = open_newest_generation(log)
+    _, asleep = log.open_newest()
     position = asleep = create(log, asleep)
     for _ in range(3):
         position = create(log, position)

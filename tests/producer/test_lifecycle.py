@@ -43,8 +43,19 @@ def a_held_cluster() -> tuple[Any, HeldStore]:
 
 
 def threads_of_producers() -> list[str]:
+    """Those that this test has started."""
     ours = ("sparklog-sender", "sparklog-committer", "sparklog-closing")
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith(ours)]
+    return [t.name for t in threading.enumerate() if t.name.startswith(ours) and t not in _older]
+
+
+_older: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def older_threads() -> None:
+    """Others' tests may have left some."""
+    _older.clear()
+    _older.update(threading.enumerate())
 
 
 def test_flush_waits_for_what_was_sent_before_and_lets_nothing_linger() -> None:

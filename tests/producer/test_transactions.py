@@ -38,7 +38,7 @@ from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock
 from sparklog.txn.deciding import abort_if_open
-from sparklog.txn.entries import append_entry, open_newest_entry, open_transaction_log
+from sparklog.txn.entries import append_entry, open_transaction_log
 from sparklog.txn.forward import finish
 from sparklog.txn.states import TransactionState
 from tests.producer.support import (
@@ -94,7 +94,7 @@ def commit_one(producer: Producer, value: bytes, topic: str = "t") -> None:
 def force_abort(cluster: Cluster, reason: str) -> None:
     """As a helper would."""
     log = open_transaction_log(cluster, ID)
-    newest, _ = open_newest_entry(log)
+    newest, _ = log.open_newest()
     assert newest is not None
     aborted = abort_if_open(log, newest, ticks_ms=cluster.clock.ticks_ms(), reason=reason, timeout_ms=60_000)
     assert aborted is not None
@@ -499,10 +499,15 @@ def test_close_aborts_what_is_open() -> None:
 
 def test_no_thread_is_left() -> None:
     cluster = topics()
+    older = set(threading.enumerate())  # others' tests may have left some
+
+    def ours() -> list[str]:
+        return [t.name for t in threading.enumerate() if t.name.startswith("sparklog-") and t not in older]
+
     with a_producer(cluster) as producer:
         commit_one(producer, b"x")
-        assert any(thread.name.startswith("sparklog-") for thread in threading.enumerate())
-    eventually(lambda: not any(thread.name.startswith("sparklog-") for thread in threading.enumerate()))
+        assert ours()
+    eventually(lambda: not ours())
 
 
 # --- two holders
@@ -564,7 +569,7 @@ def test_epochs_end_with_a_new_producer_id() -> None:
     with a_producer(cluster) as producer:
         commit_one(producer, b"a")
     log = open_transaction_log(cluster, ID)
-    newest, position = open_newest_entry(log)
+    newest, position = log.open_newest()
     assert newest is not None
     last = newest.follow(TransactionState.EMPTY, header=replace(newest.header, producer_epoch=32_765), now_ms=0)
     append_entry(log, position, last, tokens=set(), deadline_ticks_ms=1e15)
@@ -634,7 +639,7 @@ def test_a_timeout_that_befell_the_time_before_a_transaction_doesnt_befall_it(is
         force_abort(cluster, "timed out: nothing was heard")
         if is_carried_out:
             log = open_transaction_log(cluster, ID)
-            newest, position = open_newest_entry(log)
+            newest, position = log.open_newest()
             assert newest is not None
             finish(cluster, log, newest, position, timeout_ms=1e9)
         producer.send("t", b"young")
@@ -728,7 +733,7 @@ def test_a_commit_whose_answer_is_lost_may_only_be_repeated_and_is_a_success_the
             try:
                 producer.commit_transaction()
                 break
-            except CommitStateUnknownError:
+            except KafkaTimeoutError:
                 continue
         assert future.get(0).offset == 0
         commit_one(producer, b"next")
@@ -813,3 +818,46 @@ def test_a_record_that_is_sent_by_another_thread_during_the_commit_is_refused_or
                 store.let_go()
     assert values(cluster) == [b"first", b"second"] * 3
     assert values(cluster, "u") == []
+
+
+def test_a_callback_may_not_begin_the_next_transaction_for_which_it_would_wait_for_ever() -> None:
+    cluster = topics()
+    raised: list[BaseException] = []
+    with a_producer(cluster) as producer:
+
+        def act(result: object) -> None:
+            for call in (
+                producer.begin_transaction,
+                producer.init_transactions,
+                lambda: producer.send_offsets_to_transaction({IN: OffsetAndMetadata(1)}, NOBODY),
+            ):
+                try:
+                    call()
+                except IllegalStateError as error:
+                    raised.append(error)
+
+        producer.begin_transaction()
+        producer.send("t", b"0").add_callback(act)
+        with in_thread(producer.commit_transaction):
+            pass
+    assert [str(error).split()[0] for error in raised] == [
+        "begin_transaction",
+        "init_transactions",
+        "send_offsets_to_transaction",
+    ]
+
+
+def test_a_callback_that_waits_holds_a_commit_up_for_max_block_ms_at_most() -> None:
+    cluster = topics()
+    go = threading.Event()
+    with a_producer(cluster, max_block_ms=200) as producer:
+        producer.begin_transaction()
+        future = producer.send("t", b"0").add_callback(lambda _: go.wait(LONG_S))
+        with pytest.raises(KafkaTimeoutError, match="is committed, but not visible everywhere yet; call it again"):
+            producer.commit_transaction()
+        assert values(cluster) == [b"0"]
+        go.set()
+        producer.commit_transaction()
+        assert future.get(0).offset == 0
+        commit_one(producer, b"1")
+    assert values(cluster) == [b"0", b"1"]

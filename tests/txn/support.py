@@ -22,8 +22,6 @@ from sparklog.txn.entries import (
     TopicFiles,
     TransactionEntry,
     TransactionLog,
-    entry_numbers,
-    open_newest_entry,
     open_transaction_log,
 )
 from sparklog.txn.session import TransactionSession
@@ -99,13 +97,13 @@ def a_log(cluster: Cluster, transactional_id: str = ID) -> TransactionLog:
 
 
 def newest_entry(cluster: Cluster, transactional_id: str = ID) -> TransactionEntry | None:
-    return open_newest_entry(a_log(cluster, transactional_id))[0]
+    return a_log(cluster, transactional_id).open_newest()[0]
 
 
 def states(cluster: Cluster, transactional_id: str = ID) -> list[str]:
     """The log of a transactional id, as names of states."""
     log = a_log(cluster, transactional_id)
-    entries = [log.read_entry(number) for number in sorted(entry_numbers(log))]
+    entries = [log.read_entry(number) for number in sorted(log.numbers())]
     return [entry.state.value for entry in entries if entry is not None]
 
 

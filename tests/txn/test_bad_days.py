@@ -30,7 +30,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.txn.deciding import abort_if_open
-from sparklog.txn.entries import clean_transaction_log, open_newest_entry
+from sparklog.txn.entries import clean_transaction_log
 from sparklog.txn.forward import finish
 from sparklog.txn.session import TIMED_OUT
 from tests.support import DAY_MS, copy_of, no_checkpoints, records
@@ -128,7 +128,7 @@ def the_next_owner(cluster: Cluster) -> None:
     """Of the partition; then somebody who finishes what is decided."""
     before = take(cluster, BOB)
     assert before[IN].pending is None
-    newest, position = open_newest_entry(a_log(cluster))
+    newest, position = a_log(cluster).open_newest()
     if newest is not None and newest.state.is_prepared:
         finish(cluster, a_log(cluster), newest, position, timeout_ms=TIMEOUT_MS)
     assert group_rows(cluster) == before, "what the owner was told isn't true any more"
@@ -136,7 +136,7 @@ def the_next_owner(cluster: Cluster) -> None:
 
 def two_helpers(cluster: Cluster) -> None:
     """Both roll forward what they saw at the same time, the one before and after each call of the other."""
-    newest, position = open_newest_entry(a_log(cluster))
+    newest, position = a_log(cluster).open_newest()
     if newest is not None and newest.state.is_prepared:
         for _ in range(2):
             finish(cluster, a_log(cluster), newest, position, timeout_ms=TIMEOUT_MS)
@@ -211,6 +211,7 @@ def test_a_producer_that_dies_at_any_store_call_leaves_all_or_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("recover", RECOVERIES, ids=lambda recover: recover.__name__)
 def test_whoever_recovers_may_die_at_any_store_call_too(recover: Callable[[Cluster], None]) -> None:
     for at, op in enumerate(calls_of("commit")):
@@ -288,13 +289,13 @@ def the_partitions_next_owner(cluster: Cluster) -> None:
 
 def an_observer_of_the_time(cluster: Cluster) -> None:
     """Finishes what is decided, and aborts what is open for too long."""
-    newest, position = open_newest_entry(a_log(cluster))
+    newest, position = a_log(cluster).open_newest()
     if newest is not None and newest.state.is_prepared:
         finish(cluster, a_log(cluster), newest, position, timeout_ms=TIMEOUT_MS)
     elif newest is not None:
         ticks_ms = cluster.clock.ticks_ms()
         abort_if_open(a_log(cluster), newest, ticks_ms=ticks_ms, reason=TIMED_OUT, timeout_ms=TIMEOUT_MS)
-        newest, position = open_newest_entry(a_log(cluster))
+        newest, position = a_log(cluster).open_newest()
         assert newest is not None
         finish(cluster, a_log(cluster), newest, position, timeout_ms=TIMEOUT_MS)
 
@@ -316,12 +317,12 @@ def everybody_and_a_cleaner(cluster: Cluster) -> None:
         writer.append(writer.upload([(0, records("other"))]), timeout_ms=1e12)
         clean_log(cluster.topic_log(topic), retention_ms=DAY_MS)
     for _ in range(2):
-        newest, position = open_newest_entry(a_log(cluster))
+        newest, position = a_log(cluster).open_newest()
         if newest is not None and newest.state.is_open:
             abort_if_open(
                 a_log(cluster), newest, ticks_ms=clock.ticks_ms(), reason="by an administrator", timeout_ms=TIMEOUT_MS
             )
-        newest, position = open_newest_entry(a_log(cluster))
+        newest, position = a_log(cluster).open_newest()
         assert newest is not None
         finish(cluster, a_log(cluster), newest, position, timeout_ms=TIMEOUT_MS)
         clock.sleep_ms(HOUR_MS)

@@ -29,9 +29,7 @@ from sparklog.txn.entries import (
     clean_transaction_log,
     decode_transaction,
     encode_transaction,
-    entry_numbers,
     first_entry,
-    open_newest_entry,
     open_transaction_log,
 )
 from sparklog.txn.states import TransactionState
@@ -184,14 +182,14 @@ def test_every_entry_names_the_token_of_the_one_before() -> None:
     assert [entry.previous for entry in found] == ["", *(entry.token for entry in found[:-1])]
     assert [entry.version for entry in found] == [1, 2, 3, 4, 5]
     assert len({entry.token for entry in found}) == 5
-    newest, opened = open_newest_entry(log)
+    newest, opened = log.open_newest()
     assert newest == found[-1]
     assert (opened.version, opened.token) == (position.version, position.token)
 
 
 def test_whoever_is_slower_is_handed_what_has_the_number() -> None:
     log, position = filled()
-    newest, _ = open_newest_entry(log)
+    newest, _ = log.open_newest()
     assert newest is not None
     for expected_ours in (True, False):
         found, after, is_ours = append_entry(
@@ -215,17 +213,17 @@ def test_an_entry_that_may_not_follow_is_never_made() -> None:
 
 def test_a_log_without_entries_has_a_position_before_the_first() -> None:
     log = a_log(a_cluster())
-    newest, position = open_newest_entry(log)
+    newest, position = log.open_newest()
     assert newest is None
     assert position.version == 0
-    assert entry_numbers(log) == []
+    assert log.numbers() == []
 
 
 def test_what_else_lies_in_the_folder_is_passed_over() -> None:
     log, _ = filled()
     for name in ("notes.txt", "x.json", "00000000000000000009.json.tmp", "7"):
         log.store.put(f"transactions/tx/{name}", b"?")
-    assert entry_numbers(log) == [1]
+    assert log.numbers() == [1]
 
 
 def test_an_id_that_none_may_have_is_refused_before_anything_is_read() -> None:
@@ -240,7 +238,7 @@ def test_an_id_that_none_may_have_is_refused_before_anything_is_read() -> None:
 def test_only_what_lies_before_the_newest_two_and_is_old_is_cleaned_away() -> None:
     clock = ManualClock()
     log, position = filled(S.PREPARE_COMMIT, S.COMPLETE_COMMIT, clock=clock)
-    newest, _ = open_newest_entry(log)
+    newest, _ = log.open_newest()
     assert newest is not None
     assert clean_transaction_log(log, newest) == 0  # too young
     clock.advance(KEEP_MS)
@@ -253,17 +251,17 @@ def test_only_what_lies_before_the_newest_two_and_is_old_is_cleaned_away() -> No
         log, position, entry.follow(S.COMPLETE_ABORT, now_ms=0), tokens=set(), deadline_ticks_ms=1e9
     )
     assert clean_transaction_log(log, newest) == 1  # as of a look that is old: it keeps the two before its own end
-    assert entry_numbers(log) == [2, 3, 4, 5]
+    assert log.numbers() == [2, 3, 4, 5]
     assert clean_transaction_log(log, entry) == 2
     assert clean_transaction_log(log, entry) == 0
-    assert open_newest_entry(log)[0] == entry
+    assert log.open_newest()[0] == entry
 
 
 def test_cleaning_that_dies_leaves_no_hole() -> None:
     clock = ManualClock()
     log, position = filled(*[S.PREPARE_ABORT, S.COMPLETE_ABORT] * 4, clock=clock)
     clock.advance(KEEP_MS)
-    newest, _ = open_newest_entry(log)
+    newest, _ = log.open_newest()
     assert newest is not None
     entry, _, _ = append_entry(
         log,
@@ -283,7 +281,7 @@ def test_cleaning_that_dies_leaves_no_hole() -> None:
     log.store.delete = dies  # type: ignore[assignment, method-assign]
     with pytest.raises(KeyboardInterrupt):
         clean_transaction_log(log, entry)
-    assert entry_numbers(log) == list(range(3, 11))
+    assert log.numbers() == list(range(3, 11))
 
 
 def test_the_names_of_states_are_kafkas() -> None:

@@ -25,7 +25,12 @@ from sparklog.log.state import load_state, open_state
 from sparklog.testing import CountingStore
 from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.testing.scheduler import Scheduler
-from sparklog.txn.entries import Contents, TopicFiles, TransactionEntry, append_entry, open_newest_entry
+from sparklog.txn.entries import (
+    Contents,
+    TopicFiles,
+    TransactionEntry,
+    append_entry,
+)
 from sparklog.txn.forward import finish, roll_forward
 from sparklog.txn.states import TransactionState
 from tests.support import append, no_checkpoints
@@ -72,7 +77,7 @@ DONE = {"t": ["a", "b"], "u": ["c"], "g": 6}
 
 
 def finish_newest(cluster: Cluster) -> TransactionEntry | None:
-    newest, position = open_newest_entry(a_log(cluster))
+    newest, position = a_log(cluster).open_newest()
     assert newest is not None
     return finish(cluster, a_log(cluster), newest, position, timeout_ms=TIMEOUT_MS)
 
@@ -175,7 +180,7 @@ def test_an_abort_forgets_the_offsets_and_publishes_nothing() -> None:
     driver.begin()
     driver.send("t", "a")
     driver.send_offset(6)
-    newest, position = open_newest_entry(a_log(cluster))
+    newest, position = a_log(cluster).open_newest()
     assert newest is not None
     contents_of_it = Contents(groups={"g": frozenset({IN})})
     append_entry(
@@ -199,7 +204,7 @@ def test_two_helpers_carry_out_one_decision_once_wherever_the_one_is_overtaken(a
         decided(cluster)
         slow = InterruptedStore(memory)
         slow.interrupt(partial(finish_newest, cluster), at=at, after=after)
-        newest, position = open_newest_entry(a_log(cluster))
+        newest, position = a_log(cluster).open_newest()
         assert newest is not None
         through = a_cluster(slow, clock)
         finish(through, a_log(through), newest, position, timeout_ms=TIMEOUT_MS)
@@ -228,6 +233,20 @@ def test_an_id_costs_what_its_docstring_says() -> None:
     assert counts.pop("sync_all", 0) == 0
     counts.pop("sync", None)
     assert counts == {"put": 4, "create": 6}
+
+
+def test_the_log_of_an_id_stays_short_however_many_transactions_it_has() -> None:
+    _, clock, cluster = a_world()
+    session = Driver(cluster, topics=()).init().session
+    for number in range(1_000):
+        session.begin(ticks_ms=clock.ticks_ms())
+        session.commit({}, deadline_ticks_ms=soon(cluster))
+        session.complete(deadline_ticks_ms=soon(cluster))
+        clock.advance(2_000)
+        assert session.decider.number == 2 * number + 4
+    left = a_log(cluster).numbers()
+    assert left == list(range(left[0], 2_002))
+    assert 600 <= len(left) < 1_200  # those of ten minutes, and up to 500 that wait for the next cleaning
 
 
 # --- the rules of the session (T3, T5)
@@ -332,7 +351,7 @@ def play(seed: int) -> None:
 
     def a_helper(seen: Cluster) -> None:
         for _ in range(3):
-            newest, position = open_newest_entry(a_log(seen))
+            newest, position = a_log(seen).open_newest()
             if newest is not None and newest.state.is_prepared:
                 finish(seen, a_log(seen), newest, position, timeout_ms=TIMEOUT_MS)
 

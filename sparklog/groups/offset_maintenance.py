@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from sparklog.delta.checkpoint import checkpoint_due, write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.listing import read_hint
@@ -18,23 +16,24 @@ LOG_RETENTION_MS = 3_600_000
 """As long as the replaced data files; rule L3 asks for ten minutes at least. A topic's day would be 864,000 versions of
 a group of 50 that commits every five seconds (docs/decisions/0005-a-member-has-two-objects.md)."""
 
-_MAX_DELAY_MS = 500.0
 
-
-def maintain_offsets(log: DeltaLog, version: int) -> int:
+def maintain_offsets(log: DeltaLog, version: int, *, sweeps: bool = True) -> int:
     """Do all that is due after the commit of ``version``, unless somebody else did. Returns the newest checkpoint's
     version.
+
+    Args:
+        sweeps: delete old files too, which takes a listing of all that an hour has left.
 
     Raises:
         SparklogError, Exception: whatever went wrong; each step may be done again, by anybody.
     """
-    log.clock.sleep_ms(random.uniform(0, _MAX_DELAY_MS))  # noqa: S311 - spreads writers (rule L11), no secret
     checkpoint_version = read_hint(log)
     if not checkpoint_due(version=version, checkpoint_version=checkpoint_version, live_file_count=1):
         return checkpoint_version
     checkpoint_version = write_checkpoint(log) or checkpoint_version
-    sweep(log)
-    clean_log(log, retention_ms=LOG_RETENTION_MS)
+    if sweeps:
+        sweep(log)
+        clean_log(log, retention_ms=LOG_RETENTION_MS)
     return checkpoint_version
 
 

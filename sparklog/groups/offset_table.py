@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import random
 import secrets
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -74,6 +75,15 @@ _ALREADY_EXPIRED_MS = 0
 the files; one for every commit of a week would make each checkpoint huge, and these files live for an hour. A VACUUM
 may so delete a replaced file sooner, which readers bear; files that aren't committed yet it judges by their age."""
 
+_MAX_DELAY_MS = 500.0
+"""Before maintenance, so that several writers don't do it at once."""
+_SWEEP_EVERY_MS = 600_000
+"""Between two sweeps by one object: each lists all that is left of an hour's commits."""
+_MAINTENANCE_REST = 20
+"""After maintenance an object rests for so many times as long as it took: it takes a small part of the time …"""
+_MAX_LATE_VERSIONS = 1_000
+"""… but for no more than so many versions."""
+
 T = TypeVar("T")
 
 
@@ -110,6 +120,9 @@ class OffsetTable:
         self._pause_until_ticks_ms = 0.0
         self._checkpoint_version = -1
         self._maintenance_due_at: int | None = None
+        self._thread: threading.Thread | None = None
+        self._rest_until_ticks_ms = 0.0
+        self._swept_ticks_ms: float | None = None
 
     @property
     def log(self) -> DeltaLog:
@@ -175,10 +188,35 @@ class OffsetTable:
         version, self._maintenance_due_at = self._maintenance_due_at, None
         if version is None:
             return
+        clock = self._log.clock
+        clock.sleep_ms(random.uniform(0, _MAX_DELAY_MS))  # noqa: S311 - spreads writers (rule L11), no secret
+        began = clock.ticks_ms()
+        sweeps = self._swept_ticks_ms is None or began - self._swept_ticks_ms >= _SWEEP_EVERY_MS
         try:
-            self._checkpoint_version = max(self._checkpoint_version, maintain_offsets(self._log, version))
+            done = maintain_offsets(self._log, version, sweeps=sweeps)
+            self._checkpoint_version = max(self._checkpoint_version, done)
+            if sweeps:
+                self._swept_ticks_ms = clock.ticks_ms()
+            self._rest_until_ticks_ms = clock.ticks_ms() + _MAINTENANCE_REST * (clock.ticks_ms() - began)
         except Exception as error:  # also deltalake's, which have no common class: commits don't depend on any of it
             _LOGGER.warning("maintenance of %s failed, it is tried again later: %s", self._log.table, error)
+
+    def maintain_aside(self) -> None:
+        """As :meth:`maintain`, if it is due, in a thread of its own, one at a time: no commit waits for it;
+        :meth:`close` waits for it."""
+        if not self.maintenance_due or (self._thread is not None and self._thread.is_alive()):
+            return
+        thread = threading.Thread(target=self.maintain, name="sparklog-maintenance", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is shutting down
+            return
+        self._thread = thread  # only one that was started can be joined
+
+    def close(self, timeout_ms: float = 60_000) -> None:
+        """Wait for maintenance that is under way: a process that exits in the middle of it may crash."""
+        if self._thread is not None:
+            self._thread.join(timeout_ms / 1000)
 
     def _as_of_now(self, state: OffsetState | None) -> OffsetState:
         return load_state(self._log) if state is None else catch_up(self._log, state)
@@ -188,6 +226,9 @@ class OffsetTable:
             self._pause_until_ticks_ms = self._log.clock.ticks_ms() + work.round_trip_ms
         self._checkpoint_version = max(self._checkpoint_version, state.checkpoint_version)
         version = state.position.version
+        is_resting = self._log.clock.ticks_ms() < self._rest_until_ticks_ms
+        if is_resting and version - self._checkpoint_version < _MAX_LATE_VERSIONS:
+            return
         if checkpoint_due(version=version, checkpoint_version=self._checkpoint_version, live_file_count=1):
             self._maintenance_due_at = version
 

@@ -257,6 +257,7 @@ class Transactions:
                 lane.wait_until_published(self._left_s(deadline_ticks_ms))
             self._take_back(TransactionAbortedError("the producer was closed within the transaction"))
             self._completer.stop()
+            self._session.wait_for_maintenance()
 
     # Inside.
 

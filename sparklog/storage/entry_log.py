@@ -206,8 +206,8 @@ class EntryLog(ABC, Generic[E]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedLog(EntryLog[E]):
-    """A log without checkpoints: entries called ``<number>.json``, from 1 on, in a folder of their own. Opening it lists
-    it."""
+    """A log without checkpoints: entries called ``<number>.json``, from 1 on, in a folder of their own. Opening it
+    lists it."""
 
     @property
     @abstractmethod

@@ -25,7 +25,7 @@ from sparklog.errors import (
 )
 from sparklog.groups.emptiness import empty_generation
 from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.pending import PendOffsets, settle_pending
+from sparklog.groups.pending import PendOffsets, SettlePending, settle_pending
 from sparklog.groups.rows import Decider, Stamp
 from sparklog.groups.topics import TopicCatalog
 from sparklog.log.cluster import Cluster
@@ -46,7 +46,7 @@ from sparklog.txn.entries import (
     first_entry,
     open_transaction_log,
 )
-from sparklog.txn.forward import complete, finish, settle_group
+from sparklog.txn.forward import complete, finish
 from sparklog.txn.states import TransactionState
 
 __all__ = ["TIMED_OUT", "TransactionSession"]
@@ -55,7 +55,9 @@ _LOGGER = logging.getLogger("sparklog.txn")
 _MAX_EPOCH = 32_766
 """Source: rule T5 and Kafka ``TransactionMetadata.isEpochExhausted``."""
 _CLEAN_EVERY = 500
-"""Entries between two cleanings of the log."""
+"""Entries between two cleanings of the log …"""
+_CLEAN_EVERY_MS = 60_000
+"""… and time: each lists what ten minutes have left."""
 TIMED_OUT = "timed out"
 """How the reason of a forced abort begins, where the transaction was open for too long."""
 
@@ -97,6 +99,7 @@ class TransactionSession:
         self._aborted = False
         self._began_ticks_ms = 0.0
         self._cleaned_at = 0
+        self._cleaned_ticks_ms = -float(_CLEAN_EVERY_MS)
 
     # Epochs.
 
@@ -164,6 +167,11 @@ class TransactionSession:
         if self._newest is not None and self._newest.state.is_open:
             self._cluster.store.delete([transaction_marker(self.transactional_id, self._epoch_number)])
 
+    def wait_for_maintenance(self) -> None:
+        """Wait for what was begun beside transactions."""
+        for table in self._tables.values():
+            table.close()
+
     # One transaction.
 
     @property
@@ -229,8 +237,7 @@ class TransactionSession:
             # A producer with another id left them, and the partitions' owner is ours: it is to wait for nobody.
             settle_pending(table, changed.rows, offsets, self._decide_other, deadline_ticks_ms=deadline_ticks_ms)
             changed = table.change([change], deadline_ticks_ms=deadline_ticks_ms)
-        if table.maintenance_due:
-            table.maintain()
+        table.maintain_aside()
         if changed.errors[0] is not None:
             raise changed.errors[0].with_traceback(None)
 
@@ -330,12 +337,10 @@ class TransactionSession:
         Raises as :meth:`OffsetTable.change`."""
         for group in [*self._groups]:
             if self._pended is not None:
-                settle_group(
-                    self._table(group),
-                    self._pended,
-                    is_committed=is_committed,
-                    timeout_ms=self._left_ms(deadline_ticks_ms),
-                )
+                table = self._table(group)
+                change = SettlePending(decider=self._pended, is_committed=is_committed)
+                table.change([change], deadline_ticks_ms=deadline_ticks_ms)
+                table.maintain_aside()
             del self._groups[group]
 
     def abort(self, *, deadline_ticks_ms: float) -> None:
@@ -372,7 +377,8 @@ class TransactionSession:
             self._newest, self._position = self._reopen(newest)
         self._tokens.clear()
         newest = self._require_newest()[0]
-        if newest.version - self._cleaned_at >= _CLEAN_EVERY:
+        ticks_ms = self._clock.ticks_ms()
+        if newest.version - self._cleaned_at >= _CLEAN_EVERY and ticks_ms - self._cleaned_ticks_ms >= _CLEAN_EVERY_MS:
             self._clean(newest)
 
     # Inside.
@@ -459,7 +465,7 @@ class TransactionSession:
             )
 
     def _clean(self, newest: TransactionEntry) -> None:
-        self._cleaned_at = newest.version
+        self._cleaned_at, self._cleaned_ticks_ms = newest.version, self._clock.ticks_ms()
         try:
             clean_transaction_log(self._log, newest)
         except StoreError as error:  # it costs room; the next cleaning tries again

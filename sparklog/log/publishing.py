@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptLogError, StoreError
+from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.log.commit import Commit, Committed, commit
 from sparklog.log.files import UploadedFile
 from sparklog.log.head import TopicHead
@@ -127,7 +127,7 @@ def _find(log: DeltaLog, files: Sequence[UploadedFile]) -> tuple[int, ...]:
     """Where somebody else has put the files; they may be compacted by now."""
     try:
         live = load_state(log).require_whole().index.by_path
-    except StoreError:  # they are there; where, is only told to the futures
+    except SparklogError:  # they are there; where, is only told to the futures
         return (UNKNOWN_OFFSET,) * len(files)
     found = [live.get(file.path) for file in files]
     return tuple(UNKNOWN_OFFSET if one is None or one.base_offset is None else one.base_offset for one in found)

@@ -205,6 +205,8 @@ class Transactions:
             wait(publications, bounded_s(self._left_s(deadline)))
         for publication in publications:
             error = publication.exception() if publication.done() else KafkaTimeoutError("a callback is still at work")
+            if isinstance(error, SparklogError) and not error.retriable and not isinstance(error, KafkaTimeoutError):
+                raise error.with_traceback(None)
             if error is not None:
                 raise KafkaTimeoutError(
                     "commit_transaction: the transaction is committed, but not visible everywhere yet; call it again: "

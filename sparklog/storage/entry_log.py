@@ -6,6 +6,7 @@ called and what its bytes mean, whoever keeps the log says.
 
 from __future__ import annotations
 
+import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ class LogEntry(Protocol):
 
 
 E = TypeVar("E", bound=LogEntry)
+_NUMBERED = re.compile(r"([0-9]{20})\.json")
 _ATTEMPTS = 5
 """To read what a listing has shown, while others clean."""
 
@@ -217,7 +219,7 @@ class NumberedLog(EntryLog[E]):
     def numbers(self) -> list[int]:
         """The numbers of the entries that are there."""
         names = self.store.list_names(self.folder)
-        return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+        return [int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))]
 
     def open_newest(self) -> tuple[E | None, Position]:
         """The newest entry, and where one stands after reading it. A LIST and a GET.

@@ -228,8 +228,8 @@ class Producer:
             TransactionAbortableError: a record or an offset couldn't be stored, or somebody has aborted the
                 transaction: abort it, then try it all again. TransactionTimedOutError: it was open for too long.
             ProducerFencedError: another producer uses the same transactional id; nothing is committed.
-            StorePermissionError, CorruptLogError, …: nothing is decided, and it may be aborted; or it is committed, but a
-                topic or a group that it names can't be written: call it again once that is mended.
+            StorePermissionError, CorruptLogError, …: nothing is decided, and it may be aborted; or it is committed, but
+                a topic or a group that it names can't be written: call it again once that is mended.
             IllegalStateError: no transaction is open.
         """
         transactions = self._require_transactions("commit_transaction")

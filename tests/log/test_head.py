@@ -313,7 +313,7 @@ def operate(log, writer, operation, number, count):
 
 
 @given(st.lists(OPERATIONS, min_size=2, max_size=10))
-@settings(max_examples=30)
+@settings(max_examples=15)
 @example([("append", 1, 2), ("create_again", 1, 0), ("create_partitions", 2, 0), ("append", 1, 1)])
 @example([("append", 1, 2), ("create_again", 1, 0), ("checkpoint", 0, 0), ("create_partitions", 2, 0)])
 @example([("foreign_add", 0, 1), ("append", 0, 1), ("sequence", 0, 0), ("append", 0, 1)])

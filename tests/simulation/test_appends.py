@@ -60,13 +60,13 @@ def run_writers(seed: int, *, fault_chance: float, checkpoints: bool) -> None:
             assert own == sorted(own)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_interleaving_gives_dense_offsets_and_keeps_each_writers_order(seed: int) -> None:
     run_writers(seed, fault_chance=0, checkpoints=False)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_so_does_any_interleaving_in_which_the_store_loses_answers_and_refuses_calls(seed: int) -> None:
     run_writers(seed, fault_chance=0.08, checkpoints=False)

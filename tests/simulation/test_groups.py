@@ -80,7 +80,7 @@ def nobody_minds_its_own_silence() -> AbstractContextManager[object]:
         (nobody_looks_at_claims, True, 0),
         (stamps_are_not_compared, False, 11),
         (stamps_are_not_compared, True, 2),
-        (stamps_count_before_the_application_knows, True, 35),
+        pytest.param(stamps_count_before_the_application_knows, True, 35, marks=pytest.mark.slow),
         (whoever_takes_a_partition_has_it, False, 29),
         (whoever_takes_a_partition_has_it, True, 4),
         (nobody_minds_its_own_silence, True, 53),

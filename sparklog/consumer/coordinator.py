@@ -379,21 +379,8 @@ class Coordinator:
                 "committed beside them; use another group_id"
             )
             self._empty_generation = empty_generation(self._cluster, self._group_id, refusal)
-        topic_ids = {**self._look_up(offsets.keys() - topic_ids.keys()), **topic_ids}
+        topic_ids = {**TopicCatalog(self._cluster).ids_of(offsets.keys() - topic_ids.keys()), **topic_ids}
         return CommitUnowned(offsets=offsets, topic_ids=topic_ids, generation=self._empty_generation)
-
-    def _look_up(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        """The ids of the topics of partitions that this consumer doesn't read.
-
-        Raises:
-            UnknownTopicOrPartitionError: one doesn't exist. Source: Kafka, which refuses such commits.
-        """
-        catalog = TopicCatalog(self._cluster)
-        catalog.look({topic for topic, _ in partitions})
-        for topic, number in sorted(partitions):
-            if number >= catalog.seen.get(topic, ("", 0))[1]:
-                raise UnknownTopicOrPartitionError(f"offset of {topic}-{number} wasn't committed: there is none")
-        return {partition: catalog.seen[partition.topic][0] for partition in partitions}
 
     def _unowned_done(self, future: Future[Rows]) -> None:
         if isinstance(future.exception(), UnknownMemberIdError):  # there were members; are there still?

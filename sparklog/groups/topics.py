@@ -15,6 +15,7 @@ from sparklog.errors import (
 )
 from sparklog.log import Cluster
 from sparklog.log.state import open_state
+from sparklog.model import TopicPartition
 from sparklog.paths import TOPICS_FOLDER
 
 __all__ = ["TopicCatalog"]
@@ -50,6 +51,18 @@ class TopicCatalog:
             else:
                 self.seen[topic] = facts
         return {topic for topic, facts in zip(wanted, found, strict=True) if facts is None}
+
+    def ids_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """The ids of the topics of partitions, as of now.
+
+        Raises:
+            UnknownTopicOrPartitionError: one doesn't exist. Source: Kafka, which refuses to commit offsets of it.
+        """
+        self.look({topic for topic, _ in partitions})
+        for topic, number in sorted(partitions):
+            if number >= self.seen.get(topic, ("", 0))[1]:
+                raise UnknownTopicOrPartitionError(f"offset of {topic}-{number} wasn't committed: there is none")
+        return {partition: self.seen[partition.topic][0] for partition in partitions}
 
     def told(self, topic: str, topic_id: str, partition_count: int) -> None:
         """Somebody who follows the topic knows it better."""

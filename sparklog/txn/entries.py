@@ -170,15 +170,13 @@ def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:
     """
     if not newest.state.is_open:
         return 0
-    folder = transaction_log(log.transactional_id)
-    found = list(log.store.list(folder))
-    newest_path = log.path_of(newest.version)
+    found = list(log.store.list(log.folder))
     now_ms = max((listed.modified_ms for listed in found), default=0)
     keep_ms = max(KEEP_MS, 10 * log.tail_trust_ms)
     keep_from = log.path_of(max(1, newest.version - 1))
     gone = []
     for listed in found:
-        if listed.path >= keep_from or listed.path >= newest_path or now_ms - listed.modified_ms < keep_ms:
+        if listed.path >= keep_from or now_ms - listed.modified_ms < keep_ms:
             break
         gone.append(listed.path)
     for path in gone:

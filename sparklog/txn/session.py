@@ -20,7 +20,6 @@ from sparklog.errors import (
     StoreError,
     TransactionAbortableError,
     TransactionTimedOutError,
-    UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
 from sparklog.groups.emptiness import empty_generation
@@ -229,7 +228,7 @@ class TransactionSession:
             offsets=offsets,
             decider=decider,
             owner=self._owner(metadata, offsets),
-            topic_ids=self._topic_ids(offsets) if not metadata.member_id else {},
+            topic_ids=TopicCatalog(self._cluster).ids_of(offsets.keys()) if not metadata.member_id else {},
         )
         self._groups.setdefault(group, set()).update(offsets)
         changed = table.change([change], deadline_ticks_ms=deadline_ticks_ms)
@@ -277,14 +276,6 @@ class TransactionSession:
             "transaction without a member; hand in the consumer's group_metadata()"
         )
         return Stamp(empty_generation(self._cluster, metadata.group_id, refusal), "")
-
-    def _topic_ids(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, str]:
-        catalog = TopicCatalog(self._cluster)
-        catalog.look({partition.topic for partition in offsets})
-        for topic, number in sorted(offsets):
-            if number >= catalog.seen.get(topic, ("", 0))[1]:
-                raise UnknownTopicOrPartitionError(f"offset of {topic}-{number} can't be committed: there is none")
-        return {partition: catalog.seen[partition.topic][0] for partition in offsets}
 
     def commit(self, topics: Mapping[str, TopicFiles], *, deadline_ticks_ms: float) -> Marker:
         """The commit point: one create. May be repeated until it says something else than that it doesn't know.

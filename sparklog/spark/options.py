@@ -1,0 +1,313 @@
+"""The options of ``format("sparklog")``: those of Spark's Kafka source, and what they mean here. Pure.
+
+Source: Spark ``KafkaSourceProvider``, and its guide "Structured Streaming + Kafka Integration".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparklog.errors import InvalidConfigurationError, InvalidTopicError
+from sparklog.model import TopicPartition
+from sparklog.paths import check_topic_name
+from sparklog.spark.sqltext import SYSTEM_VIEWS
+
+__all__ = ["EARLIEST", "LATEST", "Limits", "SourceOptions", "Subscription", "source_options"]
+
+LATEST = -1
+EARLIEST = -2
+"""As offsets in JSON. Source: Kafka ``ListOffsetsRequest``."""
+
+_DEFAULT_MAX_DELAY_MS = 15 * 60 * 1_000
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NO_EFFECT = frozenset(
+    {"groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms"}
+)
+"""Of the Kafka source, about brokers and their clients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Which topics are read; one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    """``subscribe``"""
+    pattern: str = ""
+    """``subscribePattern``: a topic is read if all of its name matches."""
+    partitions: tuple[TopicPartition, ...] = ()
+    """``assign``"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """Where reading starts or ends. ``timestamp`` goes before ``timestamps``, and those before ``offsets``."""
+
+    everywhere: int | None = None
+    """:data:`EARLIEST` or :data:`LATEST`, for all partitions."""
+    offsets: Mapping[TopicPartition, int] | None = None
+    """For each partition an offset, :data:`EARLIEST` or :data:`LATEST`."""
+    timestamps: Mapping[TopicPartition, int] | None = None
+    """For each partition: the first record that isn't older; milliseconds since the epoch."""
+    timestamp: int | None = None
+    """The same for all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much one micro-batch reads; None: no limit. Batch queries pass over them, as Kafka's source does."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = _DEFAULT_MAX_DELAY_MS
+    """After so long a batch doesn't wait for ``min_offsets``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a query reads."""
+
+    uri: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    view: str = ""
+    """One of :data:`~sparklog.spark.sqltext.SYSTEM_VIEWS`, in place of topics."""
+    subscription: Subscription
+    starting: Limit
+    ending: Limit
+    """Of a batch query alone."""
+    latest_without_match: bool = False
+    """A partition none of whose records is young enough begins at its end, and is no error."""
+    limits: Limits = Limits()
+    min_partitions: int | None = None
+    """About how many tasks a batch is to have."""
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    group_id: str | None = None
+    """The group whose offsets follow a streaming query."""
+
+
+def source_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
+    """Read the options of a query.
+
+    Args:
+        given: names in any case.
+        streaming: None while that isn't known, when only the schema is asked for.
+    Raises:
+        InvalidConfigurationError: an option is unknown, missing, contradicts another, or its value isn't allowed;
+            the message names it.
+        InvalidTopicError: a name that no topic has.
+    """
+    options = _Options({name.lower(): value for name, value in given.items()})
+    uri = options.pop("path") or options.pop("cluster") or options.pop("kafka.bootstrap.servers")
+    if not uri:
+        raise InvalidConfigurationError(
+            'format("sparklog") needs the cluster\'s root: load(root), or option("path", …)'
+        )
+    for name in ("cluster", "kafka.bootstrap.servers"):
+        options.pop(name)
+    storage_options = options.pop_as("storageoptions", _json_object) or {}
+    view = options.pop("view") or ""
+    if view:
+        if view not in SYSTEM_VIEWS:
+            raise _bad("view", view, f"one of {', '.join(SYSTEM_VIEWS)}")
+        options.check_empty()
+        nothing = Limit()
+        return SourceOptions(
+            uri=uri,
+            storage_options=storage_options,
+            view=view,
+            subscription=Subscription(),
+            starting=nothing,
+            ending=nothing,
+        )
+    found = SourceOptions(
+        uri=uri,
+        storage_options=storage_options,
+        subscription=_subscription(options),
+        starting=_limit(options, "starting", LATEST if streaming else EARLIEST),
+        ending=_limit(options, "ending", LATEST),
+        latest_without_match=_strategy(options),
+        limits=Limits(
+            max_offsets=options.pop_as("maxoffsetspertrigger", _positive),
+            min_offsets=options.pop_as("minoffsetspertrigger", _positive),
+            max_delay_ms=options.pop_as("maxtriggerdelay", _duration_ms) or _DEFAULT_MAX_DELAY_MS,
+        ),
+        min_partitions=options.pop_as("minpartitions", _positive),
+        fail_on_data_loss=_default(options.pop_as("failondataloss", _boolean), True),
+        include_headers=_default(options.pop_as("includeheaders", _boolean), False),
+        group_id=options.pop("groupid"),
+    )
+    options.check_empty()
+    if streaming is False:
+        _check_batch(found)
+    elif streaming:
+        _check_streaming(found)
+    return found
+
+
+class _Options:
+    """What wasn't read yet, and how it was spelled."""
+
+    def __init__(self, left: dict[str, str]) -> None:
+        self._left = left
+
+    def pop(self, name: str) -> str | None:
+        return self._left.pop(name, None)
+
+    def pop_as(self, name: str, read: Callable[[str, str], Any]) -> Any:
+        value = self.pop(name)
+        return None if value is None else read(name, value)
+
+    def check_empty(self) -> None:
+        unknown = sorted(name for name in self._left if name not in _NO_EFFECT and not name.startswith("kafka."))
+        if unknown:
+            raise InvalidConfigurationError(f'format("sparklog") has no option {", ".join(unknown)}')
+
+
+def _subscription(options: _Options) -> Subscription:
+    given = {name: value for name in ("assign", "subscribe", "subscribepattern") if (value := options.pop(name))}
+    if len(given) != 1:
+        seen = f"got {' and '.join(given)}" if given else "got none"
+        raise InvalidConfigurationError(f"{seen}: expected one of subscribe, subscribePattern and assign")
+    if "subscribe" in given:
+        names = [name.strip() for name in given["subscribe"].split(",") if name.strip()]
+        if not names:
+            raise _bad("subscribe", given["subscribe"], "names of topics, separated by commas")
+        return Subscription(topics=tuple(dict.fromkeys(_topic(name) for name in names)))
+    if "subscribepattern" in given:
+        try:
+            re.compile(given["subscribepattern"])
+        except re.error as error:
+            raise _bad("subscribePattern", given["subscribepattern"], f"a regular expression ({error})") from error
+        return Subscription(pattern=given["subscribepattern"])
+    expected = 'JSON as {"topic": [0, 1]}'
+    assigned = _json_object("assign", given["assign"], expected=expected)
+    partitions = []
+    for topic, numbers in assigned.items():
+        if not isinstance(numbers, list) or not all(_is_count(number) for number in numbers):
+            raise _bad("assign", given["assign"], expected)
+        partitions += [TopicPartition(_topic(topic), number) for number in numbers]
+    if not partitions:
+        raise _bad("assign", given["assign"], expected)
+    return Subscription(partitions=tuple(sorted(set(partitions))))
+
+
+def _limit(options: _Options, side: str, default: int) -> Limit:
+    timestamp = options.pop_as(f"{side}timestamp", _milliseconds)
+    timestamps = options.pop_as(f"{side}offsetsbytimestamp", _numbers_by_partition)
+    text = options.pop(f"{side}offsets")
+    offsets: Mapping[TopicPartition, int] | None = None
+    everywhere: int | None = default
+    if text is not None:
+        everywhere = {"earliest": EARLIEST, "latest": LATEST}.get(text.strip().lower())
+        if everywhere is None:
+            name = f"{side}Offsets"
+            offsets = _numbers_by_partition(name, text, lowest=EARLIEST, words="earliest, latest or ")
+    for partition, moment in (timestamps or {}).items():
+        if moment < 0:
+            raise _bad(f"{side}OffsetsByTimestamp", f"{moment} of {partition}", "milliseconds since the epoch")
+    if timestamp is not None:
+        return Limit(timestamp=timestamp)
+    if timestamps is not None:
+        return Limit(timestamps=timestamps)
+    return Limit(everywhere=everywhere, offsets=offsets)
+
+
+def _strategy(options: _Options) -> bool:
+    strategy = (options.pop("startingoffsetsbytimestampstrategy") or "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        raise _bad("startingOffsetsByTimestampStrategy", strategy, "error or latest")
+    return strategy == "latest"
+
+
+def _check_batch(options: SourceOptions) -> None:
+    starting, ending = options.starting, options.ending
+    if starting.everywhere == LATEST or LATEST in (starting.offsets or {}).values():
+        raise InvalidConfigurationError(
+            "startingOffsets of a batch query can't be latest: there would be nothing to read"
+        )
+    if ending.everywhere == EARLIEST or EARLIEST in (ending.offsets or {}).values():
+        raise InvalidConfigurationError("endingOffsets can't be earliest: there would be nothing to read")
+    if options.group_id is not None:
+        raise InvalidConfigurationError("groupId has no meaning in a batch query, which commits no offsets")
+
+
+def _check_streaming(options: SourceOptions) -> None:
+    ending, limits = options.ending, options.limits
+    if ending != Limit(everywhere=LATEST):
+        raise InvalidConfigurationError("a streaming query has no end: endingOffsets, endingTimestamp … aren't allowed")
+    if limits.max_offsets is not None and limits.min_offsets is not None and limits.min_offsets > limits.max_offsets:
+        raise InvalidConfigurationError(
+            f"minOffsetsPerTrigger={limits.min_offsets} is more than maxOffsetsPerTrigger={limits.max_offsets}"
+        )
+
+
+def _numbers_by_partition(name: str, text: str, *, lowest: int = 0, words: str = "") -> dict[TopicPartition, int]:
+    expected = words + 'JSON as {"topic": {"0": 23, "1": 42}}'
+    found: dict[TopicPartition, int] = {}
+    for topic, numbers in _json_object(name, text, expected=expected).items():
+        if not isinstance(numbers, dict):
+            raise _bad(name, text, expected)
+        for partition, number in numbers.items():
+            if not partition.isdecimal() or isinstance(number, bool) or not isinstance(number, int) or number < lowest:
+                raise _bad(name, text, expected)
+            found[TopicPartition(_topic(topic), int(partition))] = number
+    return found
+
+
+def _json_object(name: str, text: str, *, expected: str = "a JSON object") -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        shown = "…" if name == "storageoptions" else text  # it may hold a secret
+        raise _bad(name, shown, expected) from None
+    return found
+
+
+def _topic(name: str) -> str:
+    try:
+        return check_topic_name(name)
+    except InvalidTopicError as error:
+        raise InvalidConfigurationError(str(error)) from error
+
+
+def _positive(name: str, text: str) -> int:
+    if not text.strip().isdecimal() or int(text) == 0:
+        raise _bad(name, text, "a whole number from 1 on")
+    return int(text)
+
+
+def _milliseconds(name: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        raise _bad(name, text, "milliseconds since the epoch")
+    return int(text)
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise _bad(name, text, "true or false")
+    return text.strip().lower() == "true"
+
+
+def _duration_ms(name: str, text: str) -> int:
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    if found is None or (found[2] or "ms") not in _UNITS_MS:
+        raise _bad(name, text, "a duration as 15m, 30s or 500ms")
+    return int(found[1]) * _UNITS_MS[found[2] or "ms"]
+
+
+def _is_count(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
+
+
+def _default(value: bool | None, default: bool) -> bool:
+    return default if value is None else value
+
+
+def _bad(name: str, seen: str, expected: str) -> InvalidConfigurationError:
+    return InvalidConfigurationError(f"{name}={seen!r}: expected {expected}")

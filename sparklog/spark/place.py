@@ -1,0 +1,56 @@
+"""Where a cluster is, as every process of a Spark job can open it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparklog.errors import InvalidArgumentError, UnsafeStoreError
+from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.storage import LocalStore, MemoryStore, ObjectStore, open_store
+
+__all__ = ["Place", "place_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cluster's root: may be sent to other processes."""
+
+    uri: str
+    """Absolute."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def open(self) -> Cluster:
+        """The cluster. Raises ``InvalidArgumentError`` where there is none."""
+        return open_cluster(self.store(), create=False)
+
+    def store(self) -> ObjectStore:
+        """The store; nothing is read yet."""
+        return open_store(self.uri, self.storage_options)
+
+    def delta_path(self, table: str) -> str:
+        """Where Delta in Spark finds a table.
+
+        Raises:
+            UnsafeStoreError: on S3, whose files Spark can't commit to safely yet.
+        """
+        store = self.store()
+        if isinstance(store, LocalStore):
+            return f"{store.root}/{table}"
+        raise UnsafeStoreError(
+            f'{store.uri}: SQL views and read_topic read a folder as yet; read topics on S3 by format("sparklog")'
+        )
+
+
+def place_of(cluster: str | Path, storage_options: Mapping[str, Any] | None = None) -> Place:
+    """The place of a root URI.
+
+    Raises:
+        InvalidArgumentError: no URI of a store, or memory, which other processes can't see.
+    """
+    store = open_store(cluster, storage_options)
+    if isinstance(store, MemoryStore):
+        raise InvalidArgumentError(f"{store.uri}: Spark's processes don't share memory; use a folder or S3")
+    return Place(store.uri, dict(storage_options or {}))

@@ -1,0 +1,69 @@
+"""How far a streaming query has read, as its checkpoint keeps it. Pure.
+
+JSON as that of Spark's Kafka source, ``{"orders": {"0": 23, "1": 42}}``, and beside the topics, under names that no
+topic can have, what tells a topic from another that was created under its name, and where its commits are::
+
+    {"@topic_ids": {"orders": "<32 hex>"}, "@delta_versions": {"orders": 17}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparklog.errors import CorruptLogError
+
+__all__ = ["Positions", "TopicPosition"]
+
+_IDS = "@topic_ids"
+_VERSIONS = "@delta_versions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPosition:
+    """How far a topic is read."""
+
+    topic_id: str
+    offsets: Mapping[int, int]
+    """The next to read, by partition; only of those that the query reads."""
+    delta_version: int = -1
+    """Of the commit that this is right behind; -1 where that isn't known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """How far each topic is read."""
+
+    topics: Mapping[str, TopicPosition] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for equal positions: Spark compares their text."""
+        topics = sorted(self.topics.items())
+        found: dict[str, Any] = {
+            topic: {str(partition): offset for partition, offset in sorted(at.offsets.items())} for topic, at in topics
+        }
+        found[_IDS] = {topic: at.topic_id for topic, at in topics}
+        found[_VERSIONS] = {topic: at.delta_version for topic, at in topics}
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Positions:
+        """Read what a checkpoint holds. Raises ``CorruptLogError``."""
+        try:
+            ids, versions = found[_IDS], found[_VERSIONS]
+            topics = {
+                topic: TopicPosition(
+                    topic_id=ids[topic],
+                    offsets={int(partition): int(offset) for partition, offset in offsets.items()},
+                    delta_version=int(versions[topic]),
+                )
+                for topic, offsets in found.items()
+                if not topic.startswith("@")
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptLogError(
+                f"the query's checkpoint holds {dict(found)!s:.200}, which isn't what format('sparklog') writes "
+                f"there ({error!r}); was it another source's?"
+            ) from error
+        return cls(topics)

@@ -1,0 +1,130 @@
+"""SQL expressions over a topic's table: a record as Kafka's source shows it, and which rows are readable. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+
+from sparklog.errors import InvalidArgumentError
+
+__all__ = [
+    "RECORD_COLUMNS",
+    "SYSTEM_VIEWS",
+    "at_or_after",
+    "before",
+    "bounds",
+    "files_between",
+    "quoted",
+    "readable",
+    "record_columns",
+    "rows_between",
+    "view_names",
+]
+
+RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+"""Of a topic's view. Source: Spark ``KafkaSourceProvider``, ``kafkaSchema(includeHeaders = true)``."""
+
+SYSTEM_VIEWS = ("consumer_offsets", "consumer_lag", "transactions")
+
+_OFFSET = "base_offset + offset_delta"
+
+
+def record_columns(topic: str, timestamp_type: int) -> list[str]:
+    """The select list that makes rows of a topic's table :data:`RECORD_COLUMNS`."""
+    return [
+        "key",
+        "value",
+        f"'{topic}' AS topic",  # Kafka's names hold nothing that would have to be escaped
+        "partition",
+        f"{_OFFSET} AS offset",
+        "timestamp",
+        f"{timestamp_type} AS timestampType",
+        "headers",
+    ]
+
+
+def readable(log_start_offsets: Sequence[int]) -> str:
+    """A condition for rows that are in the log: they have a partition and an offset, and weren't deleted."""
+    condition = "partition IS NOT NULL AND base_offset IS NOT NULL"
+    if not any(log_start_offsets):
+        return condition
+    starts = ", ".join(f"{start}L" for start in log_start_offsets)
+    return f"{condition} AND {_OFFSET} >= coalesce(try_element_at(array({starts}), partition + 1), 0L)"
+
+
+def files_between(partition: int, first_base_offset: int | None, ending: int | None) -> str:
+    """A condition on what the log knows of files alone, so that no other file is read.
+
+    Args:
+        first_base_offset: of the first file that holds a record to be read; None: not known.
+        ending: exclusive; None: no end.
+    """
+    conditions = [f"partition = {partition}"]
+    if first_base_offset is not None:
+        conditions.append(f"base_offset >= {first_base_offset}L")
+    if ending is not None:
+        conditions.append(f"base_offset < {ending}L")
+    return f"({' AND '.join(conditions)})"
+
+
+def rows_between(partition: int, starting: int | None, ending: int | None) -> str:
+    """A condition for the rows of a partition from ``starting`` (inclusive) to ``ending`` (exclusive)."""
+    conditions = [f"partition = {partition}"]
+    if starting is not None:
+        conditions.append(f"{_OFFSET} >= {starting}L")
+    if ending is not None:
+        conditions.append(f"{_OFFSET} < {ending}L")
+    return f"({' AND '.join(conditions)})"
+
+
+def at_or_after(moment: datetime) -> str:
+    """A condition for rows that aren't older. Raises ``InvalidArgumentError`` for a time without a zone."""
+    return f"timestamp >= {_literal(moment)}"
+
+
+def before(moment: datetime) -> str:
+    """A condition for rows that are older. Raises ``InvalidArgumentError`` for a time without a zone."""
+    return f"timestamp < {_literal(moment)}"
+
+
+def quoted(name: str) -> str:
+    """An identifier as SQL has it, whatever it holds."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def view_names(topics: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The view of each topic, under its own name; and of each system view, ``sparklog_`` before those that topics took.
+
+    Raises:
+        InvalidArgumentError: two topics differ in case alone, which SQL doesn't tell apart.
+    """
+    taken: dict[str, str] = {}
+    for topic in topics:
+        other = taken.setdefault(topic.lower(), topic)
+        if other != topic:
+            raise InvalidArgumentError(f"topics {other} and {topic} differ in case alone, which SQL doesn't tell apart")
+    system = {name: f"sparklog_{name}" if name in taken else name for name in SYSTEM_VIEWS}
+    return {topic: topic for topic in taken.values()}, system
+
+
+def bounds(given: int | Mapping[int, int], partition_count: int, name: str) -> dict[int, int]:
+    """An offset for each partition that has one.
+
+    Raises:
+        InvalidArgumentError: a partition that isn't there, or a negative offset.
+    """
+    offsets = dict(given) if isinstance(given, Mapping) else dict.fromkeys(range(partition_count), given)
+    for partition, offset in offsets.items():
+        if not 0 <= partition < partition_count:
+            raise InvalidArgumentError(
+                f"{name}: there is no partition {partition}, expected 0 to {partition_count - 1}"
+            )
+        if isinstance(offset, bool) or offset < 0:
+            raise InvalidArgumentError(f"{name}: got {offset!r} for partition {partition}, expected an offset")
+    return offsets
+
+
+def _literal(moment: datetime) -> str:
+    if moment.tzinfo is None:
+        raise InvalidArgumentError(f"{moment!r} has no time zone: which moment it is would depend on the machine")
+    return f"TIMESTAMP '{moment.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S.%f}Z'"

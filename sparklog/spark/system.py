@@ -1,0 +1,118 @@
+"""Groups and transactions as tables: the views ``consumer_offsets``, ``consumer_lag`` and ``transactions``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from sparklog.admin import Admin
+from sparklog.errors import CorruptLogError, UnsupportedVersionError
+from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.pending import stable_rows
+from sparklog.log.cluster import Cluster
+from sparklog.log.schema import TIMESTAMP
+from sparklog.txn.deciding import deciding_for
+
+__all__ = ["VIEW_SCHEMAS", "read_view"]
+
+_LOGGER = logging.getLogger("sparklog.spark")
+_DECISION_MS = 60_000.0
+
+VIEW_SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
+    {
+        "consumer_offsets": pa.schema(
+            [
+                ("group_id", pa.string()),
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("metadata", pa.string()),
+                ("leader_epoch", pa.int32()),
+                ("topic_id", pa.string()),
+                ("owner_generation", pa.int64()),
+                ("owner_member", pa.string()),
+                ("commit_timestamp", TIMESTAMP),
+            ]
+        ),
+        "consumer_lag": pa.schema(
+            [
+                ("group_id", pa.string()),
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("committed_offset", pa.int64()),
+                ("log_start_offset", pa.int64()),
+                ("log_end_offset", pa.int64()),
+                ("lag", pa.int64()),
+                ("member_id", pa.string()),
+            ]
+        ),
+        "transactions": pa.schema(
+            [("transactional_id", pa.string()), ("producer_id", pa.int64()), ("state", pa.string())]
+        ),
+    }
+)
+"""By the name of a view."""
+
+
+def read_view(cluster: Cluster, view: str) -> pa.RecordBatch:
+    """The rows of a view, as of now."""
+    rows = [*_ROWS[view](cluster)]
+    schema = VIEW_SCHEMAS[view]
+    columns = [[row[at] for row in rows] for at in range(len(schema))]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _consumer_offsets(cluster: Cluster) -> Iterator[tuple[object, ...]]:
+    """What each group's offset table holds, with what a committed transaction is to put there."""
+    deciding = deciding_for(cluster, reason="", timeout_ms=_DECISION_MS)
+    for group in Admin(cluster).list_groups():
+        try:
+            rows = OffsetTable(cluster, group).fetch()
+            rows = stable_rows(rows, [*rows], deciding.look, now_ms=cluster.clock.now_ms(), waits=False)
+        except (CorruptLogError, UnsupportedVersionError) as error:
+            _LOGGER.warning("group %r isn't shown: %s", group, error)
+            continue
+        for (topic, partition), row in sorted(rows.items()):
+            if row.committed is None or not topic:  # taken but not committed; the floor row, which is of no partition
+                continue
+            yield (
+                group,
+                topic,
+                partition,
+                row.committed.offset,
+                row.committed.metadata,
+                row.committed.leader_epoch,
+                row.topic_id,
+                row.stamp.generation,
+                row.stamp.member or None,
+                row.commit_timestamp_ms * 1_000,
+            )
+
+
+def _consumer_lag(cluster: Cluster) -> Iterator[tuple[object, ...]]:
+    for group in Admin(cluster).describe_groups():
+        for one in group.partitions:
+            yield (
+                group.group_id,
+                one.partition.topic,
+                one.partition.partition,
+                None if one.committed is None else one.committed.offset,
+                one.log_start_offset,
+                one.log_end_offset,
+                one.lag,
+                one.member_id,
+            )
+
+
+def _transactions(cluster: Cluster) -> Iterator[tuple[object, ...]]:
+    for one in Admin(cluster).list_transactions():
+        yield (one.transactional_id, one.producer_id, None if one.state is None else one.state.value)
+
+
+_ROWS: Mapping[str, Callable[[Cluster], Iterator[tuple[object, ...]]]] = MappingProxyType(
+    {"consumer_offsets": _consumer_offsets, "consumer_lag": _consumer_lag, "transactions": _transactions}
+)

@@ -1,0 +1,57 @@
+"""SQL expressions over a topic's table; without Spark."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from sparklog.errors import InvalidArgumentError
+from sparklog.spark import sqltext
+
+
+def test_a_name_is_quoted_whatever_it_holds():
+    assert sqltext.quoted("my-topic.x") == "`my-topic.x`"
+    assert sqltext.quoted("a`b") == "`a``b`"
+
+
+def test_only_a_log_that_begins_after_0_is_looked_up():
+    assert sqltext.readable([0, 0]) == "partition IS NOT NULL AND base_offset IS NOT NULL"
+    assert "array(0L, 5L)" in sqltext.readable([0, 5])
+
+
+def test_a_range_of_offsets_is_a_condition_on_files_and_one_on_rows():
+    assert sqltext.files_between(1, 40, 60) == "(partition = 1 AND base_offset >= 40L AND base_offset < 60L)"
+    assert sqltext.files_between(1, None, None) == "(partition = 1)"
+    assert sqltext.rows_between(1, 45, 60) == (
+        "(partition = 1 AND base_offset + offset_delta >= 45L AND base_offset + offset_delta < 60L)"
+    )
+
+
+def test_a_moment_is_written_in_utc_and_needs_a_zone():
+    moment = datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=2)))
+    assert sqltext.at_or_after(moment) == "timestamp >= TIMESTAMP '2026-01-02 01:00:00.000000Z'"
+    assert sqltext.before(moment).startswith("timestamp < ")
+    with pytest.raises(InvalidArgumentError, match="no time zone"):
+        sqltext.before(datetime(2026, 1, 2))
+
+
+def test_a_topic_keeps_its_name_and_another_view_makes_way():
+    topics, system = sqltext.view_names(["orders", "Transactions"])
+    assert topics == {"orders": "orders", "Transactions": "Transactions"}
+    assert system == {
+        "consumer_offsets": "consumer_offsets",
+        "consumer_lag": "consumer_lag",
+        "transactions": "sparklog_transactions",
+    }
+
+
+def test_topics_that_differ_in_case_alone_are_refused():
+    with pytest.raises(InvalidArgumentError, match="orders and Orders"):
+        sqltext.view_names(["orders", "Orders"])
+
+
+def test_bounds_are_of_every_partition_or_of_those_named():
+    assert sqltext.bounds(7, 2, "starting") == {0: 7, 1: 7}
+    assert sqltext.bounds({1: 7}, 2, "starting") == {1: 7}
+    for given in ({2: 1}, {0: -1}, {0: True}):
+        with pytest.raises(InvalidArgumentError, match="starting"):
+            sqltext.bounds(given, 2, "starting")

@@ -1,0 +1,165 @@
+"""SQL views over topics and groups, and ``read_topic``: what is seen, and which files are read for it."""
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+import sparklog.spark as ss
+from sparklog.admin import HIGH_WATERMARK, Admin, NewTopic
+from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError, UnsafeStoreError
+from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.producer import Producer
+from sparklog.spark.sqltext import RECORD_COLUMNS
+from tests.spark.spark_support import HOUR_MS, a_cluster, files_read, put, seen
+from tests.support import T0_MS, unsequenced_file
+
+pytestmark = pytest.mark.spark
+
+T0 = datetime(2100, 1, 1, tzinfo=timezone.utc)
+
+
+def test_a_topic_is_a_view_with_the_columns_of_kafkas_source(spark, tmp_path):
+    cluster = a_cluster(tmp_path / "a folder: 100%", "my-topic.x", {"message.timestamp.type": "LogAppendTime"})
+    with Producer(cluster) as producer:
+        producer.send("my-topic.x", b"v", key=b"k", headers=[("h", b"1"), ("h", None)], partition=1)
+    names = ss.register(spark, tmp_path / "a folder: 100%")
+    assert names == ["my-topic.x", "consumer_offsets", "consumer_lag", "transactions"]
+    view = spark.table("`my-topic.x`")
+    assert tuple(view.columns) == RECORD_COLUMNS
+    kinds = {name: kind for name, kind in view.dtypes if name != "headers"}
+    assert kinds == {
+        "key": "binary",
+        "value": "binary",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "timestamp": "timestamp",
+        "timestampType": "int",
+    }
+    [row] = view.collect()
+    assert (bytes(row.key), bytes(row.value), row.topic, row.partition, row.offset) == (b"k", b"v", "my-topic.x", 1, 0)
+    assert [(header.key, header.value) for header in row.headers] == [("h", b"1"), ("h", None)]
+    assert row.timestampType == 1
+
+
+def test_a_view_shows_what_is_in_the_log_and_nothing_else(spark, tmp_path):
+    cluster = a_cluster(tmp_path)
+    put(cluster, (0, "abc"), (1, "x"))
+    put(cluster, (0, "de"))
+    unsequenced_file(cluster.topic_log("t"), "not yet")
+    Admin(cluster).delete_records({TopicPartition("t", 0): 2, TopicPartition("t", 1): HIGH_WATERMARK})
+    ss.register(spark, tmp_path)
+    view = spark.table("t")
+    assert seen(view) == [(0, 2, "c"), (0, 3, "d"), (0, 4, "e")]
+    put(cluster, (1, "y"))
+    Admin(cluster).create_partitions({"t": 3})
+    put(cluster, (2, "z"))
+    assert seen(spark.table("t")) == [(0, 2, "c"), (0, 3, "d"), (0, 4, "e"), (1, 1, "y"), (2, 0, "z")]
+    Admin(cluster).delete_records({TopicPartition("t", 0): 4})
+    ss.register(spark, tmp_path)
+    assert seen(spark.table("t")) == [(0, 4, "e"), (1, 1, "y"), (2, 0, "z")]
+
+
+def test_a_filter_on_partition_or_time_reads_only_files_that_can_match(spark, tmp_path):
+    cluster = a_cluster(tmp_path)
+    for hour in range(3):
+        put(cluster, (0, "ab"), (1, "cd"), timestamp_ms=T0_MS + hour * HOUR_MS)
+    unsequenced_file(cluster.topic_log("t"), "not yet")
+    ss.register(spark, tmp_path)
+
+    def read(where):
+        return files_read(spark.sql(f"SELECT value FROM t WHERE {where}"))
+
+    assert read("true") == (12, 6)
+    assert read("partition = 1") == (6, 3)
+    assert read("timestamp >= TIMESTAMP '2100-01-01 01:30:00'") == (4, 2)
+    assert read("timestamp < TIMESTAMP '2100-01-01 00:30:00' AND partition IN (1, 7)") == (2, 1)
+    assert read("topic = 'other'") == (0, 0)
+
+
+def test_read_topic_reads_only_the_files_of_a_range(spark, tmp_path):
+    cluster = a_cluster(tmp_path)
+    for hour in range(5):
+        put(cluster, (0, "abc"), (1, "x"), timestamp_ms=T0_MS + hour * HOUR_MS)
+
+    def read(**limits):
+        return files_read(ss.read_topic(spark, tmp_path, "t", **limits).select("value"))
+
+    assert read() == (20, 10)
+    assert read(starting={0: 7, 1: 5}, ending={0: 10}) == (3, 2)  # 7, 8 and 9 are in two files
+    assert read(starting={0: 12}) == (3 + 5, 1 + 5)
+    assert read(ending=1) == (2, 2)
+    assert read(starting=1_000) == (0, 0)
+    assert read(starting=T0 + timedelta(hours=3), ending=T0 + timedelta(hours=4)) == (4, 2)
+    assert seen(ss.read_topic(spark, tmp_path, "t", starting={0: 13, 1: 4})) == [
+        (0, 13, "b"),
+        (0, 14, "c"),
+        (1, 4, "x"),
+    ]
+    with pytest.raises(InvalidArgumentError, match="no partition 2"):
+        ss.read_topic(spark, tmp_path, "t", starting={2: 0})
+
+
+def test_read_topic_travels_in_time(spark, tmp_path):
+    cluster = a_cluster(tmp_path)
+    put(cluster, (0, "abc"))
+    put(cluster, (0, "de"))
+    Admin(cluster).delete_records({TopicPartition("t", 0): 4})
+    now = ss.read_topic(spark, tmp_path, "t")
+    put(cluster, (0, "f"))
+    assert seen(now) == [(0, 4, "e")]  # as of when it was asked for
+    assert seen(ss.read_topic(spark, tmp_path, "t", version=1)) == [(0, 0, "a"), (0, 1, "b"), (0, 2, "c")]
+    assert seen(ss.read_topic(spark, tmp_path, "t", version=2, starting=2, ending=4)) == [(0, 2, "c"), (0, 3, "d")]
+    assert seen(ss.read_topic(spark, tmp_path, "t", version=3)) == [(0, 4, "e")]
+    with pytest.raises(InvalidArgumentError, match="version 9"):
+        ss.read_topic(spark, tmp_path, "t", version=9)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        ss.read_topic(spark, tmp_path, "u")
+
+
+def test_groups_are_views_of_what_they_are_now(spark, tmp_path):
+    cluster = a_cluster(tmp_path)
+    admin = Admin(cluster)
+    put(cluster, (0, "abc"), (1, "x"))
+    admin.alter_group_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(1, "note")})
+    admin.alter_group_offsets("gone", {TopicPartition("t", 0): OffsetAndMetadata(1)})
+    admin.delete_group_offsets("gone", [TopicPartition("t", 0)])
+    ss.register(spark, tmp_path)
+    [row] = spark.table("consumer_offsets").collect()
+    assert (row.group_id, row.topic, row.partition, row.offset, row.metadata) == ("g", "t", 0, 1, "note")
+    assert abs(row.commit_timestamp - datetime.now()) < timedelta(hours=24)
+    put(cluster, (0, "d"))
+    lag = "SELECT group_id, partition, committed_offset, log_end_offset, lag FROM consumer_lag"
+    assert [tuple(row) for row in spark.sql(lag).collect()] == [("g", 0, 1, 4, 3)]
+    assert spark.sql("SELECT sum(lag) AS total FROM consumer_lag WHERE topic = 't'").collect()[0].total == 3
+
+
+def test_transactions_are_a_view(spark, tmp_path):
+    cluster = a_cluster(tmp_path, "transactions")
+    assert ss.register(spark, tmp_path)[-1] == "sparklog_transactions"  # the topic has the name
+    assert spark.table("sparklog_transactions").collect() == []
+    with Producer(cluster, transactional_id="p") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("transactions", b"v")
+        [row] = spark.table("sparklog_transactions").collect()
+        assert (row.transactional_id, row.state) == ("p", "Ongoing")
+        assert spark.table("transactions").count() == 0
+        producer.commit_transaction()
+    [row] = spark.table("sparklog_transactions").collect()
+    assert (row.transactional_id, row.state) == ("p", "CompleteCommit")
+    assert spark.table("transactions").count() == 1
+
+
+def test_what_cant_be_registered_is_told(spark, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="no sparklog cluster"):
+        ss.register(spark, tmp_path)
+    with pytest.raises(InvalidArgumentError, match="don't share memory"):
+        ss.register(spark, "memory://somewhere")
+    cluster = a_cluster(tmp_path)
+    Admin(cluster).create_topics([NewTopic("T")])
+    with pytest.raises(InvalidArgumentError, match="differ in case alone"):
+        ss.register(spark, tmp_path)
+    assert ss.register(spark, tmp_path, ["T"])[0] == "T"
+    with pytest.raises(UnsafeStoreError, match="as yet"):
+        ss.read_topic(spark, "s3://bucket/prefix", "t", storage_options={})

@@ -49,7 +49,7 @@ def main() -> int:
         "\n[bold]5. Spark SQL[/] on the same folder (starting Spark; the first time it fetches 90 MB of jars)"
     )
     try:
-        counts["Spark"] = spark_sql.query(table)
+        counts["Spark"] = spark_sql.query(root)
     except spark_sql.NoSparkError as error:
         console.print(f"   [bold yellow]left out:[/] {error}")
     for engine, (records, offsets) in counts.items():

@@ -1,4 +1,4 @@
-"""Spark SQL on the topic: to Spark it is a Delta table, which it reads where it lies."""
+"""Spark SQL on the topic: a view of a Delta table, which Spark reads where it lies."""
 
 from __future__ import annotations
 
@@ -13,27 +13,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import sparklog.spark
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-
-# A record's offset is base_offset + offset_delta; a file whose base_offset is null has no offsets yet.
-VIEW = """
-create or replace temporary view flights as
-select partition, base_offset + offset_delta as offset, timestamp, string(key) as tailnum,
-       from_json(string(value), 'year int, month int, carrier string, origin string, dest string,
+FLIGHTS = """
+create or replace temporary view parsed as
+select from_json(string(value), 'year int, month int, carrier string, origin string, dest string,
                                  dep_delay double, arr_delay double') as flight
-from delta.`{table}` where base_offset is not null
+from flights
 """
 COUNT = "select count(*) as records, count(distinct partition, offset) as offsets from flights"
 QUERIES = {
     "Worst routes (100 flights or more)": """
         select flight.origin, flight.dest, count(*) as flights, round(avg(flight.arr_delay), 1) as mean_delay_min
-        from flights group by all having count(*) >= 100 order by mean_delay_min desc limit 8""",
+        from parsed group by all having count(*) >= 100 order by mean_delay_min desc limit 8""",
     "Mean departure delay by carrier and quarter (minutes)": """
         select * from (select flight.carrier, 'Q' || ceil(flight.month / 3) as quarter, flight.dep_delay as delay
-                       from flights)
+                       from parsed)
         pivot (round(avg(delay), 1) for quarter in ('Q1', 'Q2', 'Q3', 'Q4')) order by carrier""",
 }
 
@@ -58,26 +56,19 @@ def session() -> SparkSession:
     check_java()
     try:
         from pyspark.errors import PySparkRuntimeError
-        from pyspark.sql import SparkSession
     except ImportError as error:
         raise NoSparkError(f"{error}; it comes with pip install 'sparklog[spark]'") from error
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("sparklog-demo")
-        .config("spark.jars.packages", DELTA_PACKAGE)
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.databricks.delta.snapshotPartitions", "2")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", tempfile.mkdtemp(prefix="sparklog-demo-"))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-    )
+    conf = {
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.warehouse.dir": tempfile.mkdtemp(prefix="sparklog-demo-"),
+        "spark.ui.enabled": False,
+        "spark.ui.showConsoleProgress": False,
+    }
     try:
         with quiet():
-            spark = builder.getOrCreate()
+            spark = sparklog.spark.session("sparklog-demo", **conf)
     except PySparkRuntimeError as error:  # spark-submit ended before Spark began
         raise NoSparkError(f"Spark did not start; it said the above ({error})") from error
     spark.sparkContext.setLogLevel("ERROR")
@@ -102,10 +93,11 @@ def quiet() -> Iterator[None]:
             os.close(terminal)
 
 
-def query(table: Path) -> tuple[int, int]:
+def query(root: Path) -> tuple[int, int]:
     """Print the queries' results; returns how many records and how many different offsets Spark sees."""
     spark = session()
-    spark.sql(VIEW.format(table=table.resolve()))
+    sparklog.spark.register(spark, root)
+    spark.sql(FLIGHTS)
     counted = spark.sql(COUNT).collect()[0]
     for title, text in QUERIES.items():
         print(f"\n{title}")

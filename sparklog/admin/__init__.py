@@ -5,6 +5,7 @@ from sparklog.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic
 from sparklog.groups.description import GroupDescription, GroupPartition, GroupState, MemberDescription
 from sparklog.groups.resets import OffsetReset, ResetTo
+from sparklog.log.sequencing import SequencingResult
 from sparklog.log.topic import HIGH_WATERMARK, TopicDescription
 from sparklog.txn.description import TransactionDescription, TransactionListing
 from sparklog.txn.recovery import Recovered, RecoveryAction
@@ -27,6 +28,7 @@ __all__ = [
     "Recovered",
     "RecoveryAction",
     "ResetTo",
+    "SequencingResult",
     "TopicDescription",
     "TransactionDescription",
     "TransactionListing",

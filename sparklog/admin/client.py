@@ -38,6 +38,7 @@ from sparklog.groups.description import GroupDescription
 from sparklog.groups.pending import Deciding
 from sparklog.groups.resets import OffsetReset, PartitionBounds, ResetTo, plan_reset
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
+from sparklog.log.sequencing import SequencingResult, sequence_topic
 from sparklog.log.topic import (
     TopicDescription,
     alter_topic,
@@ -242,6 +243,24 @@ class Admin:
             lambda name, offsets: delete_records(cluster.topic_log(name), name, offsets, timeout_ms=bound_ms),
         )
         return {at: after[at.topic].log_start_offsets[at.partition] for at in map(partition_of, records_to_delete)}
+
+    def sequence(self, topic: str, *, timeout_ms: float | None = None) -> SequencingResult:
+        """Give offsets to what other Delta writers added to a topic without: only then readers see it.
+
+        Nobody needs to call this: consumers and producers of the topic that meet such files do the same, soon
+        afterwards. It is for whoever wants to know when it is done, or why it isn't: a file that can't be sequenced
+        stays as it is, and hinders no other.
+
+        Args:
+            timeout_ms: bound for the commit, once the files are read and copied.
+        Returns:
+            How many files and records have offsets now and had none; path and reason of each file that was refused.
+        Raises:
+            UnknownTopicOrPartitionError, NotATopicError, KafkaTimeoutError, StoreError.
+        """
+        check_topic_name(topic)
+        cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
+        return sequence_topic(cluster.topic_log(topic), timeout_ms=bound_ms, sync=True)
 
     def list_offsets(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Offsets by time: the first record not older than so many milliseconds since the epoch, or what

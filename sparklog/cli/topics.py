@@ -1,4 +1,4 @@
-"""``sparklog topics``: create, list, describe, alter, delete, delete-records."""
+"""``sparklog topics``: create, list, describe, alter, delete, delete-records, sequence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from sparklog.cli.options import admin_of, complete_topics, confirm_deletion, connection_options, pairs
 from sparklog.cli.output import as_json, print_table
-from sparklog.errors import TopicAlreadyExistsError
+from sparklog.errors import InvalidRecordError, TopicAlreadyExistsError
 
 if TYPE_CHECKING:
     from sparklog.admin import TopicDescription
@@ -153,6 +153,42 @@ def delete_records(ctx: click.Context, name: str, partitions: tuple[int, ...], b
         [(at.partition, start) for at, start in after.items()],
         numbers=["partition", "log start"],
     )
+
+
+@topics.command()
+@click.argument("name", shell_complete=complete_topics)
+@click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
+@connection_options()
+@click.pass_context
+def sequence(ctx: click.Context, name: str, json_: bool) -> None:
+    """Give offsets to what other Delta writers added without.
+
+    Consumers and producers that meet such files do so by themselves. A file that can't be sequenced stays as it is
+    and is printed with the reason; the exit code is then 1.
+    """
+    result = admin_of(ctx).sequence(name)
+    if json_:
+        click.echo(
+            as_json(
+                {
+                    "topic": name,
+                    "delta_version": result.delta_version,
+                    "sequenced_files": result.sequenced_count,
+                    "sequenced_records": result.record_count,
+                    "refused": [{"path": path, "reason": reason} for path, reason in sorted(result.refused.items())],
+                }
+            )
+        )
+    else:
+        click.echo(f"sequenced {_count(result.record_count, 'record')} of {_count(result.sequenced_count, 'file')}")
+        if result.refused:
+            print_table(["file", "refused because"], sorted(result.refused.items()))
+    if result.refused:
+        raise InvalidRecordError(f"topic {name!r}: {_count(len(result.refused), 'file')} can't be sequenced")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _settings(topic: TopicDescription, *, all_: bool) -> Mapping[str, Any]:

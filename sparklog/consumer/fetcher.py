@@ -81,6 +81,10 @@ class Fetcher:
                 shared.is_changed = True  # what was wanted still is
             raise
 
+    def close(self) -> None:
+        """Wait for what is under way in the background."""
+        self._topics.close()
+
     def has_wants(self) -> bool:
         """Is there room for something that is known to be there? Under the lock."""
         return bool(self._wants())
@@ -149,6 +153,7 @@ class Fetcher:
             except Exception as error:
                 self._retry_ticks_ms[topic] = now + self._config.retry_backoff_ms
                 self._fail(topic, error)
+        self._topics.meet_foreign_files()
         return self._publish(wanted) or found
 
     def _publish(self, wanted: frozenset[str]) -> bool:
@@ -330,6 +335,10 @@ class FetcherThread:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        self._do_rounds()
+        self._fetcher.close()
+
+    def _do_rounds(self) -> None:
         shared = self._shared
         wait_ms = _SHORTEST_WAIT_MS
         while not shared.is_stopped:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sparklog.errors import StoreError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, TopicFollower
 from sparklog.log.head import TopicHead
+from sparklog.log.maintenance import Sequencing
 from sparklog.log.state import open_state
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.paths import TOPICS_FOLDER
@@ -41,6 +42,7 @@ class FollowedTopics:
         self.cluster = cluster
         self._followers: dict[str, TopicFollower] = {}
         self._views: dict[str, tuple[TopicHead, TopicView]] = {}
+        self._sequencing = Sequencing()
         self._stale: set[str] = set()
         """Those that couldn't be looked at when it was tried last."""
 
@@ -99,6 +101,15 @@ class FollowedTopics:
             for topic, entry in zip(paths, found, strict=True)
             if entry is None and known[topic].next_entry is not None
         }
+
+    def meet_foreign_files(self) -> None:
+        """Have offsets given, in the background, to what other engines wrote without (rule F2)."""
+        for follower in self._followers.values():
+            self._sequencing.meet(follower.state)
+
+    def close(self) -> None:
+        """Wait for what is under way in the background."""
+        self._sequencing.close()
 
     def follower(self, topic: str) -> TopicFollower:
         """The follower of a topic that was polled."""

@@ -26,7 +26,7 @@ from sparklog.log.commit import Commit, Committed, catch_up, commit
 from sparklog.log.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
 from sparklog.log.files import UploadedFile
 from sparklog.log.head import TopicHead
-from sparklog.log.maintenance import Checkpoints
+from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_state import (
     PRODUCER_EXPIRATION_MS,
     ProducerEntry,
@@ -140,7 +140,13 @@ class TopicWriter:
     """
 
     def __init__(
-        self, log: DeltaLog, topic: str, *, sync: bool = False, checkpoints: Checkpoints | None = None
+        self,
+        log: DeltaLog,
+        topic: str,
+        *,
+        sync: bool = False,
+        checkpoints: Checkpoints | None = None,
+        sequencing: Sequencing | None = None,
     ) -> None:
         """Open ``topic`` for writing.
 
@@ -148,6 +154,7 @@ class TopicWriter:
             sync: fsync every append before it returns (``acks=all`` on a local file system).
             checkpoints: who writes the topic's checkpoints when this writer's commits make them due; by default, a
                 thread of this writer's own.
+            sequencing: who gives offsets to what other engines wrote without, when this writer meets it; None: nobody.
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             NotATopicError, UnsupportedVersionError, CorruptLogError, StoreError.
@@ -156,6 +163,7 @@ class TopicWriter:
         self._sync = sync
         self._log = log
         self._checkpoints = checkpoints or Checkpoints()
+        self._sequencing = sequencing
         self._state = open_state(log)
         if self._state.head.deleted:
             raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted")
@@ -231,6 +239,7 @@ class TopicWriter:
             self._state = open_state(self._log)
         if self.head.deleted or self.head.topic_id != self._topic_id:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
+        self._meet_foreign_files()
 
     def append(self, files: Sequence[StagedFile], *, timeout_ms: float) -> AppendResult:
         """Publish uploaded files in one commit: all of them become readable at once, or none does.
@@ -315,10 +324,17 @@ class TopicWriter:
         ticks_ms = self._log.clock.ticks_ms()
         self._pause_until_ticks_ms = ticks_ms + done.round_trip_ms if done.lost_races else 0.0
         self._checkpoints.after_commit(self._state)
+        self._meet_foreign_files()
 
     def close(self) -> None:
-        """Wait for a checkpoint that is under way."""
+        """Wait for a checkpoint or a sequencing that is under way."""
         self._checkpoints.close()
+        if self._sequencing is not None:
+            self._sequencing.close()
+
+    def _meet_foreign_files(self) -> None:
+        if self._sequencing is not None:
+            self._sequencing.meet(self._state)
 
     def _take_new_id(self) -> None:
         with self._identity:

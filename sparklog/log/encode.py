@@ -23,6 +23,8 @@ __all__ = [
     "decode_file",
     "encode_batch",
     "next_sequence",
+    "open_parquet",
+    "parquet_options",
     "record_columns",
 ]
 
@@ -128,17 +130,28 @@ def record_columns(records: pa.Table | pa.RecordBatch) -> dict[str, Any]:
 def write_parquet(table: pa.Table, *, compression: str) -> bytes:
     """A table of ``DATA_SCHEMA``, with or without headers, as the bytes of a Parquet file."""
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        compression=_CODECS[compression] or "none",
-        store_schema=False,  # Delta's log holds the schema; a copy in every small file is waste
-        use_dictionary=["producer_id", "producer_epoch"],
-        column_encoding={"offset_delta": "DELTA_BINARY_PACKED", "sequence": "DELTA_BINARY_PACKED"},
-        write_batch_size=65_536,
-        write_statistics=["offset_delta", "timestamp", "producer_id", "sequence"],
-    )
+    pq.write_table(table, sink, **parquet_options(compression))
     return bytes(sink.getvalue())
+
+
+def parquet_options(compression: str) -> dict[str, Any]:
+    """How a data file is written, as Arrow's writers call it."""
+    return {
+        "compression": _CODECS[compression] or "none",
+        "store_schema": False,  # Delta's log holds the schema; a copy in every small file is waste
+        "use_dictionary": ["producer_id", "producer_epoch"],
+        "column_encoding": {"offset_delta": "DELTA_BINARY_PACKED", "sequence": "DELTA_BINARY_PACKED"},
+        "write_batch_size": 65_536,
+        "write_statistics": ["offset_delta", "timestamp", "producer_id", "sequence"],
+    }
+
+
+def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
+    """A data file, whoever wrote it; raises what pyarrow raises.
+
+    INT96, in which Spark writes times by default, would end in the year 2262 if it were read as nanoseconds.
+    """
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", **options)
 
 
 def decode_file(path: str, data: bytes, columns: list[str] | None = None) -> pa.Table:
@@ -147,7 +160,7 @@ def decode_file(path: str, data: bytes, columns: list[str] | None = None) -> pa.
     Raises ``CorruptRecordError``, which names the file, where it is truncated or no Parquet.
     """
     try:
-        return pq.ParquetFile(pa.BufferReader(data)).read(columns)
+        return open_parquet(pa.BufferReader(data)).read(columns)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptRecordError(f"corrupt data file {path} ({len(data)} bytes): {error}") from error
 

@@ -22,6 +22,7 @@ __all__ = [
     "end_app_id",
     "head_of_info",
     "head_of_table",
+    "is_unsequenced",
     "offset_actions",
     "raise_ends",
     "start_app_id",
@@ -202,7 +203,7 @@ def apply_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
         log_start_offsets=tuple(starts),
         log_end_offsets=tuple(ends),
         live_file_count=max(0, head.live_file_count + len(added) - removed_count),
-        unsequenced_count=head.unsequenced_count + sum(_is_unsequenced(action) for action in added),
+        unsequenced_count=head.unsequenced_count + sum(is_unsequenced(action) for action in added),
     )
     return raise_ends(head, [segment_of_add(action, entry.version) for action in added])
 
@@ -217,7 +218,8 @@ def raise_ends(head: TopicHead, segments: Iterable[Segment]) -> TopicHead:
     return replace(head, log_end_offsets=tuple(ends))
 
 
-def _is_unsequenced(add: AddFile) -> bool:
+def is_unsequenced(add: AddFile) -> bool:
+    """Is the file that it adds written, but not yet in the log?"""
     return add.partition_values.get("base_offset") in (None, "")
 
 

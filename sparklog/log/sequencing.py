@@ -1,9 +1,10 @@
 """Sequencing: giving offsets to files that were written without (rules F1, F2, L4, L13).
 
 Any Delta writer may add files whose ``base_offset`` is null; no reader shows them until a sequencing commit removes
-the file and adds its bytes under a new path with a base offset. The new path is what makes a foreign OPTIMIZE, DELETE
+the file and adds its records under new paths with base offsets. The new path is what makes a foreign OPTIMIZE, DELETE
 or UPDATE that has read the old one conflict: docs/decisions/0003-sequencing-publishes-under-a-new-path.md. Which file
-gets which offsets is decided by :func:`plan_sequencing`, which is pure; the actor reads and copies the files before.
+gets which offsets is decided by :func:`plan_sequencing`, which is pure; what is kept of a file and what is filled in,
+by :mod:`sparklog.log.foreign`, before.
 """
 
 from __future__ import annotations
@@ -11,43 +12,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
-from typing import Any
+from itertools import pairwise
+from types import MappingProxyType
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from sparklog.delta.actions import Action, AddFile, RemoveFile
+from sparklog.delta.actions import AddFile, RemoveFile
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
+from sparklog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    InvalidRecordError,
+    KafkaTimeoutError,
+    ObjectNotFoundError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log.commit import Commit, commit
-from sparklog.log.encode import decode_file, write_parquet
+from sparklog.log.foreign import ForeignFile, Piece, check_partition, read_foreign
 from sparklog.log.head import TopicHead
-from sparklog.log.reading import conform, milliseconds, object_path
-from sparklog.log.schema import DATA_SCHEMA
-from sparklog.log.segments import Segment, format_timestamp
+from sparklog.log.segments import Segment
 from sparklog.log.state import TopicState, load_state
-from sparklog.paths import new_data_file
 
-__all__ = ["ForeignFile", "SequencingResult", "plan_sequencing", "sequence_topic"]
+__all__ = ["SequencingResult", "plan_sequencing", "sequence_state", "sequence_topic"]
 
 _LOGGER = logging.getLogger(__name__)
-_MAX_OFFSET_DELTA = 2**48
-"""Greater numbers aren't kept: they would soon use up the offsets of a log that never restarts (rule L8)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignFile:
-    """An unsequenced file and what was read of it."""
-
-    segment: Segment
-    """As it is live in the table."""
-    add: AddFile
-    """Its copy, but for the base offset: the same bytes, or the same records with numbers of their own."""
-    range: tuple[int, int]
-    """Least and greatest offset delta of the copy."""
-    renumbered: bool
-    """It couldn't keep its numbers; the copy's run from 0 in the order of the file."""
+_MAX_COPY_AGE_MS = 86_400_000.0
+"""A copy that was put longer ago isn't committed: the orphan sweep spares files for seven days (rule L10)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +44,12 @@ class SequencingResult:
 
     sequenced_count: int
     """Files that have offsets now and had none."""
+    record_count: int
+    """Records in them."""
     refused: Mapping[str, str]
     """Path to reason of each file that can't be sequenced as it is."""
     delta_version: int
+    """The version of the topic that this is true of."""
 
 
 def plan_sequencing(
@@ -66,39 +57,34 @@ def plan_sequencing(
 ) -> Commit | None:
     """Give base offsets to files, in the given order.
 
-    Files of one commit and partition keep one common base if their ranges of offset deltas are disjoint; any other
+    Files of one commit and partition keep one common base if their writer numbered them in disjoint ranges; any other
     file gets a base of its own. A base is the log end offset, so greater than every base given before. What is no
-    longer live without a base offset is dropped (rule L4: two sequencers, a user's DELETE).
+    longer live without a base offset is dropped (rule L4: two sequencers, a user's DELETE); of a file that became
+    several, all or none.
 
     Returns:
         The commit; None where nothing is left to do.
     """
-    ends = list(head.log_end_offsets)
-    actions: list[Action] = []
-    wanted = [
-        file
-        for file in files
-        if (now := live.get(file.segment.path)) is not None
-        and now.base_offset is None
-        and now.partition == file.segment.partition
-        and now.partition is not None
-        and 0 <= now.partition < len(ends)
-    ]
+    wanted = [file for file in files if _is_as_it_was(live.get(file.segment.path), file, head)]
     if not wanted:
         return None
+    ends = list(head.log_end_offsets)
+    adds: list[AddFile] = []
     for group in _common_bases(wanted):
-        partition = group[0].segment.partition or 0
+        partition = group[0].partition
         base_offset = ends[partition]
-        for file in group:
-            values = {"partition": str(partition), "base_offset": str(base_offset)}
-            actions += [_remove(file.segment, now_ms=now_ms), replace(file.add, partition_values=values)]
-        ends[partition] = base_offset + max(file.range[1] for file in group) + 1
+        values = {"partition": str(partition), "base_offset": str(base_offset)}
+        adds += [replace(piece.add, partition_values=values) for piece in group]
+        ends[partition] = base_offset + max(piece.range[1] for piece in group) + 1
+    waiting_count = sum(segment.base_offset is None for segment in live.values())
     after = replace(
         head,
         log_end_offsets=tuple(ends),
-        unsequenced_count=max(0, head.unsequenced_count - len(wanted)),
+        live_file_count=max(0, head.live_file_count + len(adds) - len(wanted)),
+        unsequenced_count=waiting_count - len(wanted),
     )
-    return Commit(actions=actions, head=after, operation="SEQUENCE")
+    removes = [_remove(file.segment, now_ms=now_ms) for file in wanted]
+    return Commit(actions=[*removes, *adds], head=after, operation="SEQUENCE")
 
 
 def sequencing_order(segments: Sequence[Segment]) -> list[Segment]:
@@ -106,114 +92,107 @@ def sequencing_order(segments: Sequence[Segment]) -> list[Segment]:
     still tells it, those of older commits first, by modification time and path."""
     return sorted(
         segments,
-        key=lambda s: (s.delta_version, s.partition or 0, 0 if s.delta_version >= 0 else s.modification_ms, s.path),
+        key=lambda s: (s.delta_version, 0 if s.delta_version >= 0 else s.modification_ms, s.path),
     )
 
 
 def sequence_topic(log: DeltaLog, *, timeout_ms: float = 60_000, sync: bool = False) -> SequencingResult:
     """Give offsets to every file of a topic that has none. Safe to run twice at once and to kill at any point.
 
-    Files without a partition, or of one that the topic doesn't have, or that can't be read, are left as they are and
-    told in the result.
+    Files of a partition that the topic doesn't have, or that can't be read, are left as they are and told in the
+    result.
 
+    Args:
+        timeout_ms: bound for the commit, once the files are read and copied.
+        sync: fsync the commit and all before it.
     Raises:
-        UnknownTopicOrPartitionError, KafkaTimeoutError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
+        UnknownTopicOrPartitionError: there is no such topic.
+        KafkaTimeoutError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
     """
-    state = load_state(log)
+    return sequence_state(load_state(log), timeout_ms=timeout_ms, sync=sync)
+
+
+def sequence_state(
+    state: TopicState,
+    *,
+    refused_before: Mapping[str, str] = MappingProxyType({}),
+    timeout_ms: float = 60_000,
+    sync: bool = False,
+) -> SequencingResult:
+    """As :func:`sequence_topic`, of a topic that was loaded just now.
+
+    Args:
+        refused_before: files that aren't read again, and why; they are told in the result.
+    """
+    log = state.log
+    if state.head.deleted:
+        raise UnknownTopicOrPartitionError(f"unknown topic: the one at {log.store.uri}/{log.table} was deleted")
+    began_ticks_ms = log.clock.ticks_ms()
     refused: dict[str, str] = {}
     files: list[ForeignFile] = []
     for segment in sequencing_order(state.require_whole().index.unsequenced()):
         try:
-            files.append(_read(log, segment, partition_count=state.head.partition_count))
-        except (CorruptRecordError, InvalidArgumentError, ObjectNotFoundError, _RefusedError) as error:
+            check_partition(segment, state.head)
+            if segment.path in refused_before:
+                refused[segment.path] = refused_before[segment.path]
+            else:
+                files.append(read_foreign(log, segment, state.head))
+        except (CorruptRecordError, InvalidArgumentError, InvalidRecordError, ObjectNotFoundError) as error:
             refused[segment.path] = str(error)
-            _LOGGER.warning("%s: can't sequence %s: %s", log.table, segment.path, error)
+            if refused_before.get(segment.path) != str(error):
+                _LOGGER.warning("%s: can't sequence %s: %s", log.table, segment.path, error)
 
     def decide(now: TopicState) -> Commit | None:
         if now.whole is None or now.head.deleted:
             return None
         return plan_sequencing(now.head, now.whole.index.by_path, files, now_ms=log.clock.now_ms())
 
+    def check_age() -> bool:
+        age_ms = log.clock.ticks_ms() - began_ticks_ms
+        if age_ms > _MAX_COPY_AGE_MS:
+            raise KafkaTimeoutError(f"{log.table}: sequencing began {age_ms / 3_600_000:.0f} h ago, begin anew")
+        return False
+
     done = commit(
-        state,
-        decide,
-        deadline_ticks_ms=log.clock.ticks_ms() + timeout_ms,
-        sync=sync,
-    )
-    adds = [action for action in (done.commit.actions if done.commit else ()) if isinstance(action, AddFile)]
+        state, decide, deadline_ticks_ms=log.clock.ticks_ms() + timeout_ms, sync=sync, prepare=check_age
+    ).state
+    # Not from the commit: one whose answer was lost is found done, and no commit is left to make.
+    live = done.require_whole().index.by_path
+    published = [file for file in files if all(piece.add.path in live for piece in file.pieces)]
     return SequencingResult(
-        sequenced_count=len(adds),
+        sequenced_count=len(published),
+        record_count=sum(file.record_count for file in published),
         refused=refused,
-        delta_version=done.state.position.version,
+        delta_version=done.position.version,
     )
 
 
-class _RefusedError(Exception):
-    """Why a file can't be sequenced as it is."""
-
-
-def _read(log: DeltaLog, segment: Segment, *, partition_count: int) -> ForeignFile:
-    if segment.partition is None or not 0 <= segment.partition < partition_count:
-        raise _RefusedError(f"its partition is {segment.partition}, the topic has 0 to {partition_count - 1}")
-    path = object_path(log.table, segment.path)
-    data = log.store.read(path)
-    table = decode_file(path, data)
-    if table.num_rows == 0:
-        raise _RefusedError("it holds no record")
-    columns = {name: conform(path, table, name) for name in DATA_SCHEMA.names}
-    if columns["timestamp"].null_count:
-        raise _RefusedError("it has records without a timestamp")
-    deltas = columns["offset_delta"]
-    bounds = pc.min_max(deltas).as_py()
-    keeps = (
-        deltas.null_count == 0
-        and 0 <= bounds["min"] <= bounds["max"] <= _MAX_OFFSET_DELTA
-        and len(pc.unique(deltas)) == table.num_rows
+def _is_as_it_was(now: Segment | None, file: ForeignFile, head: TopicHead) -> bool:
+    return (
+        now is not None
+        and now.base_offset is None
+        and now.partition == file.segment.partition
+        and all(0 <= piece.partition < head.partition_count for piece in file.pieces)
     )
-    if not keeps:
-        columns["offset_delta"] = pa.chunked_array([pa.arange(0, table.num_rows)])
-        data = write_parquet(pa.table(columns, schema=DATA_SCHEMA), compression="snappy")
-    copy = new_data_file(segment.partition)
-    log.store.put(object_path(log.table, copy), data, sync=True)
-    stats = _stats(columns)
-    add = AddFile(
-        path=copy,
-        partition_values=segment.partition_values(),
-        size_bytes=len(data),
-        modification_ms=segment.modification_ms,
-        stats=stats,
-    )
-    bounds = {side: stats[f"{side}Values"]["offset_delta"] for side in ("min", "max")}
-    return ForeignFile(segment=segment, add=add, range=(bounds["min"], bounds["max"]), renumbered=not keeps)
 
 
-def _stats(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, Any]:
-    numbers = {name: columns[name] for name in ("offset_delta", "producer_id", "sequence")}
-    bounds = {name: pc.min_max(column).as_py() for name, column in numbers.items() if column.null_count < len(column)}
-    times = pc.min_max(milliseconds(columns["timestamp"])).as_py()
-    bounds["timestamp"] = {side: format_timestamp(times[side]) for side in ("min", "max")}
-    return {
-        "numRecords": len(columns["offset_delta"]),
-        "minValues": {name: bound["min"] for name, bound in bounds.items()},
-        "maxValues": {name: bound["max"] for name, bound in bounds.items()},
-        "nullCount": {name: columns[name].null_count for name in bounds},
-    }
-
-
-def _common_bases(files: Sequence[ForeignFile]) -> list[list[ForeignFile]]:
-    """Files in their order, those that share a base offset together: of one known commit and partition, numbered by
-    their writer, in disjoint ranges."""
-    groups: list[list[ForeignFile]] = []
-    for (version, _), of_one_commit in groupby(
-        files, key=lambda file: (file.segment.delta_version, file.segment.partition)
-    ):
-        together = list(of_one_commit)
-        by_range = sorted(together, key=lambda file: file.range)
-        disjoint = all(left.range[1] < right.range[0] for left, right in pairwise(by_range))
-        if version >= 0 and disjoint and not any(file.renumbered for file in together):
-            groups.append(by_range)
-        else:
-            groups += [[file] for file in together]
+def _common_bases(files: Sequence[ForeignFile]) -> list[list[Piece]]:
+    """The files' pieces, those that share a base offset together: of one known commit and partition, all as their
+    writer numbered them, in disjoint ranges. Within a commit and partition in the order of the writer's numbers if
+    these tell one, else of the files."""
+    of_one_commit: dict[tuple[int, int], list[Piece]] = {}
+    for file in files:
+        for piece in file.pieces:
+            of_one_commit.setdefault((file.segment.delta_version, piece.partition), []).append(piece)
+    groups: list[list[Piece]] = []
+    for (version, _), together in of_one_commit.items():
+        numbered = sorted((piece.numbers, piece.add.path, piece) for piece in together if piece.numbers is not None)
+        disjoint = all(left[0][1] < right[0][0] for left, right in pairwise(numbered))
+        if version < 0 or len(numbered) < len(together) or not disjoint:
+            groups += [[piece] for piece in together]
+            continue
+        ordered = [piece for _, _, piece in numbered]
+        groups += [[piece] for piece in ordered] if any(piece.renumbered for piece in ordered) else [ordered]
     return groups
 
 

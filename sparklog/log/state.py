@@ -18,7 +18,15 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from sparklog.log.head import TopicHead, apply_entry, end_app_id, head_of_info, head_of_table, raise_ends
+from sparklog.log.head import (
+    TopicHead,
+    apply_entry,
+    end_app_id,
+    head_of_info,
+    head_of_table,
+    is_unsequenced,
+    raise_ends,
+)
 from sparklog.log.producer_state import ProducerEntry, app_id, producer_entry
 from sparklog.log.reading import complete_stats, object_path
 from sparklog.log.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
@@ -59,6 +67,8 @@ class TopicState:
     """Partitions whose ends a foreign file raised and no ``txn`` tells of yet; the next commit of ours does (L6)."""
     unwritable: UnsupportedVersionError | None = None
     """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
+    unsequenced_version: int = -1
+    """The newest version that may have added files without a base offset; -1: none is known that did."""
     unsynced: list[str] | None = None
     """Objects that others wrote and nobody here fsynced yet; None: not known (rule L9)."""
 
@@ -101,6 +111,8 @@ class TopicState:
         self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
         self.head = head
         self.position = position
+        if any(isinstance(action, AddFile) and is_unsequenced(action) for action in entry.actions):
+            self.unsequenced_version = entry.version
         self.transactions.update((a.app_id, a) for a in entry.actions if isinstance(a, SetTransaction))
         if self.whole is not None:
             for action in entry.actions:
@@ -134,10 +146,12 @@ def open_state(log: DeltaLog) -> TopicState:
         raise unknown_topic(log)
     if newest.entry.info is None:
         return load_state(log)
+    head = head_of_info(log.table, newest.entry.version, newest.entry.info)
     return TopicState(
         log=log,
         position=newest.position,
-        head=head_of_info(log.table, newest.entry.version, newest.entry.info),
+        head=head,
+        unsequenced_version=newest.position.version if head.unsequenced_count else -1,
         checkpoint_version=newest.checkpoint_version,
         transactions={a.app_id: a for a in newest.entry.actions if isinstance(a, SetTransaction)},
     )
@@ -173,6 +187,7 @@ def load_state(log: DeltaLog) -> TopicState:
         head=head,
         checkpoint_version=snapshot.checkpoint_version,
         transactions=dict(snapshot.transactions),
+        unsequenced_version=snapshot.position.version if head.unsequenced_count else -1,
         whole=WholeTopic(index=index, metadata=snapshot.metadata, tail=snapshot.tail),
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
         unwritable=_unwritable(log, snapshot.protocol),

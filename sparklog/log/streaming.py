@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, ObjectNotFoundError
+from sparklog.log.encode import open_parquet
 from sparklog.log.reading import conform, object_path
 from sparklog.log.schema import DATA_SCHEMA
 from sparklog.log.segments import Segment
@@ -213,7 +214,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _open_parquet(path: str, source: Any, *, buffer_bytes: int = 0) -> pq.ParquetFile:
-    return _decode(path, lambda: pq.ParquetFile(source, buffer_size=buffer_bytes, pre_buffer=False))
+    return _decode(path, lambda: open_parquet(source, buffer_size=buffer_bytes, pre_buffer=False))
 
 
 def _columns_of(parquet: pq.ParquetFile) -> list[str]:

@@ -30,6 +30,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster, Marker, StagedFile, TopicWriter, UploadedFile
+from sparklog.log.maintenance import Sequencing
 from sparklog.log.reading import object_path
 from sparklog.producer.accumulator import Buffer, TopicQueue
 from sparklog.producer.batch import Batch, Outcome, bounded_s
@@ -133,7 +134,9 @@ class Lane:
         self._writing = threading.Lock()
         """Held by whoever uses the writer's state: the committer, and a caller that asks for new partitions."""
         with cluster.store.patience(self._patience(self._clock.ticks_ms() + config.max_block_ms)):
-            self._writer = TopicWriter(cluster.topic_log(topic), topic, sync=config.acks == ACKS_ALL)
+            self._writer = TopicWriter(
+                cluster.topic_log(topic), topic, sync=config.acks == ACKS_ALL, sequencing=Sequencing()
+            )
         self.topic = topic
         self.queue = TopicQueue(
             topic,

@@ -24,7 +24,7 @@ from sparklog.log.topic import describe_topic
 from sparklog.model import OffsetAndTimestamp, TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock
-from tests.support import T0_MS, a_writer, records
+from tests.support import T0_MS, a_writer, contents, foreign_commit, foreign_file, foreign_records, records
 
 
 @pytest.fixture
@@ -239,6 +239,33 @@ def test_records_are_deleted_and_the_low_watermarks_told(admin, cluster):
 
 
 # Offsets by time
+
+
+def test_what_other_writers_added_is_sequenced_and_what_is_refused_is_told(admin, cluster):
+    admin.create_topics([NewTopic("t", 2)])
+    fill(cluster, "t", "a")
+    log = cluster.topic_log("t")
+    foreign_commit(log, foreign_file(log, foreign_records("b", "c")), foreign_file(log, foreign_records("d")))
+    bad = foreign_file(log, foreign_records("e"), partition=9)
+    foreign_commit(log, bad)
+    result = admin.sequence("t")
+    assert (result.sequenced_count, result.record_count) == (2, 3)
+    assert result.refused == {bad.path: "its partition is 9, the topic has 0 to 1"}
+    assert result.delta_version == admin.describe_topics(["t"])[0].delta_version
+    assert contents(log)[0][0] == (0, "a")
+    assert sorted(value for _, value in contents(log)[0]) == ["a", "b", "c", "d"]
+    assert admin.sequence("t").sequenced_count == 0
+
+
+def test_a_topic_that_is_not_there_is_not_sequenced(admin):
+    with pytest.raises(UnknownTopicOrPartitionError, match="unknown topic"):
+        admin.sequence("nosuch")
+    admin.create_topics(["t"])
+    admin.delete_topics(["t"])
+    with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+        admin.sequence("t")
+    with pytest.raises(InvalidTopicError):
+        admin.sequence("no topic")
 
 
 def test_offsets_by_time_and_by_kafkas_special_times(admin, cluster):

@@ -12,7 +12,9 @@ import pytest
 from sparklog import cli as package
 from sparklog.cli import main
 from sparklog.cli.output import is_terminal, print_table
+from sparklog.log.cluster import open_cluster
 from tests.cli.support import a_cluster, done, failure, run
+from tests.support import unsequenced_file
 
 ORDERS = "orders: 2 partitions, id "
 TABLE = [
@@ -233,6 +235,29 @@ def test_main_returns_exit_codes(cluster, capsys, monkeypatch):
     assert captured.out.splitlines()[0] == "orders"
     assert "Traceback" not in captured.err
     assert package.main is main
+
+
+def test_what_other_writers_added_is_sequenced_and_what_is_refused_is_printed(cluster):
+    log = open_cluster(cluster, create=False).topic_log("orders")
+    unsequenced_file(log, "a", "b")
+    assert done("topics", "sequence", "orders", cluster=cluster) == "sequenced 2 records of 1 file\n"
+    path = unsequenced_file(log, "c", partition=7)
+    unsequenced_file(log, "d")
+    result = run("topics", "sequence", "orders", cluster=cluster)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0] == "sequenced 1 record of 1 file"
+    assert result.stdout.splitlines()[2].split(maxsplit=1) == [path, "its partition is 7, the topic has 0 to 1"]
+    assert result.stderr.splitlines()[-1] == "sparklog: error: topic 'orders': 1 file can't be sequenced"
+    result = run("topics", "sequence", "orders", "--json", cluster=cluster)
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {
+        "topic": "orders",
+        "delta_version": described(cluster)["delta_version"],
+        "sequenced_files": 0,
+        "sequenced_records": 0,
+        "refused": [{"path": path, "reason": "its partition is 7, the topic has 0 to 1"}],
+    }
+    assert "unknown topic" in failure("topics", "sequence", "nosuch", cluster=cluster)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.encode import ProducerStamp, decode_file, encode_batch, next_sequence
 from sparklog.log.reading import conform
-from sparklog.log.schema import DATA_SCHEMA, HEADERS
+from sparklog.log.schema import DATA_SCHEMA, HEADERS, TIMESTAMP
 from tests.support import T0_MS
 
 STAMP = ProducerStamp(producer_id=2**63 - 1, producer_epoch=32_767, base_sequence=0)
@@ -320,3 +320,11 @@ def test_a_truncated_file_is_refused_by_name(cut):
     data = encode_batch(a_batch(), STAMP).data[:cut]
     with pytest.raises(CorruptRecordError, match=rf"corrupt data file topics/t/x\.parquet \({len(data)} bytes\)"):
         decode_file("topics/t/x.parquet", data)
+
+
+def test_a_time_after_2262_that_spark_wrote_as_int96_is_that_time():
+    moments = pa.array([datetime(2500, 1, 1, tzinfo=timezone.utc)], TIMESTAMP)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"timestamp": moments}), sink, use_deprecated_int96_timestamps=True)
+    found = decode_file("f.parquet", sink.getvalue().to_pybytes())
+    assert found["timestamp"].cast(pa.timestamp("us")).to_pylist() == [datetime(2500, 1, 1)]

@@ -427,6 +427,7 @@ def test_a_file_that_a_user_deletes_meanwhile_stays_deleted(deltas):
     delete = RemoveFile(path=gone, deletion_ms=1)
     late = sequence_topic(a_log(OvertakenStore(memory, lambda: foreign_commit(log, delete)), clock))
     assert late.sequenced_count == 1
+    assert open_state(log).head.unsequenced_count == 0
     assert list(live(log).values()) == copies(log, stays)
     assert contents(log) == {0: [(0, "stays")]}
 
@@ -471,13 +472,21 @@ def test_a_topic_without_foreign_files_costs_no_commit_and_no_file():
 # What can't be sequenced
 
 
-def without_timestamps(log):
-    return foreign_file(log, foreign_records("x").drop(["timestamp"]))
+def with_column(log, name, values, **file):
+    rows = foreign_records(*("x" for _ in values))
+    return foreign_file(log, rows.set_column(rows.schema.get_field_index(name), name, values), **file)
 
 
-def with_a_null_timestamp(log):
-    rows = foreign_records("x", "y")
-    return foreign_file(log, rows.set_column(1, "timestamp", pa.array([1, None], rows.schema.field(1).type)))
+def with_a_timestamp_that_is_none(log):
+    return with_column(log, "timestamp", pa.array([T0_MS * 1000, -1], pa.timestamp("us", "UTC")), partition=None)
+
+
+def with_headers_of_other_names(log):
+    return with_column(log, "headers", pa.array([[{"name": "k", "value": b"v"}]]))
+
+
+def with_numbers_for_values(log):
+    return with_column(log, "value", pa.array([7]))
 
 
 def without_records(log):
@@ -508,11 +517,11 @@ def outside_of_the_table(log):
 @pytest.mark.parametrize(
     ("refused", "reason"),
     [
-        (lambda log: foreign_file(log, foreign_records("x"), partition=None), "its partition is None"),
         (lambda log: foreign_file(log, foreign_records("x"), partition=2), "its partition is 2, the topic has 0 to 1"),
         (lambda log: foreign_file(log, foreign_records("x"), partition=-1), "its partition is -1"),
-        (without_timestamps, "records without a timestamp"),
-        (with_a_null_timestamp, "records without a timestamp"),
+        (with_a_timestamp_that_is_none, "its timestamps run from -1 to 4102444800000000 µs, expected 0 to"),
+        (with_headers_of_other_names, "its headers are list"),
+        (with_numbers_for_values, "column value is int64, expected binary"),
         (without_records, "holds no record"),
         (with_text_for_numbers, "column offset_delta is string"),
         (truncated, "corrupt data file"),

@@ -21,7 +21,7 @@ from sparklog.log.schema import TIMESTAMP
 from sparklog.producer.batch import I32, I64, Batch, Outcome, Written
 from sparklog.producer.partitioner import StickyPartition, key_partitions
 
-__all__ = ["Drain", "drain", "refuse"]
+__all__ = ["Drain", "choose_partitions", "drain", "refuse", "sort_by_partition"]
 
 Bools = npt.NDArray[np.bool_]
 
@@ -112,13 +112,13 @@ def drain(
         table = table.set_column(0, "timestamp", pa.array(np.full(table.num_rows, now_ms, np.int64)))
     timestamps = _numbers(table["timestamp"])
     refused = refuse(topic, table, config, now_ms=now_ms)
-    partitions = _partitions(table, partition_count, sticky)
+    partitions = choose_partitions(table, partition_count, sticky)
     partitions[list(refused)] = -1
     # Once for all parts: a cast of a small column costs more in its call than in its rows.
     in_us = pa.array(timestamps * 1000).view(TIMESTAMP) if not refused else table["timestamp"]
     table = table.set_column(0, "timestamp", in_us)
     unused = ["partition", "headers"] if table["headers"].null_count == table.num_rows else ["partition"]
-    order, parts = _sorted(table.drop_columns(unused), partitions)
+    order, parts = sort_by_partition(table.drop_columns(unused), partitions)
     return Drain(
         counts=[batch.count for batch in batches],
         parts=parts,
@@ -156,7 +156,12 @@ def refuse(topic: str, table: pa.Table, config: TopicConfig, *, now_ms: int) -> 
     return refused
 
 
-def _partitions(table: pa.Table, partition_count: int, sticky: StickyPartition) -> I32:
+def choose_partitions(table: pa.Table, partition_count: int, sticky: StickyPartition) -> I32:
+    """The partition of each row: the one it asks for, or that of its key, or for all without either a sticky one.
+
+    Args:
+        table: columns ``key`` (binary), ``value`` (binary), ``partition`` (int32), in one chunk.
+    """
     keys = _array(table["key"])
     chosen = table["partition"]
     if chosen.null_count == 0:
@@ -175,7 +180,7 @@ def _partitions(table: pa.Table, partition_count: int, sticky: StickyPartition) 
     return partitions
 
 
-def _sorted(table: pa.Table, partitions: I32) -> tuple[I64, list[tuple[int, pa.Table]]]:
+def sort_by_partition(table: pa.Table, partitions: I32) -> tuple[I64, list[tuple[int, pa.Table]]]:
     """The rows by partition, within one in their order, without those of partition -1."""
     if len(partitions) and partitions[0] >= 0 and (partitions == partitions[0]).all():
         return np.arange(len(partitions)), [(int(partitions[0]), table)]

@@ -27,6 +27,7 @@ from sparklog.txn.states import WRITTEN, TransactionState, check_step
 __all__ = [
     "Contents",
     "Header",
+    "QueryBatch",
     "TopicFiles",
     "TransactionEntry",
     "TransactionLog",
@@ -43,6 +44,16 @@ KEEP_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueryBatch:
+    """A micro-batch of a streaming query."""
+
+    query_id: str
+    """Stays the same as long as the query's checkpoint does."""
+    batch_id: int
+    """From 0 on, one more for each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """Who writes: every entry of an epoch repeats it."""
 
@@ -52,6 +63,8 @@ class Header:
     """0 … 32766; each ``init_transactions`` has a new one."""
     timeout_ms: int
     """``transaction_timeout_ms``."""
+    holder: str = ""
+    """Who began the epoch: the run of a streaming query; empty for a producer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +107,9 @@ class TransactionEntry:
     """Of an abort: why, where it wasn't the producer that wanted it."""
     written_ms: int = 0
     """Wall time of its writer, milliseconds since the epoch."""
+    batches: tuple[QueryBatch, ...] = ()
+    """The newest micro-batch of each streaming query that was committed with this id, the newest query last. Every
+    entry hands it on: it is what tells that a batch which is run again is there already (rule T7)."""
 
     @property
     def is_forced(self) -> bool:
@@ -107,6 +123,7 @@ class TransactionEntry:
         header: Header | None = None,
         contents: Contents = NOTHING,
         reason: str = "",
+        batches: tuple[QueryBatch, ...] | None = None,
         now_ms: int,
     ) -> TransactionEntry:
         """The next entry, which has no token yet. Raises ``InvalidTxnStateError`` where it may not follow."""
@@ -120,6 +137,7 @@ class TransactionEntry:
             contents=contents,
             reason=reason,
             written_ms=now_ms,
+            batches=self.batches if batches is None else batches,
         )
 
 
@@ -198,11 +216,15 @@ def encode_transaction(entry: TransactionEntry, token: str) -> bytes:
         "written_ms": entry.written_ms,
         "reason": entry.reason,
         "topics": {
-            name: {"id": topic.topic_id, "files": [_file_body(file) for file in topic.files]}
+            name: {"id": topic.topic_id, "files": [_file_body(header, file) for file in topic.files]}
             for name, topic in entry.contents.topics.items()
         },
         "groups": {name: encode_partitions(partitions) for name, partitions in entry.contents.groups.items()},
     }
+    if header.holder:
+        body["holder"] = header.holder
+    if entry.batches:
+        body["batches"] = [[batch.query_id, batch.batch_id] for batch in entry.batches]
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -218,6 +240,7 @@ def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry
             producer_id=int(body["producer_id"]),
             producer_epoch=int(body["producer_epoch"]),
             timeout_ms=int(body["timeout_ms"]),
+            holder=str(body.get("holder", "")),
         )
         topics = {
             str(name): TopicFiles(
@@ -238,6 +261,9 @@ def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry
             contents=Contents(topics=MappingProxyType(topics), groups=MappingProxyType(groups)),
             reason=str(body["reason"]),
             written_ms=int(body["written_ms"]),
+            batches=tuple(
+                QueryBatch(query_id=str(query), batch_id=int(number)) for query, number in body.get("batches", ())
+            ),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptLogError(f"corrupt transaction entry {path}: {error!r}") from error
@@ -274,21 +300,26 @@ def append_entry(
     return other, advance(position, version=other.version, token=other.token), False
 
 
-def _file_body(file: UploadedFile) -> list[object]:
-    return [
+def _file_body(header: Header, file: UploadedFile) -> list[object]:
+    stamp = file.stamp
+    body: list[object] = [
         file.path,
         file.partition,
         file.record_count,
         file.size_bytes,
         file.min_timestamp_ms,
         file.max_timestamp_ms,
-        file.stamp.base_sequence,
+        stamp.base_sequence,
         file.uploaded_ms,
     ]
+    if (stamp.producer_id, stamp.producer_epoch) != (header.producer_id, header.producer_epoch):
+        body += [stamp.producer_id, stamp.producer_epoch]  # uploaded by another process than the one that commits
+    return body
 
 
 def _file(header: Header, values: Sequence[Any]) -> UploadedFile:
-    path, partition, count, size, first_ms, last_ms, sequence, uploaded_ms = values
+    path, partition, count, size, first_ms, last_ms, sequence, uploaded_ms, *own = values
+    producer_id, producer_epoch = own or (header.producer_id, header.producer_epoch)
     return UploadedFile(
         path=str(path),
         partition=int(partition),
@@ -296,6 +327,6 @@ def _file(header: Header, values: Sequence[Any]) -> UploadedFile:
         size_bytes=int(size),
         min_timestamp_ms=int(first_ms),
         max_timestamp_ms=int(last_ms),
-        stamp=ProducerStamp(header.producer_id, header.producer_epoch, int(sequence)),
+        stamp=ProducerStamp(int(producer_id), int(producer_epoch), int(sequence)),
         uploaded_ms=int(uploaded_ms),
     )

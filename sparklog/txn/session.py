@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sparklog.errors import (
     CommitStateUnknownError,
@@ -34,10 +35,12 @@ from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartit
 from sparklog.paths import open_transactions, transaction_marker
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position, needs_verification
+from sparklog.txn.batches import with_batch
 from sparklog.txn.deciding import decide, entry_in_place
 from sparklog.txn.entries import (
     Contents,
     Header,
+    QueryBatch,
     TopicFiles,
     TransactionEntry,
     append_entry,
@@ -68,17 +71,21 @@ class TransactionSession:
     topics and groups take; the second may run while the next transaction is being filled.
     """
 
-    def __init__(self, cluster: Cluster, transactional_id: str, *, timeout_ms: int, sync: bool = True) -> None:
+    def __init__(
+        self, cluster: Cluster, transactional_id: str, *, timeout_ms: int, sync: bool = True, holder: str = ""
+    ) -> None:
         """Reads nothing yet. Raises ``InvalidArgumentError`` for an id that none may have.
 
         Args:
             sync: fsync every decision (``acks=all`` on a local file system).
+            holder: whom entries name as the one that began their epoch.
         """
         self.transactional_id = transactional_id
         self._cluster = cluster
         self._clock = cluster.clock
         self._timeout_ms = timeout_ms
         self._sync = sync
+        self._holder = holder
         self._log = open_transaction_log(cluster, transactional_id)
         self._newest: TransactionEntry | None = None
         self._position: Position | None = None
@@ -145,13 +152,13 @@ class TransactionSession:
         self._mark()
 
     def _next_header(self, newest: TransactionEntry | None) -> Header:
-        if newest is None or newest.header.producer_epoch >= _MAX_EPOCH:
-            return Header(producer_id=new_producer_id(), producer_epoch=0, timeout_ms=self._timeout_ms)
-        return Header(
-            producer_id=newest.header.producer_id,
-            producer_epoch=newest.header.producer_epoch + 1,
-            timeout_ms=self._timeout_ms,
+        header = Header(
+            producer_id=new_producer_id(), producer_epoch=0, timeout_ms=self._timeout_ms, holder=self._holder
         )
+        if newest is None or newest.header.producer_epoch >= _MAX_EPOCH:
+            return header
+        before = newest.header
+        return replace(header, producer_id=before.producer_id, producer_epoch=before.producer_epoch + 1)
 
     def _mark(self) -> None:
         """Say that a transaction may be open, and forget what earlier sessions said (rule T4)."""
@@ -177,6 +184,12 @@ class TransactionSession:
     def header(self) -> Header:
         """Producer id and epoch. Raises ``IllegalStateError`` before :meth:`begin_epoch`."""
         return self._require_newest()[0].header
+
+    @property
+    def batches(self) -> tuple[QueryBatch, ...]:
+        """The newest micro-batch of each query that is committed. Raises ``IllegalStateError`` before
+        :meth:`begin_epoch`."""
+        return self._require_newest()[0].batches
 
     @property
     def has_begun(self) -> bool:
@@ -277,9 +290,14 @@ class TransactionSession:
         )
         return Stamp(empty_generation(self._cluster, metadata.group_id, refusal), "")
 
-    def commit(self, topics: Mapping[str, TopicFiles], *, deadline_ticks_ms: float) -> Marker:
+    def commit(
+        self, topics: Mapping[str, TopicFiles], *, deadline_ticks_ms: float, batch: QueryBatch | None = None
+    ) -> Marker:
         """The commit point: one create. May be repeated until it says something else than that it doesn't know.
 
+        Args:
+            batch: of a streaming query: that it is committed is decided by the same create, and told by every entry
+                from here on (rule T7). Whether it was committed before, the caller has looked.
         Returns:
             How topics are to remember the transaction; it is to be carried out now.
         Raises:
@@ -296,7 +314,12 @@ class TransactionSession:
         while True:
             newest, position = self._require_newest()
             self._check_time()
-            entry = newest.follow(TransactionState.PREPARE_COMMIT, contents=contents, now_ms=self._clock.now_ms())
+            entry = newest.follow(
+                TransactionState.PREPARE_COMMIT,
+                contents=contents,
+                batches=newest.batches if batch is None else with_batch(newest.batches, batch),
+                now_ms=self._clock.now_ms(),
+            )
             decided = self._append(position, entry, deadline_ticks_ms=deadline_ticks_ms)
             if decided.state is TransactionState.PREPARE_COMMIT:  # nobody else writes one in this epoch
                 self._committed = Marker(transactional_id=self.transactional_id, number=decided.version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from operator import methodcaller
 from typing import Any
 
@@ -22,6 +23,7 @@ from sparklog.txn.entries import (
     NOTHING,
     Contents,
     Header,
+    QueryBatch,
     TopicFiles,
     TransactionEntry,
     TransactionLog,
@@ -52,6 +54,8 @@ def a_file(path: str = "partition=0/a.parquet", *, partition: int = 0, sequence:
     )
 
 
+OF_ANOTHER = replace(a_file(), stamp=ProducerStamp(12, 0, 7))
+"""Uploaded by another process than the one that commits it."""
 CONTENTS = Contents(
     topics={
         "t": TopicFiles(
@@ -90,6 +94,11 @@ def filled(*following: TransactionState, clock: ManualClock | None = None) -> tu
         an_entry(),
         an_entry(version=1, previous="", state=S.EMPTY, contents=NOTHING),
         an_entry(state=S.PREPARE_ABORT, contents=Contents(groups=CONTENTS.groups), reason="timed out: ü \n"),
+        an_entry(
+            header=replace(HEADER, holder="run"),
+            batches=(QueryBatch(query_id="q", batch_id=0), QueryBatch(query_id="ü", batch_id=2**40)),
+        ),
+        an_entry(contents=Contents(topics={"t": TopicFiles(topic_id="id", files=(a_file(), OF_ANOTHER))})),
     ],
 )
 def test_an_entry_survives_the_way_through_its_bytes(entry: TransactionEntry) -> None:
@@ -119,6 +128,21 @@ def test_a_file_is_few_bytes_so_that_a_long_transactions_entry_stays_small() -> 
     files = tuple(a_file(f"partition=0/{number:032x}.parquet") for number in range(1_000))
     entry = an_entry(contents=Contents(topics={"t": TopicFiles(topic_id="id", files=files)}))
     assert len(encode_transaction(entry, "mine")) < 110 * len(files)
+
+
+def test_an_entry_without_batches_is_as_it_was_before_there_were_any() -> None:
+    body = json.loads(encode_transaction(an_entry(), "mine"))
+    assert not {"batches", "holder"} & body.keys()
+    assert [len(file) for topic in body["topics"].values() for file in topic["files"]] == [8, 8, 8]
+    assert decode_transaction(4, "path", json.dumps(body).encode()).batches == ()
+
+
+def test_every_entry_that_follows_hands_the_batches_on() -> None:
+    batches = (QueryBatch(query_id="q", batch_id=3),)
+    decided = an_entry(state=S.EMPTY).follow(S.PREPARE_COMMIT, batches=batches, now_ms=0)
+    completed = decided.follow(S.COMPLETE_COMMIT, now_ms=0)
+    next_epoch = completed.follow(S.EMPTY, header=replace(HEADER, producer_epoch=4), now_ms=0)
+    assert next_epoch.follow(S.PREPARE_ABORT, reason="r", now_ms=0).batches == batches
 
 
 def test_an_entry_says_whether_another_than_the_producer_aborted() -> None:

@@ -1,0 +1,173 @@
+"""What the driver's side of the sink does with the files that tasks have uploaded: it commits them, once.
+
+A micro-batch of a stream is one transaction, named by the query and the batch's number. A batch query is one commit
+where it wrote to one topic, and one transaction of an id of its own where it wrote to several.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sparklog.errors import CommitStateUnknownError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.log.append import StagedFile, TopicWriter, plan_append
+from sparklog.log.cluster import Cluster
+from sparklog.log.commit import Commit, commit
+from sparklog.log.encode import EncodedBatch
+from sparklog.log.files import UploadedFile
+from sparklog.log.maintenance import Checkpoints
+from sparklog.log.producer_state import ProducerEntry, new_producer_id
+from sparklog.log.state import TopicState
+from sparklog.spark.sink_writing import TaskFiles
+from sparklog.storage.retrying import Patience
+from sparklog.txn.committing import UploadCommitter, check_age, delete_uploads
+from sparklog.txn.entries import QueryBatch, TopicFiles
+
+__all__ = ["QueryRun", "commit_batch", "commit_job", "gathered", "withdraw"]
+
+_LOGGER = logging.getLogger("sparklog.spark")
+TIMEOUT_MS = 120_000
+"""Of a commit. Source: Kafka's ``delivery.timeout.ms``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryRun:
+    """A streaming query, and one run of it, as Spark names them."""
+
+    query_id: str
+    """As long as the checkpoint is there."""
+    run_id: str
+    """From one start to the next."""
+
+
+def gathered(uploads: Iterable[TaskFiles]) -> dict[str, TopicFiles]:
+    """The files of all tasks, by topic, in the order of tasks.
+
+    Raises ``UnknownTopicOrPartitionError`` where a topic was deleted and created again between two tasks."""
+    files: dict[str, list[UploadedFile]] = {}
+    ids: dict[str, str] = {}
+    for upload in uploads:
+        if ids.setdefault(upload.topic, upload.topic_id) != upload.topic_id:
+            raise UnknownTopicOrPartitionError(
+                f"topic {upload.topic!r} was deleted and created again while records were written to it"
+            )
+        files.setdefault(upload.topic, []).extend(upload.files)
+    return {topic: TopicFiles(topic_id=ids[topic], files=tuple(found)) for topic, found in files.items() if found}
+
+
+def commit_batch(committer: UploadCommitter, run: QueryRun, batch_id: int, uploads: Iterable[TaskFiles]) -> bool:
+    """Commit a micro-batch: all of it in all of its topics, once. False: it was there already.
+
+    Raises as :meth:`UploadCommitter.commit`. Whatever is raised: the same query with the same checkpoint may be started
+    again, and goes on where it was.
+    """
+    topics = gathered(uploads)
+    if not topics:
+        return True
+    batch = QueryBatch(query_id=run.query_id, batch_id=batch_id)
+    is_new = committer.commit(topics, batch=batch, timeout_ms=TIMEOUT_MS)
+    if not is_new:
+        _LOGGER.info("micro-batch %d of query %s is committed already", batch_id, run.query_id)
+    return is_new
+
+
+def commit_job(cluster: Cluster, transactional_id: str | None, uploads: Iterable[TaskFiles]) -> None:
+    """Commit what a batch query has written: all of it, or nothing.
+
+    Args:
+        transactional_id: None: none is needed for one topic, and a new one is made for several.
+    Raises:
+        CommitStateUnknownError: it is, or may be, committed: look before it is run again.
+        SparklogError: nothing of it is committed; its files are deleted.
+    """
+    files = list(uploads)
+    topics = gathered(files)
+    if not topics:
+        return
+    if transactional_id is None and len(topics) == 1:
+        [(topic, named)] = topics.items()
+        try:
+            _append(cluster, topic, named)
+        except CommitStateUnknownError:
+            raise
+        except SparklogError:
+            withdraw(cluster, files)
+            raise
+        return
+    committer = UploadCommitter(cluster, transactional_id or f"spark-job-{uuid.uuid4().hex}")
+    try:
+        committer.commit(topics, timeout_ms=TIMEOUT_MS)
+    except CommitStateUnknownError:
+        raise
+    except SparklogError as error:
+        if committer.may_be_committed:
+            raise CommitStateUnknownError(
+                f"transactional id {committer.transactional_id!r} has committed this job, but it isn't visible in all "
+                f'of its topics yet; "sparklog transactions recover" makes it so. Don\'t run the job again: {error}'
+            ) from error
+        withdraw(cluster, files)
+        raise
+    finally:
+        committer.close()
+
+
+def withdraw(cluster: Cluster, uploads: Iterable[TaskFiles]) -> None:
+    """Delete files that nothing has committed, and nothing will."""
+    paths: dict[str, list[str]] = {}
+    for upload in uploads:
+        paths.setdefault(upload.topic, []).extend(file.path for file in upload.files)
+    delete_uploads(cluster, paths)
+
+
+def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
+    """An ordinary append of one producer, which is never heard of again: its counter tells a lost answer apart."""
+    clock = cluster.clock
+    deadline = clock.ticks_ms() + TIMEOUT_MS
+    producer_id, entry = new_producer_id(), ProducerEntry(producer_epoch=0, counter=0)
+    staged = [_staged(file) for file in named.files]
+    tokens: set[str] = set()
+
+    def decide(now: TopicState) -> Commit | None:
+        planned = plan_append(
+            now.head,
+            now.producer(producer_id),
+            staged,
+            topic=topic,
+            topic_id=named.topic_id,
+            producer_id=producer_id,
+            entry=entry,
+            now_ms=clock.now_ms(),
+        )
+        return None if planned is None else planned[0]
+
+    def check() -> bool:
+        try:
+            check_age({topic: named}, now_ms=clock.now_ms())
+        except SparklogError as error:
+            if tokens:
+                raise CommitStateUnknownError(
+                    f"whether an earlier attempt was carried out is unknown: {error}"
+                ) from error
+            raise
+        return False
+
+    with cluster.store.patience(Patience(deadline_ticks_ms=deadline)):
+        checkpoints = Checkpoints()
+        state = TopicWriter(cluster.topic_log(topic), topic, sync=True, checkpoints=checkpoints).state
+        done = commit(state, decide, tokens=tokens, deadline_ticks_ms=deadline, sync=True, prepare=check)
+    checkpoints.after_commit(done.state)
+    checkpoints.close()
+
+
+def _staged(file: UploadedFile) -> StagedFile:
+    """A file whose bytes another process had."""
+    batch = EncodedBatch(
+        data=b"",
+        record_count=file.record_count,
+        min_timestamp_ms=file.min_timestamp_ms,
+        max_timestamp_ms=file.max_timestamp_ms,
+        stamp=file.stamp,
+    )
+    return StagedFile(facts=file, batch=batch, uploaded_ticks_ms=0.0)

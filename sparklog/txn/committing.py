@@ -1,0 +1,224 @@
+"""One transaction of files that other processes have uploaded: to several topics at once, and once for each
+micro-batch of a streaming query (rule T7).
+
+Between any two store calls here the process may die or sleep. Before the ``PrepareCommit`` entry is created nothing
+counts, and the files are orphans; afterwards all of it does, whoever carries it out. A batch that is run again finds
+its number in the log's newest entry.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from sparklog.errors import (
+    ConcurrentTransactionsError,
+    IllegalStateError,
+    InvalidArgumentError,
+    ProducerFencedError,
+    SparklogError,
+    TransactionTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log.append import MAX_UPLOAD_AGE_MS, TopicWriter
+from sparklog.log.cluster import Cluster
+from sparklog.log.commit import catch_up
+from sparklog.log.reading import object_path
+from sparklog.paths import topic_table
+from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.retrying import Patience
+from sparklog.txn.batches import is_committed
+from sparklog.txn.entries import QueryBatch, TopicFiles, open_transaction_log
+from sparklog.txn.session import TransactionSession
+
+__all__ = ["UploadCommitter", "check_age", "delete_uploads", "learn"]
+
+_LOGGER = logging.getLogger("sparklog.txn")
+_SESSION_TIMEOUT_MS = 900_000
+"""``transaction_timeout_ms``: how long the commit of one batch may take, and a process be silent within one."""
+_TAKEOVERS = 3
+"""So often one commit takes the id back from other processes of its own holder."""
+_CLEANUP_MS = 10_000
+
+
+class UploadCommitter:
+    """Commits under one transactional id. Owned by one thread at a time.
+
+    Kept between batches it costs, beside the topics' commits, two creates for each batch, and a GET for each topic.
+    The first batch of a process begins an epoch, which finishes what an earlier process has left and fences it off.
+
+    After an error other than one of the arguments make a new one: it looks at the log anew.
+    """
+
+    def __init__(self, cluster: Cluster, transactional_id: str, *, holder: str = "") -> None:
+        """Reads nothing yet. Raises ``InvalidArgumentError`` for an id that none may have.
+
+        Args:
+            holder: the same for all processes that commit for one driver, one after the other: they may take the id
+                from each other. Empty: nobody else commits for this driver.
+        """
+        self.transactional_id = transactional_id
+        self.holder = holder
+        self._cluster = cluster
+        self._log = open_transaction_log(cluster, transactional_id)
+        self._session: TransactionSession | None = None
+        self._writers: dict[str, TopicWriter] = {}
+        self._may_be_committed = False
+
+    @property
+    def may_be_committed(self) -> bool:
+        """After an error: may the files be part of a decided transaction? Then they must stay."""
+        return self._may_be_committed
+
+    def commit(
+        self, topics: Mapping[str, TopicFiles], *, batch: QueryBatch | None = None, timeout_ms: float = 120_000
+    ) -> bool:
+        """Make files readable in all topics, or in none.
+
+        Args:
+            topics: each with one file or more.
+            batch: of a streaming query; committed once, whoever tries how often.
+            timeout_ms: a commit that won is success however late.
+        Returns:
+            False: the batch was committed before, and these files are nowhere.
+        Raises:
+            IllegalStateError: a later batch of the query is committed.
+            UnknownTopicOrPartitionError: a topic was deleted since its files were uploaded.
+            TransactionTimedOutError: a file was uploaded so long ago that it may be swept.
+            ProducerFencedError: another driver has taken the id.
+            KafkaTimeoutError: not decided, and it won't be; or decided, and not carried out everywhere
+                (:attr:`may_be_committed`).
+            CommitStateUnknownError: perhaps decided. For a query: run the batch again, and it is known.
+            CorruptLogError, UnsupportedVersionError, StoreError.
+        """
+        if not topics or not all(named.files for named in topics.values()):
+            raise IllegalStateError(f"a transaction of topics {sorted(topics)}: expected one file or more for each")
+        clock = self._cluster.clock
+        began = clock.ticks_ms()  # before the age of the files is looked at: the session bounds what comes after it
+        self._may_be_committed = False
+        with self._cluster.store.patience(Patience(deadline_ticks_ms=began + timeout_ms)):
+            for _ in range(_TAKEOVERS):
+                try:
+                    return self._commit(topics, batch, began_ticks_ms=began, deadline_ticks_ms=began + timeout_ms)
+                except ProducerFencedError:
+                    if not self._is_held_by_own():
+                        raise
+                    self._session = None
+        raise ConcurrentTransactionsError(
+            f"transactional id {self.transactional_id!r}: within one commit other processes of {self.holder!r} took it "
+            f"{_TAKEOVERS} times"
+        )
+
+    def close(self) -> None:
+        """Say that no transaction is open, and wait for checkpoints that are under way. Errors of the store are logged:
+        what is left says no more than that one may be open."""
+        try:
+            if self._session is not None:
+                self._session.close()
+        except SparklogError as error:
+            _LOGGER.info("the marker of transactional id %r is left: %s", self.transactional_id, error)
+        for writer in self._writers.values():
+            writer.close()
+
+    def _commit(
+        self,
+        topics: Mapping[str, TopicFiles],
+        batch: QueryBatch | None,
+        *,
+        began_ticks_ms: float,
+        deadline_ticks_ms: float,
+    ) -> bool:
+        session = self._begun(deadline_ticks_ms)
+        if batch is not None and is_committed(session.batches, batch):
+            return False
+        check_age(topics, now_ms=self._cluster.clock.now_ms())
+        for topic, named in topics.items():  # before the decision: what a topic got since then, it is asked (rule L5)
+            self._check_topic(topic, named)
+        session.begin(ticks_ms=began_ticks_ms)
+        try:
+            marker = session.commit(topics, batch=batch, deadline_ticks_ms=deadline_ticks_ms)
+        finally:
+            self._may_be_committed = session.may_be_committed
+        for topic, named in topics.items():
+            left_ms = max(0.0, deadline_ticks_ms - self._cluster.clock.ticks_ms())
+            if self._writers[topic].publish(named.files, marker, timeout_ms=left_ms).is_skipped:
+                _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", topic)
+        try:
+            session.complete(deadline_ticks_ms=deadline_ticks_ms)
+        except SparklogError as error:  # all is done and readable: whoever comes next says so
+            _LOGGER.info(
+                "entry %d of %r is left without its completion: %s", marker.number, self.transactional_id, error
+            )
+            self._session = None
+        return True
+
+    def _begun(self, deadline_ticks_ms: float) -> TransactionSession:
+        if self._session is None:
+            session = TransactionSession(
+                self._cluster, self.transactional_id, timeout_ms=_SESSION_TIMEOUT_MS, holder=self.holder
+            )
+            session.begin_epoch(deadline_ticks_ms=deadline_ticks_ms)
+            self._session = session
+        return self._session
+
+    def _is_held_by_own(self) -> bool:
+        """Was the id taken by another process of the same driver? Spark hands batches to whichever is free."""
+        newest, _ = self._log.open_newest()
+        return bool(self.holder) and newest is not None and newest.header.holder == self.holder
+
+    def _check_topic(self, topic: str, named: TopicFiles) -> None:
+        """Open a topic, or learn what is new in it; raise unless the files can be published in it."""
+        writer = self._writers.get(topic)
+        if writer is not None and writer.topic_id == named.topic_id:
+            learn(writer)
+            if writer.state.unwritable is not None:
+                raise writer.state.unwritable.with_traceback(None)
+        else:
+            writer = TopicWriter(self._cluster.topic_log(topic), topic, sync=True)
+        if writer.topic_id != named.topic_id:
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} with id {named.topic_id} was deleted while records were written to it"
+            )
+        self._writers[topic] = writer
+        known = writer.head.partition_count
+        for file in named.files:
+            if not 0 <= file.partition < known:
+                raise InvalidArgumentError(f"{file.path} is of partition {file.partition}; {topic!r} has {known}")
+
+
+def learn(writer: TopicWriter) -> None:
+    """Learn what others committed to a topic. One GET where nothing is new, eight and more otherwise.
+
+    Raises ``UnknownTopicOrPartitionError`` once the topic was deleted."""
+    try:
+        is_new = bool(catch_up(writer.state, ahead=1))
+    except PositionLost:
+        is_new = True
+    if is_new or writer.head.deleted:
+        writer.refresh()
+
+
+def check_age(topics: Mapping[str, TopicFiles], *, now_ms: int) -> None:
+    """Raise ``TransactionTimedOutError`` if a file is so old that a sweep may take it (rule L10)."""
+    oldest = min((file for named in topics.values() for file in named.files), key=lambda file: file.uploaded_ms)
+    age_ms = now_ms - oldest.uploaded_ms
+    if age_ms > MAX_UPLOAD_AGE_MS:
+        raise TransactionTimedOutError(
+            f"{oldest.path} was uploaded {age_ms / 3_600_000:.1f} hours ago; expected no more than "
+            f"{MAX_UPLOAD_AGE_MS // 3_600_000}, since files that nobody names are swept: write the records again"
+        )
+
+
+def delete_uploads(cluster: Cluster, paths: Mapping[str, list[str]]) -> None:
+    """Delete files that no log will ever name; what the store refuses is left to the sweep of orphans.
+
+    Args:
+        paths: by topic, relative to its table.
+    """
+    doomed = [object_path(topic_table(topic), path) for topic, found in paths.items() for path in found]
+    patience = Patience(deadline_ticks_ms=cluster.clock.ticks_ms() + _CLEANUP_MS)
+    try:
+        with cluster.store.patience(patience):
+            cluster.store.delete(doomed)
+    except SparklogError as error:
+        _LOGGER.info("%d files that nobody needs are left to the sweep: %s", len(doomed), error)

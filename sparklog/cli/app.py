@@ -15,6 +15,7 @@ from sparklog._version import __version__
 from sparklog.cli.completion import completion
 from sparklog.cli.consume import consume
 from sparklog.cli.groups import groups
+from sparklog.cli.maintain import maintain
 from sparklog.cli.options import ENVIRONMENT, connection_options, is_debugging
 from sparklog.cli.produce import produce
 from sparklog.cli.sql import sql
@@ -69,7 +70,7 @@ def cli() -> None:
     """
 
 
-for _command in (topics, groups, transactions, produce, consume, sql, completion):
+for _command in (topics, groups, transactions, produce, consume, sql, maintain, completion):
     cli.add_command(_command)
 
 

@@ -1,0 +1,100 @@
+"""Records that are already in the log, into new data files: column by column as they are, in bounded memory."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sparklog.log.encode import parquet_options
+from sparklog.log.reading import milliseconds
+from sparklog.log.schema import DATA_SCHEMA
+from sparklog.log.segments import format_timestamp
+
+__all__ = ["DataFileWriter"]
+
+ROW_GROUP_BYTES = 16 * 1024 * 1024
+"""Of a row group before it is encoded: as much is kept in memory, and a reader of ranges asks for one at a time."""
+_ROW_GROUP_ROWS = 1_048_576
+_NUMBERS = ("offset_delta", "producer_id", "sequence")
+
+
+class DataFileWriter:
+    """Writes one data file as producers do, but row group by row group: consumers read such in pieces.
+
+    Args:
+        compression: of the Parquet pages, by Kafka's name.
+        with_headers: False where no record has any: then the file has no such column, as a producer's.
+    """
+
+    def __init__(self, *, compression: str, with_headers: bool) -> None:
+        self._schema = DATA_SCHEMA if with_headers else DATA_SCHEMA.remove(DATA_SCHEMA.get_field_index("headers"))
+        self._sink = io.BytesIO()
+        self._stats = _Stats()
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = self._waiting_rows = 0
+        self._writer = pq.ParquetWriter(self._sink, self._schema, **parquet_options(compression))
+
+    @property
+    def record_count(self) -> int:
+        return self._stats.record_count
+
+    def write(self, records: pa.Table) -> None:
+        """Append records: the columns of ``DATA_SCHEMA``, in its types, by offset delta."""
+        if records.num_rows == 0:
+            return
+        self._stats.add(records)
+        self._waiting.append(records.select(self._schema.names))
+        self._waiting_bytes += records.nbytes
+        self._waiting_rows += records.num_rows
+        if self._waiting_bytes >= ROW_GROUP_BYTES or self._waiting_rows >= _ROW_GROUP_ROWS:
+            self._flush()
+
+    def close(self) -> tuple[bytes, Mapping[str, Any]]:
+        """The file, and its statistics as Delta's ``add`` holds them."""
+        self._flush()
+        self._writer.close()
+        return self._sink.getvalue(), self._stats.to_delta()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = pa.concat_tables(self._waiting)
+            self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+            self._writer.write_table(table, row_group_size=table.num_rows)
+
+
+class _Stats:
+    """What a file's ``add`` says of its records, gathered piece by piece."""
+
+    def __init__(self) -> None:
+        self.record_count = 0
+        self._nulls = dict.fromkeys((*_NUMBERS, "timestamp"), 0)
+        self._bounds: dict[str, tuple[int, int]] = {}
+
+    def add(self, records: pa.Table) -> None:
+        self.record_count += records.num_rows
+        for name in self._nulls:
+            column = records[name]
+            self._nulls[name] += column.null_count
+            found = pc.min_max(milliseconds(column) if name == "timestamp" else column).as_py()
+            if found["min"] is not None:
+                low, high = self._bounds.get(name, (found["min"], found["max"]))
+                self._bounds[name] = (min(low, found["min"]), max(high, found["max"]))
+
+    def to_delta(self) -> dict[str, Any]:
+        def side(at: int) -> dict[str, Any]:
+            return {
+                name: format_timestamp(bounds[at]) if name == "timestamp" else bounds[at]
+                for name, bounds in self._bounds.items()
+            }
+
+        return {
+            "numRecords": self.record_count,
+            "minValues": side(0),
+            "maxValues": side(1),
+            "nullCount": dict(self._nulls),
+        }

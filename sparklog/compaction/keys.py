@@ -1,0 +1,118 @@
+"""Which records of a partition are superseded: the latest offset of each key, and a look at a range beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Counts", "LatestOffsets", "judge"]
+
+_WAITING_ROWS = 262_144
+Mask = npt.NDArray[np.bool_]
+
+
+class LatestOffsets:
+    """The greatest offset of each key among the records that were added."""
+
+    def __init__(self) -> None:
+        self._found = pa.table({"key": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())})
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+
+    def add(self, keys: pa.ChunkedArray, offsets: pa.ChunkedArray) -> None:
+        """Add records, in any order; those without a key don't count."""
+        table = pa.table({"key": keys, "offset": offsets}).drop_null()
+        if table.num_rows:
+            self._waiting.append(table)
+            self._waiting_rows += table.num_rows
+        if self._waiting_rows >= max(_WAITING_ROWS, self._found.num_rows):
+            self._settle()
+
+    def exceeds(self, size_bytes: int) -> bool:
+        """Do the keys and their offsets take more than so much memory?"""
+        waiting_bytes = sum(int(table.nbytes) for table in self._waiting)
+        if int(self._found.nbytes) + waiting_bytes > size_bytes:
+            self._settle()  # some of what waits may be of the same keys
+        return int(self._found.nbytes) > size_bytes
+
+    def __len__(self) -> int:
+        """How many keys there are."""
+        self._settle()
+        return int(self._found.num_rows)
+
+    def of(self, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+        """For each key its greatest offset; -1 for one that wasn't added, and for null."""
+        self._settle()
+        at = pc.index_in(keys, value_set=self._found["key"], skip_nulls=True)
+        found = pc.fill_null(pc.take(self._found["offset"], at), -1)
+        offsets: npt.NDArray[np.int64] = found.to_numpy()
+        return offsets
+
+    def _settle(self) -> None:
+        if not self._waiting:
+            return
+        table = pa.concat_tables([self._found, *self._waiting])
+        grouped = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
+        self._found = pa.table({"key": grouped["key"], "offset": grouped["offset_max"]}).combine_chunks()
+        self._waiting, self._waiting_rows = [], 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What was found among records."""
+
+    records: int = 0
+    """All."""
+    superseded: int = 0
+    """Dropped, as their keys came again."""
+    keyless: int = 0
+    """Dropped, as they have no key."""
+    tombstones_dropped: int = 0
+    tombstones_kept: int = 0
+
+    @property
+    def dropped(self) -> int:
+        return self.superseded + self.keyless + self.tombstones_dropped
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            records=self.records + other.records,
+            superseded=self.superseded + other.superseded,
+            keyless=self.keyless + other.keyless,
+            tombstones_dropped=self.tombstones_dropped + other.tombstones_dropped,
+            tombstones_kept=self.tombstones_kept + other.tombstones_kept,
+        )
+
+
+def judge(
+    records: pa.Table, offsets: npt.NDArray[np.int64], latest: LatestOffsets, *, due_tombstones_end: int
+) -> tuple[Mask, Counts]:
+    """Keep each record that has a key which isn't known at a greater offset, and is no tombstone that is due.
+
+    Args:
+        records: columns ``key`` and ``value``.
+        offsets: theirs.
+        due_tombstones_end: tombstones below this offset go.
+    Source: Kafka ``Cleaner.shouldRetainRecord``: a record without a key has no place in a compacted topic.
+    """
+    has_key = _mask(pc.is_valid(records["key"]))
+    is_latest = has_key & (latest.of(records["key"]) <= offsets)
+    tombstones = is_latest & _mask(pc.is_null(records["value"]))
+    due = tombstones & (offsets < due_tombstones_end)
+    counts = Counts(
+        records=records.num_rows,
+        superseded=int(np.count_nonzero(has_key & ~is_latest)),
+        keyless=int(np.count_nonzero(~has_key)),
+        tombstones_dropped=int(np.count_nonzero(due)),
+        tombstones_kept=int(np.count_nonzero(tombstones & ~due)),
+    )
+    return is_latest & ~due, counts
+
+
+def _mask(column: pa.ChunkedArray) -> Mask:
+    mask: Mask = column.to_numpy()
+    return mask

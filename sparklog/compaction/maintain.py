@@ -1,0 +1,265 @@
+"""All that keeps a cluster in shape, in order: for a scheduler to call every now and then.
+
+A topic is first given what other engines wrote, then cut, compacted, merged, and cleaned of what is left of all that.
+One topic, group or step that fails hinders no other; each may be done again at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeVar
+
+from sparklog.compaction.compact import CompactReport, compact_topic
+from sparklog.compaction.groups import GroupReport, forget_groups
+from sparklog.compaction.optimize import OptimizeReport, optimize_topic
+from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.compaction.replacing import Outcome
+from sparklog.compaction.retention import RetentionReport, retain_topic
+from sparklog.compaction.vacuum import VacuumReport, vacuum_topic
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidTopicError,
+    NotATopicError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from sparklog.log import Cluster, sequence_topic
+from sparklog.log.state import load_state, open_state
+from sparklog.paths import TOPICS_FOLDER
+from sparklog.txn.overview import store_time_ms
+from sparklog.txn.recovery import Recovered, recover_transactions
+
+__all__ = ["MaintenanceReport", "SequenceReport", "Step", "TopicMaintenance", "maintain"]
+
+DEFAULT_TIMEOUT_MS = 60_000.0
+
+T = TypeVar("T")
+
+
+class Step(str, Enum):
+    """What :func:`maintain` does, in this order."""
+
+    TRANSACTIONS = "transactions"
+    """Finish what is decided, abort what is past its time-out."""
+    SEQUENCE = "sequence"
+    """Give offsets to what other engines wrote without."""
+    RETENTION = "retention"
+    """Remove what is too old or too much."""
+    COMPACT = "compact"
+    """Drop records whose keys came again, in compacted topics."""
+    OPTIMIZE = "optimize"
+    """Merge small files."""
+    VACUUM = "vacuum"
+    """Clean the logs up, delete files that nobody needs."""
+    GROUPS = "groups"
+    """Forget committed offsets that are past their time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceReport:
+    """What became of the files that other engines wrote without offsets."""
+
+    sequenced_files: int
+    """In a dry run: how many wait, about."""
+    refused: Mapping[str, str]
+    """Path to reason of each that can't be given any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMaintenance:
+    """What became of one topic; None for a step that wasn't asked for, or failed."""
+
+    topic: str
+    deleted: bool
+    """It is no more, and only vacuum looks at what it left."""
+    sequence: SequenceReport | None = None
+    retention: RetentionReport | None = None
+    compact: CompactReport | None = None
+    optimize: OptimizeReport | None = None
+    vacuum: VacuumReport | None = None
+    errors: Mapping[Step, SparklogError] = field(default_factory=dict)
+    """Of the steps that failed."""
+
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong, a line each; files that can't be rewritten among it."""
+        found = [f"{step.value}: {error}" for step, error in self.errors.items()]
+        ranges = self.optimize.ranges if self.optimize is not None else ()
+        found += [f"optimize: {one.error}" for one in ranges if one.outcome is Outcome.FAILED]
+        partitions = self.compact.partitions if self.compact is not None else ()
+        found += [f"compact: {one.error}" for one in partitions if one.outcome is Outcome.FAILED]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceReport:
+    """What became of a cluster."""
+
+    topics: tuple[TopicMaintenance, ...]
+    """By name."""
+    transactions: tuple[Recovered, ...]
+    groups: tuple[GroupReport, ...]
+    errors: Mapping[Step, SparklogError]
+    """Of steps that failed for the whole cluster."""
+    dry_run: bool
+
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong, a line each."""
+        found = [f"{step.value}: {error}" for step, error in self.errors.items()]
+        found += [
+            f"transactions: {one.transactional_id}: {one.error}" for one in self.transactions if one.error is not None
+        ]
+        found += [f"topic {topic.topic}: {line}" for topic in self.topics for line in topic.failures]
+        return found + [f"groups: {one.group}: {one.error}" for one in self.groups if one.error is not None]
+
+
+def maintain(
+    cluster: Cluster,
+    topics: Iterable[str] | None = None,
+    *,
+    steps: Collection[Step] = tuple(Step),
+    policy: OptimizePolicy | None = None,
+    dry_run: bool = False,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
+    tell: Callable[[str, Step], object] = lambda topic, step: None,
+) -> MaintenanceReport:
+    """Do ``steps`` for a cluster, one topic after the other. Safe to run twice at once and to kill at any point.
+
+    Args:
+        topics: only these; then transactions and groups, which are the cluster's, are left alone. By default all, those
+            that were deleted among them.
+        policy: which files are worth being merged.
+        dry_run: change nothing, and tell what would be done as of now: what a step leaves for the next isn't foreseen.
+            Transactions are left alone.
+        timeout_ms: for each commit.
+        tell: is told the topic (empty for the cluster) and the step that comes next.
+    Raises:
+        UnknownTopicOrPartitionError: one of ``topics`` isn't there; nothing was done.
+        StoreError: the topics can't be listed.
+    """
+    named = None if topics is None else sorted(set(topics))
+    found = _look(cluster, named)
+    errors: dict[Step, SparklogError] = {}
+    of_cluster = _Steps(steps if named is None else (), "", tell, errors)
+    transactions = None
+    if not dry_run:
+        transactions = of_cluster.attempt(
+            Step.TRANSACTIONS, lambda: recover_transactions(cluster, timeout_ms=timeout_ms)
+        )
+    reports = tuple(
+        _maintain_topic(
+            cluster,
+            name,
+            deleted=deleted,
+            steps=steps,
+            policy=policy,
+            dry_run=dry_run,
+            timeout_ms=timeout_ms,
+            tell=tell,
+        )
+        for name, deleted in found.items()
+    )
+    groups = of_cluster.attempt(
+        Step.GROUPS,
+        lambda: forget_groups(cluster, now_ms=store_time_ms(cluster), dry_run=dry_run, timeout_ms=timeout_ms),
+    )
+    return MaintenanceReport(
+        topics=reports,
+        transactions=tuple(transactions or ()),
+        groups=tuple(groups or ()),
+        errors=errors,
+        dry_run=dry_run,
+    )
+
+
+class _Steps:
+    """The steps that were asked for, for a topic or the cluster; what fails is kept."""
+
+    def __init__(
+        self,
+        wanted: Collection[Step],
+        topic: str,
+        tell: Callable[[str, Step], object],
+        errors: dict[Step, SparklogError],
+    ) -> None:
+        self._wanted = wanted
+        self._topic = topic
+        self._tell = tell
+        self._errors = errors
+
+    def attempt(self, step: Step, act: Callable[[], T]) -> T | None:
+        """What came of it; None where it isn't wanted, or failed."""
+        if step not in self._wanted:
+            return None
+        self._tell(self._topic, step)
+        try:
+            return act()
+        except SparklogError as error:
+            self._errors[step] = error
+            return None
+
+
+def _maintain_topic(
+    cluster: Cluster,
+    topic: str,
+    *,
+    deleted: bool,
+    steps: Collection[Step],
+    policy: OptimizePolicy | None,
+    dry_run: bool,
+    timeout_ms: float,
+    tell: Callable[[str, Step], object],
+) -> TopicMaintenance:
+    log = cluster.topic_log(topic)
+    errors: dict[Step, SparklogError] = {}
+    wanted = {Step.VACUUM} & set(steps) if deleted else steps
+    of_topic = _Steps(wanted, topic, tell, errors)
+    # Each step that goes by ages learns the store's time anew: the one before may have taken hours.
+    return TopicMaintenance(
+        topic=topic,
+        deleted=deleted,
+        sequence=of_topic.attempt(Step.SEQUENCE, lambda: _sequence(log, dry_run=dry_run, timeout_ms=timeout_ms)),
+        retention=of_topic.attempt(
+            Step.RETENTION,
+            lambda: retain_topic(log, topic, now_ms=store_time_ms(cluster), dry_run=dry_run, timeout_ms=timeout_ms),
+        ),
+        compact=of_topic.attempt(
+            Step.COMPACT,
+            lambda: compact_topic(log, topic, now_ms=store_time_ms(cluster), dry_run=dry_run, timeout_ms=timeout_ms),
+        ),
+        optimize=of_topic.attempt(
+            Step.OPTIMIZE,
+            lambda: optimize_topic(log, topic, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms),
+        ),
+        vacuum=of_topic.attempt(
+            Step.VACUUM, lambda: vacuum_topic(cluster, topic, dry_run=dry_run, timeout_ms=timeout_ms)
+        ),
+        errors=errors,
+    )
+
+
+def _sequence(log: DeltaLog, *, dry_run: bool, timeout_ms: float) -> SequenceReport:
+    if dry_run:
+        return SequenceReport(sequenced_files=load_state(log).head.unsequenced_count, refused={})
+    done = sequence_topic(log, timeout_ms=timeout_ms)
+    return SequenceReport(sequenced_files=done.sequenced_count, refused=done.refused)
+
+
+def _look(cluster: Cluster, named: Sequence[str] | None) -> dict[str, bool]:
+    """The topics to be dealt with, by name, and whether each was deleted. Names that aren't a topic's are passed over,
+    unless they were given. One whose log can't be understood is among them: each step tells why it failed."""
+    found = {}
+    for name in cluster.store.list_names(TOPICS_FOLDER) if named is None else named:
+        try:
+            found[name] = open_state(cluster.topic_log(name)).head.deleted
+        except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
+            if named is not None:
+                raise
+        except (CorruptLogError, UnsupportedVersionError):
+            found[name] = False
+    return found

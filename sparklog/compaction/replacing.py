@@ -1,0 +1,113 @@
+"""Replacing a range of files by others in one commit: what merging and compaction by key have in common.
+
+Appends never conflict with it: they touch no file that is there. Whatever else happened to the range since the plan,
+a retention, a user's ``DELETE``, another job, makes the whole replacement void (rule L4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from sparklog.compaction.rewriting import Rewritten
+from sparklog.compaction.topics import check_removal, commit_job, is_gone
+from sparklog.delta.actions import Action, RemoveFile
+from sparklog.errors import KafkaTimeoutError
+from sparklog.log.append import MAX_UPLOAD_AGE_MS
+from sparklog.log.commit import Commit
+from sparklog.log.segments import Segment
+from sparklog.log.state import TopicState
+
+__all__ = ["Outcome", "Replacement", "commit_replacement", "plan_replacement"]
+
+
+class Outcome(str, Enum):
+    """What became of a range."""
+
+    DONE = "done"
+    PLANNED = "planned"
+    """Nothing was done, as it was to be a dry run."""
+    OVERTAKEN = "overtaken"
+    """A file of the range is no longer in the table, or no longer there at all: the next run plans anew."""
+    FAILED = "failed"
+    """A file of the range can't be rewritten as it is; it stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """Files of one partition that take the place of others."""
+
+    rewritten: Rewritten
+    data_change: bool
+    """False: the same records in other files."""
+    operation: str
+    """As Delta's history shows it."""
+    topic_id: str
+
+    @property
+    def removed(self) -> tuple[Segment, ...]:
+        """The files that go."""
+        return self.rewritten.range.segments
+
+
+def plan_replacement(state: TopicState, wanted: Replacement, *, deletion_ms: int) -> Commit | None:
+    """The commit of a replacement; None where it is void, or done already.
+
+    Raises ``PolicyViolationError`` where records are dropped and the table has become append-only.
+    """
+    whole = state.require_whole()
+    live = whole.index.by_path
+    added = [file.to_add(data_change=wanted.data_change) for file in wanted.rewritten.files]
+    if is_gone(state, wanted.topic_id) or not all(_is_unchanged(live.get(s.path), s) for s in wanted.removed):
+        return None
+    if wanted.data_change:
+        check_removal(state.log.table, whole.metadata)
+    removes = [
+        RemoveFile(
+            path=segment.path,
+            deletion_ms=deletion_ms,
+            data_change=wanted.data_change,
+            partition_values=segment.partition_values(),
+            size_bytes=segment.size_bytes,
+        )
+        for segment in wanted.removed
+    ]
+    count = max(0, state.head.live_file_count - len(removes) + len(added))
+    actions: list[Action] = [*removes, *added]
+    return Commit(actions=actions, head=replace(state.head, live_file_count=count), operation=wanted.operation)
+
+
+def commit_replacement(state: TopicState, wanted: Replacement, *, timeout_ms: float) -> tuple[Outcome, TopicState]:
+    """Commit a replacement. Returns the state to go on with.
+
+    Raises:
+        KafkaTimeoutError: others were faster again and again, or the files were uploaded more than a day ago and may
+            have been swept (rule L10); nothing was changed.
+        CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
+    """
+    log = state.log
+
+    def decide(now: TopicState) -> Commit | None:
+        planned = plan_replacement(now, wanted, deletion_ms=log.clock.now_ms())
+        age_ms = log.clock.ticks_ms() - wanted.rewritten.began_ticks_ms
+        if planned is not None and age_ms > MAX_UPLOAD_AGE_MS:
+            raise KafkaTimeoutError(
+                f"{log.table}: a range of partition {wanted.rewritten.range.partition} took {age_ms / 3_600_000:.0f} "
+                "hours to rewrite, expected less than a day; its files aren't published"
+            )
+        return planned
+
+    done = commit_job(state, decide, timeout_ms=timeout_ms)
+    live = done.state.require_whole().index.by_path
+    # What is there although this call wrote nothing: its create was carried out, and the answer was lost.
+    is_done = done.commit is not None or _is_there(wanted, live.keys())
+    return (Outcome.DONE if is_done else Outcome.OVERTAKEN), done.state
+
+
+def _is_there(wanted: Replacement, live: Collection[str]) -> bool:
+    return bool(wanted.rewritten.files) and all(file.path in live for file in wanted.rewritten.files)
+
+
+def _is_unchanged(now: Segment | None, planned: Segment) -> bool:
+    return now is not None and (now.partition, now.base_offset) == (planned.partition, planned.base_offset)

@@ -1,0 +1,277 @@
+"""Retention: which files of a partition are too old or too many (pure), and the commits that remove them.
+
+As in Kafka what goes is always a prefix of the partition, whole files, and the log start moves to the end of the last
+that went, never further and never back (rule L6). Nothing is read but the log: a file's largest timestamp stands there.
+
+Kafka deletes by segments of up to a gigabyte, of which the newest is written to; a file here is whole from the start.
+So the newest may go like any other, as Kafka's does once it is too old: it rolls a new segment first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sparklog.compaction.topics import check_removal, commit_job, is_gone, make_durable, strict_config
+from sparklog.compaction.units import Unit, units_of
+from sparklog.delta.actions import RemoveFile
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.log.commit import Commit
+from sparklog.log.head import TopicHead
+from sparklog.log.segments import Segment
+from sparklog.log.state import TopicState, load_state
+
+__all__ = ["ExpiredFiles", "RetentionReport", "RetentionRules", "plan_retention", "retain_topic", "retention_rules"]
+
+UNLIMITED = -1
+DEFAULT_TIMEOUT_MS = 60_000.0
+_SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
+_MOST_FILES = 4_096
+"""Removed by one commit: an entry of a megabyte, which every follower reads."""
+_LEAST_FILES = 64
+"""Where producers are faster: a short entry is written sooner, and loses fewer races."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionRules:
+    """What a topic's settings say about how long records stay."""
+
+    deletes: bool
+    """Does ``cleanup.policy`` hold ``delete``? If not, only what lies below the log start goes."""
+    retention_ms: int
+    """-1: no limit."""
+    retention_bytes: int
+    """Per partition; -1: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredFiles:
+    """What retention takes from one partition."""
+
+    partition: int
+    below_start: tuple[Segment, ...]
+    """Wholly below the log start already: ``delete_records``, or a file that was merged since."""
+    too_many: tuple[Segment, ...]
+    """By ``retention.bytes``."""
+    too_old: tuple[Segment, ...]
+    """By ``retention.ms``."""
+    log_start_offset: int
+    """Afterwards; never below what it was."""
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All, in offset order."""
+        return self.below_start + self.too_many + self.too_old
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionReport:
+    """What retention did to a topic, or would do."""
+
+    topic: str
+    removed_files: int
+    removed_bytes: int
+    log_start_offsets: Mapping[int, tuple[int, int]]
+    """Of the partitions whose log start moved: what it was, and what it is."""
+    delta_version: int
+    dry_run: bool
+
+
+def retention_rules(state: TopicState) -> RetentionRules:
+    """The rules of a topic. Raises ``InvalidConfigurationError``, which names the property that isn't understood."""
+    config = strict_config(state.log.table, state.require_whole().metadata, _SETTINGS)
+    return RetentionRules(
+        deletes="delete" in str(config["cleanup.policy"]).split(","),
+        retention_ms=config.integer("retention.ms"),
+        retention_bytes=config.integer("retention.bytes"),
+    )
+
+
+def plan_retention(
+    segments: Sequence[Segment],
+    rules: RetentionRules,
+    *,
+    partition: int,
+    log_start_offset: int,
+    end_offset: int,
+    now_ms: int,
+    most_files: int = _MOST_FILES,
+) -> ExpiredFiles:
+    """Which files of a partition go: first those below the log start, then while the rest is too large, then those
+    whose newest record is too old. Each walk begins at the oldest that is left and stops at the first that stays.
+
+    Args:
+        segments: of the partition, in offset order.
+        end_offset: files from here on stay; they are new since the job began.
+        now_ms: the store's time.
+        most_files: no more than these, but at least one unit; the next plan takes the rest.
+    Source: Kafka ``UnifiedLog.deleteOldSegments``.
+    """
+    walk = _Walk(units_of(segments), end_offset=end_offset, most_files=most_files)
+    below_start = walk.take(lambda unit: unit.last_offset < log_start_offset)
+    too_many: list[Segment] = []
+    too_old: list[Segment] = []
+    if rules.deletes and rules.retention_bytes != UNLIMITED:
+        too_many = walk.take(lambda unit: walk.left_bytes - unit.size_bytes >= rules.retention_bytes)
+    if rules.deletes and rules.retention_ms != UNLIMITED:
+        too_old = walk.take(lambda unit: now_ms - unit.largest_timestamp_ms > rules.retention_ms)
+    expired = too_many + too_old
+    ends = [log_start_offset, *(segment.last_offset + 1 for segment in expired)]
+    return ExpiredFiles(
+        partition=partition,
+        below_start=tuple(below_start),
+        too_many=tuple(too_many),
+        too_old=tuple(too_old),
+        log_start_offset=max(ends),
+    )
+
+
+class _Walk:
+    """From the oldest unit on."""
+
+    def __init__(self, units: Sequence[Unit], *, end_offset: int, most_files: int) -> None:
+        self._units = units
+        self._at = 0
+        self._end_offset = end_offset
+        self._room = most_files
+        self.left_bytes = sum(unit.size_bytes for unit in units)
+
+    def take(self, goes: Callable[[Unit], bool]) -> list[Segment]:
+        """The files of the units that go, up to the first that stays."""
+        taken: list[Segment] = []
+        while self._at < len(self._units) and self._room > 0:
+            unit = self._units[self._at]
+            if not unit.is_known or unit.last_offset >= self._end_offset or not goes(unit):
+                break
+            taken += unit.segments
+            self._at += 1
+            self._room -= len(unit.segments)
+            self.left_bytes -= unit.size_bytes
+        return taken
+
+
+def retain_topic(
+    log: DeltaLog, topic: str, *, now_ms: int, dry_run: bool = False, timeout_ms: float = DEFAULT_TIMEOUT_MS
+) -> RetentionReport:
+    """Remove what a topic's settings don't keep any longer, and what lies below the log start.
+
+    Only the log changes: readers that are at work go on, and vacuum deletes the files later. Many files go in several
+    commits, the oldest first; each is whole in itself. Safe to run twice at once and to kill at any point.
+
+    Args:
+        now_ms: the store's time.
+        timeout_ms: for each commit.
+    Raises:
+        InvalidConfigurationError: a setting isn't understood; nothing was removed.
+        PolicyViolationError: the table is append-only.
+        UnknownTopicOrPartitionError, KafkaTimeoutError, CommitStateUnknownError, StoreError, …: what was removed
+            before is right; do it again.
+    """
+    state = load_state(log)
+    if state.head.deleted:
+        raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
+    before = state.head
+    if dry_run:
+        plans = _plans(state, before.log_end_offsets, now_ms=now_ms, most_files=len(state.require_whole().index))
+        removed = [(segment.path, segment.size_bytes) for plan in plans for segment in plan.segments]
+        starts = [*before.log_start_offsets]
+        for plan in plans:
+            starts[plan.partition] = plan.log_start_offset
+        return _report(topic, removed, before, tuple(starts), before.delta_version, dry_run=True)
+    removed = []
+    while True:
+        step = _Step(before, now_ms)
+        done = commit_job(state, step.decide, timeout_ms=timeout_ms)
+        state = done.state
+        if done.commit is None:
+            if removed:
+                make_durable(log)
+            starts_now = before.log_start_offsets if is_gone(state, before.topic_id) else state.head.log_start_offsets
+            return _report(topic, removed, before, starts_now, state.position.version, dry_run=False)
+        removes = [action for action in done.commit.actions if isinstance(action, RemoveFile)]
+        removed += [(action.path, action.size_bytes) for action in removes]
+
+
+class _Step:
+    """One of the commits."""
+
+    def __init__(self, before: TopicHead, now_ms: int) -> None:
+        self._before = before
+        self._now_ms = now_ms
+        self._most_files = 2 * _MOST_FILES
+
+    def decide(self, state: TopicState) -> Commit | None:
+        """Plans anew (rule L4), for fewer files with each race that was lost."""
+        if is_gone(state, self._before.topic_id):
+            return None
+        self._most_files = max(_LEAST_FILES, self._most_files // 2)
+        plans = _plans(state, self._before.log_end_offsets, now_ms=self._now_ms, most_files=self._most_files)
+        gone = [segment for plan in plans for segment in plan.segments]
+        if not gone:
+            return None
+        starts = [*state.head.log_start_offsets]
+        for plan in plans:
+            starts[plan.partition] = plan.log_start_offset
+        head = replace(
+            state.head,
+            log_start_offsets=tuple(starts),
+            live_file_count=max(0, state.head.live_file_count - len(gone)),
+        )
+        deletion_ms = state.log.clock.now_ms()
+        removes = [
+            RemoveFile(
+                path=segment.path,
+                deletion_ms=deletion_ms,
+                partition_values=segment.partition_values(),
+                size_bytes=segment.size_bytes,
+            )
+            for segment in gone
+        ]
+        return Commit(actions=removes, head=head, operation="RETENTION")
+
+
+def _plans(state: TopicState, end_offsets: Sequence[int], *, now_ms: int, most_files: int) -> list[ExpiredFiles]:
+    """Of the partitions that lose something."""
+    whole = state.require_whole()
+    rules = retention_rules(state)
+    found = []
+    room = most_files
+    for partition in whole.index.partitions():
+        if room <= 0 or partition >= len(end_offsets):
+            break
+        plan = plan_retention(
+            whole.index.partition(partition),
+            rules,
+            partition=partition,
+            log_start_offset=state.head.log_start_offsets[partition],
+            end_offset=end_offsets[partition],
+            now_ms=now_ms,
+            most_files=room,
+        )
+        if plan.segments:
+            found.append(plan)
+            room -= len(plan.segments)
+    if found:
+        check_removal(state.log.table, whole.metadata)
+    return found
+
+
+def _report(
+    topic: str,
+    removed: Sequence[tuple[str, int]],
+    before: TopicHead,
+    starts: Sequence[int],
+    delta_version: int,
+    *,
+    dry_run: bool,
+) -> RetentionReport:
+    moved = zip(before.log_start_offsets, starts, strict=False)  # partitions may have been added
+    return RetentionReport(
+        topic=topic,
+        removed_files=len(removed),
+        removed_bytes=sum(size for _, size in removed),
+        log_start_offsets={number: (old, new) for number, (old, new) in enumerate(moved) if new != old},
+        delta_version=delta_version,
+        dry_run=dry_run,
+    )

@@ -1,0 +1,90 @@
+"""What jobs have in common: a topic's settings and columns, read strictly, and committing beside producers.
+
+Producers and consumers live with a property that somebody garbled: it is logged, and the setting stays as it was. A job
+that deletes by it must not guess.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from sparklog.config import TOPIC_SETTINGS, TopicConfig
+from sparklog.delta.actions import Metadata
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import InvalidConfigurationError, NotATopicError, PolicyViolationError
+from sparklog.log.commit import Committed, Decide, commit
+from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS
+from sparklog.log.state import TopicState
+
+__all__ = ["check_columns", "check_removal", "commit_job", "is_gone", "make_durable", "strict_config"]
+
+_PREFIX = "sparklog."
+_APPEND_ONLY = "delta.appendOnly"
+
+
+def strict_config(table: str, metadata: Metadata, names: Iterable[str]) -> TopicConfig:
+    """The settings ``names`` as a table's properties have them; Kafka's default for each that isn't there.
+
+    Raises:
+        InvalidConfigurationError: one of them has a value that isn't allowed, alone or beside the others; names it.
+    """
+    explicit = {}
+    for name in names:
+        given = metadata.configuration.get(_PREFIX + name)
+        if given is None:
+            continue
+        try:
+            explicit[name] = TOPIC_SETTINGS[name].parse_value(given)
+        except InvalidConfigurationError as error:
+            raise InvalidConfigurationError(f"{table}: table property {_PREFIX}{error}") from None
+    config = TopicConfig(explicit)
+    try:
+        config.check()
+    except InvalidConfigurationError as error:
+        raise InvalidConfigurationError(f"{table}: table properties: {error}") from None
+    return config
+
+
+def check_removal(table: str, metadata: Metadata) -> None:
+    """Raise ``PolicyViolationError`` where the table's owner forbids that records are ever removed.
+
+    Source: Delta protocol, "Append-only Tables".
+    """
+    if metadata.configuration.get(_APPEND_ONLY, "false").strip().lower() == "true":
+        raise PolicyViolationError(f"{table}: {_APPEND_ONLY} is true, so no record may be removed from it")
+
+
+def check_columns(table: str, metadata: Metadata) -> None:
+    """Raise ``NotATopicError`` where the table has columns that a rewritten file would lack, or lacks some."""
+    try:
+        found = {field["name"] for field in json.loads(metadata.schema_string)["fields"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise NotATopicError(f"{table}: its schema can't be read ({error!r})") from error
+    expected = {*PARTITION_COLUMNS, *DATA_SCHEMA.names}
+    if found != expected:
+        raise NotATopicError(
+            f"{table}: files aren't rewritten, as the columns of the table aren't those of a topic: "
+            f"{', '.join(sorted(found ^ expected))}"
+        )
+
+
+def commit_job(state: TopicState, decide: Decide, *, timeout_ms: float) -> Committed:
+    """Commit what a job decided; see :func:`~sparklog.log.commit.commit` for what it raises.
+
+    It isn't made durable before it is visible, as an append with ``acks=all`` is (rule L9): to flush what all producers
+    wrote before takes longer than they need for the next commit, so a job that did would lose every race on a disk. A
+    job makes durable what it has done at its end, by :func:`make_durable`; the files that it names are so before.
+    """
+    deadline = state.log.clock.ticks_ms() + timeout_ms
+    return commit(state, decide, deadline_ticks_ms=deadline, sync=False)
+
+
+def make_durable(log: DeltaLog) -> None:
+    """Let what a job committed survive a power loss. Raises ``StoreOutcomeUnknownError`` where the disk refuses."""
+    log.store.sync_all()
+
+
+def is_gone(state: TopicState, topic_id: str) -> bool:
+    """Was the topic deleted since a plan was made? Another may have taken its name."""
+    return state.head.deleted or state.head.topic_id != topic_id

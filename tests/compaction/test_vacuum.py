@@ -1,0 +1,123 @@
+"""Old log entries and files that nobody needs go; what readers may still need stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sparklog.compaction.optimize import optimize_topic
+from sparklog.compaction.vacuum import VacuumReport, checkpoint_worthwhile, vacuum_topic
+from sparklog.delta.listing import read_hint
+from sparklog.errors import InvalidConfigurationError, UnknownTopicOrPartitionError
+from sparklog.log import Cluster
+from sparklog.log.follow import TopicFollower
+from sparklog.log.state import load_state
+from sparklog.log.topic import alter_topic, create_topic, delete_topic
+from sparklog.storage import MemoryStore
+from sparklog.testing import ManualClock
+from sparklog.txn.orphans import ORPHAN_AGE_MS
+from tests.compaction.support import append_each, live
+from tests.support import DAY_MS, T0_MS, a_writer, contents, foreign_commit, unsequenced_file, versions_of
+from tests.txn.support import a_cluster, data_files
+
+WEEK_MS = ORPHAN_AGE_MS
+
+
+def a_world(count: int = 9) -> tuple[MemoryStore, ManualClock, Cluster]:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    cluster = a_cluster(memory, clock)
+    create_topic(cluster.topic_log("t"), "t")
+    append_each(a_writer(cluster.topic_log("t")), *map(str, range(count)))
+    return memory, clock, cluster
+
+
+def vacuum(cluster: Cluster, **more: bool) -> VacuumReport:
+    return vacuum_topic(cluster, "t", timeout_ms=60_000, **more)
+
+
+def test_a_checkpoint_is_worth_it_after_20_versions_or_a_hundredth_of_the_files() -> None:
+    assert not checkpoint_worthwhile(version=29, checkpoint_version=10, live_file_count=0)
+    assert checkpoint_worthwhile(version=30, checkpoint_version=10, live_file_count=2_099)
+    assert not checkpoint_worthwhile(version=30, checkpoint_version=10, live_file_count=2_100)
+
+
+def test_old_entries_go_once_a_checkpoint_says_the_same() -> None:
+    _, clock, cluster = a_world(count=25)
+    log = cluster.topic_log("t")
+    report = vacuum(cluster)
+    assert (report.checkpoint_version, report.entries_deleted, report.files_deleted) == (25, 0, 0)
+    clock.advance(2 * DAY_MS)
+    append_each(a_writer(log), "new", "newer")
+    report = vacuum(cluster)
+    assert (report.checkpoint_version, report.entries_deleted) == (None, 25)
+    assert versions_of(log) == [25, 26, 27]
+    assert len(contents(log)[0]) == 27
+    assert read_hint(log) == 25
+
+
+def test_how_long_entries_stay_is_the_topics_setting() -> None:
+    _, clock, cluster = a_world(count=25)
+    log = cluster.topic_log("t")
+    alter_topic(log, "t", {"log.retention.ms": 3 * DAY_MS})
+    vacuum(cluster)
+    clock.advance(2 * DAY_MS)
+    append_each(a_writer(log), "new")
+    assert vacuum(cluster).entries_deleted == 0
+
+
+def test_files_that_were_merged_go_a_week_later_and_followers_go_on_until_then() -> None:
+    _, clock, cluster = a_world()
+    log = cluster.topic_log("t")
+    slow = TopicFollower(log, "t")
+    optimize_topic(log, "t")
+    clock.advance(WEEK_MS)
+    assert vacuum(cluster).files_deleted == 0
+    assert slow.read(0, 0).num_rows == 9
+    clock.advance(1)
+    told = vacuum(cluster, dry_run=True)
+    assert (told.files_deleted, len(data_files(cluster, "t"))) == (8, 10)
+    done = vacuum(cluster)
+    assert (done.files_deleted, done.bytes_deleted) == (8, told.bytes_deleted)
+    assert len(data_files(cluster, "t")) == len(live(log)) == 2
+    assert slow.read(0, 0).num_rows == 9
+
+
+def test_where_nothing_is_to_be_done_nothing_is_written() -> None:
+    memory, clock, cluster = a_world()
+    clock.advance(30 * DAY_MS)
+    version = load_state(cluster.topic_log("t")).position.version
+    before = {found.path for found in memory.list("topics/")}
+    vacuum(cluster)
+    assert load_state(cluster.topic_log("t")).position.version == version
+    assert {found.path for found in memory.list("topics/")} == before
+
+
+def test_what_waits_for_offsets_gets_them_before_a_checkpoint_forgets_its_order() -> None:
+    _, _, cluster = a_world(count=25)
+    log = cluster.topic_log("t")
+    unsequenced_file(log, "f")
+    assert vacuum(cluster).checkpoint_version == 27
+    assert contents(log)[0][-1] == (25, "f")
+
+
+def test_the_files_of_a_deleted_topic_go_too() -> None:
+    _, clock, cluster = a_world()
+    delete_topic(cluster.topic_log("t"), "t")
+    clock.advance(WEEK_MS + 1)
+    assert vacuum(cluster).files_deleted == 9
+    assert data_files(cluster, "t") == set()
+    with pytest.raises(UnknownTopicOrPartitionError):
+        vacuum_topic(cluster, "never", timeout_ms=1)
+
+
+def test_a_garbled_retention_is_named_and_nothing_is_deleted() -> None:
+    _, clock, cluster = a_world(count=25)
+    log = cluster.topic_log("t")
+    metadata = load_state(log).require_whole().metadata
+    foreign_commit(log, replace(metadata, configuration={**metadata.configuration, "sparklog.log.retention.ms": "5"}))
+    clock.advance(30 * DAY_MS)
+    with pytest.raises(InvalidConfigurationError, match=r"sparklog\.log\.retention\.ms"):
+        vacuum(cluster)
+    assert versions_of(log)[0] == 0

@@ -1,0 +1,1 @@
+"""Jobs for ``spark-submit``: they read arguments, call ``sparklog.spark``, and set the exit code."""

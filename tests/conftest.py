@@ -1,10 +1,52 @@
 """Fixtures for every test."""
 
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
+from tests.spark_session import SPARK_TIMEOUT_S, spark
 
-__all__ = ["s3_endpoint", "s3_options", "s3_uri"]
+__all__ = ["s3_endpoint", "s3_options", "s3_uri", "spark"]
 
 settings.register_profile("sparklog", deadline=None)  # no test asserts how long something takes
 settings.load_profile("sparklog")
+
+REPOSITORY = Path(__file__).parent.parent
+SHARED = ("spark", "kafka")
+"""Markers of tests that share one JVM, which is made once per process."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadgroup`` one worker runs all files of a marker in ``SHARED``.
+
+    pytest-xdist 3.8 writes its own groups into ``Item._nodeid``, which pytest 9.2 doesn't read any more.
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByMarker(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid.partition("::")[0]) or nodeid
+
+    return ByMarker(config, log)
+
+
+@cache
+def group_of(file: str) -> str | None:
+    """The marker in ``SHARED`` that a file names."""
+    text = (REPOSITORY / file).read_text()
+    return next((marker for marker in SHARED if f"mark.{marker}" in text), None)

@@ -35,7 +35,8 @@ def sql(ctx: click.Context, query: str, json_: bool, csv_: bool, max_rows: int |
 
     Each topic is a view of its name, with the columns topic, partition, offset, timestamp (UTC), timestamp_type, key,
     value, headers. Key and value are BLOBs: decode(value) is the text. The word offset means something else in SQL:
-    write "offset" or o.offset. Names with dashes or dots need quotes too.
+    write "offset" or o.offset. Names with dashes or dots need quotes too. consumer_offsets, consumer_lag and
+    transactions are views of all groups and transactional ids.
 
     \b
       sparklog sql "select partition, count(*), max(\"offset\") from orders group by all"

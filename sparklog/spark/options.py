@@ -7,16 +7,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sparklog.errors import InvalidConfigurationError, InvalidTopicError
 from sparklog.model import TopicPartition
 from sparklog.paths import check_topic_name
-from sparklog.spark.sqltext import SYSTEM_VIEWS
+from sparklog.sql.names import SYSTEM_VIEWS
 
-__all__ = ["EARLIEST", "LATEST", "Limits", "SourceOptions", "Subscription", "source_options"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "GivenOptions",
+    "Limits",
+    "SourceOptions",
+    "Subscription",
+    "bad_option",
+    "json_object",
+    "positive",
+    "source_options",
+    "topic_name",
+]
 
 LATEST = -1
 EARLIEST = -2
@@ -73,7 +85,7 @@ class SourceOptions:
     uri: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     view: str = ""
-    """One of :data:`~sparklog.spark.sqltext.SYSTEM_VIEWS`, in place of topics."""
+    """One of :data:`~sparklog.sql.names.SYSTEM_VIEWS`, in place of topics."""
     subscription: Subscription
     starting: Limit
     ending: Limit
@@ -100,19 +112,12 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
             the message names it.
         InvalidTopicError: a name that no topic has.
     """
-    options = _Options({name.lower(): value for name, value in given.items()})
-    uri = options.pop("path") or options.pop("cluster") or options.pop("kafka.bootstrap.servers")
-    if not uri:
-        raise InvalidConfigurationError(
-            'format("sparklog") needs the cluster\'s root: load(root), or option("path", …)'
-        )
-    for name in ("cluster", "kafka.bootstrap.servers"):
-        options.pop(name)
-    storage_options = options.pop_as("storageoptions", _json_object) or {}
+    options = GivenOptions({name.lower(): value for name, value in given.items()})
+    uri, storage_options = options.pop_place()
     view = options.pop("view") or ""
     if view:
         if view not in SYSTEM_VIEWS:
-            raise _bad("view", view, f"one of {', '.join(SYSTEM_VIEWS)}")
+            raise bad_option("view", view, f"one of {', '.join(SYSTEM_VIEWS)}")
         options.check_empty()
         nothing = Limit()
         return SourceOptions(
@@ -131,11 +136,11 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
         ending=_limit(options, "ending", LATEST),
         latest_without_match=_strategy(options),
         limits=Limits(
-            max_offsets=options.pop_as("maxoffsetspertrigger", _positive),
-            min_offsets=options.pop_as("minoffsetspertrigger", _positive),
+            max_offsets=options.pop_as("maxoffsetspertrigger", positive),
+            min_offsets=options.pop_as("minoffsetspertrigger", positive),
             max_delay_ms=options.pop_as("maxtriggerdelay", _duration_ms) or _DEFAULT_MAX_DELAY_MS,
         ),
-        min_partitions=options.pop_as("minpartitions", _positive),
+        min_partitions=options.pop_as("minpartitions", positive),
         fail_on_data_loss=_default(options.pop_as("failondataloss", _boolean), True),
         include_headers=_default(options.pop_as("includeheaders", _boolean), False),
         group_id=options.pop("groupid"),
@@ -148,8 +153,8 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
     return found
 
 
-class _Options:
-    """What wasn't read yet, and how it was spelled."""
+class GivenOptions:
+    """What wasn't read yet of a query's options, by their names in lower case."""
 
     def __init__(self, left: dict[str, str]) -> None:
         self._left = left
@@ -161,13 +166,25 @@ class _Options:
         value = self.pop(name)
         return None if value is None else read(name, value)
 
-    def check_empty(self) -> None:
-        unknown = sorted(name for name in self._left if name not in _NO_EFFECT and not name.startswith("kafka."))
+    def pop_place(self) -> tuple[str, Mapping[str, Any]]:
+        """The cluster's root, and the settings of its store. Raises ``InvalidConfigurationError``."""
+        uri = self.pop("path") or self.pop("cluster") or self.pop("kafka.bootstrap.servers")
+        if not uri:
+            raise InvalidConfigurationError(
+                'format("sparklog") needs the cluster\'s root: load(root), or option("path", …)'
+            )
+        for name in ("cluster", "kafka.bootstrap.servers"):
+            self.pop(name)
+        return uri, self.pop_as("storageoptions", json_object) or {}
+
+    def check_empty(self, no_effect: Collection[str] = _NO_EFFECT) -> None:
+        """Raise ``InvalidConfigurationError`` if an option is left but for those, and for those of Kafka's clients."""
+        unknown = sorted(name for name in self._left if name not in no_effect and not name.startswith("kafka."))
         if unknown:
             raise InvalidConfigurationError(f'format("sparklog") has no option {", ".join(unknown)}')
 
 
-def _subscription(options: _Options) -> Subscription:
+def _subscription(options: GivenOptions) -> Subscription:
     given = {name: value for name in ("assign", "subscribe", "subscribepattern") if (value := options.pop(name))}
     if len(given) != 1:
         seen = f"got {' and '.join(given)}" if given else "got none"
@@ -175,27 +192,29 @@ def _subscription(options: _Options) -> Subscription:
     if "subscribe" in given:
         names = [name.strip() for name in given["subscribe"].split(",") if name.strip()]
         if not names:
-            raise _bad("subscribe", given["subscribe"], "names of topics, separated by commas")
-        return Subscription(topics=tuple(dict.fromkeys(_topic(name) for name in names)))
+            raise bad_option("subscribe", given["subscribe"], "names of topics, separated by commas")
+        return Subscription(topics=tuple(dict.fromkeys(topic_name(name) for name in names)))
     if "subscribepattern" in given:
         try:
             re.compile(given["subscribepattern"])
         except re.error as error:
-            raise _bad("subscribePattern", given["subscribepattern"], f"a regular expression ({error})") from error
+            raise bad_option(
+                "subscribePattern", given["subscribepattern"], f"a regular expression ({error})"
+            ) from error
         return Subscription(pattern=given["subscribepattern"])
     expected = 'JSON as {"topic": [0, 1]}'
-    assigned = _json_object("assign", given["assign"], expected=expected)
+    assigned = json_object("assign", given["assign"], expected=expected)
     partitions = []
     for topic, numbers in assigned.items():
         if not isinstance(numbers, list) or not all(_is_count(number) for number in numbers):
-            raise _bad("assign", given["assign"], expected)
-        partitions += [TopicPartition(_topic(topic), number) for number in numbers]
+            raise bad_option("assign", given["assign"], expected)
+        partitions += [TopicPartition(topic_name(topic), number) for number in numbers]
     if not partitions:
-        raise _bad("assign", given["assign"], expected)
+        raise bad_option("assign", given["assign"], expected)
     return Subscription(partitions=tuple(sorted(set(partitions))))
 
 
-def _limit(options: _Options, side: str, default: int) -> Limit:
+def _limit(options: GivenOptions, side: str, default: int) -> Limit:
     timestamp = options.pop_as(f"{side}timestamp", _milliseconds)
     timestamps = options.pop_as(f"{side}offsetsbytimestamp", _numbers_by_partition)
     text = options.pop(f"{side}offsets")
@@ -208,7 +227,7 @@ def _limit(options: _Options, side: str, default: int) -> Limit:
             offsets = _numbers_by_partition(name, text, lowest=EARLIEST, words="earliest, latest or ")
     for partition, moment in (timestamps or {}).items():
         if moment < 0:
-            raise _bad(f"{side}OffsetsByTimestamp", f"{moment} of {partition}", "milliseconds since the epoch")
+            raise bad_option(f"{side}OffsetsByTimestamp", f"{moment} of {partition}", "milliseconds since the epoch")
     if timestamp is not None:
         return Limit(timestamp=timestamp)
     if timestamps is not None:
@@ -216,10 +235,10 @@ def _limit(options: _Options, side: str, default: int) -> Limit:
     return Limit(everywhere=everywhere, offsets=offsets)
 
 
-def _strategy(options: _Options) -> bool:
+def _strategy(options: GivenOptions) -> bool:
     strategy = (options.pop("startingoffsetsbytimestampstrategy") or "error").strip().lower()
     if strategy not in ("error", "latest"):
-        raise _bad("startingOffsetsByTimestampStrategy", strategy, "error or latest")
+        raise bad_option("startingOffsetsByTimestampStrategy", strategy, "error or latest")
     return strategy == "latest"
 
 
@@ -248,56 +267,56 @@ def _check_streaming(options: SourceOptions) -> None:
 def _numbers_by_partition(name: str, text: str, *, lowest: int = 0, words: str = "") -> dict[TopicPartition, int]:
     expected = words + 'JSON as {"topic": {"0": 23, "1": 42}}'
     found: dict[TopicPartition, int] = {}
-    for topic, numbers in _json_object(name, text, expected=expected).items():
+    for topic, numbers in json_object(name, text, expected=expected).items():
         if not isinstance(numbers, dict):
-            raise _bad(name, text, expected)
+            raise bad_option(name, text, expected)
         for partition, number in numbers.items():
             if not partition.isdecimal() or isinstance(number, bool) or not isinstance(number, int) or number < lowest:
-                raise _bad(name, text, expected)
-            found[TopicPartition(_topic(topic), int(partition))] = number
+                raise bad_option(name, text, expected)
+            found[TopicPartition(topic_name(topic), int(partition))] = number
     return found
 
 
-def _json_object(name: str, text: str, *, expected: str = "a JSON object") -> dict[str, Any]:
+def json_object(name: str, text: str, *, expected: str = "a JSON object") -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError:
         found = None
     if not isinstance(found, dict):
         shown = "…" if name == "storageoptions" else text  # it may hold a secret
-        raise _bad(name, shown, expected) from None
+        raise bad_option(name, shown, expected) from None
     return found
 
 
-def _topic(name: str) -> str:
+def topic_name(name: str) -> str:
     try:
         return check_topic_name(name)
     except InvalidTopicError as error:
         raise InvalidConfigurationError(str(error)) from error
 
 
-def _positive(name: str, text: str) -> int:
+def positive(name: str, text: str) -> int:
     if not text.strip().isdecimal() or int(text) == 0:
-        raise _bad(name, text, "a whole number from 1 on")
+        raise bad_option(name, text, "a whole number from 1 on")
     return int(text)
 
 
 def _milliseconds(name: str, text: str) -> int:
     if not text.strip().isdecimal():
-        raise _bad(name, text, "milliseconds since the epoch")
+        raise bad_option(name, text, "milliseconds since the epoch")
     return int(text)
 
 
 def _boolean(name: str, text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
-        raise _bad(name, text, "true or false")
+        raise bad_option(name, text, "true or false")
     return text.strip().lower() == "true"
 
 
 def _duration_ms(name: str, text: str) -> int:
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     if found is None or (found[2] or "ms") not in _UNITS_MS:
-        raise _bad(name, text, "a duration as 15m, 30s or 500ms")
+        raise bad_option(name, text, "a duration as 15m, 30s or 500ms")
     return int(found[1]) * _UNITS_MS[found[2] or "ms"]
 
 
@@ -309,5 +328,5 @@ def _default(value: bool | None, default: bool) -> bool:
     return default if value is None else value
 
 
-def _bad(name: str, seen: str, expected: str) -> InvalidConfigurationError:
+def bad_option(name: str, seen: str, expected: str) -> InvalidConfigurationError:
     return InvalidConfigurationError(f"{name}={seen!r}: expected {expected}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparklog.errors import InvalidArgumentError, UnsafeStoreError
+from sparklog.errors import InvalidArgumentError
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore, open_store
 
@@ -31,17 +31,11 @@ class Place:
         return open_store(self.uri, self.storage_options)
 
     def delta_path(self, table: str) -> str:
-        """Where Delta in Spark finds a table.
-
-        Raises:
-            UnsafeStoreError: on S3, whose files Spark can't commit to safely yet.
-        """
+        """Where Delta in Spark finds a table, once :func:`sparklog.spark.session.use_place` was called."""
         store = self.store()
         if isinstance(store, LocalStore):
             return f"{store.root}/{table}"
-        raise UnsafeStoreError(
-            f'{store.uri}: SQL views and read_topic read a folder as yet; read topics on S3 by format("sparklog")'
-        )
+        return f"s3a://{store.uri.removeprefix('s3://')}/{table}"
 
 
 def place_of(cluster: str | Path, storage_options: Mapping[str, Any] | None = None) -> Place:

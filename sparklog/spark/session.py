@@ -5,37 +5,63 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from sparklog.errors import InvalidConfigurationError
-from sparklog.spark.settings import DELTA_EXTENSION, FILTER_PUSHDOWN, check_delta, check_s3, new_session_settings
+from sparklog.spark.place import Place
+from sparklog.spark.s3a import (
+    LOG_STORE,
+    S3A_FILE_SYSTEM,
+    bucket_settings,
+    check_s3,
+    log_store_jar,
+    new_s3_settings,
+    s3_settings,
+    s3a_options,
+    submit_arguments,
+)
+from sparklog.spark.settings import DELTA_EXTENSION, FILTER_PUSHDOWN, check_delta, new_session_settings
+from sparklog.storage import S3Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["pyspark_sql", "register_source", "session"]
+__all__ = ["pyspark_sql", "register_source", "session", "use_place"]
 
 _SCALA = "2.13"
 
 
-def session(app_name: str = "sparklog", *, s3: bool = False, **conf: Any) -> SparkSession:
+def session(
+    app_name: str = "sparklog",
+    *,
+    s3: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    **conf: Any,
+) -> SparkSession:
     """A SparkSession with Delta, and with ``format("sparklog")``: the one that is running, or a new one.
 
     Under ``spark-submit`` what it was given is kept, and only what Delta needs is added; its jars must be there
     (``--packages``). Elsewhere Spark fetches them from Maven's repository when it starts, once per machine.
 
     Args:
-        s3: to read and write tables on S3 by Spark itself (``s3a://``). Refused as yet.
+        s3: to read and write tables on S3 by Spark itself (``s3a://``): with S3A, and a log store whose commits are
+            conditional.
+        storage_options: for S3, as a Producer's: where it is, and credentials; else from the usual places of the AWS
+            tools.
         conf: Spark's settings by name: ``session(**{"spark.ui.enabled": "false"})``. Of a session that is running only
             those can be set that Spark allows to change.
     Raises:
-        InvalidConfigurationError: pyspark isn't installed, a session is running that has no Delta, or Spark was started
-            without Delta's jars.
+        InvalidConfigurationError: pyspark isn't installed, a session is running that has no Delta, Spark was started
+            without the jars it needs, this sparklog has no log store for S3, or an option that S3A doesn't have.
         UnsafeStoreError: commits of this session on S3 could overwrite others'.
     """
+    if storage_options and not s3:
+        raise InvalidConfigurationError("storage_options are for S3: session(s3=True, storage_options=…)")
     sql = pyspark_sql()
     given = {name: _text(value) for name, value in conf.items()}
+    options = s3a_options(storage_options or {}, os.environ) if s3 else {}
     running = sql.SparkSession.getActiveSession()
     if running is None:
         running = sql.SparkSession._instantiatedSession  # another thread's
@@ -46,13 +72,32 @@ def session(app_name: str = "sparklog", *, s3: bool = False, **conf: Any) -> Spa
         spark = _start(sql, app_name, given, s3=s3)
     else:
         check_delta(lambda name: running.conf.get(name, None))
-        check_s3({**dict(running.sparkContext.getConf().getAll()), **given}, wanted=s3)
+        check_s3({**_about_s3(given), **dict(running.sparkContext.getConf().getAll())}, wanted=s3)
         for name, value in given.items():
             if running.conf.isModifiable(name):
                 running.conf.set(name, value)
         spark = running
+    if storage_options or (s3 and running is None):  # else what an earlier call has set stays
+        _configure_hadoop(spark, s3_settings(options, dict(spark.sparkContext.getConf().getAll())))
     register_source(spark)
     return spark
+
+
+def use_place(spark: SparkSession, place: Place) -> None:
+    """Let Spark's own reader and writer reach a cluster's tables, with the place's ``storage_options``.
+
+    They hold for the bucket from its first use in this Spark on, as Hadoop keeps what it has opened.
+
+    Raises:
+        UnsafeStoreError: it is on S3, and Spark wasn't started with ``session(s3=True)``, so could lose commits.
+        InvalidConfigurationError: an option that S3A doesn't have.
+    """
+    store = place.store()
+    if not isinstance(store, S3Store):
+        return
+    check_s3(dict(spark.sparkContext.getConf().getAll()), wanted=True)
+    if place.storage_options:
+        _configure_hadoop(spark, bucket_settings(store, s3a_options(place.storage_options, os.environ)))
 
 
 def register_source(spark: SparkSession) -> None:
@@ -82,19 +127,28 @@ def _start(sql: Any, app_name: str, given: dict[str, str], *, s3: bool) -> Spark
 
         SparkContext._ensure_initialized()
         present = dict(SparkConf().getAll())
-        _check_jars(SparkContext._jvm)
-    check_s3({**present, **given}, wanted=s3)
+        _check_jars(SparkContext._jvm, s3=s3)
     package = None if is_submitted else _delta_package()
+    settings = new_session_settings(given, present.get, delta_package=package)
+    if s3:
+        settings = new_s3_settings(settings, present.get, jar=None if is_submitted else log_store_jar())
+    check_s3({**present, **settings}, wanted=s3)
     builder = sql.SparkSession.builder
     if "spark.app.name" not in {*present, *given}:
         builder = builder.appName(app_name)
-    for name, value in new_session_settings(given, present.get, delta_package=package).items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     if not is_submitted:  # else workers run whatever python3 is on the PATH
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its pipe to spark-submit open
         return builder.getOrCreate()
+
+
+def _configure_hadoop(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Set what every session of this Spark, and each of its tasks, opens file systems with."""
+    for name, value in settings.items():
+        spark.sparkContext._jsc.hadoopConfiguration().set(name, value)
 
 
 def _check_context() -> None:
@@ -113,14 +167,32 @@ def _delta_package() -> str:
         raise InvalidConfigurationError("Delta isn't installed: pip install 'sparklog[spark]'") from error
 
 
-def _check_jars(jvm: Any) -> None:
-    """Raise ``InvalidConfigurationError`` unless the JVM that spark-submit started has Delta's classes."""
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(DELTA_EXTENSION)
-    except Exception as error:  # py4j's; whatever Java throws means that it can't be had
+def _check_jars(jvm: Any, *, s3: bool) -> None:
+    """Raise ``InvalidConfigurationError`` unless the JVM that spark-submit started has the classes that are needed."""
+    if not _has_class(jvm, DELTA_EXTENSION):
         raise InvalidConfigurationError(
             f"spark-submit was started without Delta's jars: add --packages {_delta_package()}"
-        ) from error
+        )
+    if s3:
+        lacks = [name for name in (LOG_STORE, S3A_FILE_SYSTEM) if not _has_class(jvm, name)]
+        if lacks:
+            raise InvalidConfigurationError(
+                f"spark-submit was started without {' and '.join(lacks)}: add to what it has "
+                + submit_arguments(log_store_jar())
+            )
+
+
+def _has_class(jvm: Any, name: str) -> bool:
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except Exception:  # py4j's; whatever Java throws means that it can't be had
+        return False
+    return True
+
+
+def _about_s3(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings that tell that S3 is meant, without the log stores, which are fixed once Spark runs."""
+    return {name: value for name, value in given.items() if "delta.logStore." not in name}
 
 
 def _text(value: object) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from sparklog.errors import InvalidConfigurationError, UnsafeStoreError
+from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["check_delta", "check_s3", "new_session_settings"]
+__all__ = ["check_delta", "new_session_settings"]
 
 CATALOG = "spark.sql.catalog.spark_catalog"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -16,20 +16,11 @@ DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 PACKAGES = "spark.jars.packages"
 JARS = "spark.jars"
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-LOG_STORE = "spark.delta.logStore.s3a.impl"
 
 _DEFAULTS = {
     "spark.databricks.delta.snapshotPartitions": "4",  # Delta's 50 are tasks of nothing for logs of this size
     FILTER_PUSHDOWN: "true",  # without it Spark refuses a source that can push filters down
 }
-_CONDITIONAL_LOG_STORES: frozenset[str] = frozenset()
-"""Log stores whose commit on S3 is one conditional PUT. None of Delta's own is."""
-_S3 = re.compile(
-    r"spark\.hadoop\.fs\.s3[an]?\.(impl|endpoint|path\.style|access\.|secret\.|session\.|aws\.|assumed\.|bucket\.)"
-    r"|spark\.delta\.logStore\.s3[an]?\."
-)
-"""What nobody sets but for tables on S3; Spark by itself sets how s3a is to read."""
-_S3_PACKAGE = re.compile(r"hadoop-aws")
 _DELTA_JAR = re.compile(r"delta-spark[_-]")
 
 
@@ -77,26 +68,6 @@ def check_delta(setting: Callable[[str], str | None]) -> None:
         raise InvalidConfigurationError(
             f"the SparkSession that is running has no Delta: it lacks {', '.join(lacks)}. Stop it and call "
             "sparklog.spark.session(), or start it with these settings and Delta's jars"
-        )
-
-
-def check_s3(settings: Mapping[str, str], *, wanted: bool) -> None:
-    """Refuse a session that could lose commits on S3: its own commits there must be conditional.
-
-    Raises:
-        UnsafeStoreError: s3a is asked for or configured, but no log store that commits by a conditional PUT.
-    """
-    uses = sorted(name for name in settings if _S3.match(name))
-    uses += [name for name in (PACKAGES, JARS) if _S3_PACKAGE.search(settings.get(name, ""))]
-    if not wanted and not uses:
-        return
-    log_store = settings.get(LOG_STORE)
-    if log_store not in _CONDITIONAL_LOG_STORES:
-        seen = "s3=True" if wanted else f"{uses[0]} is set"
-        raise UnsafeStoreError(
-            f"{seen}, but {LOG_STORE} is {log_store or 'not set'}: every log store that Delta brings overwrites what "
-            "another client has committed on S3 in the meantime, and acknowledged records are lost. sparklog doesn't "
-            'bring a safe one yet. format("sparklog") reads topics on S3 without s3a'
         )
 
 

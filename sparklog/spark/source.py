@@ -13,7 +13,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     EqualTo,
     Filter,
@@ -44,8 +46,9 @@ from sparklog.spark.planning import Narrowing, Task, narrowed, split
 from sparklog.spark.positions import Positions
 from sparklog.spark.reading import SOURCE_SCHEMA, read_task
 from sparklog.spark.resolving import plan_batch
+from sparklog.spark.sink import batch_writer, stream_writer
 from sparklog.spark.stream import StreamPlanner
-from sparklog.spark.system import VIEW_SCHEMAS, read_view
+from sparklog.sql.system import VIEW_SCHEMAS, read_view
 from sparklog.storage.retrying import RetryingStore
 
 __all__ = ["DefaultSource", "SparklogDataSource"]
@@ -61,7 +64,7 @@ _OPERATORS: Mapping[type[Any], str] = {
 
 
 class SparklogDataSource(DataSource):
-    """``spark.read.format("sparklog")`` and ``spark.readStream.format("sparklog")``."""
+    """``spark.read.format("sparklog")``, ``spark.readStream…``, ``df.write…`` and ``df.writeStream…``."""
 
     @classmethod
     def name(cls) -> str:
@@ -80,6 +83,12 @@ class SparklogDataSource(DataSource):
         if options.view:
             raise InvalidConfigurationError(f"the view {options.view} can't be read as a stream")
         return _StreamReader(options, _columns(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return batch_writer(dict(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
+        return stream_writer(dict(self.options), schema)
 
     def _batch_reader(self, options: SourceOptions, columns: Sequence[str]) -> DataSourceReader:
         return _FilteringReader(options, columns)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
 from sparklog.errors import InvalidArgumentError
 
 __all__ = [
     "RECORD_COLUMNS",
-    "SYSTEM_VIEWS",
     "at_or_after",
     "before",
     "bounds",
@@ -18,13 +17,10 @@ __all__ = [
     "readable",
     "record_columns",
     "rows_between",
-    "view_names",
 ]
 
 RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 """Of a topic's view. Source: Spark ``KafkaSourceProvider``, ``kafkaSchema(includeHeaders = true)``."""
-
-SYSTEM_VIEWS = ("consumer_offsets", "consumer_lag", "transactions")
 
 _OFFSET = "base_offset + offset_delta"
 
@@ -90,21 +86,6 @@ def before(moment: datetime) -> str:
 def quoted(name: str) -> str:
     """An identifier as SQL has it, whatever it holds."""
     return "`" + name.replace("`", "``") + "`"
-
-
-def view_names(topics: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The view of each topic, under its own name; and of each system view, ``sparklog_`` before those that topics took.
-
-    Raises:
-        InvalidArgumentError: two topics differ in case alone, which SQL doesn't tell apart.
-    """
-    taken: dict[str, str] = {}
-    for topic in topics:
-        other = taken.setdefault(topic.lower(), topic)
-        if other != topic:
-            raise InvalidArgumentError(f"topics {other} and {topic} differ in case alone, which SQL doesn't tell apart")
-    system = {name: f"sparklog_{name}" if name in taken else name for name in SYSTEM_VIEWS}
-    return {topic: topic for topic in taken.values()}, system
 
 
 def bounds(given: int | Mapping[int, int], partition_count: int, name: str) -> dict[int, int]:

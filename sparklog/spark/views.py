@@ -18,7 +18,8 @@ from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.paths import topic_table
 from sparklog.spark import sqltext
 from sparklog.spark.place import place_of
-from sparklog.spark.session import register_source
+from sparklog.spark.session import register_source, use_place
+from sparklog.sql.names import check_names, system_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,14 +53,15 @@ def register(
     """
     place = place_of(cluster, storage_options)
     opened = place.open()
-    topic_views, system_views = sqltext.view_names(topic_names(opened) if topics is None else topics)
+    use_place(spark, place)
+    names = check_names(topic_names(opened) if topics is None else topics)
     frames = {}
-    for topic, name in topic_views.items():
+    for topic in names:
         head = _living_head(opened, topic)
         table = spark.read.format("delta").load(place.delta_path(topic_table(topic)))
-        frames[name] = _records(table, topic, head)
+        frames[topic] = _records(table, topic, head)
     register_source(spark)
-    for view, name in system_views.items():
+    for view, name in system_names(names).items():
         reader = spark.read.format("sparklog").option("path", place.uri).option("view", view)
         if place.storage_options:
             reader = reader.option("storageOptions", _as_json(place.storage_options))
@@ -92,6 +94,7 @@ def read_topic(
         UnsafeStoreError, and what reading a log raises.
     """
     place = place_of(cluster, storage_options)
+    use_place(spark, place)
     path = place.delta_path(topic_table(topic))
     opened = place.open()
     follower: TopicFollower | None = None

@@ -21,6 +21,8 @@ from sparklog.errors import (
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.sql.dataset import topic_dataset
+from sparklog.sql.names import check_names, system_names
+from sparklog.sql.system import read_view
 from sparklog.storage import ObjectStore
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def connect(
     storage_options: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """A DuckDB connection in memory with a view of each topic, under the topic's name, as of now.
+    """A DuckDB connection in memory with a view of each topic, under the topic's name, and system views, as of now.
 
     Columns: ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestamp_type`` (0: of the producer, 1: of
     the log), ``key``, ``value`` (BLOB; ``decode(value)`` for text), ``headers`` (a list of structs of key and value).
@@ -48,16 +50,24 @@ def connect(
     filter on ``partition`` or ``timestamp`` skips files by the log alone.
     The session's time zone is UTC. What is appended later isn't seen: connect again.
 
+    The system views are ``consumer_offsets``, ``consumer_lag`` and ``transactions``; where a topic has such a name, the
+    view is called ``sparklog_…``. Their columns: :data:`~sparklog.sql.system.VIEW_SCHEMAS`.
+
     Args:
-        topics: those to be loaded; all for None, which loads the log of each.
+        topics: those to be loaded, and system views; all for None, which loads the log of each, and every group.
     Raises:
         InvalidConfigurationError: DuckDB isn't installed.
         InvalidArgumentError: no cluster is there, or two names differ in case alone, which SQL doesn't tell apart.
         UnknownTopicOrPartitionError, and what reading a log raises.
     """
     opened = _open(cluster, storage_options, clock)
-    names = topic_names(opened) if topics is None else list(topics)
-    return _connect(opened, _check_case(names))
+    names = topic_names(opened)
+    system = system_names(names)
+    if topics is None:
+        return _connect(opened, check_names(names), system)
+    wanted = list(topics)
+    system = {view: name for view, name in system.items() if name in wanted}
+    return _connect(opened, check_names(name for name in wanted if name not in system.values()), system)
 
 
 class QueryResult:
@@ -104,14 +114,14 @@ def query(
 ) -> QueryResult:
     """The result of one query over topics.
 
-    Loads the topics whose names stand in ``text``; all of them after ``show``.
+    Loads the topics and system views whose names stand in ``text``; all of them after ``show``.
 
     Raises:
         InvalidArgumentError: what DuckDB says of the query, or of a data file that it can't read, in one line.
         Other errors: as :func:`connect`.
     """
     opened = _open(cluster, storage_options, clock)
-    connection = _connect(opened, _named_in(opened, text), skip_deleted=True)
+    connection = _connect(opened, *_named_in(opened, text), skip_deleted=True)
     try:
         with _told_in_one_line():
             relation: Any = connection.sql(text)  # None where there is no result, up to DuckDB 1
@@ -131,7 +141,9 @@ def _open(
     return open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
 
 
-def _connect(cluster: Cluster, topics: Iterable[str], *, skip_deleted: bool = False) -> duckdb.DuckDBPyConnection:
+def _connect(
+    cluster: Cluster, topics: Iterable[str], system: Mapping[str, str], *, skip_deleted: bool = False
+) -> duckdb.DuckDBPyConnection:
     connection: duckdb.DuckDBPyConnection = _duckdb().connect()
     try:
         connection.execute("set TimeZone = 'UTC'")
@@ -143,6 +155,8 @@ def _connect(cluster: Cluster, topics: Iterable[str], *, skip_deleted: bool = Fa
                     continue
                 raise
             connection.from_arrow(dataset).filter(_READABLE).project(_PROJECTION).create_view(topic)
+        for view, name in system.items():
+            connection.from_arrow(pa.Table.from_batches([read_view(cluster, view)])).create_view(name)
     except BaseException:
         connection.close()
         raise
@@ -157,28 +171,21 @@ def _duckdb() -> ModuleType:
     return duckdb
 
 
-def _named_in(cluster: Cluster, text: str) -> list[str]:
-    """The topics that a query may be about: those whose names stand in it, in any case."""
+def _named_in(cluster: Cluster, text: str) -> tuple[Iterable[str], Mapping[str, str]]:
+    """The topics and system views that a query may be about: those whose names stand in it, in any case."""
     names = cluster.store.list_names(TOPICS_FOLDER)
+    system = system_names(names)
     if re.match(r"\s*show\b", text, re.IGNORECASE):
-        return _check_case(names)
+        return check_names(names), system
     found = [name for name in names if _stands_in(name, text, re.IGNORECASE)]
     exact = {name.lower() for name in found if _stands_in(name, text)}
     # Of names that differ in case alone, the one that is spelled out is meant.
-    return _check_case(name for name in found if name.lower() not in exact or _stands_in(name, text))
+    topics = check_names(name for name in found if name.lower() not in exact or _stands_in(name, text))
+    return topics, {view: name for view, name in system.items() if _stands_in(name, text, re.IGNORECASE)}
 
 
 def _stands_in(name: str, text: str, flags: int = 0) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, flags) is not None
-
-
-def _check_case(names: Iterable[str]) -> list[str]:
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise InvalidArgumentError(f"topics {other} and {name} differ in case alone, which SQL doesn't tell apart")
-    return list(seen.values())
 
 
 @contextmanager

@@ -74,6 +74,6 @@ def arrow_s3_arguments(options: Mapping[str, Any], environment: Mapping[str, str
     unknown = sorted({*given, *client, *config, *addressing} - _PASSED_OVER)
     if unknown:
         raise InvalidConfigurationError(
-            f"storage_options {', '.join(unknown)} can't be handed to Arrow, which reads S3 for SQL by itself"
+            f"storage_options {', '.join(unknown)} can't be handed to engines that read S3 by themselves"
         )
     return {name: value for name, value in arguments.items() if value is not None}

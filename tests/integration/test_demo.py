@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import unavailable
+from tests.spark_session import unavailable
 
 REPOSITORY = Path(__file__).parent.parent.parent
 

@@ -13,7 +13,7 @@ import pytest
 from examples.exactly_once.alerts import alert_of
 from examples.exactly_once.checker import Findings, compare
 from sparklog import ConsumerRecord
-from tests.integration.conftest import unavailable
+from tests.spark_session import unavailable
 
 REPOSITORY = Path(__file__).parent.parent.parent
 

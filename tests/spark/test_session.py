@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import sparklog.spark as ss
-from sparklog.errors import UnsafeStoreError
-from tests.integration import conftest as integration
-from tests.spark.spark_support import a_cluster
+from sparklog.errors import InvalidConfigurationError
+from sparklog.spark.s3a import LOG_STORE, log_store_jar
+from tests import spark_session
+from tests.spark.spark_support import a_cluster, put, seen
 
 pytestmark = pytest.mark.spark
 
@@ -24,8 +25,26 @@ def test_a_running_session_is_taken_and_given_what_can_be_changed(spark):
     assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
     changed["spark.sql.shuffle.partitions"] = "2"
     assert ss.session(**changed).conf.get("spark.sql.shuffle.partitions") == "2"
-    with pytest.raises(UnsafeStoreError, match="s3=True"):
-        ss.session(s3=True)
+    options = {"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "hush"}
+    assert ss.session(s3=True, storage_options=options).sparkContext is spark.sparkContext  # it was made for S3
+    hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+    assert (hadoop.get("fs.s3a.endpoint"), hadoop.get("fs.s3a.secret.key")) == ("http://127.0.0.1:1", "hush")
+    assert "hush" not in str(spark.sparkContext.getConf().getAll())
+    for name in ("endpoint", "endpoint.region", "path.style.access", "access.key", "secret.key"):
+        spark.sparkContext._jsc.hadoopConfiguration().unset(f"fs.s3a.{name}")
+    spark.sparkContext._jsc.hadoopConfiguration().unset("fs.s3a.aws.credentials.provider")
+    with pytest.raises(InvalidConfigurationError, match="storage_options are for S3"):
+        ss.session(storage_options={"key": "k"})
+
+
+def test_the_source_is_there_where_nobody_has_registered_it(spark, tmp_path):
+    """Spark finds it by the name of the package ``pyspark_sparklog``."""
+    put(a_cluster(tmp_path), (0, "ab"))
+    another = spark.newSession()  # knows what was found, not what was registered
+    assert seen(another.read.format("sparklog").option("subscribe", "t").load(str(tmp_path))) == [
+        (0, 0, "a"),
+        (0, 1, "b"),
+    ]
 
 
 @pytest.mark.timeout(300)
@@ -37,21 +56,20 @@ def test_under_spark_submit_what_was_given_is_kept(spark, tmp_path):
         textwrap.dedent(
             f"""
             import sparklog.spark as ss
-            spark = ss.session("from the job")
+            spark = ss.session("from the job", s3=True)
             ss.register(spark, {str(tmp_path / "cluster")!r})
             print("seen:", spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("spark.app.name"),
-                  *spark.table("t").columns[:2])
+                  *spark.table("t").columns[:2], spark.sparkContext.getConf().get("spark.delta.logStore.s3a.impl"))
             """
         )
     )
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    jars = ",".join(str(jar) for jar in (integration.IVY / "jars").glob("*.jar"))
-    settings = {**integration.settings(tmp_path), "spark.sql.shuffle.partitions": "3", "spark.app.name": "submitted"}
-    for name in ("spark.jars.packages", "spark.jars.ivy", "spark.sql.extensions", "spark.sql.catalog.spark_catalog"):
-        del settings[name]
-    submit = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--jars", jars]
+    jars = ",".join(str(jar) for jar in [*(spark_session.IVY / "jars").glob("*.jar"), log_store_jar()])
+    settings = {**spark_session.settings(tmp_path), "spark.sql.shuffle.partitions": "3", "spark.app.name": "submitted"}
+    del settings["spark.jars.ivy"]
+    submit = [str(home / "bin" / "spark-submit"), "--jars", jars]
     for name, value in settings.items():
         submit += ["--conf", f"{name}={value}"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -59,4 +77,4 @@ def test_under_spark_submit_what_was_given_is_kept(spark, tmp_path):
     done = subprocess.run(
         [*submit, str(job)], capture_output=True, text=True, timeout=280, check=False, env=environment
     )
-    assert "seen: 3 submitted key value" in done.stdout, done.stderr[-3_000:]
+    assert f"seen: 3 submitted key value {LOG_STORE}" in done.stdout, done.stderr[-3_000:]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sparklog.errors import InvalidConfigurationError, UnsafeStoreError
-from sparklog.spark.settings import check_delta, check_s3, new_session_settings
+from sparklog.errors import InvalidConfigurationError
+from sparklog.spark.settings import check_delta, new_session_settings
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -65,26 +65,3 @@ def test_a_running_session_without_delta_is_refused(running, lacks):
 
 def test_a_running_session_with_delta_is_taken():
     check_delta({"spark.sql.extensions": f"a.B,{EXTENSION}", "spark.sql.catalog.spark_catalog": CATALOG}.get)
-
-
-@pytest.mark.parametrize(
-    ("given", "wanted", "seen"),
-    [
-        ({}, True, "s3=True"),
-        ({"spark.hadoop.fs.s3a.endpoint": "http://localhost"}, False, "spark.hadoop.fs.s3a.endpoint is set"),
-        ({"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}, False, "spark.jars.packages is set"),
-        (
-            {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"},
-            False,
-            "impl is io.delta.storage.S3SingleDriverLogStore",
-        ),
-    ],
-)
-def test_a_session_whose_commits_on_s3_could_overwrite_others_is_refused(given, wanted, seen):
-    with pytest.raises(UnsafeStoreError, match=seen):
-        check_s3(given, wanted=wanted)
-
-
-def test_a_session_without_s3_is_safe():
-    check_s3({"spark.hadoop.fs.gs.project.id": "x"}, wanted=False)
-    check_s3({"spark.hadoop.fs.s3a.vectored.read.min.seek.size": "128K"}, wanted=False)  # by Spark itself

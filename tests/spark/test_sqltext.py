@@ -34,21 +34,6 @@ def test_a_moment_is_written_in_utc_and_needs_a_zone():
         sqltext.before(datetime(2026, 1, 2))
 
 
-def test_a_topic_keeps_its_name_and_another_view_makes_way():
-    topics, system = sqltext.view_names(["orders", "Transactions"])
-    assert topics == {"orders": "orders", "Transactions": "Transactions"}
-    assert system == {
-        "consumer_offsets": "consumer_offsets",
-        "consumer_lag": "consumer_lag",
-        "transactions": "sparklog_transactions",
-    }
-
-
-def test_topics_that_differ_in_case_alone_are_refused():
-    with pytest.raises(InvalidArgumentError, match="orders and Orders"):
-        sqltext.view_names(["orders", "Orders"])
-
-
 def test_bounds_are_of_every_partition_or_of_those_named():
     assert sqltext.bounds(7, 2, "starting") == {0: 7, 1: 7}
     assert sqltext.bounds({1: 7}, 2, "starting") == {1: 7}

@@ -6,7 +6,7 @@ import pytest
 
 import sparklog.spark as ss
 from sparklog.admin import HIGH_WATERMARK, Admin, NewTopic
-from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError, UnsafeStoreError
+from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.producer import Producer
 from sparklog.spark.sqltext import RECORD_COLUMNS
@@ -161,5 +161,3 @@ def test_what_cant_be_registered_is_told(spark, tmp_path):
     with pytest.raises(InvalidArgumentError, match="differ in case alone"):
         ss.register(spark, tmp_path)
     assert ss.register(spark, tmp_path, ["T"])[0] == "T"
-    with pytest.raises(UnsafeStoreError, match="as yet"):
-        ss.read_topic(spark, "s3://bucket/prefix", "t", storage_options={})

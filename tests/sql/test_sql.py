@@ -17,8 +17,9 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import open_cluster
-from sparklog.model import TopicPartition
+from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.sql import TOPIC_COLUMNS, connect, query
+from sparklog.sql.names import SYSTEM_VIEWS
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import ManualClock
 from tests.support import T0_MS, a_writer, foreign_commit, foreign_file, foreign_records, records, unsequenced_file
@@ -152,7 +153,21 @@ def test_names_are_found_in_the_query_in_any_case_and_no_others_are_loaded(clust
 
 def test_show_tables_lists_the_topics(cluster):
     Admin(cluster).create_topics(["a", "b"])
-    assert [row["name"] for row in rows(cluster, "show tables")] == ["a", "b"]
+    assert {row["name"] for row in rows(cluster, "show tables")} == {"a", "b", *SYSTEM_VIEWS}
+
+
+def test_groups_and_transactions_are_views(cluster):
+    Admin(cluster).create_topics([NewTopic("t", 2), "Transactions"])
+    fill(cluster, "t", "a", "b", "c", partition=1)
+    Admin(cluster).alter_group_offsets("g", {TopicPartition("t", 1): OffsetAndMetadata(1, "why")})
+    [row] = rows(cluster, 'select group_id, topic, partition, "offset", metadata from consumer_offsets')
+    assert row == {"group_id": "g", "topic": "t", "partition": 1, "offset": 1, "metadata": "why"}
+    lag = rows(cluster, "select group_id, committed_offset, log_end_offset, lag from CONSUMER_LAG where topic = 't'")
+    assert lag == [{"group_id": "g", "committed_offset": 1, "log_end_offset": 3, "lag": 2}]
+    assert rows(cluster, "select * from sparklog_transactions") == []
+    assert rows(cluster, "select key from transactions") == []  # a topic has the name
+    with connect(cluster, ["t", "consumer_lag"]) as connection:
+        assert connection.sql("select count(*) from consumer_lag join t using (partition)").fetchall() == [(3,)]
 
 
 def test_topics_that_differ_in_case_alone(cluster):

@@ -18,7 +18,7 @@ from sparklog.txn.deciding import deciding_for
 
 __all__ = ["VIEW_SCHEMAS", "read_view"]
 
-_LOGGER = logging.getLogger("sparklog.spark")
+_LOGGER = logging.getLogger("sparklog.sql")
 _DECISION_MS = 60_000.0
 
 VIEW_SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(

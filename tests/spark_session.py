@@ -1,4 +1,4 @@
-"""One SparkSession with Delta for the whole run, or a reason why there is none."""
+"""The one SparkSession of a run, made by ``sparklog.spark.session``, or a reason why there is none."""
 
 from __future__ import annotations
 
@@ -7,78 +7,65 @@ import re
 import shutil
 import subprocess
 import sys
-import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from sparklog.spark.s3a import S3A_PACKAGES
 
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+PACKAGES = ("io.delta:delta-spark_4.2_2.13:4.4.0", *S3A_PACKAGES)
 IVY = Path.home() / ".ivy2.5.2"
 """Where Spark keeps fetched jars by default; said aloud because Java may think of another home than Python."""
 JAVA_VERSIONS = (17, 21)
 SPARK_TIMEOUT_S = 600
-"""For tests that set none: the first one also waits for Spark's start and, once per machine, for 90 MB of jars."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+"""For tests that set none: the first one also waits for Spark's start and, once per machine, for its jars."""
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    """A SparkSession with Delta's SQL extension; everything it leaves behind is in a temporary directory."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A SparkSession with Delta, for S3 too; everything it leaves behind is in a temporary directory."""
     version = java_version()
     if version is None:
         unavailable("there is no java on the PATH or under JAVA_HOME")
     if version not in JAVA_VERSIONS:
         unavailable(f"Spark needs Java 17 or 21; found {version}")
     try:
-        from pyspark.sql import SparkSession
+        from pyspark.errors import PySparkRuntimeError
     except ImportError as error:
         unavailable(f"the spark extra is not installed: {error}")
+    from java.build_jar import build
+    from sparklog.spark import session
 
-    folder = tmp_path_factory.mktemp("spark")
-    builder = SparkSession.builder.master("local[2]").appName("sparklog-tests")
-    for key, value in settings(folder).items():
-        builder = builder.config(key, value)
+    try:
+        build()
+    except OSError as error:
+        unavailable(f"could not fetch what the log store's jar is compiled with: {error}")
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PYSPARK_PYTHON", sys.executable)  # else workers run whatever python3 the PATH has
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = start(builder)
-        session.sparkContext.setLogLevel("ERROR")
-        yield session
-        session.stop()
-
-
-def start(builder: SparkSession.Builder) -> SparkSession:
-    from pyspark.errors import PySparkRuntimeError
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its pipe to spark-submit open
+        environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])))
         try:
-            return builder.getOrCreate()
+            spark = session("sparklog-tests", s3=True, **settings(tmp_path_factory.mktemp("spark")))
         except PySparkRuntimeError as error:  # spark-submit ended before Spark began
-            if has_delta_jar():
+            if all(has_jar(package) for package in PACKAGES):
                 raise
-            failure = str(error)
-    unavailable(f"could not fetch {DELTA_PACKAGE}: {failure}")
+            unavailable(f"could not fetch {', '.join(PACKAGES)}: {error}")
+        spark.sparkContext.setLogLevel("ERROR")
+        yield spark
+        spark.stop()
 
 
-def settings(folder: Path) -> dict[str, str]:
+def settings(folder: Path) -> dict[str, Any]:
+    """What keeps a session small, and what it writes below ``folder``."""
     return {
-        "spark.jars.packages": DELTA_PACKAGE,
+        "spark.master": "local[2]",
         "spark.jars.ivy": str(IVY),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.pollingDelay": "50ms",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         "spark.local.dir": str(folder / "local"),
@@ -100,9 +87,9 @@ def java_version() -> int | None:
     return int(version[1]) if version else None
 
 
-def has_delta_jar() -> bool:
-    """Whether Delta's own jar is where ``spark.jars.packages`` leaves it."""
-    group, artifact, version = DELTA_PACKAGE.split(":")
+def has_jar(package: str) -> bool:
+    """Whether a package's own jar is where ``spark.jars.packages`` leaves it."""
+    group, artifact, version = package.split(":")
     return (IVY / "jars" / f"{group}_{artifact}-{version}.jar").exists()
 
 

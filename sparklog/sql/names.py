@@ -1,0 +1,31 @@
+"""Names of views, the same for every engine: topics under their own, and what the cluster tells of itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparklog.errors import InvalidArgumentError
+
+__all__ = ["SYSTEM_VIEWS", "check_names", "system_names"]
+
+SYSTEM_VIEWS = ("consumer_offsets", "consumer_lag", "transactions")
+
+
+def system_names(topics: Iterable[str]) -> dict[str, str]:
+    """What each system view is called beside these topics: ``sparklog_`` stands before a name that a topic has."""
+    taken = {topic.lower() for topic in topics}
+    return {name: f"sparklog_{name}" if name in taken else name for name in SYSTEM_VIEWS}
+
+
+def check_names(topics: Iterable[str]) -> list[str]:
+    """The topics, each once.
+
+    Raises:
+        InvalidArgumentError: two topics differ in case alone, which SQL doesn't tell apart.
+    """
+    taken: dict[str, str] = {}
+    for topic in topics:
+        other = taken.setdefault(topic.lower(), topic)
+        if other != topic:
+            raise InvalidArgumentError(f"topics {other} and {topic} differ in case alone, which SQL doesn't tell apart")
+    return list(taken.values())

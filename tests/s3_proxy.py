@@ -1,0 +1,118 @@
+"""A proxy in front of an S3 server that can hold a commit, refuse it, or lose the answer to it."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
+HOP_BY_HOP = {"connection", "content-length", "expect", "keep-alive", "transfer-encoding"}
+TIMEOUT_S = 60
+
+
+class S3Proxy:
+    """Passes requests on to ``endpoint``. What its attributes say is done with the next PUT of a Delta commit, once."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.backend = urlsplit(endpoint).netloc
+        self.hold: Callable[[], None] | None = None
+        """Called before the PUT is passed on."""
+        self.lose_answer = False
+        """Pass it on, then hang up."""
+        self.refuse: int | None = None
+        """Answer with this status, and pass nothing on."""
+        self.commits: list[tuple[str, str | None, int]] = []
+        """Of each PUT of a commit: its file's name, ``If-None-Match``, and the status that S3 or the proxy gave."""
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
+        self.server.daemon_threads = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+
+@contextmanager
+def s3_proxy(endpoint: str) -> Iterator[S3Proxy]:
+    proxy = S3Proxy(endpoint)
+    thread = threading.Thread(target=proxy.server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        proxy.server.shutdown()
+        thread.join()
+        proxy.server.server_close()
+
+
+def handler_of(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = TIMEOUT_S
+        wbufsize = -1  # an answer in one piece
+        disable_nagle_algorithm = True
+
+        def serve(self) -> None:
+            body = read_body(self)
+            path = urlsplit(self.path).path
+            if self.command != "PUT" or not COMMIT.search(path):
+                self.answer(*self.forward(body))
+                return
+            hold, proxy.hold = proxy.hold, None
+            refuse, proxy.refuse = proxy.refuse, None
+            lose, proxy.lose_answer = proxy.lose_answer, False
+            if hold:
+                hold()
+            status, headers, content = (refuse, {}, b"") if refuse else self.forward(body)
+            proxy.commits.append((path.rpartition("/")[2], self.headers["If-None-Match"], status))
+            if lose:
+                self.close_connection = True
+            else:
+                self.answer(status, headers, content)
+
+        def forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
+            connection = http.client.HTTPConnection(proxy.backend, timeout=TIMEOUT_S)
+            try:
+                connection.request(self.command, self.path, body, {**headers, "Content-Length": str(len(body))})
+                got = connection.getresponse()
+                return got.status, dict(got.getheaders()), got.read()
+            finally:
+                connection.close()
+
+        def answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
+            self.send_response_only(status)
+            length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(content))
+            for name, value in headers.items():
+                if name.lower() not in HOP_BY_HOP:
+                    self.send_header(name, value)
+            self.send_header("Content-Length", length)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = serve
+
+        def handle_expect_100(self) -> bool:
+            goes_on = super().handle_expect_100()
+            self.wfile.flush()
+            return goes_on
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is told of each request."""
+
+    return Handler
+
+
+def read_body(handler: BaseHTTPRequestHandler) -> bytes:
+    if handler.headers.get("Transfer-Encoding", "").lower() != "chunked":
+        return handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+    body = b""
+    while size := int(handler.rfile.readline().split(b";")[0], 16):
+        body += handler.rfile.read(size)
+        handler.rfile.readline()
+    handler.rfile.readline()
+    return body

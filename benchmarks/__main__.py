@@ -11,7 +11,7 @@ from collections.abc import Callable
 import deltalake
 import pyarrow as pa
 
-from benchmarks import age, consume, latency, log, memory, produce, transactions
+from benchmarks import age, consume, latency, log, memory, produce, spark, transactions
 from sparklog import __version__
 
 BENCHMARKS: dict[str, Callable[[bool], None]] = {
@@ -22,6 +22,9 @@ BENCHMARKS: dict[str, Callable[[bool], None]] = {
     "consume": consume.consume_rate,
     "latency": latency.latency,
     "transactions": transactions.transactions,
+    "spark_read": spark.spark_read,
+    "spark_write": spark.spark_write,
+    "spark_stream": spark.spark_stream,
     "age": age.age,
     "memory": memory.memory,
 }

@@ -20,7 +20,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Broker", "BrokerUnavailableError", "broker_or_none", "process_cpu_seconds", "running_broker"]
+__all__ = [
+    "Broker",
+    "BrokerUnavailableError",
+    "broker_or_none",
+    "fetched_jars",
+    "process_cpu_seconds",
+    "running_broker",
+]
 
 SOURCES = Path(__file__).parent / "kafka"
 HOST = "127.0.0.1"
@@ -88,7 +95,7 @@ def running_broker(*, fsync: bool = False) -> Iterator[Broker]:
         BrokerUnavailableError: no Java, no jars, or the broker didn't start.
     """
     java = _java()
-    classpath = f"{_jars()}/*"
+    classpath = f"{fetched_jars('pom.xml', 'a Kafka broker', megabytes=44)}/*"
     with tempfile.TemporaryDirectory(prefix="sparklog-kafka-", ignore_cleanup_errors=True) as folder:
         properties, port = _configure(Path(folder), fsync=fsync)
         command = [java, f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}", "-cp", classpath]
@@ -123,9 +130,13 @@ def _java() -> str:
     return java
 
 
-def _jars() -> Path:
-    """The folder of the broker's jars, fetched by Maven if they aren't there; a folder per content of the POM."""
-    pom = SOURCES / "pom.xml"
+def fetched_jars(pom_name: str, what: str, *, megabytes: int) -> Path:
+    """A folder with the jars of a POM, fetched by Maven if they aren't there; one per content of the POM.
+
+    Raises:
+        BrokerUnavailableError: they can't be fetched.
+    """
+    pom = SOURCES / pom_name
     cache = Path(os.environ.get("SPARKLOG_KAFKA_CACHE") or Path.home() / ".cache" / "sparklog" / "kafka")
     jars = cache / f"jars-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
     if jars.is_dir():
@@ -133,7 +144,7 @@ def _jars() -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise BrokerUnavailableError("its jars aren't there, and there is no mvn on the PATH to fetch them")
-    print(f"Fetching the jars of a Kafka broker into {jars} (once, 44 MB)", file=sys.stderr, flush=True)
+    print(f"Fetching the jars of {what} into {jars} (once, {megabytes} MB)", file=sys.stderr, flush=True)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         fetched = Path(folder) / "jars"

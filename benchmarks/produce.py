@@ -34,18 +34,18 @@ KAFKA_PRODUCER = {
 }
 
 
-def send_sparklog(root: str, *, count: int, value_size: int, **settings: Any) -> Usage:
+def send_sparklog(root: str, *, count: int, value_size: int, topic: str = TOPIC, **settings: Any) -> Usage:
     """``Producer.send`` of ``count`` records; their futures are not looked at."""
     from sparklog.producer import Producer
 
     given = list(records(count, value_size))
     with Producer(root, acks=1, **settings) as producer:
-        producer.partitions_for(TOPIC)
+        producer.partitions_for(topic)
         with used(count) as usage:
             for key, value in given:
-                producer.send(TOPIC, value=value, key=key)
+                producer.send(topic, value=value, key=key)
             producer.flush()
-    expect("records in the topic", sparklog_count(root, TOPIC), count)
+    expect("records in the topic", sparklog_count(root, topic), count)
     return usage
 
 

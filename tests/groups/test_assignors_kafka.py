@@ -98,7 +98,7 @@ def runner(tmp_path_factory) -> list[str]:
     if compiler is None:
         pytest.skip("there is no javac on the PATH")
     try:
-        java, jars = kafka_broker._java(), f"{kafka_broker._jars()}/*"
+        java, jars = kafka_broker._java(), f"{kafka_broker.fetched_jars('pom.xml', 'a Kafka broker', megabytes=44)}/*"
     except kafka_broker.BrokerUnavailableError as error:
         pytest.skip(str(error))
     folder: Path = tmp_path_factory.mktemp("runner")

@@ -28,6 +28,8 @@ __all__ = ["Commit", "Committed", "catch_up", "commit", "create_first"]
 T = TypeVar("T")
 
 _LOSSES_BEFORE_YIELDING = 2
+_LOSSES_BEFORE_SYNCING_LATE = 4
+"""Who fsyncs what others wrote before it creates, loses to writers that don't: meanwhile they write more."""
 _MAX_YIELD_ROUND_TRIPS = 16
 _LONGEST_ROUND_TRIP_MS = 1_000.0
 """A create that took longer was a stall, not a round trip: nobody is to wait for as long again."""
@@ -103,14 +105,15 @@ def commit(
             raise KafkaTimeoutError(f"timed out after losing {lost_races} races for the next version of {log.table}")
         if patiently(prepare):
             continue
-        if sync:
+        synced = sync and lost_races < _LOSSES_BEFORE_SYNCING_LATE
+        if synced:
             _sync_what_came_before(state)
         wanted = replace(wanted, head=replace(wanted.head, delta_version=state.position.version + 1))
         draft = _Draft(log, wanted, before=state.head, unrecorded_ends=state.unrecorded_ends)
         began = log.clock.ticks_ms()
         try:
             outcome = log.create_next(
-                state.position, draft.encode, tokens=tokens, deadline_ticks_ms=deadline_ticks_ms, sync=sync
+                state.position, draft.encode, tokens=tokens, deadline_ticks_ms=deadline_ticks_ms, sync=synced
             )
         except PositionLost as lost:
             state = _reload_unsettled(log, lost, deadline_ticks_ms=deadline_ticks_ms)
@@ -118,7 +121,9 @@ def commit(
             continue
         round_trip_ms = min(log.clock.ticks_ms() - began, _LONGEST_ROUND_TRIP_MS)
         if not isinstance(outcome, Taken):
-            state.apply(draft.entry(outcome.position), outcome.position, synced=sync)
+            state.apply(draft.entry(outcome.position), outcome.position, synced=synced)
+            if sync and not synced:
+                _sync_what_is_committed(state)
             return Committed(state=state, commit=wanted, lost_races=lost_races, round_trip_ms=round_trip_ms)
         lost_races += 1
         winner = outcome.entry
@@ -197,6 +202,17 @@ def _sync_what_came_before(state: TopicState) -> None:
     elif state.unsynced:
         state.log.store.sync(state.unsynced)
     state.unsynced = []
+
+
+def _sync_what_is_committed(state: TopicState) -> None:
+    """What came before, and our own entry after it: acknowledged is what is durable, however late (rule L9)."""
+    try:
+        _sync_what_came_before(state)
+    except StoreError as error:
+        raise CommitStateUnknownError(
+            f"version {state.position.version} of {state.log.table} is committed, but may not survive a power loss: "
+            f"{error}"
+        ) from error
 
 
 class _Draft:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -280,6 +281,46 @@ def test_acks_all_makes_durable_what_others_wrote_before_it_creates_its_own_entr
     start = len(recording.calls)
     append(durable, "nothing of others' is in between")
     assert {call.op for call in recording.calls[start:]} == {"put", "create"}
+
+
+class BusyOthers(WrappedStore):
+    """While somebody fsyncs, another writer, that doesn't, commits."""
+
+    def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
+        super().__init__(store)
+        self.calls: list[tuple[str, str]] = []
+        self.failing = False
+        self._clock = clock
+        self._other = a_writer(a_log(store, clock))
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        self.calls.append((op, path))
+        if op in ("sync", "sync_all"):
+            append(self._other, "other")
+            self._clock.advance(10)
+            if self.failing and any(op == "create" for op, _ in self.calls[-2:]):
+                raise StoreOutcomeUnknownError("the disk lost a write")
+        return call()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_acks_all_comes_through_beside_writers_that_commit_while_it_fsyncs_and_is_acknowledged_when_it_is_durable(
+    fails: bool,
+) -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    busy = BusyOthers(memory, clock)
+    durable = a_writer(a_log(busy, clock), sync=True)
+    busy.failing = fails
+    with pytest.raises(CommitStateUnknownError, match="may not survive") if fails else nullcontext():
+        append(durable, "mine", timeout_ms=10_000)
+    assert [value for _, value in contents(log)[0]].count("mine") == 1
+    (op, _), (last, paths) = busy.calls[-2:]
+    assert (op, last) == ("create", "sync")
+    version = max(int(path[-25:-5]) for op, path in busy.calls if op == "create")
+    assert f"{version:020d}.json" in paths  # its own, and all before
+    assert f"{version - 1:020d}.json" in paths
 
 
 def test_an_entry_that_was_linked_but_could_not_be_synced_isnt_acknowledged_before_it_is() -> None:

@@ -100,9 +100,23 @@ def store_stream(spark: Any, given: argparse.Namespace) -> None:
     """Store what came since the last run with this checkpoint, and end."""
     if given.schema is None and given.format != "delta":  # a stream of files must be told what is in them
         given.schema = read(spark.read, given).schema
-    stream = read(spark.readStream, given)
-    writer = stream.writeStream.foreachBatch(lambda frame, _: report(given, store(given, frame)))
-    writer.trigger(availableNow=True).option("checkpointLocation", given.checkpoint).start().awaitTermination()
+    failed: list[SparklogError] = []
+
+    def store_one(frame: Any, _: int) -> None:
+        try:
+            report(given, store(given, frame))
+        except SparklogError as error:
+            failed.append(error)
+            raise
+
+    writer = read(spark.readStream, given).writeStream.foreachBatch(store_one)
+    query = writer.trigger(availableNow=True).option("checkpointLocation", given.checkpoint).start()
+    try:
+        query.awaitTermination()
+    except Exception:
+        if failed:  # Spark tells of it in words alone
+            raise failed[-1] from None
+        raise
 
 
 def report(given: argparse.Namespace, result: ss.IngestResult) -> None:

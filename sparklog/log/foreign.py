@@ -130,6 +130,8 @@ class _Source:
             return
         count = self._parquet.num_row_groups
         for number in range(count):
+            if self._parquet.metadata.row_group(number).num_rows == 0:
+                continue  # Arrow's writers make such of an empty table
             with self.decoding(pa.ArrowException, OSError, ValueError):
                 table = self._parquet.read_row_group(number, DATA_SCHEMA.names)
             columns = {name: conform(self.path, table, name) for name in DATA_SCHEMA.names}

@@ -22,6 +22,7 @@ __all__ = [
     "empty_records",
     "find_by_sequence",
     "find_timestamp",
+    "is_absolute",
     "milliseconds",
     "object_path",
     "read_segment",
@@ -33,10 +34,15 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ALL = ("timestamp", "key", "value", "headers", "producer_id", "producer_epoch", "sequence")
 
 
+def is_absolute(path: str) -> bool:
+    """Is a path of the log a URI with a scheme, which need not lie in the table's folder?"""
+    return _ABSOLUTE.match(path) is not None
+
+
 def object_path(table: str, path: str) -> str:
     """Where a data file lies in the store. Raises ``InvalidArgumentError`` for a path outside of the table."""
     decoded = unquote(path)
-    if _ABSOLUTE.match(path) or not {"", ".", ".."}.isdisjoint(decoded.split("/")):
+    if is_absolute(path) or not {"", ".", ".."}.isdisjoint(decoded.split("/")):
         raise InvalidArgumentError(
             f"{table}: data file {path} lies outside of the table, which sparklog doesn't support"
         )

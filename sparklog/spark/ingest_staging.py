@@ -23,6 +23,7 @@ from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
 from sparklog.errors import CorruptLogError, StoreError, UnknownTopicOrPartitionError
 from sparklog.log.commit import Commit, commit
 from sparklog.log.maintenance import Checkpoints
+from sparklog.log.reading import is_absolute
 from sparklog.log.state import TopicState
 from sparklog.spark.ingest_rules import INGEST_APP_ID, name_app_id
 from sparklog.storage.entry_log import new_token
@@ -89,7 +90,7 @@ def make_stage(state: TopicState, table_uri: str) -> Stage:
     kept = {name: value for name, value in whole.metadata.configuration.items() if name.startswith("delta.data")}
     present = [
         AddFile(
-            path=segment.path if "://" in segment.path else f"{table_uri}/{segment.path}",
+            path=segment.path if is_absolute(segment.path) else f"{table_uri}/{segment.path}",
             partition_values=segment.partition_values(),
             size_bytes=segment.size_bytes,
             modification_ms=segment.modification_ms,

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from sparklog.errors import InvalidConfigurationError, InvalidTopicError
 from sparklog.model import TopicPartition
@@ -29,6 +29,8 @@ __all__ = [
     "source_options",
     "topic_name",
 ]
+
+T = TypeVar("T")
 
 LATEST = -1
 EARLIEST = -2
@@ -138,7 +140,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
         limits=Limits(
             max_offsets=options.pop_as("maxoffsetspertrigger", positive),
             min_offsets=options.pop_as("minoffsetspertrigger", positive),
-            max_delay_ms=options.pop_as("maxtriggerdelay", _duration_ms) or _DEFAULT_MAX_DELAY_MS,
+            max_delay_ms=_default(options.pop_as("maxtriggerdelay", _duration_ms), _DEFAULT_MAX_DELAY_MS),
         ),
         min_partitions=options.pop_as("minpartitions", positive),
         fail_on_data_loss=_default(options.pop_as("failondataloss", _boolean), True),
@@ -324,7 +326,7 @@ def _is_count(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and number >= 0
 
 
-def _default(value: bool | None, default: bool) -> bool:
+def _default(value: T | None, default: T) -> T:
     return default if value is None else value
 
 

@@ -4,6 +4,9 @@ JSON as that of Spark's Kafka source, ``{"orders": {"0": 23, "1": 42}}``, and be
 topic can have, what tells a topic from another that was created under its name, and where its commits are::
 
     {"@topic_ids": {"orders": "<32 hex>"}, "@delta_versions": {"orders": 17}}
+
+The end of a query's first micro-batch also says where it began, ``"@begins"``, in the same form: Spark keeps that of no
+Python source, and asks anew when it runs the batch again.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ __all__ = ["Positions", "TopicPosition"]
 
 _IDS = "@topic_ids"
 _VERSIONS = "@delta_versions"
+_BEGINS = "@begins"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,8 @@ class Positions:
     """How far each topic is read."""
 
     topics: Mapping[str, TopicPosition] = field(default_factory=dict)
+    begins: Mapping[str, TopicPosition] | None = None
+    """Of the end of a query's first micro-batch: where that one began."""
 
     def to_json(self) -> dict[str, Any]:
         """The same for equal positions: Spark compares their text."""
@@ -45,6 +51,8 @@ class Positions:
         }
         found[_IDS] = {topic: at.topic_id for topic, at in topics}
         found[_VERSIONS] = {topic: at.delta_version for topic, at in topics}
+        if self.begins is not None:
+            found[_BEGINS] = Positions(self.begins).to_json()
         return found
 
     @classmethod
@@ -61,9 +69,10 @@ class Positions:
                 for topic, offsets in found.items()
                 if not topic.startswith("@")
             }
+            begins = cls.from_json(found[_BEGINS]).topics if _BEGINS in found else None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptLogError(
                 f"the query's checkpoint holds {dict(found)!s:.200}, which isn't what format('sparklog') writes "
                 f"there ({error!r}); was it another source's?"
             ) from error
-        return cls(topics)
+        return cls(topics, begins)

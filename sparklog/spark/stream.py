@@ -64,7 +64,8 @@ class StreamPlanner:
         self._names: tuple[str, ...] = ()
         self._listed_ticks_ms: float | None = None
         self._is_frozen = False
-        self._last_batch_ticks_ms = cluster.clock.ticks_ms()
+        self._last_batch_ticks_ms = float("-inf")
+        """The first batch after a start doesn't wait. Source: Spark ``KafkaMicroBatchStream.delayBatch``."""
         self._initial: Positions | None = None
         self._committed: Positions | None = None
 
@@ -134,7 +135,7 @@ class StreamPlanner:
                 cut = self._shortened(topic, backlogs[topic], cut, max_offsets * backlogs[topic].size // size)
             if record_count(at.offsets, cut.ends) or topic not in after:
                 after[topic] = _moved(at, cut, start.topics.get(topic))
-        return Positions(after)
+        return Positions(after, start.topics if start == self._initial else None)
 
     def newest(self) -> Positions:
         """The ends of the logs as far as they were looked at."""
@@ -150,11 +151,15 @@ class StreamPlanner:
         )
 
     def plan(self, start: Positions, end: Positions) -> list[Task]:
-        """The tasks that read from ``start`` to ``end``. Raises as :meth:`next`."""
+        """The tasks that read from ``start`` to ``end``. Raises as :meth:`next`.
+
+        A first micro-batch that is run again begins where it began, and not where a query that starts now would.
+        """
         fail = self._options.fail_on_data_loss
+        begins = start.topics if end.begins is None else end.begins
         ranges = []
         for topic, until in end.topics.items():
-            since = start.topics.get(topic)
+            since = begins.get(topic)
             starts = since.offsets if since is not None and since.topic_id == until.topic_id else {}
             if all(starts.get(partition, 0) >= offset for partition, offset in until.offsets.items()):
                 continue

@@ -128,6 +128,8 @@ class UploadCommitter:
         began_ticks_ms: float,
         deadline_ticks_ms: float,
     ) -> bool:
+        if batch is not None and self._session is None and self._is_done(batch):
+            return False
         session = self._begun(deadline_ticks_ms)
         if batch is not None and is_committed(session.batches, batch):
             return False
@@ -160,6 +162,12 @@ class UploadCommitter:
             session.begin_epoch(deadline_ticks_ms=deadline_ticks_ms)
             self._session = session
         return self._session
+
+    def _is_done(self, batch: QueryBatch) -> bool:
+        """Is the batch committed, and carried out? Then there is nothing to take the id for: who did it may be at work,
+        and the one that asks have slept. Raises ``IllegalStateError`` as :meth:`commit`."""
+        newest, _ = self._log.open_newest()
+        return newest is not None and newest.state.is_open and is_committed(newest.batches, batch)
 
     def _is_held_by_own(self) -> bool:
         """Was the id taken by another process of the same driver? Spark hands batches to whichever is free."""

@@ -269,6 +269,23 @@ def test_what_is_no_record_is_refused_whether_it_says_a_partition_or_not(table: 
     assert [reason in told for told in result.refused.values()] == [True, True]
 
 
+def test_an_empty_row_group_holds_up_nobody() -> None:
+    log = a_topic()
+    schema = rows([b"a"]).schema
+    empty = schema.empty_table()
+    for tables in ([rows([b"a"], values=["1"]), empty, rows([b"a"], values=["2"])], [empty] * 2):
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(sink, schema) as writer:
+            for table in tables:
+                writer.write_table(table)
+        add = foreign_file(log, rows([b"a"]), path=f"{len(tables)}.parquet", partition=None)
+        log.store.put(object_path(log.table, add.path), bytes(sink.getvalue()))
+        foreign_commit(log, replace(add, size_bytes=len(sink.getvalue()), stats=None))
+    result = sequence_topic(log)
+    assert list(result.refused.values()) == ["it holds no record"]
+    assert [[value for _, value in found] for found in contents(log).values() if found] == [["1", "2"]]
+
+
 def test_records_without_a_key_are_refused_where_the_topic_is_compacted_by_keys() -> None:
     log = a_topic(configs={"cleanup.policy": "compact"})
     insert(log, rows([b"a", None]))

@@ -20,6 +20,7 @@ from sparklog.log.reading import object_path
 from sparklog.model import TopicPartition
 from sparklog.spark.options import source_options
 from sparklog.spark.planning import split
+from sparklog.spark.positions import Positions
 from sparklog.spark.reading import SOURCE_SCHEMA, read_task
 from sparklog.spark.resolving import plan_batch
 from sparklog.spark.stream import StreamPlanner
@@ -241,12 +242,30 @@ def test_a_trigger_without_limits_reads_all(cluster):
 def test_a_batch_waits_for_the_least_it_is_to_read_but_not_for_ever(cluster):
     put(cluster, (0, "a"))
     stream = planner(cluster, minOffsetsPerTrigger=2, maxTriggerDelay="10s")
-    start = stream.initial()
+    start = stream.next(stream.initial(), limited=True)  # the first one doesn't wait
+    put(cluster, (0, "b"))
     assert stream.next(start, limited=True) == start
     cluster.clock.advance(10_000)
     assert stream.next(start, limited=True) != start
-    put(cluster, (0, "b"))
-    assert list(batches(cluster, stream, start)) == ["ab"]
+    put(cluster, (0, "c"))
+    assert list(batches(cluster, stream, start)) == ["bc"]
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_first_batch_that_is_run_again_begins_where_it_began(cluster, starting):
+    put(cluster, (0, "abc"), (1, "d"))
+    stream = planner(cluster, startingOffsets=starting)
+    start = stream.initial()
+    put(cluster, (0, "e"))
+    end = Positions.from_json(json.loads(json.dumps(stream.next(start, limited=True).to_json())))
+    expected = stream.plan(start, end)
+    put(cluster, (0, "f"))
+    again = planner(cluster, startingOffsets=starting)
+    assert again.plan(again.initial(), end) == expected
+    Admin(cluster).delete_records({TopicPartition("t", 0): 4})
+    after_loss = planner(cluster, startingOffsets=starting)
+    with pytest.raises(OffsetOutOfRangeError, match="t-0"):
+        after_loss.plan(after_loss.initial(), end)
 
 
 def test_new_partitions_and_topics_are_read_from_their_beginning(cluster):

@@ -284,6 +284,18 @@ def test_a_sleeper_that_another_driver_has_overtaken_is_fenced() -> None:
     assert contents(cluster) == batches(0, 1, 2, 3)
 
 
+def test_a_sleeper_that_comes_back_in_a_new_process_and_finds_its_batch_disturbs_nobody() -> None:
+    memory, clock, cluster = prepared()
+    at_work = Query(a_cluster(memory, clock), cluster)
+    at_work.go_on(1)
+    slept = Query(a_cluster(memory, clock), cluster, run_id="slept")
+    assert slept.commit(1) is False
+    with pytest.raises(IllegalStateError, match="batch 1 is committed already"):
+        slept.commit(0)
+    at_work.commit(2)
+    assert contents(cluster) == batches(0, 1, 2)
+
+
 def test_processes_of_one_run_take_the_id_from_each_other_and_none_is_fenced() -> None:
     memory, clock, cluster = prepared()
     one, other = (Query(a_cluster(memory, clock), cluster) for _ in range(2))
@@ -342,12 +354,15 @@ def test_the_newest_batch_is_known_after_the_last_epoch_of_a_producer_id(monkeyp
     _, _, cluster = prepared()
     monkeypatch.setattr("sparklog.txn.session._MAX_EPOCH", 0)
     before = newest_entry(cluster, ID)
-    assert not Query(cluster, cluster, run_id="run 2").commit(0)
+    assert Query(cluster, cluster, run_id="run 2").commit(1)
     after = newest_entry(cluster, ID)
     assert before is not None
     assert after is not None
     assert before.header.producer_id != after.header.producer_id
-    assert after.batches == before.batches
+    assert after.batches == (QueryBatch(query_id="q", batch_id=1),)
+    with pytest.raises(IllegalStateError, match="batch 1 is committed already"):
+        Query(cluster, cluster, run_id="run 3").commit(0)
+    assert not Query(cluster, cluster, run_id="run 3").commit(1)
 
 
 def test_of_many_queries_the_newest_are_remembered() -> None:

@@ -74,20 +74,13 @@ class Checkpoints:
             began = log.clock.ticks_ms()
             self._known_version = read_hint(log)
             if checkpoint_due(version=version, checkpoint_version=self._known_version, live_file_count=live):
-                if sequence_first:
-                    self._sequence(log)
+                if sequence_first:  # rule F2: a checkpoint forgets the order of foreign commits
+                    sequence_topic(log)
                 self._known_version = write_checkpoint(log) or self._known_version
                 ended = log.clock.ticks_ms()
                 self._rest_until_ticks_ms = ended + _REST * (ended - began)
         except Exception as error:  # nobody waits for this thread: whatever it is, it is told and tried again later
             _LOGGER.warning("checkpoint of %s failed, opening it stays slower until the next: %s", log.table, error)
-
-    def _sequence(self, log: DeltaLog) -> None:
-        """Rule F2: a checkpoint forgets the order of foreign commits. It isn't held up by what can't be sequenced."""
-        try:
-            sequence_topic(log)
-        except Exception as error:  # of a kind that nobody thought of; the log must not grow without a checkpoint
-            _LOGGER.warning("%s: files without offsets are left as they are: %s", log.table, error)
 
 
 @dataclass(frozen=True, slots=True)

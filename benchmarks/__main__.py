@@ -11,7 +11,7 @@ from collections.abc import Callable
 import deltalake
 import pyarrow as pa
 
-from benchmarks import age, consume, latency, log, memory, produce, spark, transactions
+from benchmarks import age, consume, latency, log, maintenance, memory, produce, spark, transactions
 from sparklog import __version__
 
 BENCHMARKS: dict[str, Callable[[bool], None]] = {
@@ -25,6 +25,9 @@ BENCHMARKS: dict[str, Callable[[bool], None]] = {
     "spark_read": spark.spark_read,
     "spark_write": spark.spark_write,
     "spark_stream": spark.spark_stream,
+    "optimize": maintenance.optimize,
+    "retention": maintenance.retention,
+    "compact": maintenance.compact,
     "age": age.age,
     "memory": memory.memory,
 }

@@ -6,7 +6,7 @@ fit in memory at once, or in several passes, each of which cleans as far as its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,15 @@ from sparklog.compaction.units import FileRange, Unit, units_of
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError
 
-__all__ = ["KEY_BYTES", "Clean", "CleanPass", "Cleaned", "clean_with_arrow"]
+__all__ = [
+    "KEY_BYTES",
+    "Clean",
+    "CleanPass",
+    "Cleaned",
+    "clean_with_arrow",
+    "groups_of",
+    "range_of",
+]
 
 KEY_BYTES = 256 * 1024 * 1024
 """Of keys and their offsets in memory. Source: Kafka ``log.cleaner.dedupe.buffer.size``, 128 MiB of hashes."""
@@ -47,8 +55,9 @@ class CleanPass:
 
     end_offset: int
     """Up to where it cleans (exclusive): the keys of all records below are known."""
-    pieces: Iterator[Cleaned]
-    """Of all files below ``end_offset``, in offset order. Raises what reading raises."""
+    pieces: Generator[Cleaned, None, None]
+    """Of all files below ``end_offset``, in offset order. Raises what reading raises. Closed early, it ends what is
+    still at work."""
 
 
 Clean = Callable[[DeltaLog, CleanPlan, str, int], CleanPass]
@@ -73,7 +82,7 @@ def clean_with_arrow(
     """
     latest, end_offset = _learn(log, plan, key_bytes)
     units = [unit for unit in plan.units if unit.last_offset < end_offset]
-    groups = _groups(units, partition=plan.partition, size_bytes=file_bytes)
+    groups = groups_of(units, partition=plan.partition, size_bytes=file_bytes)
     pieces = (_clean(log, group, latest, compression, plan.due_tombstones_end) for group in groups)
     return CleanPass(end_offset=end_offset, pieces=pieces)
 
@@ -83,7 +92,7 @@ def _learn(log: DeltaLog, plan: CleanPlan, key_bytes: int) -> tuple[LatestOffset
     latest = LatestOffsets()
     end_offset = plan.first_dirty_offset
     dirty = [unit for unit in plan.units if unit.last_offset >= plan.first_dirty_offset]
-    for group in _groups(dirty, partition=plan.partition, size_bytes=_LEARNED_AT_ONCE):
+    for group in groups_of(dirty, partition=plan.partition, size_bytes=_LEARNED_AT_ONCE):
         if latest.exceeds(key_bytes):
             break
         for piece in OpenRange.read(log, group).pieces(["offset_delta", "key"], once=True):
@@ -124,7 +133,7 @@ def _changed(units: Sequence[Unit], dropped: Offsets, partition: int) -> list[Fi
     firsts = np.array([unit.first_offset for unit in units])
     at = np.unique(np.searchsorted(firsts, dropped, side="right") - 1)
     runs = np.split(at, np.flatnonzero(np.diff(at) > 1) + 1) if len(at) else []
-    return [_range(partition, [units[number] for number in run]) for run in runs]
+    return [range_of(partition, [units[number] for number in run]) for run in runs]
 
 
 def _rewrite(
@@ -139,19 +148,19 @@ def _rewrite(
     return Rewritten(range=found, files=files, began_ticks_ms=began_ticks_ms)
 
 
-def _groups(units: Iterable[Unit], *, partition: int, size_bytes: int) -> Iterator[FileRange]:
+def groups_of(units: Iterable[Unit], *, partition: int, size_bytes: int) -> Iterator[FileRange]:
     """Units in their order, as many together as are read at once."""
     group: list[Unit] = []
     size = 0
     for unit in units:
         if group and (size + unit.size_bytes > size_bytes or len(group) >= _MOST_FILES):
-            yield _range(partition, group)
+            yield range_of(partition, group)
             group, size = [], 0
         group.append(unit)
         size += unit.size_bytes
     if group:
-        yield _range(partition, group)
+        yield range_of(partition, group)
 
 
-def _range(partition: int, units: Iterable[Unit]) -> FileRange:
+def range_of(partition: int, units: Iterable[Unit]) -> FileRange:
     return FileRange(partition=partition, segments=tuple(segment for unit in units for segment in unit.segments))

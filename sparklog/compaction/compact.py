@@ -8,6 +8,7 @@ range that somebody else changed meanwhile ends the pass: nothing behind it may 
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from sparklog.compaction.cleaner import CleanerRules, CleanerState, CleanPlan, Reason, cleaner_rules, plan_clean
@@ -191,26 +192,27 @@ class _Job:
         """One pass: what is to be told after it, and whether it came to its end."""
         going = self._clean(self._log, plan, self._compression, self._file_bytes)
         tombstones_kept = 0
-        for piece in going.pieces:
-            told = replace(told, counts=told.counts + piece.counts)
-            tombstones_kept += piece.counts.tombstones_kept
-            for rewritten in piece.rewritten:
-                replacement = Replacement(
-                    rewritten=rewritten,
-                    data_change=True,
-                    operation="COMPACT",
-                    topic_id=self._topic_id,
-                )
-                outcome, self.state = commit_replacement(self.state, replacement, timeout_ms=self._timeout_ms)
-                if outcome is not Outcome.DONE:
-                    return replace(told, outcome=outcome), False
-                told = replace(
-                    told,
-                    files_before=told.files_before + len(rewritten.range.segments),
-                    bytes_before=told.bytes_before + rewritten.range.size_bytes,
-                    files_after=told.files_after + len(rewritten.files),
-                    bytes_after=told.bytes_after + sum(file.size_bytes for file in rewritten.files),
-                )
+        with closing(going.pieces) as pieces:
+            for piece in pieces:
+                told = replace(told, counts=told.counts + piece.counts)
+                tombstones_kept += piece.counts.tombstones_kept
+                for rewritten in piece.rewritten:
+                    replacement = Replacement(
+                        rewritten=rewritten,
+                        data_change=True,
+                        operation="COMPACT",
+                        topic_id=self._topic_id,
+                    )
+                    outcome, self.state = commit_replacement(self.state, replacement, timeout_ms=self._timeout_ms)
+                    if outcome is not Outcome.DONE:
+                        return replace(told, outcome=outcome), False
+                    told = replace(
+                        told,
+                        files_before=told.files_before + len(rewritten.range.segments),
+                        bytes_before=told.bytes_before + rewritten.range.size_bytes,
+                        files_after=told.files_after + len(rewritten.files),
+                        bytes_after=told.bytes_after + sum(file.size_bytes for file in rewritten.files),
+                    )
         is_remembered = self._remember(plan, going.end_offset, tombstones_kept)
         if not is_remembered:
             return replace(told, outcome=Outcome.OVERTAKEN), False

@@ -6,17 +6,19 @@ One topic, group or step that fails hinders no other; each may be done again at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
+from sparklog.compaction.cleaning import Clean, clean_with_arrow
 from sparklog.compaction.compact import CompactReport, compact_topic
 from sparklog.compaction.groups import GroupReport, forget_groups
 from sparklog.compaction.optimize import OptimizeReport, optimize_topic
 from sparklog.compaction.optimizing import OptimizePolicy
 from sparklog.compaction.replacing import Outcome
 from sparklog.compaction.retention import RetentionReport, retain_topic
+from sparklog.compaction.rewriting import Rewrite, rewrite_with_arrow
 from sparklog.compaction.vacuum import VacuumReport, vacuum_topic
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
@@ -33,7 +35,20 @@ from sparklog.paths import TOPICS_FOLDER
 from sparklog.txn.overview import store_time_ms
 from sparklog.txn.recovery import Recovered, recover_transactions
 
-__all__ = ["MaintenanceReport", "SequenceReport", "Step", "TopicMaintenance", "maintain"]
+__all__ = [
+    "DEFAULT_TIMEOUT_MS",
+    "EachTopic",
+    "MaintenanceReport",
+    "SequenceReport",
+    "Step",
+    "Tell",
+    "TopicMaintenance",
+    "Wanted",
+    "each_topic_in_turn",
+    "maintain",
+    "maintain_topic",
+    "quiet",
+]
 
 DEFAULT_TIMEOUT_MS = 60_000.0
 
@@ -117,6 +132,38 @@ class MaintenanceReport:
         found += [f"topic {topic.topic}: {line}" for topic in self.topics for line in topic.failures]
         return found + [f"groups: {one.group}: {one.error}" for one in self.groups if one.error is not None]
 
+    @property
+    def may_succeed_later(self) -> bool:
+        """Did something fail, and may all that failed succeed when it is simply done again?"""
+        errors = [*self.errors.values(), *(error for topic in self.topics for error in topic.errors.values())]
+        errors += [one.error for one in self.transactions if one.error is not None]
+        errors += [one.error for one in self.groups if one.error is not None]
+        return len(errors) == len(self.failures) > 0 and all(error.retriable for error in errors)
+
+
+Tell = Callable[[str, Step], object]
+"""Is told the topic (empty for the cluster, or all topics at once) and the step that comes next."""
+
+
+def quiet(topic: str, step: Step) -> None:
+    """A :data:`Tell` that passes nothing on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be done for each topic, and how."""
+
+    steps: Collection[Step] = tuple(Step)
+    policy: OptimizePolicy | None = None
+    """Which files are worth being merged."""
+    dry_run: bool = False
+    timeout_ms: float = DEFAULT_TIMEOUT_MS
+    """For each commit."""
+    rewrite: Rewrite = rewrite_with_arrow
+    """What merges files."""
+    clean: Clean = clean_with_arrow
+    """What compacts a partition."""
+
 
 def maintain(
     cluster: Cluster,
@@ -126,7 +173,8 @@ def maintain(
     policy: OptimizePolicy | None = None,
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
-    tell: Callable[[str, Step], object] = lambda topic, step: None,
+    tell: Tell = quiet,
+    each_topic: EachTopic | None = None,
 ) -> MaintenanceReport:
     """Do ``steps`` for a cluster, one topic after the other. Safe to run twice at once and to kill at any point.
 
@@ -138,6 +186,7 @@ def maintain(
             Transactions are left alone.
         timeout_ms: for each commit.
         tell: is told the topic (empty for the cluster) and the step that comes next.
+        each_topic: what carries out the steps of topics; :func:`each_topic_in_turn` by default.
     Raises:
         UnknownTopicOrPartitionError: one of ``topics`` isn't there; nothing was done.
         StoreError: the topics can't be listed.
@@ -151,19 +200,8 @@ def maintain(
         transactions = of_cluster.attempt(
             Step.TRANSACTIONS, lambda: recover_transactions(cluster, timeout_ms=timeout_ms)
         )
-    reports = tuple(
-        _maintain_topic(
-            cluster,
-            name,
-            deleted=deleted,
-            steps=steps,
-            policy=policy,
-            dry_run=dry_run,
-            timeout_ms=timeout_ms,
-            tell=tell,
-        )
-        for name, deleted in found.items()
-    )
+    wanted = Wanted(steps=steps, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms)
+    reports = tuple((each_topic or each_topic_in_turn)(cluster, found, wanted, tell))
     groups = of_cluster.attempt(
         Step.GROUPS,
         lambda: forget_groups(cluster, now_ms=store_time_ms(cluster), dry_run=dry_run, timeout_ms=timeout_ms),
@@ -184,7 +222,7 @@ class _Steps:
         self,
         wanted: Collection[Step],
         topic: str,
-        tell: Callable[[str, Step], object],
+        tell: Tell,
         errors: dict[Step, SparklogError],
     ) -> None:
         self._wanted = wanted
@@ -204,21 +242,29 @@ class _Steps:
             return None
 
 
-def _maintain_topic(
-    cluster: Cluster,
-    topic: str,
-    *,
-    deleted: bool,
-    steps: Collection[Step],
-    policy: OptimizePolicy | None,
-    dry_run: bool,
-    timeout_ms: float,
-    tell: Callable[[str, Step], object],
+EachTopic = Callable[[Cluster, Mapping[str, bool], Wanted, Tell], Iterable[TopicMaintenance]]
+"""Carries out the steps of topics.
+
+Its arguments: the cluster; the topics by name, and whether each was deleted; what is to be done; whom to tell. The
+reports come in the order of the topics; an error of a topic is told in its report.
+"""
+
+
+def each_topic_in_turn(
+    cluster: Cluster, topics: Mapping[str, bool], wanted: Wanted, tell: Tell
+) -> Iterator[TopicMaintenance]:
+    """An :data:`EachTopic` in this process."""
+    return (maintain_topic(cluster, name, wanted, deleted=deleted, tell=tell) for name, deleted in topics.items())
+
+
+def maintain_topic(
+    cluster: Cluster, topic: str, wanted: Wanted, *, deleted: bool, tell: Tell = quiet
 ) -> TopicMaintenance:
+    """Do for one topic what is wanted; of one that was ``deleted`` only vacuum looks at what it left."""
     log = cluster.topic_log(topic)
     errors: dict[Step, SparklogError] = {}
-    wanted = {Step.VACUUM} & set(steps) if deleted else steps
-    of_topic = _Steps(wanted, topic, tell, errors)
+    of_topic = _Steps({Step.VACUUM} & set(wanted.steps) if deleted else wanted.steps, topic, tell, errors)
+    dry_run, timeout_ms = wanted.dry_run, wanted.timeout_ms
     # Each step that goes by ages learns the store's time anew: the one before may have taken hours.
     return TopicMaintenance(
         topic=topic,
@@ -230,11 +276,20 @@ def _maintain_topic(
         ),
         compact=of_topic.attempt(
             Step.COMPACT,
-            lambda: compact_topic(log, topic, now_ms=store_time_ms(cluster), dry_run=dry_run, timeout_ms=timeout_ms),
+            lambda: compact_topic(
+                log,
+                topic,
+                now_ms=store_time_ms(cluster),
+                clean=wanted.clean,
+                dry_run=dry_run,
+                timeout_ms=timeout_ms,
+            ),
         ),
         optimize=of_topic.attempt(
             Step.OPTIMIZE,
-            lambda: optimize_topic(log, topic, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms),
+            lambda: optimize_topic(
+                log, topic, policy=wanted.policy, rewrite=wanted.rewrite, dry_run=dry_run, timeout_ms=timeout_ms
+            ),
         ),
         vacuum=of_topic.attempt(
             Step.VACUUM, lambda: vacuum_topic(cluster, topic, dry_run=dry_run, timeout_ms=timeout_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from dataclasses import dataclass
 
 from sparklog.compaction.cleaner import CleanerState
@@ -98,18 +99,19 @@ def optimize_topic(
         return OptimizeReport(topic=topic, ranges=planned, delta_version=state.position.version, dry_run=True)
     topic_id = state.head.topic_id
     merged = []
-    for rewritten in rewrite(log, ranges, compression):
-        if rewritten.error is not None:
-            merged.append(_refused(log, rewritten))
-            continue
-        replacement = Replacement(
-            rewritten=rewritten,
-            data_change=False,
-            operation="OPTIMIZE",
-            topic_id=topic_id,
-        )
-        outcome, state = commit_replacement(state, replacement, timeout_ms=timeout_ms)
-        merged.append(_merged(rewritten, outcome))
+    with closing(rewrite(log, ranges, compression)) as results:
+        for rewritten in results:
+            if rewritten.error is not None:
+                merged.append(_refused(log, rewritten))
+                continue
+            replacement = Replacement(
+                rewritten=rewritten,
+                data_change=False,
+                operation="OPTIMIZE",
+                topic_id=topic_id,
+            )
+            outcome, state = commit_replacement(state, replacement, timeout_ms=timeout_ms)
+            merged.append(_merged(rewritten, outcome))
     if merged:
         make_durable(log)
     return OptimizeReport(topic=topic, ranges=tuple(merged), delta_version=state.position.version, dry_run=False)

@@ -6,7 +6,7 @@ which it was. Here it is pyarrow, one range after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,15 +85,18 @@ class Rewritten:
     """Why there are no files: a file of the range is gone, or isn't understood."""
 
 
-Rewrite = Callable[[DeltaLog, Sequence[FileRange], str], Iterator[Rewritten]]
+Rewrite = Callable[[DeltaLog, Sequence[FileRange], str], Generator[Rewritten, None, None]]
 """Writes the records of each range into one file, in any order of the ranges.
 
 Its arguments: the topic's log, the ranges, the topic's ``compression.type``. It yields each range as soon as it is
-uploaded; one whose files are gone or corrupt with the error, and raises for everything else.
+uploaded; one whose files are gone or corrupt with the error, and raises for everything else. Closed early, it ends what
+is still at work.
 """
 
 
-def rewrite_with_arrow(log: DeltaLog, ranges: Sequence[FileRange], compression: str) -> Iterator[Rewritten]:
+def rewrite_with_arrow(
+    log: DeltaLog, ranges: Sequence[FileRange], compression: str
+) -> Generator[Rewritten, None, None]:
     """A :data:`Rewrite` in this process, one range after the other. Threads gain nothing: with small files most of the
     time is spent in Python.
 

@@ -1,10 +1,25 @@
-"""Spark over topics (extra ``spark``): a session with Delta, SQL views, ``format("sparklog")``. Alone imports pyspark.
+"""Spark over topics (extra ``spark``): a session with Delta, SQL views, ``format("sparklog")``, ingest and maintenance.
+Alone imports pyspark.
 
 Importing this package doesn't import pyspark yet; its functions do.
 """
 
 from sparklog.spark.ingest import DEDUP_WINDOW_MS, IngestResult, merge_ingest
+from sparklog.spark.maintenance import maintain, optimize, run_compaction, run_retention, vacuum
 from sparklog.spark.session import register_source, session
 from sparklog.spark.views import read_topic, register
 
-__all__ = ["DEDUP_WINDOW_MS", "IngestResult", "merge_ingest", "read_topic", "register", "register_source", "session"]
+__all__ = [
+    "DEDUP_WINDOW_MS",
+    "IngestResult",
+    "maintain",
+    "merge_ingest",
+    "optimize",
+    "read_topic",
+    "register",
+    "register_source",
+    "run_compaction",
+    "run_retention",
+    "session",
+    "vacuum",
+]

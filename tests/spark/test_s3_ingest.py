@@ -20,7 +20,8 @@ def test_rows_are_stored_once_beside_a_python_client(spark, s3_uri, s3_options):
     cluster = a_cluster(open_store(s3_uri, s3_options))
     put(cluster, (0, "x"))
     rows = [(7, 0, number, number % 2, f"row{number}".encode()) for number in range(10)]
-    written, stop = [], threading.Event()
+    written: list[str] = []
+    stop = threading.Event()
 
     def write() -> None:
         writer = a_writer(cluster.topic_log("t"))

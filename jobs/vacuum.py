@@ -1,0 +1,14 @@
+"""Delete files and log entries that nobody needs: ``spark-submit jobs/vacuum.py --help``. See docs/operations.md.
+
+Exit codes: 0 done; 1 something failed, the rest was done; 2 wrong arguments; 75 something failed, and the same call may
+succeed later.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sparklog.spark.maintenance_job import main
+
+if __name__ == "__main__":
+    sys.exit(main("vacuum"))

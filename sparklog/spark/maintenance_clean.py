@@ -1,0 +1,174 @@
+"""Compaction by key on Spark's executors, by a shuffle: no process ever holds more keys than a task's share.
+
+The keys of all records go to the executors by key, each with the position of its record; the greatest of each key stays
+on their disks. Group of files after group, these positions go to a task that rewrites the group; the driver sees
+counts and paths, and commits in the order of offsets.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.compaction.cleaner import CleanPlan
+from sparklog.compaction.cleaning import Cleaned, CleanPass, clean_with_arrow
+from sparklog.compaction.shuffled import Layout, clean_group, read_keys
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import SparklogError
+from sparklog.spark.maintenance_ahead import as_text, map_in_arrow, told_by_spark, waves, work_ahead
+from sparklog.spark.maintenance_rewrite import log_at
+from sparklog.spark.place import Place
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SparkClean", "clean_there", "read_there"]
+
+_KEYS_DDL = "key BINARY, position LONG"
+_CLEANED = pa.schema([("number", pa.int64()), ("cleaned", pa.binary())])
+_CLEANED_DDL = "number LONG, cleaned BINARY"
+_MARKER = -1
+"""A position that is none: its row says that there is such a group, which may hold no record that stays."""
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class SparkClean:
+    """A :data:`~sparklog.compaction.cleaning.Clean`.
+
+    Memory of a task: one group of files as they are stored, the new file, and 8 bytes for each record that stays,
+    outside of the JVM; a share of the keys within it, or on its disk.
+    """
+
+    def __init__(self, spark: SparkSession, place: Place, *, small_bytes: int) -> None:
+        """
+        Args:
+            small_bytes: a pass over no more than so many is done by this process: it ends before a job of Spark begins.
+        """
+        self._spark = spark
+        self._place = place
+        self._small_bytes = small_bytes
+
+    def __call__(self, log: DeltaLog, plan: CleanPlan, compression: str, file_bytes: int) -> CleanPass:
+        if plan.clean_bytes + plan.dirty_bytes <= self._small_bytes:
+            return clean_with_arrow(log, plan, compression, file_bytes)
+        layout = Layout.of(plan, compression=compression, file_bytes=file_bytes)
+        return CleanPass(end_offset=plan.end_offset, pieces=self._pieces(log, layout, self._learned(log, layout)))
+
+    def _learned(self, log: DeltaLog, layout: Layout) -> _Learned:
+        """Read and shuffle; raises the error of the first files that can't be read."""
+        from pyspark import StorageLevel
+        from pyspark.sql import functions as F  # noqa: N812
+
+        shared = self._spark.sparkContext.broadcast(layout)
+        read = _task(partial(read_there, self._place, log.table), shared)
+        numbers = self._spark.range(0, len(layout.reads), 1, max(1, len(layout.reads)))
+        keys = map_in_arrow(numbers, read, _KEYS_DDL)
+        latest = (
+            keys.groupBy("key")
+            .agg(F.max("position").alias("position"))
+            .select(F.shiftright("position", layout.group_bits).alias("number"), "position")
+            .sortWithinPartitions("number")  # so that a wave reads little of what is kept
+            .persist(StorageLevel.DISK_ONLY)
+        )
+        learned = _Learned(shared, latest)
+        try:
+            with told_by_spark():
+                latest.count()  # what can't be read is told before anything is rewritten
+        except BaseException:
+            learned.forget()
+            raise
+        return learned
+
+    def _pieces(self, log: DeltaLog, layout: Layout, learned: _Learned) -> Generator[Cleaned, None, None]:
+        jobs = (partial(self._clean, log, learned, wave) for wave in waves(self._spark, range(len(layout.groups))))
+        results = work_ahead(self._spark, jobs, about=f"sparklog: compacting {log.table}")
+        try:
+            for wave in results:
+                for found in wave:
+                    if isinstance(found, SparklogError):
+                        raise found
+                    yield found
+        finally:
+            results.close()
+            learned.forget()
+
+    def _clean(self, log: DeltaLog, learned: _Learned, numbers: Sequence[int]) -> list[Cleaned | SparklogError]:
+        """What becomes of some groups, in their order."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        began = log.clock.ticks_ms()  # those of another process mean nothing here
+        first, end = numbers[0], numbers[-1] + 1
+        markers = self._spark.range(first, end, 1, 1).selectExpr("id AS number", f"CAST({_MARKER} AS LONG) AS position")
+        wanted = learned.latest.where(f"number >= {first} AND number < {end}").select("number", "position")
+        rows = wanted.unionByName(markers).withColumn("task", F.expr(f"CAST(number - {first} AS INT)"))
+        spread = rows.repartitionById(len(numbers), "task").select("number", "position")
+        clean = _task(partial(clean_there, self._place, log.table), learned.shared)
+        cleaned = map_in_arrow(spread, clean, _CLEANED_DDL).collect()
+        found = {int(row.number): pickle.loads(row.cleaned) for row in cleaned}  # noqa: S301 - our own task's
+        return [_with_ticks(found[number], began) for number in numbers]
+
+
+class _Learned:
+    """What the executors keep during a pass."""
+
+    def __init__(self, shared: Broadcast[Layout], latest: DataFrame) -> None:
+        self.shared = shared
+        self.latest = latest
+        """The positions of the latest record of each key, with their groups."""
+
+    def forget(self) -> None:
+        with told_by_spark():
+            self.latest.unpersist()
+            self.shared.destroy()
+
+
+def read_there(place: Place, table: str, layout: Layout, batches: Batches) -> Batches:
+    """What a task of the first part does: numbers of ``layout.reads`` to keys and positions.
+
+    An error must end the task: were it a row among the others, a task that Spark repeats later, for an executor that it
+    lost, might leave out keys without anybody learning of it, and their records would be taken for superseded.
+    """
+    for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+        try:
+            yield from read_keys(log_at(place, table), layout, number)
+        except SparklogError as error:
+            raise RuntimeError(as_text(error)) from None
+
+
+def clean_there(place: Place, table: str, layout: Layout, batches: Batches) -> Batches:
+    """What a task of the second part does: positions to what became of their group, or to the error that it met.
+
+    A task is given whole groups; one, as a rule.
+    """
+    gathered = pa.Table.from_batches(batches, pa.schema([("number", pa.int64()), ("position", pa.int64())]))
+    numbers, positions = (gathered[name].to_numpy() for name in ("number", "position"))
+    for number in np.unique(numbers).tolist():
+        latest = positions[(numbers == number) & (positions != _MARKER)]
+        try:
+            result: Cleaned | SparklogError = clean_group(log_at(place, table), layout, number, latest)
+        except SparklogError as error:
+            result = error.with_traceback(None)
+        yield pa.record_batch([pa.array([number]), pa.array([pickle.dumps(result)], pa.binary())], schema=_CLEANED)
+
+
+def _task(work: Callable[[Layout, Batches], Batches], shared: Any) -> Callable[[Iterable[pa.RecordBatch]], Batches]:
+    """``work`` with what is shared with all tasks."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Batches:
+        yield from work(shared.value, iter(batches))
+
+    return task
+
+
+def _with_ticks(found: Cleaned | SparklogError, began_ticks_ms: float) -> Cleaned | SparklogError:
+    if isinstance(found, SparklogError):
+        return found
+    return replace(found, rewritten=tuple(replace(one, began_ticks_ms=began_ticks_ms) for one in found.rewritten))

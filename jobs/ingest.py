@@ -13,9 +13,8 @@ from typing import Any
 
 import sparklog.spark as ss
 from sparklog.errors import SparklogError
+from sparklog.spark.job import DONE, FAILED, TRY_AGAIN, add_storage_options, parsed
 
-DONE, FAILED, TRY_AGAIN = 0, 1, 75
-"""75: ``EX_TEMPFAIL`` of sysexits.h."""
 FORMATS = ("json", "parquet", "csv", "delta", "orc", "avro")
 
 
@@ -61,12 +60,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="how long ago, at most, a record may have been stored that is to be recognised (default: %(default)s)",
     )
     parser.add_argument("--max-attempts", type=int, default=10, help="when others are faster (default: %(default)s)")
-    parser.add_argument("--storage-options", type=json.loads, metavar="JSON", help="access to an S3 store")
+    add_storage_options(parser)
     parser.add_argument(
         "--checkpoint", metavar="PATH", help="store only files that weren't there at the last run: where that is kept"
     )
     parser.add_argument("--json", action="store_true", help="print results as JSON, one a line")
-    given = parser.parse_args(arguments)
+    given = parsed(parser, arguments)
     for option in given.option:
         if "=" not in option:
             parser.error(f"--option {option}: expected NAME=VALUE")

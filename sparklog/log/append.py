@@ -67,10 +67,6 @@ class StagedFile:
     def partition(self) -> int:
         return self.facts.partition
 
-    def to_add(self, base_offset: int) -> AddFile:
-        """The action that publishes the file at ``base_offset``."""
-        return self.facts.to_add(base_offset)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendResult:
@@ -85,7 +81,7 @@ class AppendResult:
 def plan_append(
     head: TopicHead,
     known: ProducerEntry | None,
-    files: Sequence[StagedFile],
+    files: Sequence[UploadedFile],
     *,
     topic: str,
     topic_id: str,
@@ -120,7 +116,7 @@ def plan_append(
                 f"topic {topic!r} has no partition {file.partition}; it has 0 to {len(ends) - 1}"
             )
         base_offsets.append(ends[file.partition])
-        ends[file.partition] += file.batch.record_count
+        ends[file.partition] += file.record_count
     adds = [file.to_add(base_offset) for file, base_offset in zip(files, base_offsets, strict=True)]
     after = replace(head, log_end_offsets=tuple(ends), live_file_count=head.live_file_count + len(files))
     plan = Commit(
@@ -385,7 +381,7 @@ class _Append:
         planned = plan_append(
             state.head,
             state.producer(writer._producer_id),
-            self.files,
+            [file.facts for file in self.files],
             topic=writer.topic,
             topic_id=writer._topic_id,
             producer_id=writer._producer_id,

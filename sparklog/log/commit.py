@@ -91,6 +91,7 @@ def commit(
     log = state.log
     tokens = set() if tokens is None else tokens
     lost_races = 0
+    is_late = False
 
     def patiently(call: Callable[[], T]) -> T:
         return _until(deadline_ticks_ms, log, call)
@@ -98,6 +99,8 @@ def commit(
     while True:
         wanted = decide(state)
         if wanted is None:
+            if is_late:  # perhaps it is there by an attempt of ours whose answer was lost, and nobody fsynced it
+                _sync_what_is_committed(state)
             return Committed(state=state, commit=None, lost_races=lost_races, round_trip_ms=0.0)
         if state.unwritable is not None:  # only now: what is done already, perhaps by a lost create of ours, is done
             raise state.unwritable.with_traceback(None)
@@ -105,7 +108,8 @@ def commit(
             raise KafkaTimeoutError(f"timed out after losing {lost_races} races for the next version of {log.table}")
         if patiently(prepare):
             continue
-        synced = sync and lost_races < _LOSSES_BEFORE_SYNCING_LATE
+        is_late = sync and lost_races >= _LOSSES_BEFORE_SYNCING_LATE
+        synced = sync and not is_late
         if synced:
             _sync_what_came_before(state)
         wanted = replace(wanted, head=replace(wanted.head, delta_version=state.position.version + 1))
@@ -122,7 +126,7 @@ def commit(
         round_trip_ms = min(log.clock.ticks_ms() - began, _LONGEST_ROUND_TRIP_MS)
         if not isinstance(outcome, Taken):
             state.apply(draft.entry(outcome.position), outcome.position, synced=synced)
-            if sync and not synced:
+            if is_late:
                 _sync_what_is_committed(state)
             return Committed(state=state, commit=wanted, lost_races=lost_races, round_trip_ms=round_trip_ms)
         lost_races += 1

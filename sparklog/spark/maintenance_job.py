@@ -14,23 +14,20 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparklog.compaction.maintain import MaintenanceReport, Step
 from sparklog.compaction.optimizing import TARGET_BYTES, OptimizePolicy
 from sparklog.compaction.telling import COLUMNS, NUMBERS, as_plain, report_rows
 from sparklog.errors import InvalidArgumentError, SparklogError
+from sparklog.spark.job import DONE, FAILED, TRY_AGAIN, add_storage_options, parsed
 from sparklog.spark.maintenance import SMALL_BYTES, maintain
 from sparklog.spark.session import pyspark_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DONE", "FAILED", "JOBS", "TRY_AGAIN", "main", "parse", "spark_of"]
-
-DONE, FAILED, TRY_AGAIN = 0, 1, 75
-"""75: ``EX_TEMPFAIL`` of sysexits.h."""
-_OPTIONS = "SPARKLOG_STORAGE_OPTIONS"
+__all__ = ["JOBS", "main", "parse", "spark_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +126,7 @@ def parse(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
         )
     parser.add_argument("--dry-run", action="store_true", help="tell what would be done as of now, and change nothing")
     parser.add_argument("--json", action="store_true", help="print the report as JSON, in one line")
-    parser.add_argument(
-        "--storage-options",
-        type=_object,
-        metavar="JSON",
-        help=f"access to an S3 store; {_OPTIONS} holds it, too, where other users of the machine don't see it",
-    )
+    add_storage_options(parser)
     if Step.OPTIMIZE in job.steps:
         parser.add_argument(
             "--target-bytes",
@@ -151,13 +143,9 @@ def parse(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
             metavar="N",
             help="up to so many bytes to be merged or compacted the driver deals with itself (default: %(default)s)",
         )
-    given = parser.parse_args(arguments)
+    given = parsed(parser, arguments)
     try:
-        if given.storage_options is None and os.environ.get(_OPTIONS):
-            given.storage_options = _object(os.environ[_OPTIONS])
         given.policy = OptimizePolicy(target_bytes=given.target_bytes) if "target_bytes" in given else None
-    except argparse.ArgumentTypeError as error:
-        parser.error(f"{_OPTIONS}: {error}")
     except InvalidArgumentError as error:
         parser.error(str(error))
     given.small_bytes = getattr(given, "small_bytes", SMALL_BYTES)
@@ -214,14 +202,3 @@ def _steps(text: str) -> list[Step]:
         raise argparse.ArgumentTypeError(
             f"got {text!r}, expected any of {', '.join(step.value for step in Step)}"
         ) from None
-
-
-def _object(text: str) -> dict[str, Any]:
-    """What was given may be a secret: it isn't repeated."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError('expected a JSON object, as {"key": …, "secret": …}')
-    return found

@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparklog.errors import CommitStateUnknownError, SparklogError, UnknownTopicOrPartitionError
-from sparklog.log.append import StagedFile, TopicWriter, plan_append
+from sparklog.log.append import TopicWriter, plan_append
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
-from sparklog.log.encode import EncodedBatch
 from sparklog.log.files import UploadedFile
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
@@ -126,14 +125,13 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
     clock = cluster.clock
     deadline = clock.ticks_ms() + TIMEOUT_MS
     producer_id, entry = new_producer_id(), ProducerEntry(producer_epoch=0, counter=0)
-    staged = [_staged(file) for file in named.files]
     tokens: set[str] = set()
 
     def decide(now: TopicState) -> Commit | None:
         planned = plan_append(
             now.head,
             now.producer(producer_id),
-            staged,
+            named.files,
             topic=topic,
             topic_id=named.topic_id,
             producer_id=producer_id,
@@ -159,15 +157,3 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
         done = commit(state, decide, tokens=tokens, deadline_ticks_ms=deadline, sync=True, prepare=check)
     checkpoints.after_commit(done.state)
     checkpoints.close()
-
-
-def _staged(file: UploadedFile) -> StagedFile:
-    """A file whose bytes another process had."""
-    batch = EncodedBatch(
-        data=b"",
-        record_count=file.record_count,
-        min_timestamp_ms=file.min_timestamp_ms,
-        max_timestamp_ms=file.max_timestamp_ms,
-        stamp=file.stamp,
-    )
-    return StagedFile(facts=file, batch=batch, uploaded_ticks_ms=0.0)

@@ -13,7 +13,7 @@ from sparklog.errors import (
     OutOfOrderSequenceError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.append import StagedFile, UploadedFile, plan_append
+from sparklog.log.append import UploadedFile, plan_append
 from sparklog.log.encode import EncodedBatch, ProducerStamp
 from sparklog.log.head import TopicHead
 from sparklog.log.producer_state import ProducerEntry, producer_entry
@@ -40,8 +40,7 @@ def a_file(partition=0, count=1, *, path=None, base_sequence=0):
     stamp = ProducerStamp(PRODUCER, 0, base_sequence)
     batch = EncodedBatch(data=b"x" * 9, record_count=count, min_timestamp_ms=5, max_timestamp_ms=6, stamp=stamp)
     path = path or f"{partition}-{count}"
-    facts = UploadedFile.of(path, partition, batch, uploaded_ms=77)
-    return StagedFile(facts=facts, batch=batch, uploaded_ticks_ms=0.0)
+    return UploadedFile.of(path, partition, batch, uploaded_ms=77)
 
 
 def plan(head, files, *, known=None, epoch=0, counter=0, topic_id="id"):
@@ -61,7 +60,7 @@ def test_offsets_are_dense_and_in_the_order_of_the_files(ends, wanted):
     commit, base_offsets = plan(head, files)
     expected: dict[int, list[int]] = {partition: [] for partition in range(len(ends))}
     for file, base in zip(files, base_offsets, strict=True):
-        expected[file.partition] += range(base, base + file.batch.record_count)
+        expected[file.partition] += range(base, base + file.record_count)
     for partition, end in enumerate(ends):
         given_out = expected[partition]
         assert given_out == list(range(end, end + len(given_out)))

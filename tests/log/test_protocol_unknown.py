@@ -26,6 +26,8 @@ from sparklog.log.append import TopicWriter
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore
+from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.position import Position
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
 from sparklog.testing.interrupted_store import InterruptedStore
 from tests.support import (
@@ -321,6 +323,31 @@ def test_acks_all_comes_through_beside_writers_that_commit_while_it_fsyncs_and_i
     version = max(int(path[-25:-5]) for op, path in busy.calls if op == "create")
     assert f"{version:020d}.json" in paths  # its own, and all before
     assert f"{version - 1:020d}.json" in paths
+
+
+def test_acks_all_finds_its_entry_in_a_reloaded_log_and_is_acknowledged_when_it_is_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    busy = BusyOthers(memory, clock)
+    durable = a_writer(a_log(busy, clock), sync=True)
+    verify = DeltaLog._verify_if_due
+    lost: list[str] = []
+
+    def lose_once(self: DeltaLog, position: Position) -> None:
+        if not lost and any(value == "mine" for _, value in contents(log)[0]):
+            lost.append("as if the log had been cleaned under it")
+            raise PositionLost(lost[0])
+        verify(self, position)
+
+    monkeypatch.setattr(DeltaLog, "_verify_if_due", lose_once)
+    append(durable, "mine", timeout_ms=10_000)
+    assert lost
+    assert [value for _, value in contents(log)[0]].count("mine") == 1
+    creates = [number for number, (op, _) in enumerate(busy.calls) if op == "create"]
+    assert "sync_all" in [op for op, _ in busy.calls[creates[-1] + 1 :]]
 
 
 def test_an_entry_that_was_linked_but_could_not_be_synced_isnt_acknowledged_before_it_is() -> None:

@@ -15,7 +15,8 @@ from sparklog.compaction import MaintenanceReport, RetentionReport, Step, TopicM
 from sparklog.compaction.optimizing import OptimizePolicy
 from sparklog.errors import InvalidConfigurationError, KafkaTimeoutError, SparklogError, StoreError
 from sparklog.spark import maintenance_job
-from sparklog.spark.maintenance_job import DONE, FAILED, JOBS, TRY_AGAIN, main, parse
+from sparklog.spark.job import DONE, FAILED, TRY_AGAIN
+from sparklog.spark.maintenance_job import JOBS, main, parse
 
 FOLDER = Path(__file__).parents[2] / "jobs"
 CUT = TopicMaintenance(

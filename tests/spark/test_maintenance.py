@@ -27,9 +27,10 @@ from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.model import TopicPartition
 from sparklog.spark import maintenance_ahead
+from sparklog.spark.job import FAILED
 from sparklog.spark.maintenance_ahead import work_ahead
 from sparklog.spark.maintenance_clean import SparkClean
-from sparklog.spark.maintenance_job import FAILED, main
+from sparklog.spark.maintenance_job import main
 from sparklog.spark.maintenance_rewrite import SparkRewrite
 from sparklog.spark.place import place_of
 from sparklog.sql import query

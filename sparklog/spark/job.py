@@ -1,0 +1,50 @@
+"""What all jobs for ``spark-submit`` have in common: their exit codes, and access to a store.
+
+It is here, and not beside them, because ``spark-submit`` takes one file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["DONE", "FAILED", "TRY_AGAIN", "add_storage_options", "parsed"]
+
+DONE, FAILED, TRY_AGAIN = 0, 1, 75
+"""75: ``EX_TEMPFAIL`` of sysexits.h."""
+_VARIABLE = "SPARKLOG_STORAGE_OPTIONS"
+
+
+def add_storage_options(parser: argparse.ArgumentParser) -> None:
+    """Give a job the option ``--storage-options``."""
+    parser.add_argument(
+        "--storage-options",
+        type=_object,
+        metavar="JSON",
+        help=f"access to an S3 store; {_VARIABLE} holds it, too, where other users of the machine don't see it",
+    )
+
+
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line, and the environment; exits with 2 where either is wrong."""
+    given = parser.parse_args(arguments)
+    if given.storage_options is None and os.environ.get(_VARIABLE):
+        try:
+            given.storage_options = _object(os.environ[_VARIABLE])
+        except argparse.ArgumentTypeError as error:
+            parser.error(f"{_VARIABLE}: {error}")
+    return given
+
+
+def _object(text: str) -> dict[str, Any]:
+    """What was given may be a secret: it isn't repeated."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError('expected a JSON object, as {"key": …, "secret": …}')
+    return found

@@ -33,7 +33,7 @@ from sparklog.log import Cluster, sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.txn.overview import store_time_ms
-from sparklog.txn.recovery import Recovered, recover_transactions
+from sparklog.txn.recovery import EXPIRATION_MS, Recovered, recover_transactions
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
@@ -59,7 +59,7 @@ class Step(str, Enum):
     """What :func:`maintain` does, in this order."""
 
     TRANSACTIONS = "transactions"
-    """Finish what is decided, abort what is past its time-out."""
+    """Finish what is decided, abort what is past its time-out, take back ids that nobody has used for a week."""
     SEQUENCE = "sequence"
     """Give offsets to what other engines wrote without."""
     RETENTION = "retention"
@@ -198,7 +198,8 @@ def maintain(
     transactions = None
     if not dry_run:
         transactions = of_cluster.attempt(
-            Step.TRANSACTIONS, lambda: recover_transactions(cluster, timeout_ms=timeout_ms)
+            Step.TRANSACTIONS,
+            lambda: recover_transactions(cluster, timeout_ms=timeout_ms, expire_after_ms=EXPIRATION_MS),
         )
     wanted = Wanted(steps=steps, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms)
     reports = tuple((each_topic or each_topic_in_turn)(cluster, found, wanted, tell))

@@ -10,7 +10,8 @@ from sparklog.delta.cleanup import clean_log
 from sparklog.delta.listing import read_hint
 from sparklog.log import Cluster, sequence_topic
 from sparklog.log.state import load_state
-from sparklog.txn.orphans import ORPHAN_AGE_MS, find_orphans, sweep_orphans
+from sparklog.txn.markers import expire_markers
+from sparklog.txn.orphans import find_orphans, orphan_age_ms, sweep_orphans
 
 __all__ = ["VacuumReport", "checkpoint_worthwhile", "vacuum_topic"]
 
@@ -31,6 +32,8 @@ class VacuumReport:
     """Log entries and old checkpoints. In a dry run 0: what may go is known once a checkpoint is written."""
     checkpoint_version: int | None
     """Of the checkpoint that was written; None where none was worth it."""
+    expired_ids: int
+    """Transactional ids that were taken from their producers a week ago: the topic lets them go."""
     retention_ms: int
     """For so long readers may go on with files that were removed, and the table be read as it was."""
     dry_run: bool
@@ -50,13 +53,17 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
     Args:
         timeout_ms: for each commit.
     Raises:
-        InvalidConfigurationError: ``log.retention.ms`` isn't understood; nothing was deleted.
+        InvalidConfigurationError: ``log.retention.ms`` or ``delta.deletedFileRetentionDuration`` isn't understood;
+            nothing was deleted.
         UnknownTopicOrPartitionError: there never was such a topic.
         SparklogError: a transaction can't be finished, so no file is deleted; and whatever reading a log raises.
     """
     log = cluster.topic_log(topic)
     state = load_state(log)
-    retention_ms = strict_config(log.table, state.require_whole().metadata, [_LOG_RETENTION]).integer(_LOG_RETENTION)
+    metadata = state.require_whole().metadata
+    log_retention_ms = strict_config(log.table, metadata, [_LOG_RETENTION]).integer(_LOG_RETENTION)
+    retention_ms = orphan_age_ms(log.table, metadata)
+    expired = expire_markers(cluster, state, dry_run=dry_run, timeout_ms=timeout_ms)
     checkpoint, entries = None, 0
     if not dry_run:
         known = {"version": state.position.version, "live_file_count": state.head.live_file_count}
@@ -64,7 +71,7 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
             if state.head.unsequenced_count and not state.head.deleted:
                 sequence_topic(log, timeout_ms=timeout_ms)  # rule F2: a checkpoint forgets the order of foreign commits
             checkpoint = write_checkpoint(log)
-        cleaned = clean_log(log, retention_ms=retention_ms)
+        cleaned = clean_log(log, retention_ms=log_retention_ms)
         entries = cleaned.deleted_count if cleaned is not None else 0
     orphans = find_orphans(cluster, topic)
     if orphans and not dry_run:  # a sweep commits to the topic, so it is for those that have something to be swept
@@ -75,6 +82,7 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
         bytes_deleted=sum(orphan.size_bytes for orphan in orphans),
         entries_deleted=entries,
         checkpoint_version=checkpoint,
-        retention_ms=ORPHAN_AGE_MS,
+        expired_ids=len(expired),
+        retention_ms=retention_ms,
         dry_run=dry_run,
     )

@@ -17,9 +17,10 @@ from sparklog.log.files import UploadedFile
 from sparklog.log.head import TopicHead
 from sparklog.log.state import TopicState, load_state
 
-__all__ = ["Marker", "Published", "marker_app_id", "plan_publish", "publish"]
+__all__ = ["Marker", "Published", "marker_app_id", "plan_publish", "publish", "transactional_id_of"]
 
 UNKNOWN_OFFSET = -1
+_MARKER_PREFIX = "txn:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,12 @@ class Published:
 
 def marker_app_id(transactional_id: str) -> str:
     """The ``txn`` appId of a transactional id's markers."""
-    return f"txn:{transactional_id}"
+    return f"{_MARKER_PREFIX}{transactional_id}"
+
+
+def transactional_id_of(app_id: str) -> str | None:
+    """The transactional id that a ``txn`` appId is of; None where it is of none."""
+    return app_id[len(_MARKER_PREFIX) :] if app_id.startswith(_MARKER_PREFIX) else None
 
 
 def plan_publish(
@@ -79,7 +85,7 @@ def plan_publish(
         base_offsets.append(ends[file.partition])
         ends[file.partition] += file.record_count
     adds = [file.to_add(base_offset) for file, base_offset in zip(files, base_offsets, strict=True)]
-    # It never expires: as long as the id's log is there, its numbers go on (rule L8).
+    # It doesn't expire as long as the id is in use; ``sparklog.txn.markers`` lets it go.
     marked = SetTransaction(app_id=marker.app_id, version=marker.number, last_updated_ms=FAR_FUTURE_MS)
     after = replace(head, log_end_offsets=tuple(ends), live_file_count=head.live_file_count + len(files))
     plan = Commit(actions=[*adds, marked], head=after, operation="WRITE", blind_append=True)

@@ -18,6 +18,7 @@ from sparklog.groups.members import decode_partitions, encode_partitions
 from sparklog.log.cluster import Cluster
 from sparklog.log.encode import ProducerStamp
 from sparklog.log.files import UploadedFile
+from sparklog.log.producer_state import new_producer_id
 from sparklog.model import TopicPartition
 from sparklog.paths import transaction_entry, transaction_log
 from sparklog.storage.entry_log import Created, NumberedLog
@@ -35,10 +36,15 @@ __all__ = [
     "clean_transaction_log",
     "encode_transaction",
     "first_entry",
+    "next_header",
     "open_transaction_log",
 ]
 
 TRANSACTION_FORMAT = 1
+MAX_EPOCH = 32_766
+"""Source: rule T5 and Kafka ``TransactionMetadata.isEpochExhausted``."""
+EXPIRED = "expired"
+"""How the reason of an entry begins that took an id from whoever hadn't used it for too long."""
 KEEP_MS = 600_000
 """For so long at least an entry stays: 10 times ``tail_trust_ms`` (rules L3, T6)."""
 
@@ -104,7 +110,8 @@ class TransactionEntry:
     contents: Contents = NOTHING
     """Of a PrepareCommit: all of it. Of a PrepareAbort by the producer itself: the groups."""
     reason: str = ""
-    """Of an abort: why, where it wasn't the producer that wanted it."""
+    """Of an abort: why, where it wasn't the producer that wanted it. Of an epoch: why it was begun, where no producer
+    began it."""
     written_ms: int = 0
     """Wall time of its writer, milliseconds since the epoch."""
     batches: tuple[QueryBatch, ...] = ()
@@ -115,6 +122,11 @@ class TransactionEntry:
     def is_forced(self) -> bool:
         """Was it aborted by another than its producer?"""
         return bool(self.reason)
+
+    @property
+    def is_expired(self) -> bool:
+        """Was the id taken from its producer because nobody had used it for too long?"""
+        return self.state is TransactionState.EMPTY and self.reason.startswith(EXPIRED)
 
     def follow(
         self,
@@ -147,6 +159,13 @@ def first_entry(header: Header, *, now_ms: int) -> TransactionEntry:
     return TransactionEntry(
         version=1, token="", previous="", state=TransactionState.EMPTY, header=header, written_ms=now_ms
     )
+
+
+def next_header(before: Header) -> Header:
+    """Of the epoch after ``before``, for the same producer; a new producer id where epochs are used up (rule T5)."""
+    if before.producer_epoch >= MAX_EPOCH:
+        return replace(before, producer_id=new_producer_id(), producer_epoch=0)
+    return replace(before, producer_epoch=before.producer_epoch + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,9 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from sparklog.delta.actions import Metadata
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.properties import deleted_file_retention_ms
 from sparklog.delta.removed import removed_files
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
@@ -27,14 +29,14 @@ from sparklog.txn.entries import open_transaction_log
 from sparklog.txn.overview import at_once, store_time_ms, transactional_ids
 from sparklog.txn.recovery import recover_transactions
 
-__all__ = ["ORPHAN_AGE_MS", "Orphan", "find_orphans", "sweep_orphans"]
+__all__ = ["ORPHAN_AGE_MS", "Orphan", "find_orphans", "orphan_age_ms", "sweep_orphans"]
 
 _LOGGER = logging.getLogger("sparklog.txn")
 
 DAY_MS = 86_400_000
 ORPHAN_AGE_MS = 7 * DAY_MS
-"""A file is an orphan once it is older, and once it was removed longer ago. Source: protocol rule L10, and Delta's
-``delta.deletedFileRetentionDuration``."""
+"""A file is an orphan once it is older, and once it was removed longer ago; later where the topic's table has a longer
+``delta.deletedFileRetentionDuration``. Source: protocol rule L10."""
 _DELETED_AT_ONCE = 1_000
 
 
@@ -49,6 +51,15 @@ class Orphan:
     """By the store's own times."""
 
 
+def orphan_age_ms(table: str, metadata: Metadata) -> int:
+    """How old an orphan of a table is at least: milliseconds.
+
+    Raises:
+        InvalidConfigurationError: the table's ``delta.deletedFileRetentionDuration`` isn't understood.
+    """
+    return max(ORPHAN_AGE_MS, deleted_file_retention_ms(table, metadata))
+
+
 def find_orphans(cluster: Cluster, topic: str) -> list[Orphan]:
     """The orphans in a topic's folder as of now, by path; changes nothing.
 
@@ -60,6 +71,7 @@ def find_orphans(cluster: Cluster, topic: str) -> list[Orphan]:
     Raises:
         UnknownTopicOrPartitionError: there never was such a topic; that of a deleted one is searched.
         InvalidArgumentError: a live file lies outside of the topic's folder.
+        InvalidConfigurationError: as :func:`orphan_age_ms`.
         CorruptLogError, UnsupportedVersionError, StoreError.
     """
     log = cluster.topic_log(topic)
@@ -118,12 +130,14 @@ def _find(cluster: Cluster, topic: str, state: TopicState, now_ms: int) -> list[
     Args:
         now_ms: the store's time before ``state`` was loaded.
     """
-    spared = _live(state.log, state.require_whole()) | _removed(state.log, now_ms) | _named(cluster, topic)
+    whole = state.require_whole()
+    age_ms = orphan_age_ms(state.log.table, whole.metadata)
+    spared = _live(state.log, whole) | _removed(state.log, now_ms - age_ms) | _named(cluster, topic)
     folder = f"{state.log.table}/"
     return [
         Orphan(path=found.path, size_bytes=found.size_bytes, age_ms=now_ms - found.modified_ms)
         for found in cluster.store.list(folder)
-        if now_ms - found.modified_ms > ORPHAN_AGE_MS
+        if now_ms - found.modified_ms > age_ms
         and found.path not in spared
         and _is_data_file(found.path.removeprefix(folder))
     ]
@@ -133,10 +147,10 @@ def _live(log: DeltaLog, whole: WholeTopic) -> set[str]:
     return {object_path(log.table, path) for path in whole.index.by_path}
 
 
-def _removed(log: DeltaLog, now_ms: int) -> set[str]:
+def _removed(log: DeltaLog, since_ms: int) -> set[str]:
     """Those that were removed so short a time ago that a reader may still need them."""
     removed = removed_files(log)
-    return {object_path(log.table, path) for path, at_ms in removed.items() if now_ms - at_ms <= ORPHAN_AGE_MS}
+    return {object_path(log.table, path) for path, at_ms in removed.items() if at_ms >= since_ms}
 
 
 def _named(cluster: Cluster, topic: str) -> set[str]:

@@ -25,9 +25,12 @@ from sparklog.storage.position import Position
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, Patience
 from sparklog.txn.deciding import abort_if_open
 from sparklog.txn.entries import (
+    EXPIRED,
     TransactionEntry,
     TransactionLog,
+    append_entry,
     clean_transaction_log,
+    next_header,
     open_transaction_log,
 )
 from sparklog.txn.forward import finish
@@ -43,13 +46,23 @@ from sparklog.txn.overview import (
 from sparklog.txn.session import TIMED_OUT
 from sparklog.txn.states import TransactionState
 
-__all__ = ["BY_ADMINISTRATOR", "Helper", "Recovered", "RecoveryAction", "abort_transaction", "recover_transactions"]
+__all__ = [
+    "BY_ADMINISTRATOR",
+    "EXPIRATION_MS",
+    "Helper",
+    "Recovered",
+    "RecoveryAction",
+    "abort_transaction",
+    "recover_transactions",
+]
 
 _LOGGER = logging.getLogger("sparklog.txn")
 
 BY_ADMINISTRATOR = "an administrator aborted it"
 """The reason that a producer is told."""
 _ATTEMPTS = 5
+EXPIRATION_MS = 7 * 86_400_000
+"""Source: Kafka ``transactional.id.expiration.ms``."""
 
 
 class RecoveryAction(str, Enum):
@@ -63,6 +76,8 @@ class RecoveryAction(str, Enum):
     """Its last transaction was aborted: its offsets are forgotten everywhere now."""
     TIMED_OUT = "timed out"
     """Whatever transaction was open is aborted."""
+    EXPIRED = "expired"
+    """Nobody has used it for so long that its producer, if there is one, has lost it."""
     FAILED = "failed"
     """See :attr:`Recovered.error`."""
 
@@ -80,7 +95,11 @@ class Recovered:
 
 
 def recover_transactions(
-    cluster: Cluster, *, timeout_ms: float = DEFAULT_RETRY_MS, again_after_ms: float | None = None
+    cluster: Cluster,
+    *,
+    timeout_ms: float = DEFAULT_RETRY_MS,
+    again_after_ms: float | None = None,
+    expire_after_ms: float | None = None,
 ) -> list[Recovered]:
     """Finish all that is decided, and abort the sessions that are past their ``transaction_timeout_ms``.
 
@@ -94,17 +113,19 @@ def recover_transactions(
     Args:
         timeout_ms: for each entry, each topic and each group.
         again_after_ms: abort a session again whose abort is that old; by default never.
+        expire_after_ms: take an id away whose newest entry is that old, and older than its time-out: by an entry that
+            begins an epoch which is nobody's. Its log shrinks to two entries, its numbers go on. By default never.
     Returns:
         What became of each id, sorted; one that can't be finished hinders no other.
     Raises:
         StoreError: the listings.
     """
     markers = markers_by_id(cluster)
-    now_ms = store_time_ms(cluster) if markers else 0
+    now_ms = store_time_ms(cluster) if markers or expire_after_ms is not None else 0
+    ages = _Ages(now_ms=now_ms, again_after_ms=again_after_ms, expire_after_ms=expire_after_ms)
 
     def recover(transactional_id: str) -> Recovered:
-        found = markers.get(transactional_id, ())
-        return _Recovery(cluster, transactional_id, timeout_ms).run(found, now_ms, again_after_ms)
+        return _Recovery(cluster, transactional_id, timeout_ms).run(markers.get(transactional_id, ()), ages)
 
     return at_once(recover, transactional_ids(cluster))
 
@@ -144,6 +165,16 @@ def abort_transaction(cluster: Cluster, transactional_id: str, *, timeout_ms: fl
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ages:
+    """What one goes by to call something old."""
+
+    now_ms: int
+    """The store's time."""
+    again_after_ms: float | None
+    expire_after_ms: float | None
+
+
 class _Recovery:
     """Of one id."""
 
@@ -153,15 +184,15 @@ class _Recovery:
         self._timeout_ms = timeout_ms
         self._before: TransactionState | None = None
 
-    def run(self, markers: Collection[int], now_ms: int, again_after_ms: float | None) -> Recovered:
+    def run(self, markers: Collection[int], ages: _Ages) -> Recovered:
         error: SparklogError | None = None
         try:
-            action = self._recover(markers, now_ms, again_after_ms)
+            action = self._recover(markers, ages)
         except SparklogError as failed:
             action, error = RecoveryAction.FAILED, failed.with_traceback(None)
         return Recovered(transactional_id=self._log.transactional_id, state=self._before, action=action, error=error)
 
-    def _recover(self, markers: Collection[int], now_ms: int, again_after_ms: float | None) -> RecoveryAction:
+    def _recover(self, markers: Collection[int], ages: _Ages) -> RecoveryAction:
         for _ in range(_ATTEMPTS):
             newest, position = self._log.open_newest()
             if newest is None:
@@ -169,18 +200,21 @@ class _Recovery:
             self._before = self._before or newest.state
             if newest.state.is_prepared:
                 return self._finish(newest, position)
-            if not self._is_open(newest, markers):
-                return RecoveryAction.NOTHING
-            reason = self._why_to_abort(newest, now_ms, again_after_ms)
+            is_open = self._is_open(newest, markers)
+            reason = self._why_to_abort(newest, ages) if is_open else None
+            if reason is not None:
+                decided = _abort(self._log, newest, position, reason=reason, timeout_ms=self._timeout_ms)
+                if decided is None:
+                    continue
+                if not decided.state.is_prepared:  # another producer has just begun an epoch
+                    return RecoveryAction.NOTHING
+                done = self._finish(decided, _at(decided, position))
+                return RecoveryAction.TIMED_OUT if decided.is_forced else done
+            reason = self._why_to_expire(newest, ages)
             if reason is None:
                 return RecoveryAction.NOTHING
-            decided = _abort(self._log, newest, position, reason=reason, timeout_ms=self._timeout_ms)
-            if decided is None:
-                continue
-            if not decided.state.is_prepared:  # another producer has just begun an epoch
-                return RecoveryAction.NOTHING
-            done = self._finish(decided, _at(decided, position))
-            return RecoveryAction.TIMED_OUT if decided.is_forced else done
+            if self._expire(newest, position, reason, markers):
+                return RecoveryAction.EXPIRED
         raise ConcurrentTransactionsError(
             f"transactional id {self._log.transactional_id!r}: others were faster in {_ATTEMPTS} attempts"
         )
@@ -200,16 +234,43 @@ class _Recovery:
             self._cluster.store.delete([transaction_marker(self._log.transactional_id, one) for one in stale])
         return len(stale) < len(known)
 
-    def _why_to_abort(self, newest: TransactionEntry, now_ms: int, again_after_ms: float | None) -> str | None:
-        if newest.is_forced and again_after_ms is None:
+    def _why_to_abort(self, newest: TransactionEntry, ages: _Ages) -> str | None:
+        if newest.is_forced and ages.again_after_ms is None:
             return None
-        age = age_ms(self._log, newest, now_ms=now_ms)
+        age = age_ms(self._log, newest, now_ms=ages.now_ms)
         bound_ms = newest.header.timeout_ms
-        if newest.is_forced and again_after_ms is not None:
-            bound_ms = max(bound_ms, int(again_after_ms))
+        if newest.is_forced and ages.again_after_ms is not None:
+            bound_ms = max(bound_ms, int(ages.again_after_ms))
         if age <= bound_ms:
             return None
         return f"{TIMED_OUT} after {age} ms without a decision, transaction_timeout_ms={newest.header.timeout_ms}"
+
+    def _why_to_expire(self, newest: TransactionEntry, ages: _Ages) -> str | None:
+        if ages.expire_after_ms is None or newest.is_expired:
+            return None
+        bound_ms = max(int(ages.expire_after_ms), newest.header.timeout_ms)
+        if ages.now_ms - newest.written_ms <= bound_ms:  # by its writer's clock, which may delay it: spares a LIST
+            return None
+        age = age_ms(self._log, newest, now_ms=ages.now_ms)
+        return None if age <= bound_ms else f"{EXPIRED} after {age} ms without use, expire_after_ms={bound_ms}"
+
+    def _expire(self, newest: TransactionEntry, position: Position, reason: str, markers: Collection[int]) -> bool:
+        """Begin an epoch that is nobody's: whoever holds the id is fenced off, and whoever takes it goes on from there.
+
+        False: somebody used the id meanwhile.
+        """
+        entry = newest.follow(
+            TransactionState.EMPTY, header=next_header(newest.header), reason=reason, now_ms=self._log.clock.now_ms()
+        )
+        deadline = self._log.clock.ticks_ms() + self._timeout_ms
+        try:
+            found, _, is_ours = append_entry(self._log, position, entry, tokens=set(), deadline_ticks_ms=deadline)
+        except PositionLost:
+            return False
+        if is_ours:
+            self._is_open(found, markers)  # removes them
+            self._clean(found)
+        return is_ours
 
     def _clean(self, newest: TransactionEntry) -> None:
         try:

@@ -46,6 +46,7 @@ from sparklog.txn.entries import (
     append_entry,
     clean_transaction_log,
     first_entry,
+    next_header,
     open_transaction_log,
 )
 from sparklog.txn.forward import complete, finish
@@ -54,8 +55,6 @@ from sparklog.txn.states import TransactionState
 __all__ = ["TIMED_OUT", "TransactionSession"]
 
 _LOGGER = logging.getLogger("sparklog.txn")
-_MAX_EPOCH = 32_766
-"""Source: rule T5 and Kafka ``TransactionMetadata.isEpochExhausted``."""
 _CLEAN_EVERY = 500
 """Entries between two cleanings of the log …"""
 _CLEAN_EVERY_MS = 60_000
@@ -152,13 +151,10 @@ class TransactionSession:
         self._mark()
 
     def _next_header(self, newest: TransactionEntry | None) -> Header:
-        header = Header(
-            producer_id=new_producer_id(), producer_epoch=0, timeout_ms=self._timeout_ms, holder=self._holder
+        own = Header(producer_id=new_producer_id(), producer_epoch=0, timeout_ms=self._timeout_ms, holder=self._holder)
+        return (
+            own if newest is None else replace(next_header(newest.header), timeout_ms=own.timeout_ms, holder=own.holder)
         )
-        if newest is None or newest.header.producer_epoch >= _MAX_EPOCH:
-            return header
-        before = newest.header
-        return replace(header, producer_id=before.producer_id, producer_epoch=before.producer_epoch + 1)
 
     def _mark(self) -> None:
         """Say that a transaction may be open, and forget what earlier sessions said (rule T4)."""
@@ -472,6 +468,8 @@ class TransactionSession:
     def _check_holder(self, found: TransactionEntry) -> None:
         ours = self._require_newest()[0].header
         if (found.header.producer_id, found.header.producer_epoch) != (ours.producer_id, ours.producer_epoch):
+            if found.is_expired:
+                raise ProducerFencedError(f"transactional_id {self.transactional_id!r} {found.reason}: begin anew")
             raise ProducerFencedError(
                 f"another producer with transactional_id {self.transactional_id!r} began epoch "
                 f"{found.header.producer_epoch} of producer {found.header.producer_id}; this one has epoch "

@@ -13,13 +13,14 @@ from sparklog.errors import InvalidConfigurationError, UnknownTopicOrPartitionEr
 from sparklog.log import Cluster
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state
-from sparklog.log.topic import alter_topic, create_topic, delete_topic
+from sparklog.log.topic import alter_topic, create_topic, delete_records, delete_topic
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from sparklog.txn.orphans import ORPHAN_AGE_MS
+from sparklog.txn.recovery import EXPIRATION_MS, recover_transactions
 from tests.compaction.support import append_each, live
 from tests.support import DAY_MS, T0_MS, a_writer, contents, foreign_commit, unsequenced_file, versions_of
-from tests.txn.support import a_cluster, data_files
+from tests.txn.support import Driver, a_cluster, data_files
 
 WEEK_MS = ORPHAN_AGE_MS
 
@@ -100,6 +101,51 @@ def test_what_waits_for_offsets_gets_them_before_a_checkpoint_forgets_its_order(
     unsequenced_file(log, "f")
     assert vacuum(cluster).checkpoint_version == 27
     assert contents(log)[0][-1] == (25, "f")
+
+
+def test_files_stay_as_long_as_the_table_says_but_a_week_at_least() -> None:
+    _, clock, cluster = a_world()
+    log = cluster.topic_log("t")
+    metadata = load_state(log).require_whole().metadata
+    for said, expected_ms in (("interval 30 days", 30 * DAY_MS), ("interval 1 hour", WEEK_MS)):
+        name = "delta.deletedFileRetentionDuration"
+        foreign_commit(log, replace(metadata, configuration={**metadata.configuration, name: said}))
+        assert vacuum(cluster).retention_ms == expected_ms
+    foreign_commit(log, replace(metadata, configuration={**metadata.configuration, name: "interval 30 days"}))
+    delete_records(log, "t", {0: 5})
+    clock.advance(30 * DAY_MS)
+    assert vacuum(cluster).files_deleted == 0
+    clock.advance(1)
+    assert vacuum(cluster).files_deleted == 5
+
+
+def test_where_it_does_not_say_so_intelligibly_nothing_is_deleted() -> None:
+    memory, clock, cluster = a_world()
+    log = cluster.topic_log("t")
+    metadata = load_state(log).require_whole().metadata
+    odd = {**metadata.configuration, "delta.deletedFileRetentionDuration": "30"}
+    foreign_commit(log, replace(metadata, configuration=odd))
+    delete_records(log, "t", {0: 5})
+    clock.advance(90 * DAY_MS)
+    before = {found.path for found in memory.list("topics/")}
+    with pytest.raises(InvalidConfigurationError, match="deletedFileRetentionDuration: got '30'"):
+        vacuum(cluster)
+    assert {found.path for found in memory.list("topics/")} == before
+
+
+def test_transactional_ids_that_are_past_their_time_are_let_go() -> None:
+    _, clock, cluster = a_world()
+    driver = Driver(cluster, topics=("t",)).init()
+    driver.begin()
+    driver.send("t", "x")
+    driver.commit()
+    driver.complete()
+    driver.session.close()
+    for expected in (0, 0, 1, 0):
+        assert vacuum(cluster, dry_run=True).expired_ids == expected
+        assert vacuum(cluster).expired_ids == expected
+        clock.advance(WEEK_MS + 1)
+        recover_transactions(cluster, expire_after_ms=EXPIRATION_MS)
 
 
 def test_the_files_of_a_deleted_topic_go_too() -> None:

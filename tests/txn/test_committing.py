@@ -354,7 +354,7 @@ def test_the_newest_batch_outlives_epochs_aborts_and_the_cleaning_of_the_log() -
 
 def test_the_newest_batch_is_known_after_the_last_epoch_of_a_producer_id(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, cluster = prepared()
-    monkeypatch.setattr("sparklog.txn.session._MAX_EPOCH", 0)
+    monkeypatch.setattr("sparklog.txn.entries.MAX_EPOCH", 0)
     before = newest_entry(cluster, ID)
     assert Query(cluster, cluster, run_id="run 2").commit(1)
     after = newest_entry(cluster, ID)

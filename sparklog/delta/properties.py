@@ -1,0 +1,42 @@
+"""Table properties of Delta's own that sparklog heeds."""
+
+from __future__ import annotations
+
+import re
+
+from sparklog.delta.actions import Metadata
+from sparklog.errors import InvalidConfigurationError
+
+__all__ = ["deleted_file_retention_ms"]
+
+_DELETED_FILES = "delta.deletedFileRetentionDuration"
+_SECOND, _DAY = 1_000, 86_400_000
+_UNIT_MS = {
+    "millisecond": 1,
+    "second": _SECOND,
+    "minute": 60 * _SECOND,
+    "hour": 3_600 * _SECOND,
+    "day": _DAY,
+    "week": 7 * _DAY,
+}
+_PARTS = re.compile(r"(?:interval)?((?:\s+\d+\s+[a-z]+)+)")
+_PART = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
+
+
+def deleted_file_retention_ms(table: str, metadata: Metadata) -> int:
+    """For how long the files that were removed from a table stay, milliseconds; a week where it doesn't say.
+
+    Source: Delta ``DeltaConfigs.TOMBSTONE_RETENTION``; as there, no months and years.
+
+    Raises:
+        InvalidConfigurationError: the property isn't understood.
+    """
+    given = metadata.configuration.get(_DELETED_FILES, "interval 1 week")
+    found = _PARTS.fullmatch(f" {given.strip().lower()}" if given[:1].isdecimal() else given.strip().lower())
+    parts = _PART.findall(found[1]) if found else []
+    if not parts or any(unit not in _UNIT_MS for _, unit in parts):
+        raise InvalidConfigurationError(
+            f"{table}: table property {_DELETED_FILES}: got {given!r}, expected e.g. 'interval 30 days' (weeks, days, "
+            "hours, minutes, seconds or milliseconds)"
+        )
+    return sum(int(count) * _UNIT_MS[unit] for count, unit in parts)

@@ -16,6 +16,7 @@ __all__ = [
     "GROUPS_FOLDER",
     "OPEN_TRANSACTIONS_FOLDER",
     "PROBES_FOLDER",
+    "STAGE_PREFIX",
     "TOPICS_FOLDER",
     "TRANSACTIONS_FOLDER",
     "check_topic_name",
@@ -43,6 +44,8 @@ GROUPS_FOLDER = "groups/"
 TRANSACTIONS_FOLDER = "transactions/"
 OPEN_TRANSACTIONS_FOLDER = "transactions-open/"
 PROBES_FOLDER = "probes/"
+STAGE_PREFIX = "ingest-"
+"""Of the folders in a topic's table that ingests merge in, each of a single attempt."""
 """For objects whose modification time tells the store's own time."""
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

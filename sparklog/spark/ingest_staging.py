@@ -25,6 +25,7 @@ from sparklog.log.commit import Commit, commit
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.reading import is_absolute
 from sparklog.log.state import TopicState
+from sparklog.paths import STAGE_PREFIX
 from sparklog.spark.ingest_rules import INGEST_APP_ID, name_app_id
 from sparklog.storage.entry_log import new_token
 
@@ -84,7 +85,7 @@ def make_stage(state: TopicState, table_uri: str) -> Stage:
         table_uri: where Spark finds the topic's files: paths in the stage's log are absolute.
     """
     token = new_token()
-    folder = f"ingest-{token}"
+    folder = f"{STAGE_PREFIX}{token}"
     whole = state.require_whole()
     log = replace(state.log, table=f"{state.log.table}/{folder}")
     kept = {name: value for name, value in whole.metadata.configuration.items() if name.startswith("delta.data")}

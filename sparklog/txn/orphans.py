@@ -18,12 +18,14 @@ from dataclasses import dataclass
 
 from sparklog.delta.actions import Metadata
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.names import log_folder
 from sparklog.delta.properties import deleted_file_retention_ms
 from sparklog.delta.removed import removed_files
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
 from sparklog.log.reading import object_path
 from sparklog.log.state import TopicState, WholeTopic, load_state
+from sparklog.paths import STAGE_PREFIX
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
 from sparklog.txn.entries import open_transaction_log
 from sparklog.txn.overview import at_once, store_time_ms, transactional_ids
@@ -42,7 +44,7 @@ _DELETED_AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A data file that belongs to nobody."""
+    """A file that belongs to nobody."""
 
     path: str
     """In the store."""
@@ -139,7 +141,7 @@ def _find(cluster: Cluster, topic: str, state: TopicState, now_ms: int) -> list[
         for found in cluster.store.list(folder)
         if now_ms - found.modified_ms > age_ms
         and found.path not in spared
-        and _is_data_file(found.path.removeprefix(folder))
+        and _may_be_an_orphan(found.path.removeprefix(folder))
     ]
 
 
@@ -165,6 +167,10 @@ def _named(cluster: Cluster, topic: str) -> set[str]:
     return {path for paths in at_once(named, transactional_ids(cluster)) for path in paths}
 
 
-def _is_data_file(path: str) -> bool:
-    """Hidden folders hold what engines keep for themselves. Source: Delta's ``VACUUM``."""
+def _may_be_an_orphan(path: str) -> bool:
+    """Hidden folders hold what engines keep for themselves (source: Delta's ``VACUUM``), but for the logs of stages that
+    ingests left: one that is older than a day is of no use to the ingest that made it."""
+    folder = path.split("/")[0]
+    if folder.startswith(STAGE_PREFIX) and path.startswith(log_folder(folder)):
+        return True
     return path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in path.split("/"))

@@ -98,6 +98,19 @@ def test_a_file_is_an_orphan_once_it_is_older_than_seven_days() -> None:
     assert values(cluster, "t") == ["live"]
 
 
+def test_the_logs_of_stages_that_ingests_left_go_and_no_other_log() -> None:
+    memory, clock, cluster = a_world()
+    stage = "topics/t/ingest-0a1b"
+    left = [f"{stage}/_delta_log/{name}" for name in ("00000000000000000000.json", ".0.json.crc")]
+    kept = [f"topics/t/{name}" for name in ("other/_delta_log/00000000000000000000.json", "ingest-0a1b/notes.txt")]
+    for path in (*left, f"{stage}/partition=0/x.parquet", *kept):
+        memory.put(path, b"x")
+    clock.advance(OLD_MS)
+    entries = {one.path for one in memory.list("topics/t/_delta_log/")}
+    assert sorted(sweep(cluster)) == sorted([*left, f"{stage}/partition=0/x.parquet"])
+    assert {one.path for one in memory.list("topics/t/")} >= {*kept, *entries}
+
+
 def test_age_is_told_by_the_store_and_not_by_whoever_sweeps() -> None:
     memory, clock, _ = a_world()
     memory.put("topics/t/partition=0/left.parquet", b"")

@@ -168,7 +168,7 @@ def _named(cluster: Cluster, topic: str) -> set[str]:
 
 
 def _may_be_an_orphan(path: str) -> bool:
-    """Hidden folders hold what engines keep for themselves (source: Delta's ``VACUUM``), but for the logs of stages that
+    """Hidden folders hold what engines keep for themselves (source: Delta's ``VACUUM``). Not so the logs of stages that
     ingests left: one that is older than a day is of no use to the ingest that made it."""
     folder = path.split("/")[0]
     if folder.startswith(STAGE_PREFIX) and path.startswith(log_folder(folder)):

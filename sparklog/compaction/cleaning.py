@@ -35,6 +35,7 @@ KEY_BYTES = 256 * 1024 * 1024
 """Of keys and their offsets in memory. Source: Kafka ``log.cleaner.dedupe.buffer.size``, 128 MiB of hashes."""
 
 Offsets = npt.NDArray[np.int64]
+_JUDGED_AT_ONCE = 10_000
 _LEARNED_AT_ONCE = 16 * 1024 * 1024
 _MOST_FILES = 1_000
 """Read at once: the commit names each of them."""
@@ -44,6 +45,8 @@ _MOST_FILES = 1_000
 class Cleaned:
     """What a pass found in some files, and what is to replace some of them."""
 
+    first_offset: int
+    """Of these files."""
     counts: Counts
     rewritten: tuple[Rewritten, ...]
     """Of the files that records go from, in offset order; none where nothing goes."""
@@ -98,7 +101,19 @@ def _learn(log: DeltaLog, plan: CleanPlan, key_bytes: int) -> tuple[LatestOffset
         for piece in OpenRange.read(log, group).pieces(["offset_delta", "key"], once=True):
             latest.add(piece["key"], pc.add(piece["offset_delta"], pa.scalar(group.base_offset, pa.int64())))
         end_offset = group.last_offset + 1
+    _learn_due_tombstones(log, plan, latest)
     return latest, end_offset
+
+
+def _learn_due_tombstones(log: DeltaLog, plan: CleanPlan, latest: LatestOffsets) -> None:
+    """A tombstone must not go before what it deletes: another engine's ``RESTORE`` may have brought that back into the
+    clean part, whose keys aren't learned otherwise."""
+    units = [u for u in plan.units if u.first_offset < min(plan.due_tombstones_end, plan.first_dirty_offset)]
+    for group in groups_of(units, partition=plan.partition, size_bytes=_LEARNED_AT_ONCE) if plan.tombstones_due else ():
+        for piece in OpenRange.read(log, group).pieces(["offset_delta", "key", "value"], once=True):
+            offsets = pc.add(piece["offset_delta"], pa.scalar(group.base_offset, pa.int64()))
+            due = pc.and_(pc.is_null(piece["value"]), pc.less(offsets, plan.due_tombstones_end))
+            latest.add(piece["key"].filter(due), offsets.filter(due))
 
 
 def _clean(
@@ -114,17 +129,36 @@ def _clean(
         )
     changed = _changed(units_of(group.segments), dropped, group.partition)
     rewritten = tuple(_rewrite(log, opened.part(found), found, dropped, compression, began) for found in changed)
-    return Cleaned(counts=counts, rewritten=rewritten)
+    return Cleaned(first_offset=group.first_offset, counts=counts, rewritten=rewritten)
 
 
 def _judge(opened: OpenRange, latest: LatestOffsets, due_tombstones_end: int) -> tuple[Counts, Offsets]:
-    """What was found, and the offsets of what goes, ascending."""
+    """What was found, and the offsets of what goes, ascending.
+
+    A look at ``latest`` costs as much as it has keys, so as many records are judged at once as pay for that."""
     counts, dropped = Counts(), []
-    for piece in opened.pieces(["offset_delta", "key", "value"]):
-        offsets = piece["offset_delta"].to_numpy() + opened.base_offset
-        kept, found = judge(piece, offsets, latest, due_tombstones_end=due_tombstones_end)
+    waiting: list[pa.Table] = []
+    rows, enough = 0, max(_JUDGED_AT_ONCE, len(latest))
+
+    def judge_waiting() -> None:
+        nonlocal counts, rows
+        table = pa.concat_tables(waiting)
+        offsets = table["offset"].to_numpy()
+        kept, found = judge(table, offsets, latest, due_tombstones_end=due_tombstones_end)
         dropped.append(offsets[~kept])
         counts += found
+        waiting.clear()
+        rows = 0
+
+    for piece in opened.pieces(["offset_delta", "key", "value"]):
+        offsets = pc.add(piece["offset_delta"], pa.scalar(opened.base_offset, pa.int64()))
+        has_value = pc.if_else(pc.is_valid(piece["value"]), pa.scalar(True), pa.scalar(None, pa.bool_()))
+        waiting.append(pa.table({"offset": offsets, "key": piece["key"], "value": has_value}))
+        rows += piece.num_rows
+        if rows >= enough:
+            judge_waiting()
+    if waiting:
+        judge_waiting()
     return counts, np.concatenate(dropped) if dropped else np.empty(0, np.int64)
 
 

@@ -195,7 +195,6 @@ class _Job:
         with closing(going.pieces) as pieces:
             for piece in pieces:
                 told = replace(told, counts=told.counts + piece.counts)
-                tombstones_kept += piece.counts.tombstones_kept
                 for rewritten in piece.rewritten:
                     replacement = Replacement(
                         rewritten=rewritten,
@@ -205,6 +204,9 @@ class _Job:
                     )
                     outcome, self.state = commit_replacement(self.state, replacement, timeout_ms=self._timeout_ms)
                     if outcome is not Outcome.DONE:
+                        came_to = piece.first_offset  # below, each key is there once: its later records weren't met
+                        if came_to > plan.first_dirty_offset and self._remember(plan, came_to, tombstones_kept):
+                            told = replace(told, first_dirty_offset=came_to)
                         return replace(told, outcome=outcome), False
                     told = replace(
                         told,
@@ -213,6 +215,7 @@ class _Job:
                         files_after=told.files_after + len(rewritten.files),
                         bytes_after=told.bytes_after + sum(file.size_bytes for file in rewritten.files),
                     )
+                tombstones_kept += piece.counts.tombstones_kept
         is_remembered = self._remember(plan, going.end_offset, tombstones_kept)
         if not is_remembered:
             return replace(told, outcome=Outcome.OVERTAKEN), False

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from sparklog.log.encode import parquet_options
 from sparklog.log.reading import milliseconds
 from sparklog.log.schema import DATA_SCHEMA
-from sparklog.log.segments import format_timestamp
+from sparklog.log.segments import can_format_timestamp, format_timestamp
 
 __all__ = ["DataFileWriter"]
 
@@ -90,6 +90,8 @@ class _Stats:
             return {
                 name: format_timestamp(bounds[at]) if name == "timestamp" else bounds[at]
                 for name, bounds in self._bounds.items()
+                if name != "timestamp"
+                or all(map(can_format_timestamp, bounds))  # rule F1: a reader looks into the file
             }
 
         return {

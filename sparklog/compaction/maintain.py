@@ -22,12 +22,10 @@ from sparklog.compaction.rewriting import Rewrite, rewrite_with_arrow
 from sparklog.compaction.vacuum import VacuumReport, vacuum_topic
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
-    CorruptLogError,
     InvalidTopicError,
     NotATopicError,
     SparklogError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 from sparklog.log import Cluster, sequence_topic
 from sparklog.log.state import load_state, open_state
@@ -316,6 +314,6 @@ def _look(cluster: Cluster, named: Sequence[str] | None) -> dict[str, bool]:
         except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
             if named is not None:
                 raise
-        except (CorruptLogError, UnsupportedVersionError):
+        except SparklogError:  # each step tells why, and the others go on
             found[name] = False
     return found

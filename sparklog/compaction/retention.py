@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.compaction.topics import check_removal, commit_job, is_gone, make_durable, strict_config
-from sparklog.compaction.units import Unit, units_of
+from sparklog.compaction.units import Unit
 from sparklog.delta.actions import RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.commit import Commit
 from sparklog.log.head import TopicHead
-from sparklog.log.segments import Segment
+from sparklog.log.segments import Segment, overlapping
 from sparklog.log.state import TopicState, load_state
 
 __all__ = ["ExpiredFiles", "RetentionReport", "RetentionRules", "plan_retention", "retain_topic", "retention_rules"]
@@ -108,7 +108,7 @@ def plan_retention(
         most_files: no more than these, but at least one unit; the next plan takes the rest.
     Source: Kafka ``UnifiedLog.deleteOldSegments``.
     """
-    walk = _Walk(units_of(segments), end_offset=end_offset, most_files=most_files)
+    walk = _Walk(segments, end_offset=end_offset, most_files=most_files)
     below_start = walk.take(lambda unit: unit.last_offset < log_start_offset)
     too_many: list[Segment] = []
     too_old: list[Segment] = []
@@ -130,22 +130,21 @@ def plan_retention(
 class _Walk:
     """From the oldest unit on."""
 
-    def __init__(self, units: Sequence[Unit], *, end_offset: int, most_files: int) -> None:
-        self._units = units
-        self._at = 0
+    def __init__(self, segments: Sequence[Segment], *, end_offset: int, most_files: int) -> None:
+        self._units = map(Unit.of, overlapping(segments))  # as far as it walks: producers win while it plans
+        self._next = next(self._units, None)
         self._end_offset = end_offset
         self._room = most_files
-        self.left_bytes = sum(unit.size_bytes for unit in units)
+        self.left_bytes = sum(segment.size_bytes for segment in segments)
 
     def take(self, goes: Callable[[Unit], bool]) -> list[Segment]:
         """The files of the units that go, up to the first that stays."""
         taken: list[Segment] = []
-        while self._at < len(self._units) and self._room > 0:
-            unit = self._units[self._at]
+        while (unit := self._next) is not None and self._room > 0:
             if not unit.is_known or unit.last_offset >= self._end_offset or not goes(unit):
                 break
             taken += unit.segments
-            self._at += 1
+            self._next = next(self._units, None)
             self._room -= len(unit.segments)
             self.left_bytes -= unit.size_bytes
         return taken

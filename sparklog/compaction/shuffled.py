@@ -143,7 +143,7 @@ def clean_group(log: DeltaLog, layout: Layout, number: int, latest: Offsets) -> 
         tombstones_dropped=int(np.count_nonzero(due)),
         tombstones_kept=int(np.count_nonzero(tombstones)) - int(np.count_nonzero(due)),
     )
-    return Cleaned(counts=counts, rewritten=tuple(rewritten))
+    return Cleaned(first_offset=group.first_offset, counts=counts, rewritten=tuple(rewritten))
 
 
 def _changed(group: FileRange, kept: Offsets) -> Iterator[FileRange]:

@@ -20,6 +20,7 @@ from sparklog.delta.actions import AddFile
 __all__ = [
     "Segment",
     "SegmentIndex",
+    "can_format_timestamp",
     "format_timestamp",
     "overlapping",
     "parse_timestamp",
@@ -78,6 +79,11 @@ class Segment:
 def format_timestamp(timestamp_ms: int) -> str:
     """A timestamp as Delta statistics write it: ISO 8601, UTC, milliseconds."""
     return (_EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def can_format_timestamp(timestamp_ms: int) -> bool:
+    """Does it lie in the years 1 to 9999? Another engine may have written one that doesn't."""
+    return -62_135_596_800_000 <= timestamp_ms <= 253_402_300_799_999
 
 
 def parse_timestamp(text: str) -> int:

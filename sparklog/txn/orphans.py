@@ -134,14 +134,21 @@ def _find(cluster: Cluster, topic: str, state: TopicState, now_ms: int) -> list[
     """
     whole = state.require_whole()
     age_ms = orphan_age_ms(state.log.table, whole.metadata)
-    spared = _live(state.log, whole) | _removed(state.log, now_ms - age_ms) | _named(cluster, topic)
-    folder = f"{state.log.table}/"
-    return [
-        Orphan(path=found.path, size_bytes=found.size_bytes, age_ms=now_ms - found.modified_ms)
+    folder, live = f"{state.log.table}/", _live(state.log, whole)
+    old = [
+        found
         for found in cluster.store.list(folder)
         if now_ms - found.modified_ms > age_ms
-        and found.path not in spared
+        and found.path not in live
         and _may_be_an_orphan(found.path.removeprefix(folder))
+    ]
+    if not old:  # as a rule: to ask every transactional id would take a LIST and a GET each, for every topic
+        return []
+    spared = _removed(state.log, now_ms - age_ms) | _named(cluster, topic)
+    return [
+        Orphan(path=found.path, size_bytes=found.size_bytes, age_ms=now_ms - found.modified_ms)
+        for found in old
+        if found.path not in spared
     ]
 
 

@@ -1,6 +1,7 @@
 """What sparklog is tested with, shipped so that users can test with it too.
 
-``sparklog.testing.store_contract.StoreContract`` needs pytest and is imported from there.
+``sparklog.testing.store_contract.StoreContract`` needs pytest and is imported from there. ``sparklog.testing.history``
+records what clients see, and checks it.
 """
 
 from __future__ import annotations

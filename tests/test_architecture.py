@@ -18,7 +18,7 @@ LAYERS = [
     {"log"},
     {"groups"},
     {"txn"},
-    {"producer", "consumer", "compaction", "admin"},
+    {"producer", "consumer", "compaction", "integrity", "admin"},
     {"sql"},
     {"spark", "kafka", "__init__"},
     {"cli", "jobs"},

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from sparklog._version import __version__
+from sparklog.cli.check import check
 from sparklog.cli.completion import completion
 from sparklog.cli.consume import consume
 from sparklog.cli.groups import groups
@@ -70,7 +71,7 @@ def cli() -> None:
     """
 
 
-for _command in (topics, groups, transactions, produce, consume, sql, maintain, completion):
+for _command in (topics, groups, transactions, produce, consume, sql, maintain, check, completion):
     cli.add_command(_command)
 
 

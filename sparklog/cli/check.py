@@ -1,0 +1,76 @@
+"""``sparklog check``: is what lies in the store what sparklog says it is?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog.cli.options import cluster_of, complete_topics, connection_options
+from sparklog.cli.output import as_json, print_table
+
+if TYPE_CHECKING:
+    from sparklog.integrity import Repaired, Report
+
+__all__ = ["check"]
+
+FAILED = 1
+
+
+@click.command()
+@click.option(
+    "--topics",
+    multiple=True,
+    metavar="NAME[,NAME]…",
+    shell_complete=complete_topics,
+    help="Only these topics, without transactions and groups. By default all of the cluster.",
+)
+@click.option("--deep/--fast", default=False, help="Read all live data files, too. By default only what tells of them.")
+@click.option("--repair", is_flag=True, help="Mend what is safe to mend, then check again.")
+@click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
+@connection_options()
+@click.pass_context
+def check(ctx: click.Context, topics: tuple[str, ...], deep: bool, repair: bool, json_: bool) -> None:
+    """Check that logs, files, offsets, groups and transactions fit together.
+
+    Changes nothing without --repair, and runs beside producers, consumers and jobs. --repair finishes or aborts
+    transactions that were left, gives offsets to files that have none, writes checkpoints that are missing or damaged,
+    settles offsets that wait for a finished transaction. It never deletes data.
+
+    Exit code 1: errors were found, or something couldn't be mended. Warnings leave it at 0.
+    """
+    from sparklog.integrity import check_cluster, repair_cluster
+
+    cluster = cluster_of(ctx)
+    wanted = [name.strip() for text in topics for name in text.split(",") if name.strip()] or None
+    report = check_cluster(cluster, wanted, deep=deep)
+    repaired = None
+    if repair:
+        repaired = repair_cluster(cluster, report)
+        report = check_cluster(cluster, wanted, deep=deep)
+    if json_:
+        told = {} if repaired is None else {"repaired": repaired.done, "not_repaired": repaired.failed}
+        click.echo(as_json({**report.to_json(), **told}))
+    else:
+        _print(report, repaired)
+    for line in repaired.failed if repaired is not None else ():
+        click.echo(f"sparklog: error: {' '.join(line.split())}", err=True)
+    if report.errors or (repaired is not None and repaired.failed):
+        ctx.exit(FAILED)
+
+
+def _print(report: Report, repaired: Repaired | None) -> None:
+    for line in repaired.done if repaired is not None else ():
+        click.echo(f"repaired: {line}")
+    if report.findings:
+        rows = [
+            (one.severity.value, one.code.value, str(one.subject), one.seen, one.expected) for one in report.findings
+        ]
+        print_table(("severity", "code", "of", "seen", "expected"), rows)
+    counts = report.counts
+    click.echo(
+        f"checked {counts.topics} topics, {counts.entries} log entries, {counts.files} files, "
+        f"{counts.records} records, {counts.groups} groups, {counts.committed_offsets} committed offsets, "
+        f"{counts.transactional_ids} transactional ids, {counts.transactions} transactions"
+    )
+    click.echo(f"{len(report.errors)} errors, {len(report.warnings)} warnings")

@@ -1,0 +1,123 @@
+"""Checking a cluster, or some of its topics. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sparklog.errors import InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError
+from sparklog.integrity.findings import Code, Counts, Finding, Report, Severity, Subject
+from sparklog.integrity.groups import TopicHeads, check_group, group_folders
+from sparklog.integrity.topics import TopicSeen, check_topic
+from sparklog.integrity.transactions import TransactionsSeen, check_gone_topics, see_transactions
+from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.paths import TOPICS_FOLDER
+from sparklog.txn.overview import at_once
+
+__all__ = ["check_cluster", "opened"]
+
+_LOOKS = 3
+"""At what errors are told of: what isn't seen twice in a row was on its way."""
+
+T = TypeVar("T")
+
+
+def check_cluster(
+    cluster: Cluster | str | Path,
+    topics: Iterable[str] | None = None,
+    *,
+    deep: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Report:
+    """Check everything that a cluster holds, and tell what isn't as it should be. Writes nothing.
+
+    May run beside producers, consumers and jobs: each topic is judged as of one version, and before an error is told,
+    what it is of is loaded and judged again.
+
+    Args:
+        cluster: opened, or its URI.
+        topics: only these; then groups and transactions are left alone. By default all, those that were deleted among
+            them, and all groups and transactional ids.
+        deep: also read every live file, and compare its rows with what the log tells of them.
+        storage_options: for a URI.
+    Raises:
+        InvalidArgumentError: there is no cluster.
+        UnknownTopicOrPartitionError: one of ``topics`` isn't there.
+        StoreError: the store refuses.
+    """
+    cluster = opened(cluster, storage_options)
+    findings: list[Finding] = []
+    if topics is not None:
+        counts = Counts()
+        for name in sorted(set(topics)):
+            topic, told = _check_topic(cluster, name, None, deep=deep)
+            findings += told
+            counts += topic.counts
+        return Report.of(findings, counts)
+    seen, told = _settled(lambda: see_transactions(cluster), lambda found: found.findings)
+    findings += told
+    counts = seen.counts
+    ids: dict[str, str | None] = {}
+    for name in cluster.store.list_names(TOPICS_FOLDER):
+        try:
+            topic, told = _check_topic(cluster, name, seen, deep=deep)
+        except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):  # a folder of somebody else
+            continue
+        findings += told
+        counts += topic.counts
+        ids[name] = topic.topic_id
+    findings += check_gone_topics(seen, ids)
+    heads = TopicHeads(cluster)
+    for told, group in at_once(lambda name: _check_group(cluster, name, heads), group_folders(cluster)):
+        findings += told
+        counts += group
+    return Report.of(findings, counts)
+
+
+def opened(cluster: Cluster | str | Path, storage_options: Mapping[str, Any] | None = None) -> Cluster:
+    """A cluster that is there. Raises ``InvalidArgumentError`` where there is none."""
+    if isinstance(cluster, Cluster):
+        return cluster
+    return open_cluster(cluster, storage_options=storage_options, create=False)
+
+
+def _check_topic(
+    cluster: Cluster, name: str, seen: TransactionsSeen | None, *, deep: bool
+) -> tuple[TopicSeen, Sequence[Finding]]:
+    logs = seen
+    is_first = True
+
+    def look() -> TopicSeen:
+        nonlocal logs, is_first
+        if logs is not None and not is_first:  # what is complete by now, the topic has when it is loaded again
+            logs = see_transactions(cluster)
+        is_first = False
+        return check_topic(cluster, name, logs, deep=deep)
+
+    return _settled(look, lambda found: found.findings)
+
+
+def _check_group(cluster: Cluster, name: str, heads: TopicHeads) -> tuple[Sequence[Finding], Counts]:
+    (_, counts), told = _settled(lambda: check_group(cluster, name, heads), lambda found: found[0])
+    return told, counts
+
+
+def _settled(look: Callable[[], T], findings_of: Callable[[T], Sequence[Finding]]) -> tuple[T, Sequence[Finding]]:
+    """Look until no error is new: the last look, and what it found; of errors those that the look before found, too."""
+    found = look()
+    told = findings_of(found)
+    for _ in range(_LOOKS - 1):
+        errors = {_key(one) for one in told if one.severity is Severity.ERROR}
+        if not errors:
+            break
+        found = look()
+        new = findings_of(found)
+        told = [one for one in new if one.severity is not Severity.ERROR or _key(one) in errors]
+        if len(told) == len(new):
+            break
+    return found, told
+
+
+def _key(finding: Finding) -> tuple[Code, Subject]:
+    return finding.code, finding.subject

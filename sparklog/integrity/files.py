@@ -1,0 +1,311 @@
+"""The live files of a topic in the store: there, of the right size, and with ``deep`` what the log says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
+from sparklog.integrity.findings import Code, Finding, Subject
+from sparklog.log.encode import open_parquet
+from sparklog.log.reading import conform, milliseconds, object_path
+from sparklog.log.segments import Segment, SegmentIndex
+from sparklog.txn.overview import at_once
+
+__all__ = ["FilesSeen", "check_files", "read_files"]
+
+_LOOKED_AT = ("offset_delta", "timestamp", "producer_id", "producer_epoch", "sequence")
+_FILES_AT_ONCE = 64
+_BYTES_AT_ONCE = 128 * 1024 * 1024
+_HALF = 2**30
+_MODULUS = 2**31
+
+
+@dataclass(slots=True, kw_only=True)
+class FilesSeen:
+    """What a listing of a topic's folder showed."""
+
+    findings: list[Finding] = field(default_factory=list)
+    unnamed: list[tuple[str, int, int]] = field(default_factory=list)
+    """Data files that aren't live: path, bytes, modification time."""
+    newest_ms: int = 0
+    """The newest modification time of all."""
+
+
+def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
+    """Is every live file there, and as large as its action says?
+
+    One LIST of the topic's folder, and a read of a byte of each file that it misses.
+    """
+    seen = FilesSeen()
+    expected: dict[str, Segment] = {}
+    for segment in index.by_path.values():
+        try:
+            expected[object_path(log.table, segment.path)] = segment
+        except InvalidArgumentError as error:
+            seen.findings.append(
+                Finding(
+                    code=Code.FILE_OUTSIDE,
+                    subject=Subject(topic=topic, partition=segment.partition, path=segment.path),
+                    seen=str(error),
+                    expected="a file in the topic's folder",
+                )
+            )
+    folder = f"{log.table}/"
+    for found in log.store.list(folder):
+        seen.newest_ms = max(seen.newest_ms, found.modified_ms)
+        live = expected.pop(found.path, None)
+        if live is None:
+            if _is_data_file(found.path.removeprefix(folder)):
+                seen.unnamed.append((found.path, found.size_bytes, found.modified_ms))
+        elif found.size_bytes != live.size_bytes:
+            seen.findings.append(
+                Finding(
+                    code=Code.FILE_SIZE,
+                    subject=Subject(topic=topic, partition=live.partition, path=found.path),
+                    seen=f"{found.size_bytes} bytes",
+                    expected=f"{live.size_bytes}, as the log says",
+                )
+            )
+    gone = at_once(lambda path: None if _is_there(log, path) else path, expected)
+    for path in gone:
+        if path is not None:
+            seen.findings.append(
+                Finding(
+                    code=Code.FILE_MISSING,
+                    subject=Subject(topic=topic, partition=expected[path].partition, path=path),
+                    seen="it isn't there",
+                    expected=_told(expected[path]),
+                )
+            )
+    return seen
+
+
+def read_files(
+    log: DeltaLog, index: SegmentIndex, topic: str, *, native_producers: Collection[int], spared: Collection[str]
+) -> tuple[list[Finding], int]:
+    """Read every live file that has offsets, and compare its rows with what the log says of it.
+
+    In memory are at most 64 files, of 128 MiB together or one that is larger.
+
+    Args:
+        native_producers: the ids of sparklog's producers: what they number goes on by one.
+        spared: paths in the store that aren't read: what is wrong with them is told.
+    Returns:
+        What was found, and how many records were read.
+    """
+    findings: list[Finding] = []
+    records = 0
+    for partition in index.partitions():
+        sequences = _Sequences(Subject(topic=topic, partition=partition))
+        for chunk in _chunks(index.partition(partition)):
+            for rows in at_once(_reader(log, topic, native_producers, spared), chunk):
+                findings += rows.findings
+                records += rows.count
+                findings += sequences.go_on(rows)
+    return findings, records
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rows:
+    """What was read of a file."""
+
+    path: str
+    findings: list[Finding] = field(default_factory=list)
+    count: int = 0
+    runs: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """By producer id and epoch: the first and the last sequence, by offset."""
+
+
+def _reader(
+    log: DeltaLog, topic: str, native_producers: Collection[int], spared: Collection[str]
+) -> Callable[[Segment], _Rows]:
+    natives = np.fromiter(native_producers, np.int64, len(native_producers))
+
+    def read(segment: Segment) -> _Rows:
+        rows = _Rows(path=segment.path)
+        subject = Subject(topic=topic, partition=segment.partition, path=segment.path)
+        try:
+            path = object_path(log.table, segment.path)
+            if path in spared:
+                return rows
+            table = _decode(path, log.store.read(path))
+        except InvalidArgumentError:  # outside of the table: told by check_files
+            return rows
+        except ObjectNotFoundError:
+            rows.findings.append(
+                Finding(code=Code.FILE_MISSING, subject=subject, seen="it isn't there", expected=_told(segment))
+            )
+            return rows
+        except CorruptRecordError as error:
+            rows.findings.append(
+                Finding(code=Code.FILE_CORRUPT, subject=subject, seen=str(error), expected="a whole Parquet file")
+            )
+            return rows
+        rows.count = table.num_rows
+        rows.findings += _compare(table, segment, subject)
+        rows.runs, repeated = _runs(table, natives)
+        if repeated is not None:
+            rows.findings.append(_repeated(subject, *repeated))
+        return rows
+
+    return read
+
+
+def _decode(path: str, data: bytes) -> pa.Table:
+    """All of a file is decoded, and its checksums are verified where it has any; five columns are kept, and
+    ``partition`` where it is among them. Raises ``CorruptRecordError``."""
+    kept: list[pa.Table] = []
+    try:
+        file = open_parquet(pa.BufferReader(data), page_checksum_verification=True)
+        for number in range(file.num_row_groups):
+            group = file.read_row_group(number, use_threads=False)
+            columns = {name: conform(path, group, name) for name in _LOOKED_AT}
+            if "partition" in group.column_names:
+                columns["partition"] = group["partition"].cast(pa.int64())
+            kept.append(pa.table(columns))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptRecordError(f"corrupt data file {path} ({len(data)} bytes): {error}") from error
+    return pa.concat_tables(kept) if kept else pa.table({name: pa.nulls(0, pa.int64()) for name in _LOOKED_AT})
+
+
+def _compare(table: pa.Table, segment: Segment, subject: Subject) -> Iterator[Finding]:
+    deltas = table["offset_delta"]
+    if deltas.null_count or table.num_rows == 0:
+        yield Finding(
+            code=Code.FILE_CORRUPT,
+            subject=subject,
+            seen=f"{deltas.null_count} of {table.num_rows} records have no offset_delta",
+            expected="records, all of them numbered",
+        )
+        return
+    numbers = deltas.to_numpy()
+    distinct = len(np.unique(numbers))
+    if distinct < len(numbers):
+        yield Finding(
+            code=Code.FILE_CORRUPT,
+            subject=subject,
+            seen=f"{len(numbers) - distinct} of {len(numbers)} records have the offset of another",
+            expected="each offset once",
+        )
+    times = pc.min_max(milliseconds(table["timestamp"])).as_py()
+    found = (table.num_rows, int(numbers.min()), int(numbers.max()), times["min"], times["max"])
+    told = (
+        segment.record_count,
+        segment.min_offset_delta,
+        segment.max_offset_delta,
+        segment.min_timestamp_ms,
+        segment.max_timestamp_ms,
+    )
+    names = ("records", "least offset_delta", "greatest offset_delta", "least timestamp", "greatest timestamp")
+    wrong = [at for at, (is_, said) in enumerate(zip(found, told, strict=True)) if said is not None and is_ != said]
+    if wrong:
+        yield Finding(
+            code=Code.STATS_WRONG,
+            subject=subject,
+            seen=", ".join(f"{names[at]}: {found[at]}" for at in wrong),
+            expected="as the log says: " + ", ".join(f"{names[at]}: {told[at]}" for at in wrong),
+        )
+    if "partition" in table.column_names:
+        others = pc.unique(pc.drop_null(table["partition"])).to_pylist()
+        if others not in ([], [segment.partition]):
+            yield Finding(
+                code=Code.STATS_WRONG,
+                subject=subject,
+                seen=f"column partition holds {others[:3]}",
+                expected=f"{segment.partition}, as the log says",
+            )
+
+
+def _runs(
+    table: pa.Table, natives: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> tuple[dict[tuple[int, int], tuple[int, int]], tuple[int, int, int] | None]:
+    """First and last sequence of each producer, and the first repeated one: producer, sequence before, sequence."""
+    plain = table.filter(pc.invert(pc.is_null(table["sequence"]))) if table.num_rows else table
+    if not len(natives) or not plain.num_rows or plain["producer_id"].null_count or plain["producer_epoch"].null_count:
+        return {}, None
+    producers, epochs, numbers, deltas = (
+        plain[name].to_numpy().astype(np.int64)
+        for name in ("producer_id", "producer_epoch", "sequence", "offset_delta")
+    )
+    is_native = np.isin(producers, natives)
+    producers, epochs, numbers, deltas = (column[is_native] for column in (producers, epochs, numbers, deltas))
+    if not len(producers):
+        return {}, None
+    order = np.lexsort((deltas, epochs, producers))
+    producers, epochs, numbers = producers[order], epochs[order], numbers[order]
+    same = (producers[1:] == producers[:-1]) & (epochs[1:] == epochs[:-1])
+    steps = (numbers[1:] - numbers[:-1]) % _MODULUS
+    wrong = np.flatnonzero(same & ((steps == 0) | (steps > _HALF)))
+    firsts = np.concatenate([[0], np.flatnonzero(~same) + 1])
+    lasts = np.concatenate([firsts[1:] - 1, [len(numbers) - 1]])
+    runs = {
+        (int(producers[first]), int(epochs[first])): (int(numbers[first]), int(numbers[last]))
+        for first, last in zip(firsts, lasts, strict=True)
+    }
+    if not len(wrong):
+        return runs, None
+    at = int(wrong[0])
+    return runs, (int(producers[at]), int(numbers[at]), int(numbers[at + 1]))
+
+
+class _Sequences:
+    """The newest sequence of each producer, as a partition is read by offset."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._last: dict[tuple[int, int], int] = {}
+
+    def go_on(self, rows: _Rows) -> Iterator[Finding]:
+        for producer, (first, last) in rows.runs.items():
+            before = self._last.get(producer)
+            self._last[producer] = last
+            if before is not None and not 0 < (first - before) % _MODULUS <= _HALF:
+                subject = Subject(topic=self._subject.topic, partition=self._subject.partition, path=rows.path)
+                yield _repeated(subject, producer[0], before, first)
+
+
+def _repeated(subject: Subject, producer_id: int, before: int, now: int) -> Finding:
+    return Finding(
+        code=Code.SEQUENCE_REPEATED,
+        subject=subject,
+        seen=f"producer {producer_id}: sequence {now} comes after {before}",
+        expected="sequences that grow with the offsets: is a batch there twice?",
+    )
+
+
+def _chunks(segments: Iterable[Segment]) -> Iterator[Sequence[Segment]]:
+    chunk: list[Segment] = []
+    size = 0
+    for segment in segments:
+        if chunk and (len(chunk) >= _FILES_AT_ONCE or size + segment.size_bytes > _BYTES_AT_ONCE):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(segment)
+        size += segment.size_bytes
+    if chunk:
+        yield chunk
+
+
+def _is_there(log: DeltaLog, path: str) -> bool:
+    try:
+        log.store.read_range(path, 0, 1)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def _told(segment: Segment) -> str:
+    if segment.base_offset is None:
+        return "a file without offsets, as the log says"
+    return f"{segment.record_count} records at offsets {segment.first_offset} to {segment.last_offset}"
+
+
+def _is_data_file(path: str) -> bool:
+    """Hidden folders hold what engines keep for themselves. Source: Delta's ``VACUUM``."""
+    return path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in path.split("/"))

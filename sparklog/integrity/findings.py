@@ -1,0 +1,255 @@
+"""What a check tells: findings by code, how severe each is, and how much was looked at. Frozen, without I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["SEVERITIES", "Code", "Counts", "Finding", "Report", "Severity", "Subject", "few"]
+
+_MOST_TOLD = 20
+
+
+class Severity(str, Enum):
+    """How bad it is."""
+
+    ERROR = "error"
+    """Something is lost, doubled or can't be read, or a rule is broken that keeps it from being so."""
+    WARNING = "warning"
+    """Nothing is lost, but somebody should look, or finish what was left."""
+    INFO = "info"
+    """As it may well be."""
+
+
+class Code(str, Enum):
+    """What can be found. The names stay as they are; docs/integrity.md tells what each means and what to do."""
+
+    # Topics: their logs.
+    TOPIC_UNREADABLE = "topic-unreadable"
+    LOG_GAP = "log-gap"
+    LOG_GAP_BELOW_CHECKPOINT = "log-gap-below-checkpoint"
+    ENTRY_CORRUPT = "entry-corrupt"
+    CHECKPOINT_CORRUPT = "checkpoint-corrupt"
+    CHECKPOINT_DIFFERS = "checkpoint-differs"
+    CHECKPOINT_DUE = "checkpoint-due"
+    HINT_WRONG = "hint-wrong"
+    CONFIG_NOT_UNDERSTOOD = "config-not-understood"
+    OFFSET_WENT_BACK = "offset-went-back"
+    OFFSETS_DISAGREE = "offsets-disagree"
+    APPEND_WRONG = "append-wrong"
+    REWRITE_LOST_RECORDS = "rewrite-lost-records"
+    PRODUCER_COUNTER = "producer-counter"
+    SEQUENCE_REPEATED = "sequence-repeated"
+    # Topics: their offsets and files.
+    PARTITION_UNKNOWN = "partition-unknown"
+    OFFSETS_OVERLAP = "offsets-overlap"
+    OFFSETS_MISSING = "offsets-missing"
+    OFFSETS_MISSING_LONG_AGO = "offsets-missing-long-ago"
+    OFFSETS_ABOVE_END = "offsets-above-end"
+    FILE_MISSING = "file-missing"
+    FILE_SIZE = "file-size"
+    FILE_OUTSIDE = "file-outside"
+    FILE_CORRUPT = "file-corrupt"
+    STATS_WRONG = "stats-wrong"
+    UNSEQUENCED_FILES = "unsequenced-files"
+    ORPHANS = "orphans"
+    # Groups.
+    GROUP_UNREADABLE = "group-unreadable"
+    GENERATION_GAP = "generation-gap"
+    MEMBER_CORRUPT = "member-corrupt"
+    MEMBER_WITHOUT_GROUP = "member-without-group"
+    COMMITTED_ABOVE_END = "committed-above-end"
+    COMMITTED_BELOW_START = "committed-below-start"
+    COMMITTED_UNKNOWN_PARTITION = "committed-unknown-partition"
+    COMMITTED_TOPIC_GONE = "committed-topic-gone"
+    PENDING_UNKNOWN = "pending-unknown"
+    PENDING_COMMITTED = "pending-committed"
+    PENDING_ABORTED = "pending-aborted"
+    # Transactions.
+    TRANSACTION_UNREADABLE = "transaction-unreadable"
+    TRANSACTION_LOG_GAP = "transaction-log-gap"
+    TRANSACTION_STEP = "transaction-step"
+    TRANSACTION_UNFINISHED = "transaction-unfinished"
+    TRANSACTION_TIMED_OUT = "transaction-timed-out"
+    TRANSACTION_TOPIC_GONE = "transaction-topic-gone"
+    TRANSACTION_NOT_VISIBLE = "transaction-not-visible"
+    TRANSACTION_DIFFERS = "transaction-differs"
+    TRANSACTION_NOT_COMMITTED = "transaction-not-committed"
+
+
+_WARNINGS = frozenset(
+    {
+        Code.LOG_GAP_BELOW_CHECKPOINT,
+        Code.CHECKPOINT_CORRUPT,
+        Code.HINT_WRONG,
+        Code.CONFIG_NOT_UNDERSTOOD,
+        Code.MEMBER_CORRUPT,
+        Code.COMMITTED_BELOW_START,
+        Code.PENDING_ABORTED,
+        Code.TRANSACTION_UNFINISHED,
+        Code.TRANSACTION_TIMED_OUT,
+    }
+)
+_INFOS = frozenset(
+    {
+        Code.CHECKPOINT_DUE,
+        Code.OFFSETS_MISSING_LONG_AGO,
+        Code.UNSEQUENCED_FILES,
+        Code.ORPHANS,
+        Code.MEMBER_WITHOUT_GROUP,
+        Code.COMMITTED_TOPIC_GONE,
+        Code.TRANSACTION_TOPIC_GONE,
+    }
+)
+
+SEVERITIES: Mapping[Code, Severity] = MappingProxyType(
+    {
+        code: Severity.WARNING if code in _WARNINGS else Severity.INFO if code in _INFOS else Severity.ERROR
+        for code in Code
+    }
+)
+"""How severe each finding is: always the same of one code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a finding is of; what isn't meant is None."""
+
+    topic: str | None = None
+    partition: int | None = None
+    group: str | None = None
+    transactional_id: str | None = None
+    delta_version: int | None = None
+    """Of the topic's log."""
+    path: str | None = None
+    """In the store."""
+
+    def __str__(self) -> str:
+        topic = self.topic
+        if topic is not None and self.partition is not None:
+            topic = f"{topic}-{self.partition}"
+        named = (
+            ("topic", topic),
+            ("group", self.group),
+            ("transactional id", self.transactional_id),
+            ("version", self.delta_version),
+        )
+        parts = [f"{name} {value}" for name, value in named if value is not None]
+        if self.path is not None:
+            parts.append(self.path)
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was found."""
+
+    code: Code
+    subject: Subject
+    seen: str
+    expected: str
+
+    @property
+    def severity(self) -> Severity:
+        return SEVERITIES[self.code]
+
+    def __str__(self) -> str:
+        return f"{self.severity.value}: {self.code.value}: {self.subject}: {self.seen}; expected {self.expected}"
+
+
+def few(findings: Iterable[Finding], subject: Subject) -> list[Finding]:
+    """Not each of 100,000: of every code the first 20, and how many more there are, told of ``subject``."""
+    kept: list[Finding] = []
+    more: dict[Code, list[Finding]] = {}
+    counts: Counter[Code] = Counter()
+    for finding in findings:
+        counts[finding.code] += 1
+        if counts[finding.code] <= _MOST_TOLD:
+            kept.append(finding)
+        else:
+            more.setdefault(finding.code, [finding])
+    for code, [first] in more.items():
+        told = f"{counts[code] - _MOST_TOLD} more of these"
+        kept.append(Finding(code=code, subject=subject, seen=told, expected=first.expected))
+    return kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How much was looked at: a check that looked at nothing proves nothing."""
+
+    topics: int = 0
+    """Those that were deleted among them."""
+    entries: int = 0
+    """Of the topics' logs."""
+    files: int = 0
+    """Live ones."""
+    records: int = 0
+    """As the log tells of the live files; with ``deep`` those that were read."""
+    groups: int = 0
+    committed_offsets: int = 0
+    transactional_ids: int = 0
+    transactions: int = 0
+    """Decisions in the logs of transactional ids that were compared with the topics they name."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(Counts)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a check found."""
+
+    findings: tuple[Finding, ...] = ()
+    """Errors first, then warnings; within each as they were met."""
+    counts: Counts = field(default_factory=Counts)
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding], counts: Counts) -> Report:
+        order = list(Severity)
+        return cls(findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))), counts=counts)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return self._of(Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return self._of(Severity.WARNING)
+
+    @property
+    def infos(self) -> tuple[Finding, ...]:
+        return self._of(Severity.INFO)
+
+    def _of(self, severity: Severity) -> tuple[Finding, ...]:
+        return tuple(one for one in self.findings if one.severity is severity)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "errors": len(self.errors),
+            "warnings": len(self.warnings),
+            "counts": {one.name: getattr(self.counts, one.name) for one in fields(Counts)},
+            "findings": [
+                {
+                    "severity": one.severity.value,
+                    "code": one.code.value,
+                    **{
+                        part.name: getattr(one.subject, part.name)
+                        for part in fields(Subject)
+                        if getattr(one.subject, part.name) is not None
+                    },
+                    "seen": one.seen,
+                    "expected": one.expected,
+                }
+                for one in self.findings
+            ],
+        }
+
+    def __str__(self) -> str:
+        counted = ", ".join(f"{getattr(self.counts, one.name)} {one.name.replace('_', ' ')}" for one in fields(Counts))
+        return "\n".join([*map(str, self.findings), f"checked {counted}"])

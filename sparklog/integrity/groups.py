@@ -1,0 +1,298 @@
+"""Groups: their generations, members and offset tables, and whether what is committed lies in the logs it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    InvalidTopicError,
+    NotATopicError,
+    StoreUnavailableError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from sparklog.groups.changes import FLOOR
+from sparklog.groups.generations import GenerationLog, generation_log
+from sparklog.groups.members import decode_member
+from sparklog.groups.offset_state import OffsetState, load_state, load_whole
+from sparklog.groups.rows import Decider, OffsetRow, Rows
+from sparklog.integrity.findings import Code, Counts, Finding, Subject
+from sparklog.integrity.kept import holes, without_strays
+from sparklog.log.cluster import Cluster
+from sparklog.log.head import TopicHead
+from sparklog.log.state import open_state
+from sparklog.model import TopicPartition
+from sparklog.paths import (
+    GROUPS_FOLDER,
+    decode_id,
+    encode_id,
+    group_generations,
+    group_members,
+    group_offsets_table,
+    member_state,
+)
+from sparklog.txn.deciding import read_decision
+from sparklog.txn.entries import open_transaction_log
+
+__all__ = ["TopicHeads", "check_group", "finished_pending", "group_folders", "offsets_log"]
+
+
+@dataclass(slots=True)
+class TopicHeads:
+    """What topics are, looked up once; and again before anything is said against a committed offset."""
+
+    cluster: Cluster
+    _seen: dict[str, TopicHead | None] = field(default_factory=dict)
+    _broken: set[str] = field(default_factory=set)
+
+    def get(self, topic: str, *, again: bool = False) -> TopicHead | None:
+        """None where there is no such topic any more."""
+        if again or topic not in self._seen:
+            self._seen[topic] = self._look(topic)
+        return self._seen[topic]
+
+    def is_broken(self, topic: str) -> bool:
+        """Couldn't it be understood? Then that is told of the topic."""
+        return topic in self._broken
+
+    def _look(self, topic: str) -> TopicHead | None:
+        try:
+            head = open_state(self.cluster.topic_log(topic)).head
+        except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
+            return None
+        except (CorruptLogError, UnsupportedVersionError):
+            self._broken.add(topic)
+            return None
+        return None if head.deleted else head
+
+
+def group_folders(cluster: Cluster) -> list[str]:
+    """Every group that ever was, sorted; folders of others are passed over. One listing."""
+    return sorted(name for name in map(_id_of, cluster.store.list_names(GROUPS_FOLDER)) if name is not None)
+
+
+def offsets_log(cluster: Cluster, group: str) -> DeltaLog:
+    """The log of a group's offset table."""
+    return DeltaLog(
+        store=cluster.store,
+        table=group_offsets_table(group),
+        clock=cluster.clock,
+        tail_trust_ms=cluster.tail_trust_ms,
+    )
+
+
+def check_group(cluster: Cluster, group: str, heads: TopicHeads) -> tuple[list[Finding], Counts]:
+    """Check one group. A handful of requests, one for each member, and one or two for each topic that is new."""
+    subject = Subject(group=group)
+    findings = [*_check_members(cluster, group)]
+    log = offsets_log(cluster, group)
+    state = _load(lambda: load_state(log), subject, findings)
+    if state is None:
+        return findings, Counts(groups=1)
+    findings += _check_whole(log, subject)
+    committed = 0
+    for partition, row in state.rows.items():
+        if partition == FLOOR or partition.topic == FLOOR.topic:
+            continue
+        committed += row.committed is not None
+        findings += _check_row(group, partition, row, heads)
+    findings += _check_pending(cluster, group, state.rows)
+    return findings, Counts(groups=1, committed_offsets=committed)
+
+
+def finished_pending(cluster: Cluster, rows: Rows) -> dict[Decider, bool]:
+    """The transactions that left offsets pending though they are finished, and whether each was committed.
+
+    Raises ``CorruptLogError``, ``StoreError``.
+    """
+    found: dict[Decider, bool] = {}
+    for decider in sorted({row.pending.decider for row in rows.values() if row.pending is not None}):
+        log = open_transaction_log(cluster, decider.transactional_id)
+        if max(log.numbers(), default=0) > decider.number:
+            found[decider] = bool(read_decision(log, decider))
+    return found
+
+
+def _check_members(cluster: Cluster, group: str) -> Iterator[Finding]:
+    subject = Subject(group=group)
+    log = generation_log(cluster, group)
+    listed = without_strays(
+        {
+            int(number): found.modified_ms
+            for found in cluster.store.list(group_generations(group))
+            if (number := found.path.rpartition("/")[2].removesuffix(".json")).isdecimal()
+        }
+    )
+    for first, end in holes(listed):
+        yield Finding(
+            code=Code.GENERATION_GAP,
+            subject=subject,
+            seen=f"generations {first} to {end - 1} are missing, though {first - 1} and {end} are there",
+            expected="every generation from the oldest that is kept on",
+        )
+    yield from _check_generations(log, listed, subject)
+    members = sorted(
+        {
+            decode_id(found.path[len(group_members(group)) :].partition("/")[0])
+            for found in cluster.store.list(group_members(group))
+        }
+    )
+    paths = [member_state(group, member) for member in members]
+    for member, path, data in zip(members, paths, cluster.store.read_many(paths) if paths else (), strict=True):
+        if data is None:  # it left, or has shown that it lives before it described itself
+            continue
+        try:
+            decode_member(path, data)
+        except CorruptLogError as error:
+            yield Finding(
+                code=Code.MEMBER_CORRUPT,
+                subject=Subject(group=group, path=path),
+                seen=f"member {member}: {error}",
+                expected="what a member says of itself; the others go on without it",
+            )
+    if members and not listed:
+        yield Finding(
+            code=Code.MEMBER_WITHOUT_GROUP,
+            subject=subject,
+            seen=f"{len(members)} members, {members[0]}, …, and no generation",
+            expected="a generation soon: the first members are joining, or died as they did",
+        )
+
+
+def _check_generations(log: GenerationLog, listed: Mapping[int, int], subject: Subject) -> Iterator[Finding]:
+    for number in listed:
+        try:
+            log.read_entry(number)
+        except (CorruptLogError, UnsupportedVersionError) as error:
+            yield Finding(
+                code=Code.GROUP_UNREADABLE, subject=subject, seen=str(error), expected="a generation that is whole"
+            )
+
+
+def _check_whole(log: DeltaLog, subject: Subject) -> list[Finding]:
+    """The same by the checkpoint and all entries behind it, as other engines read the table."""
+    findings: list[Finding] = []
+    loaded = _load(lambda: load_whole(log)[0], subject, findings)
+    if loaded is None:
+        return findings
+    newest = _load(lambda: load_state(log), subject, findings)
+    if newest is not None and newest.position.token == loaded.position.token and newest.rows != loaded.rows:
+        findings.append(
+            Finding(
+                code=Code.CHECKPOINT_DIFFERS,
+                subject=subject,
+                seen=f"the offset table has {len(loaded.rows)} rows by its checkpoint",
+                expected=f"the {len(newest.rows)} that its newest entry names",
+            )
+        )
+    return findings
+
+
+def _load(read: Callable[[], OffsetState], subject: Subject, findings: list[Finding]) -> OffsetState | None:
+    try:
+        return read()
+    except (CorruptLogError, UnsupportedVersionError, InvalidArgumentError, StoreUnavailableError) as error:
+        findings.append(
+            Finding(
+                code=Code.GROUP_UNREADABLE, subject=subject, seen=str(error), expected="an offset table that is whole"
+            )
+        )
+        return None
+
+
+def _check_row(group: str, partition: TopicPartition, row: OffsetRow, heads: TopicHeads) -> Iterator[Finding]:
+    if row.committed is None:
+        return
+    first = heads.get(partition.topic)
+    if first is not None and _is_fine(partition, row, first):
+        return
+    head = heads.get(partition.topic, again=True)  # what was committed meanwhile, the log had before
+    if heads.is_broken(partition.topic):
+        return
+    subject = Subject(topic=partition.topic, partition=partition.partition, group=group)
+    if head is None or row.topic_id not in ("", head.topic_id):
+        yield Finding(
+            code=Code.COMMITTED_TOPIC_GONE,
+            subject=subject,
+            seen=f"{row.committed.offset} is committed for the topic of id {row.topic_id}, which is no more",
+            expected="nothing: it doesn't count, and expires",
+        )
+        return
+    if partition.partition >= head.partition_count:
+        yield Finding(
+            code=Code.COMMITTED_UNKNOWN_PARTITION,
+            subject=subject,
+            seen=f"{row.committed.offset} is committed",
+            expected=f"a partition of 0 to {head.partition_count - 1}",
+        )
+        return
+    start, end = head.log_start_offsets[partition.partition], head.log_end_offsets[partition.partition]
+    if row.committed.offset > end:
+        yield Finding(
+            code=Code.COMMITTED_ABOVE_END,
+            subject=subject,
+            seen=f"{row.committed.offset} is committed",
+            expected=f"{end} or less, the log end: were records lost?",
+        )
+    elif row.committed.offset < start:
+        yield Finding(
+            code=Code.COMMITTED_BELOW_START,
+            subject=subject,
+            seen=f"{row.committed.offset} is committed",
+            expected=f"{start} or more, the log start: the group goes on by its auto_offset_reset",
+        )
+
+
+def _is_fine(partition: TopicPartition, row: OffsetRow, head: TopicHead) -> bool:
+    number = partition.partition
+    return (
+        row.committed is not None
+        and row.topic_id in ("", head.topic_id)
+        and number < head.partition_count
+        and head.log_start_offsets[number] <= row.committed.offset <= head.log_end_offsets[number]
+    )
+
+
+def _check_pending(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding]:
+    deciders = sorted({row.pending.decider for row in rows.values() if row.pending is not None})
+    late: dict[Decider, bool] = {}
+    for decider in deciders:
+        try:
+            log = open_transaction_log(cluster, decider.transactional_id)
+            decision = read_decision(log, decider)
+            if max(log.numbers(), default=0) > decider.number:
+                late[decider] = bool(decision)
+        except UnsupportedVersionError:  # told of the id
+            continue
+        except (CorruptLogError, InvalidArgumentError) as error:
+            yield Finding(
+                code=Code.PENDING_UNKNOWN,
+                subject=Subject(group=group, transactional_id=decider.transactional_id),
+                seen=f"offsets wait for entry {decider.number} of epoch {decider.producer_epoch}: {error}",
+                expected="the transactional id's log to reach as far",
+            )
+    if not late:
+        return
+    now = load_state(offsets_log(cluster, group)).rows  # what was settled before the entry that says so was written
+    still = {row.pending.decider for row in now.values() if row.pending is not None}
+    for decider, is_committed in late.items():
+        if decider in still:
+            yield Finding(
+                code=Code.PENDING_COMMITTED if is_committed else Code.PENDING_ABORTED,
+                subject=Subject(group=group, transactional_id=decider.transactional_id),
+                seen=f"offsets wait for transaction {decider.number}, which was "
+                f"{'committed' if is_committed else 'aborted'} and is finished",
+                expected="offsets that are settled before; who reads them next settles them",
+            )
+
+
+def _id_of(folder: str) -> str | None:
+    name = decode_id(folder)
+    try:
+        return name if encode_id(name) == folder else None
+    except InvalidArgumentError:
+        return None

@@ -1,0 +1,205 @@
+"""What is kept of a topic's log, as a listing tells: which entries and checkpoints there are, and what is missing.
+
+Cleanup deletes strictly from the oldest on and only below a checkpoint (protocol rule L3), so what is left is one run
+of versions up to the newest. Below it there may be *strays*: entries that a writer which slept for longer than the log
+is kept created under names that were free again. They count for nothing (rule L1), and are younger than what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sparklog.delta.actions import Entry
+from sparklog.delta.checkpoint import check_checkpoint, checkpoint_threshold
+from sparklog.delta.listing import read_hint
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.names import CheckpointPart, last_checkpoint_path, log_folder, parse_name
+from sparklog.errors import CorruptLogError, ObjectNotFoundError, UnsupportedVersionError
+from sparklog.integrity.findings import Code, Finding, Subject
+from sparklog.integrity.ranges import Range
+
+__all__ = ["EntryReader", "KeptLog", "check_checkpoints", "check_kept", "holes", "list_kept", "without_strays"]
+
+_READ_AT_ONCE = 64
+_MUCH_TOO_LATE = 10
+"""So many times the versions after which a checkpoint is due may follow one before it is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLog:
+    """A listing of a log's folder, up to one version."""
+
+    entries: Mapping[int, int]
+    """By version: the modification time, milliseconds since the epoch, by the store. Ascending, without strays."""
+    checkpoints: Mapping[int, Sequence[str]]
+    """The paths of complete checkpoints, by version. Ascending."""
+
+    @property
+    def newest(self) -> int:
+        """-1 where there is none."""
+        return max(self.entries, default=-1)
+
+    @property
+    def checkpoint_version(self) -> int:
+        """Of the newest complete checkpoint; -1 where there is none."""
+        return max(self.checkpoints, default=-1)
+
+    @property
+    def oldest(self) -> int:
+        """The first version of the run that ends at the newest."""
+        version = self.newest
+        while version - 1 in self.entries:
+            version -= 1
+        return version
+
+    def up_to(self, version: int) -> KeptLog:
+        """The same without what is newer."""
+        return KeptLog(
+            entries={number: at for number, at in self.entries.items() if number <= version},
+            checkpoints={number: paths for number, paths in self.checkpoints.items() if number <= version},
+        )
+
+
+def list_kept(log: DeltaLog) -> KeptLog:
+    """List a log's folder. One LIST."""
+    entries: dict[int, int] = {}
+    parts: dict[tuple[int, int], list[str]] = {}
+    for found in log.store.list(log_folder(log.table)):
+        name = parse_name(found.path.rpartition("/")[2])
+        if isinstance(name, int):
+            entries[name] = found.modified_ms
+        elif isinstance(name, CheckpointPart):
+            parts.setdefault((name.version, name.parts), []).append(found.path)
+    complete = {version: paths for (version, count), paths in sorted(parts.items()) if len(paths) == count}
+    return KeptLog(entries=without_strays(entries), checkpoints=complete)
+
+
+def without_strays(entries: Mapping[int, int]) -> dict[int, int]:
+    """The entries of a log, ascending, but for those that were created below it after it was cleaned.
+
+    Each of these stands at the lower end of a run, and is younger than what follows.
+
+    Args:
+        entries: by number: the modification time.
+    """
+    kept: list[int] = []
+    for number in sorted(entries, reverse=True):
+        if kept and number - 1 not in entries and entries[number] > entries[kept[-1]]:
+            continue
+        kept.append(number)
+    return {number: entries[number] for number in reversed(kept)}
+
+
+def holes(entries: Mapping[int, int]) -> Iterator[Range]:
+    """The numbers that are missing between the lowest and the highest; strays are left out before."""
+    for before, after in pairwise(entries):
+        if after - before > 1:
+            yield before + 1, after
+
+
+def check_kept(kept: KeptLog, topic: str) -> Iterator[Finding]:
+    """Are the entries that are kept contiguous, down to a checkpoint or the very first? Pure."""
+    subject = Subject(topic=topic)
+    needed = kept.checkpoint_version + 1
+    found = list(holes(kept.entries))
+    first = min((version for version in kept.entries if version >= needed), default=needed)
+    if first > needed and not any(low <= needed < high for low, high in found):
+        yield Finding(
+            code=Code.LOG_GAP,
+            subject=subject,
+            seen=f"the log has no version {_told((needed, first))}, and no checkpoint from {first - 1} on",
+            expected=f"every version from {needed} on",
+        )
+    for hole in found:
+        is_below = hole[1] <= needed
+        yield Finding(
+            code=Code.LOG_GAP_BELOW_CHECKPOINT if is_below else Code.LOG_GAP,
+            subject=subject,
+            seen=f"version {_told(hole)} is missing, though {hole[0] - 1} and {hole[1]} are there",
+            expected="every version from the oldest that is kept on",
+        )
+
+
+def check_checkpoints(log: DeltaLog, kept: KeptLog, topic: str, *, live_file_count: int) -> Iterator[Finding]:
+    """Does the newest checkpoint read back, and is the hint one of a checkpoint? Reads both."""
+    newest = kept.checkpoint_version
+    if newest >= 0:
+        try:
+            check_checkpoint(log, list(kept.checkpoints[newest]), newest)
+        except (CorruptLogError, ObjectNotFoundError) as error:
+            yield Finding(
+                code=Code.CHECKPOINT_CORRUPT,
+                subject=Subject(topic=topic, delta_version=newest),
+                seen=str(error),
+                expected="a checkpoint that reads back; an older one, or the log from its start, is read instead",
+            )
+    late, due = kept.newest - newest, checkpoint_threshold(live_file_count)
+    if late > _MUCH_TOO_LATE * due:
+        yield Finding(
+            code=Code.CHECKPOINT_DUE,
+            subject=Subject(topic=topic),
+            seen=f"{late} versions follow the newest checkpoint",
+            expected=f"one about every {due} versions; opening the topic is slow",
+        )
+    yield from _check_hint(log, kept, topic)
+
+
+def _check_hint(log: DeltaLog, kept: KeptLog, topic: str) -> Iterator[Finding]:
+    hint = read_hint(log)
+    path = last_checkpoint_path(log.table)
+    if hint >= 0:
+        seen = "" if hint in kept.checkpoints or hint > kept.newest else f"it names version {hint}"
+    else:  # a writer that died between a checkpoint and its hint leaves none, which is fine
+        seen = "it can't be understood" if log.store.read_many([path])[0] is not None else ""
+    if seen:
+        yield Finding(
+            code=Code.HINT_WRONG,
+            subject=Subject(topic=topic, path=path),
+            seen=seen,
+            expected=f"a checkpoint that is there: {', '.join(map(str, kept.checkpoints)) or 'none is'}",
+        )
+
+
+class EntryReader:
+    """The entries of a run, oldest first; those that can't be read are kept as findings."""
+
+    def __init__(self, log: DeltaLog, topic: str) -> None:
+        self.findings: list[Finding] = []
+        self.missing: list[int] = []
+        """Those that were gone as they were to be read."""
+        self._log = log
+        self._topic = topic
+
+    def read(self, first: int, end: int) -> Iterator[Entry]:
+        """Versions ``first`` … ``end - 1``; 64 in memory at once."""
+        for start in range(first, end, _READ_AT_ONCE):
+            versions = range(start, min(start + _READ_AT_ONCE, end))
+            found = self._log.store.read_many([self._log.path_of(version) for version in versions])
+            for version, data in zip(versions, found, strict=True):
+                entry = self._decoded(version, data)
+                if entry is not None:
+                    yield entry
+
+    def _decoded(self, version: int, data: bytes | None) -> Entry | None:
+        if data is None:
+            self.missing.append(version)
+            return None
+        try:
+            return self._log.decode(version, data)
+        except (CorruptLogError, UnsupportedVersionError) as error:
+            self.findings.append(
+                Finding(
+                    code=Code.ENTRY_CORRUPT,
+                    subject=Subject(topic=self._topic, delta_version=version),
+                    seen=str(error),
+                    expected="an entry that is whole",
+                )
+            )
+            return None
+
+
+def _told(missing: Range) -> str:
+    first, end = missing
+    return str(first) if end - first == 1 else f"{first} to {end - 1}"

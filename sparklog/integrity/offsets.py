@@ -1,0 +1,191 @@
+"""The live files of a topic: do they give each offset once, and is each between start and end there? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from sparklog.integrity.findings import Code, Finding, Subject
+from sparklog.integrity.history import TopicHistory
+from sparklog.integrity.ranges import Range, RangeSet, within, without
+from sparklog.log.head import TopicHead
+from sparklog.log.segments import Segment, SegmentIndex, overlapping
+
+__all__ = ["check_history_against", "check_live", "check_partition"]
+
+_CLEANER = "sparklog.cleaner.offset."
+_MOST_TOLD = 20
+"""Ranges of one partition: the rest is counted."""
+
+
+def check_live(
+    topic: str, head: TopicHead, index: SegmentIndex, history: TopicHistory, transactions: Collection[str]
+) -> Iterator[Finding]:
+    """Every partition of a topic that isn't deleted, and files of no partition.
+
+    Args:
+        transactions: the appIds of the table's ``txn`` actions.
+    """
+    compacts = "compact" in str(head.config["cleanup.policy"]).split(",")
+    for segment in index.by_path.values():
+        partition = segment.partition
+        if segment.base_offset is not None and (partition is None or not 0 <= partition < head.partition_count):
+            yield Finding(
+                code=Code.PARTITION_UNKNOWN,
+                subject=Subject(topic=topic, path=segment.path),
+                seen=f"it is of partition {partition}",
+                expected=f"one of 0 to {head.partition_count - 1}",
+            )
+    for partition in range(head.partition_count):
+        yield from check_partition(
+            Subject(topic=topic, partition=partition),
+            index.partition(partition),
+            start=head.log_start_offsets[partition],
+            end=head.log_end_offsets[partition],
+            told_end=_told_end(partition, history),
+            told_version=history.own_version,
+            known_from=history.known_from.get(partition, head.log_end_offsets[partition]),
+            explained=history.explained.get(partition, RangeSet()).ranges(),
+            is_compacted=compacts or f"{_CLEANER}{head.topic_id}.{partition}" in transactions,
+        )
+
+
+def check_partition(
+    subject: Subject,
+    segments: Sequence[Segment],
+    *,
+    start: int,
+    end: int,
+    told_end: int | None,
+    told_version: int,
+    known_from: int,
+    explained: Sequence[Range],
+    is_compacted: bool = False,
+) -> Iterator[Finding]:
+    """One partition.
+
+    Args:
+        segments: in offset order.
+        start, end: of the log.
+        told_end: the log end as the newest entry of ours tells it, which is of ``told_version``; None: not known.
+        known_from: from this offset on the log that is kept tells everything that ever happened.
+        explained: offsets that may have no record.
+        is_compacted: records may have been deleted by key at any time.
+    """
+    yield from _above(subject, segments, told_end=told_end, told_version=told_version)
+    yield from _overlaps(subject, segments)
+    covered = RangeSet()
+    for segment in segments:
+        if segment.has_stats:
+            covered.add(segment.first_offset, segment.last_offset + 1)
+        elif segment.base_offset is not None:  # nobody could look into it: that is told of the file
+            return
+    missing = without([(start, end)] if start < end else [], covered.ranges())
+    for code, ranges, expected in (
+        (
+            Code.OFFSETS_MISSING,
+            without(within(missing, known_from, end), explained),
+            "records: nothing in the log that is kept removes them",
+        ),
+        (
+            Code.OFFSETS_MISSING_LONG_AGO,
+            [] if is_compacted else without(within(missing, start, known_from), explained),
+            "records, unless they were deleted by key or by SQL before the oldest log entry that is kept",
+        ),
+    ):
+        if ranges:
+            count = sum(last - first for first, last in ranges)
+            told = ", ".join(f"{first} to {last - 1}" for first, last in ranges[:_MOST_TOLD])
+            more = f", … ({len(ranges)} ranges)" if len(ranges) > _MOST_TOLD else ""
+            yield Finding(
+                code=code, subject=subject, seen=f"{count} offsets have none: {told}{more}", expected=expected
+            )
+
+
+def check_history_against(
+    history: TopicHistory,
+    live: Mapping[str, object],
+    transactions: Mapping[str, int],
+    *,
+    subject: Subject,
+    is_whole: bool,
+) -> Iterator[Finding]:
+    """Does a loaded table, by its checkpoint, say the same as the log that is kept?
+
+    Args:
+        live: by path.
+        transactions: the version of each ``txn`` action, by appId.
+        is_whole: the log is kept from its very first entry on.
+    """
+    lost = [path for path, is_live in history.live.items() if is_live and path not in live]
+    risen = [path for path, is_live in history.live.items() if not is_live and path in live]
+    if is_whole:
+        risen += [path for path in live if path not in history.live]
+    for paths, seen, expected in (
+        (lost, "aren't live in the loaded table", "to be live: the log adds and never removes them"),
+        (risen, "are live in the loaded table", "not to be: the log removes or never adds them"),
+    ):
+        if paths:
+            yield Finding(
+                code=Code.CHECKPOINT_DIFFERS,
+                subject=subject,
+                seen=f"{len(paths)} files {seen}: {', '.join(sorted(paths)[:3])}",
+                expected=expected,
+            )
+    for app_id, version in history.lasting.items():
+        if transactions.get(app_id) != version:
+            yield Finding(
+                code=Code.CHECKPOINT_DIFFERS,
+                subject=subject,
+                seen=f"action {app_id} is {transactions.get(app_id)} in the loaded table",
+                expected=f"{version}, as the log says",
+            )
+
+
+def _told_end(partition: int, history: TopicHistory) -> int | None:
+    head = history.own_head
+    return head.log_end_offsets[partition] if head is not None and partition < head.partition_count else None
+
+
+def _above(
+    subject: Subject, segments: Sequence[Segment], *, told_end: int | None, told_version: int
+) -> Iterator[Finding]:
+    """Files beyond what the newest entry of ours tells, that aren't newer than it."""
+    for segment in segments:
+        if told_end is not None and segment.delta_version <= told_version and segment.last_offset >= told_end:
+            yield Finding(
+                code=Code.OFFSETS_ABOVE_END,
+                subject=_of(subject, segment),
+                seen=f"it ends at offset {segment.last_offset}",
+                expected=f"offsets below {told_end}, the log end",
+            )
+
+
+def _overlaps(subject: Subject, segments: Sequence[Segment]) -> Iterator[Finding]:
+    known = [segment for segment in segments if segment.has_stats]
+    for segment in known:
+        span = segment.last_offset - segment.first_offset + 1
+        if not 1 <= (segment.record_count or 0) <= span or (segment.min_offset_delta or 0) < 0:
+            yield Finding(
+                code=Code.STATS_WRONG,
+                subject=_of(subject, segment),
+                seen=f"{segment.record_count} records at {segment.first_offset} to {segment.last_offset}",
+                expected="at least one record, and no more than offsets",
+            )
+    for together in overlapping(known):
+        if len(together) == 1:
+            continue
+        first = together[0].first_offset
+        span = max(one.last_offset for one in together) - first + 1
+        count = sum(one.record_count or 0 for one in together)
+        if len({one.base_offset for one in together}) > 1 or count > span:
+            yield Finding(
+                code=Code.OFFSETS_OVERLAP,
+                subject=_of(subject, together[1]),
+                seen=f"it holds {together[1].first_offset} to {together[1].last_offset}, and {together[0].path} "
+                f"{together[0].first_offset} to {together[0].last_offset}",
+                expected="each offset in one file",
+            )
+
+
+def _of(subject: Subject, segment: Segment) -> Subject:
+    return Subject(topic=subject.topic, partition=subject.partition, path=segment.path)

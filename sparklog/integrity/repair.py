@@ -1,0 +1,128 @@
+"""Mending what is safe to mend, by what clients and jobs do anyway. No data is deleted, no entry is written anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from sparklog.delta.checkpoint import check_checkpoint, write_checkpoint
+from sparklog.errors import CorruptLogError, SparklogError
+from sparklog.groups.offset_table import OffsetTable
+from sparklog.integrity.findings import Code, Report
+from sparklog.integrity.groups import finished_pending
+from sparklog.integrity.kept import list_kept
+from sparklog.log.cluster import Cluster
+from sparklog.log.sequencing import sequence_topic
+from sparklog.log.state import load_state
+from sparklog.txn.forward import settle_group
+from sparklog.txn.recovery import RecoveryAction, recover_transactions
+
+__all__ = ["MENDED", "Repaired", "repair_cluster"]
+
+DEFAULT_TIMEOUT_MS = 60_000.0
+MENDED = frozenset(
+    {
+        Code.TRANSACTION_UNFINISHED,
+        Code.TRANSACTION_TIMED_OUT,
+        Code.UNSEQUENCED_FILES,
+        Code.CHECKPOINT_CORRUPT,
+        Code.CHECKPOINT_DUE,
+        Code.HINT_WRONG,
+        Code.PENDING_ABORTED,
+        Code.PENDING_COMMITTED,
+    }
+)
+"""What :func:`repair_cluster` may mend; everything else is for a person to decide."""
+
+_CHECKPOINTS = (Code.CHECKPOINT_CORRUPT, Code.CHECKPOINT_DUE, Code.HINT_WRONG)
+
+
+@dataclass(slots=True, kw_only=True)
+class Repaired:
+    """What was done, a line each, and what failed."""
+
+    done: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+def repair_cluster(cluster: Cluster, report: Report, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> Repaired:
+    """Mend what a report tells of, where that is safe: check again afterwards.
+
+    Finishes transactions that are decided and aborts those that are past their time-outs; gives offsets to files that
+    have none; writes a checkpoint, and its hint, where one is missing or damaged; settles pending offsets of
+    transactions that are finished. Each may be done by anybody, at any time and twice. What fails hinders no other.
+
+    Args:
+        timeout_ms: for each entry, each topic and each group.
+    """
+    work = _Repair(cluster, timeout_ms)
+    codes = {one.code for one in report.findings}
+    if codes & {Code.TRANSACTION_UNFINISHED, Code.TRANSACTION_TIMED_OUT}:
+        work.attempt("transactions", work.recover)
+    for topic in _names(report, [Code.UNSEQUENCED_FILES], "topic"):
+        work.attempt(f"topic {topic}", partial(work.sequence, topic))
+    for topic in _names(report, _CHECKPOINTS, "topic"):
+        work.attempt(f"topic {topic}", partial(work.checkpoint, topic))
+    for group in _names(report, [Code.PENDING_ABORTED, Code.PENDING_COMMITTED], "group"):
+        work.attempt(f"group {group}", partial(work.settle, group))
+    return work.repaired
+
+
+class _Repair:
+    def __init__(self, cluster: Cluster, timeout_ms: float) -> None:
+        self.repaired = Repaired()
+        self._cluster = cluster
+        self._timeout_ms = timeout_ms
+
+    def attempt(self, what: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except SparklogError as error:
+            self.repaired.failed.append(f"{what}: {error}")
+
+    def recover(self) -> None:
+        for one in recover_transactions(self._cluster, timeout_ms=self._timeout_ms):
+            if one.error is not None:
+                self.repaired.failed.append(f"transactional id {one.transactional_id}: {one.error}")
+            elif one.action is not RecoveryAction.NOTHING:
+                self.repaired.done.append(f"transactional id {one.transactional_id}: {one.action.value}")
+
+    def sequence(self, topic: str) -> None:
+        result = sequence_topic(self._cluster.topic_log(topic), timeout_ms=self._timeout_ms)
+        if result.sequenced_count:
+            self.repaired.done.append(
+                f"topic {topic}: gave offsets to {result.record_count} records of {result.sequenced_count} files"
+            )
+        self.repaired.failed += [f"topic {topic}: {path}: {why}" for path, why in result.refused.items()]
+
+    def checkpoint(self, topic: str) -> None:
+        log = self._cluster.topic_log(topic)
+        state = load_state(log)
+        if state.head.unsequenced_count and not state.head.deleted:
+            sequence_topic(log, timeout_ms=self._timeout_ms)  # rule F2: a checkpoint forgets their order
+        version = write_checkpoint(log)
+        known = list_kept(log).checkpoints
+        newest = max(known, default=-1) if version is None else version
+        try:  # one that is damaged keeps its name: the next version gets another
+            check_checkpoint(log, list(known.get(newest, ())), newest)
+        except CorruptLogError as error:
+            self.repaired.failed.append(f"topic {topic}: repair it again once the topic has a newer version: {error}")
+            return
+        if version is not None:
+            self.repaired.done.append(f"topic {topic}: wrote a checkpoint of version {version}")
+
+    def settle(self, group: str) -> None:
+        table = OffsetTable(self._cluster, group)
+        for decider, is_committed in finished_pending(self._cluster, table.fetch()).items():
+            settle_group(table, decider, is_committed=is_committed, timeout_ms=self._timeout_ms)
+            done = "let the offsets count that wait for" if is_committed else "forgot the offsets that wait for"
+            self.repaired.done.append(
+                f"group {group}: {done} transaction {decider.number} of transactional id {decider.transactional_id}"
+            )
+
+
+def _names(report: Report, codes: list[Code] | tuple[Code, ...], kind: str) -> list[str]:
+    """The topics or groups that findings of these codes are of, sorted."""
+    found = {getattr(one.subject, kind) for one in report.findings if one.code in codes}
+    return sorted(name for name in found if name is not None)

@@ -1,0 +1,228 @@
+"""One topic: its log, the offsets of its files, the files themselves, what transactions put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparklog.config import TOPIC_SETTINGS, TopicConfig
+from sparklog.delta.actions import Metadata
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.removed import removed_files
+from sparklog.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    InvalidConfigurationError,
+    NotATopicError,
+    UnsupportedVersionError,
+)
+from sparklog.integrity.files import FilesSeen, check_files, read_files
+from sparklog.integrity.findings import Code, Counts, Finding, Subject, few
+from sparklog.integrity.history import TopicHistory
+from sparklog.integrity.kept import EntryReader, KeptLog, check_checkpoints, check_kept, list_kept
+from sparklog.integrity.offsets import check_history_against, check_live
+from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
+from sparklog.log.cluster import Cluster
+from sparklog.log.reading import object_path
+from sparklog.log.state import TopicState, load_state
+
+__all__ = ["TopicSeen", "check_topic"]
+
+_PREFIX = "sparklog."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSeen:
+    """What a check of one topic found."""
+
+    findings: tuple[Finding, ...]
+    counts: Counts
+    topic_id: str | None
+    """None where the log can't be understood; empty where the topic was deleted."""
+
+
+def check_topic(cluster: Cluster, topic: str, seen: TransactionsSeen | None, *, deep: bool) -> TopicSeen:
+    """Check a topic as of now.
+
+    Args:
+        seen: read before; None: what transactions decided isn't looked at.
+    Raises:
+        UnknownTopicOrPartitionError, NotATopicError: there is no such topic.
+        StoreError.
+    """
+    log = cluster.topic_log(topic)
+    try:
+        state = load_state(log)
+    except (CorruptLogError, UnsupportedVersionError, NotATopicError) as error:
+        kept = list_kept(log)
+        if isinstance(error, NotATopicError) and not _was_topic(log, kept):
+            raise
+        return _unreadable(log, kept, topic, error)
+    return _Check(cluster, topic, state, seen).run(deep=deep)
+
+
+class _Check:
+    """Of a topic that could be loaded."""
+
+    def __init__(self, cluster: Cluster, topic: str, state: TopicState, seen: TransactionsSeen | None) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._state = state
+        self._log = state.log
+        self._whole = state.require_whole()
+        self._seen = seen
+        self._met = TopicTransactions(topic, seen) if seen is not None else None
+
+    def run(self, *, deep: bool) -> TopicSeen:
+        state, topic, index = self._state, self._topic, self._whole.index
+        kept = list_kept(self._log).up_to(state.position.version)
+        findings = [*check_kept(kept, topic), *_check_config(self._whole.metadata, topic)]
+        findings += check_checkpoints(self._log, kept, topic, live_file_count=len(index))
+        history, reader = self._replay(kept)
+        findings += [*reader.findings, *history.findings]
+        is_sound = not reader.findings and not reader.missing
+        is_whole = is_sound and kept.oldest == 0
+        if is_sound:
+            findings += check_history_against(
+                history,
+                index.by_path,
+                {app_id: action.version for app_id, action in state.transactions.items()},
+                subject=Subject(topic=topic),
+                is_whole=is_whole,
+            )
+        if not state.head.deleted:
+            if not is_sound:  # what the entries that can't be read did isn't known
+                history.known_from.clear()
+            findings += check_live(topic, state.head, index, history, state.transactions)
+        files = check_files(self._log, index, topic)
+        findings += [*files.findings, *self._check_unsequenced(), *self._check_orphans(files, history)]
+        if self._met is not None:
+            findings += check_topic_transactions(
+                self._met,
+                topic_id="" if state.head.deleted else state.head.topic_id,
+                markers={app_id: action.version for app_id, action in state.transactions.items()},
+                is_whole=is_whole,
+                is_sound=is_sound,
+            )
+        records = sum(segment.record_count or 0 for segment in index.by_path.values())
+        if deep and not state.head.deleted:
+            found, records = read_files(
+                self._log,
+                index,
+                topic,
+                native_producers=self._native_producers(history),
+                spared={one.subject.path for one in files.findings if one.subject.path is not None},
+            )
+            findings += found
+        counts = Counts(topics=1, entries=history.entry_count, files=len(index), records=records)
+        return TopicSeen(
+            findings=tuple(few(findings, Subject(topic=topic))),
+            counts=counts,
+            topic_id="" if state.head.deleted else state.head.topic_id,
+        )
+
+    def _replay(self, kept: KeptLog) -> tuple[TopicHistory, EntryReader]:
+        history = TopicHistory(topic=self._topic, table=self._log.table)
+        reader = EntryReader(self._log, self._topic)
+        for entry in reader.read(kept.oldest, kept.newest + 1):
+            published = history.apply(entry)
+            if published is not None and self._met is not None:
+                self._met.meet(published)
+        return history, reader
+
+    def _check_unsequenced(self) -> Iterator[Finding]:
+        waiting = self._whole.index.unsequenced()
+        if waiting:
+            yield Finding(
+                code=Code.UNSEQUENCED_FILES,
+                subject=Subject(topic=self._topic),
+                seen=f"{len(waiting)} files of {sum(one.size_bytes for one in waiting)} bytes have no offsets yet",
+                expected="whoever meets them gives them offsets; maintenance does",
+            )
+
+    def _check_orphans(self, files: FilesSeen, history: TopicHistory) -> Iterator[Finding]:
+        table, topic = self._log.table, self._topic
+        spared = {f"{table}/{path}" for name, path in self._seen.files_in_use if name == topic} if self._seen else set()
+        spared |= {_object_path(table, path) for path, is_live in history.live.items() if not is_live}
+        left = [one for one in files.unnamed if one[0] not in spared]
+        if left and self._state.checkpoint_version >= 0:  # it remembers those that were removed for a week
+            removed = {_object_path(table, path) for path in removed_files(self._log)}
+            left = [one for one in left if one[0] not in removed]
+        if left:
+            oldest_ms = files.newest_ms - min(modified_ms for _, _, modified_ms in left)
+            yield Finding(
+                code=Code.ORPHANS,
+                subject=Subject(topic=topic),
+                seen=f"{len(left)} files of {sum(size for _, size, _ in left)} bytes that the log doesn't name, the "
+                f"oldest {oldest_ms / 1000:.0f} s older than the newest file",
+                expected="some: of aborted transactions, of writers that died or are at work; a vacuum deletes them "
+                "after a week",
+            )
+
+    def _native_producers(self, history: TopicHistory) -> set[int]:
+        known = {*history.producers, *(app_id for app_id in self._state.transactions if app_id.isdecimal())}
+        transactional = self._seen.producer_ids if self._seen is not None else set()
+        return {int(app_id) for app_id in known if int(app_id) < 2**63} | transactional
+
+
+def _unreadable(log: DeltaLog, kept: KeptLog, topic: str, error: Exception) -> TopicSeen:
+    """Why a topic can't be loaded, as near to the cause as can be told."""
+    findings = [*check_kept(kept, topic)]
+    reader = EntryReader(log, topic)
+    for _ in reader.read(max(kept.checkpoint_version + 1, kept.oldest), kept.newest + 1):
+        pass
+    findings += reader.findings
+    findings += [
+        one for one in check_checkpoints(log, kept, topic, live_file_count=0) if one.code is not Code.CHECKPOINT_DUE
+    ]
+    if not any(one.code in (Code.LOG_GAP, Code.ENTRY_CORRUPT) for one in findings):
+        findings.append(
+            Finding(
+                code=Code.TOPIC_UNREADABLE,
+                subject=Subject(topic=topic),
+                seen=str(error),
+                expected="a topic that can be loaded",
+            )
+        )
+    findings = few(findings, Subject(topic=topic))
+    return TopicSeen(findings=tuple(findings), counts=Counts(topics=1, entries=len(kept.entries)), topic_id=None)
+
+
+def _was_topic(log: DeltaLog, kept: KeptLog) -> bool:
+    """Did an entry of ours make it a topic? Another's table in the folder of topics is none."""
+    for entry in EntryReader(log, "").read(kept.oldest, kept.newest + 1):
+        if entry.info is not None and "topic_id" in entry.info:
+            return True
+    return False
+
+
+def _check_config(metadata: Metadata, topic: str) -> Iterator[Finding]:
+    """Settings that clients pass over, and that jobs refuse to guess."""
+    explicit = {}
+    wrong = []
+    for key, value in metadata.configuration.items():
+        name = key.removeprefix(_PREFIX)
+        if name == key or name not in TOPIC_SETTINGS:
+            continue
+        try:
+            explicit[name] = TOPIC_SETTINGS[name].parse_value(value)
+        except InvalidConfigurationError as error:
+            wrong.append(str(error))
+    try:
+        TopicConfig(explicit).check()
+    except InvalidConfigurationError as error:
+        wrong.append(str(error))
+    for told in wrong:
+        yield Finding(
+            code=Code.CONFIG_NOT_UNDERSTOOD,
+            subject=Subject(topic=topic),
+            seen=told,
+            expected="a value that is allowed; maintenance leaves the topic alone",
+        )
+
+
+def _object_path(table: str, path: str) -> str:
+    try:
+        return object_path(table, path)
+    except InvalidArgumentError:
+        return path

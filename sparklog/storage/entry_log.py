@@ -224,7 +224,8 @@ class NumberedLog(EntryLog[E]):
     def open_newest(self) -> tuple[E | None, Position]:
         """The newest entry, and where one stands after reading it. A LIST and a GET.
 
-        Without an entry the position is before number 1.
+        Without an entry the position is before number 1. Who was silent between the two may read what a stalled process
+        created under a name that had been cleaned: it lists once more, for the newest entry is never cleaned (rule L1).
 
         Raises:
             CorruptLogError, UnsupportedVersionError, StoreError.
@@ -235,7 +236,8 @@ class NumberedLog(EntryLog[E]):
             if number == 0:
                 return None, Position(version=0, token="", anchor_ticks_ms=began)
             found = self.read_entry(number)
-            if found is not None:
+            is_young = self.clock.ticks_ms() - began <= self.tail_trust_ms
+            if found is not None and (is_young or max(self.numbers(), default=0) == number):
                 return found, Position(version=number, token=found.token, anchor_ticks_ms=began)
         raise StoreUnavailableError(f"{self.store.uri}/{self.folder} was cleaned under {_ATTEMPTS} looks")
 

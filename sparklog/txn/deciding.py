@@ -48,14 +48,19 @@ def read_decision(log: TransactionLog, decider: Decider) -> bool | None:
 
 
 def entry_in_place(log: TransactionLog, number: int) -> TransactionEntry | None:
-    """Entry ``number`` if its neighbours fit to it; None where it was cleaned away, whatever has the name now."""
-    before, entry, after = log.read_entries(number - 1, 3) if number > 1 else (None, *log.read_entries(number, 2))
+    """Entry ``number`` if its neighbours fit to it; None where it was cleaned away, whatever has the name now.
+
+    The one before is read last: if it is still there then, the entry was there, too, when it was read (rule L3). What a
+    stalled process created fits to the one before, which may be cleaned between two reads.
+    """
+    entry, after = log.read_entries(number, 2)
     if entry is None:
         return None
     if after is not None:
         return entry if after.previous == entry.token else None
     if number == 1:
         return entry
+    before = log.read_entry(number - 1)
     return entry if before is not None and entry.previous == before.token else None  # the newest two always stay
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -199,8 +200,8 @@ def open_transaction_log(cluster: Cluster, transactional_id: str) -> Transaction
 def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:
     """Delete entries that nobody needs any more, from the oldest on; returns how many (rule T6).
 
-    The newest two stay, everything from the newest complete entry on, and whatever is younger than ten minutes by the
-    store's own times.
+    The newest two stay, everything from the newest complete entry on, and each whose successor is younger than ten
+    minutes by the store's own times: what was the newest a moment ago is relied upon, however old it is (rule L3).
 
     Args:
         newest: as the caller knows it; nothing from there on is deleted.
@@ -212,8 +213,8 @@ def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:
     keep_ms = max(KEEP_MS, 10 * log.tail_trust_ms)
     keep_from = log.path_of(max(1, newest.version - 1))
     gone = []
-    for listed in found:
-        if listed.path >= keep_from or now_ms - listed.modified_ms < keep_ms:
+    for listed, successor in pairwise(found):
+        if listed.path >= keep_from or now_ms - successor.modified_ms < keep_ms:
             break
         gone.append(listed.path)
     for path in gone:

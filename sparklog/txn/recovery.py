@@ -369,6 +369,8 @@ class Helper:
         began = self._cluster.clock.ticks_ms()
         number = newest_number(log, after=seen.position.version)
         newest = log.read_entry(number) if number else None
+        if self._cluster.clock.ticks_ms() - began > log.tail_trust_ms:  # what was read may be a stray by now (rule L1)
+            newest = None
         position = Position(version=number, token=newest.token if newest else "", anchor_ticks_ms=began)
         return _Seen.of(newest, position, since_ticks_ms=now_ticks_ms)
 

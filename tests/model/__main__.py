@@ -1,0 +1,38 @@
+"""``python -m tests.model``: search all worlds, deeper than the tests do if asked to, and show each rule's fault."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+
+from tests.model.worlds import APPEND_FAULTS, APPENDS, DEEP, TRANSACTION_FAULTS, TRANSACTIONS, found
+
+
+def main() -> int:
+    """0 where nothing went wrong with all rules on and each rule's fault was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
+    parser.add_argument("--deep", action="store_true", help="the larger worlds, too: minutes and some gigabytes")
+    parser.add_argument("--depth", type=int, help="steps, in place of each world's own bound")
+    parser.add_argument("--no-faults", action="store_true", help="leave out what happens with a rule switched off")
+    options = parser.parse_args()
+    is_good = True
+    for world in [*APPENDS, *TRANSACTIONS, *(DEEP if options.deep else [])]:
+        if options.depth is not None:
+            world = replace(world, max_depth=options.depth)
+        began = time.monotonic()
+        seen = world.search()
+        print(f"{world.name} ({world.bounds}): {seen} ({time.monotonic() - began:.1f} s)", flush=True)
+        if seen.violation is not None:
+            is_good = False
+            print(f"{seen.violation}\n")
+    for fault in [] if options.no_faults else [*APPEND_FAULTS, *TRANSACTION_FAULTS]:
+        violation = found(fault).violation
+        is_good = is_good and violation is not None
+        print(f"\nwithout {' and '.join(fault.without)}: {found(fault)}\n{violation}", flush=True)
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -44,9 +44,9 @@ GROUPS_FOLDER = "groups/"
 TRANSACTIONS_FOLDER = "transactions/"
 OPEN_TRANSACTIONS_FOLDER = "transactions-open/"
 PROBES_FOLDER = "probes/"
+"""For objects whose modification time tells the store's own time."""
 STAGE_PREFIX = "ingest-"
 """Of the folders in a topic's table that ingests merge in, each of a single attempt."""
-"""For objects whose modification time tells the store's own time."""
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_ID_BYTES = 200

@@ -9,7 +9,7 @@ from sparklog.errors import NonEmptyGroupError, SparklogError
 from sparklog.groups.administration import group_names
 from sparklog.groups.changes import FLOOR, ExpireOffsets
 from sparklog.groups.description import GroupState, describe
-from sparklog.groups.emptiness import empty_generation, members_now
+from sparklog.groups.emptiness import empty_generation, empty_since_ms, members_now
 from sparklog.groups.expiry import DEFAULT_RETENTION_MS, expired
 from sparklog.groups.generations import Generation, clean_generations, generation_log
 from sparklog.groups.members import MemberState
@@ -82,7 +82,8 @@ def forget_group(
     generations = generation_log(cluster, group)
     newest, _ = generations.open_newest()
     members = members_now(cluster, group)
-    gone = _expired(group, newest, members, rows, now_ms=now_ms, retention_ms=retention_ms)
+    since_ms = empty_since_ms(generations, newest) if not members else None
+    gone = _expired(group, newest, members, rows, since_ms=since_ms, now_ms=now_ms, retention_ms=retention_ms)
     if dry_run:
         return _report(group, expired_offsets=len(gone), dry_run=True)
     if newest is not None and newest.plan.members and not members:
@@ -98,7 +99,9 @@ def forget_group(
             if error is not None:
                 raise error
         rows = changed.rows
-    is_over = not members and not rows.keys() - {FLOOR} and _empty_for_ms(newest, now_ms) >= retention_ms
+    is_group = newest is not None and not newest.plan.deleted
+    is_idle = is_group and since_ms is not None and now_ms - since_ms >= retention_ms
+    is_over = is_idle and not rows.keys() - {FLOOR}
     is_deleted = is_over and _delete(cluster, group)
     cleaned = clean_log(table.log, retention_ms=LOG_RETENTION_MS)
     return _report(
@@ -117,28 +120,21 @@ def _expired(
     members: dict[str, MemberState],
     rows: Rows,
     *,
+    since_ms: int | None,
     now_ms: int,
     retention_ms: int,
 ) -> Rows:
-    is_empty = newest is not None and not newest.plan.members and not members
     is_stable = describe(group, newest, members, rows, {}).state is GroupState.STABLE
     topics = frozenset(topic for state in members.values() for topic in state.topics)
     found = expired(
         rows,
         now_ms=now_ms,
         retention_ms=retention_ms,
-        empty_since_ms=newest.plan.created_ms if newest is not None and is_empty else None,
+        empty_since_ms=since_ms,
         subscribed_topics=topics if is_stable else None,
         has_generations=bool(members) or (newest is not None and not newest.plan.deleted),
     )
     return {partition: row for partition, row in found.items() if partition != FLOOR}
-
-
-def _empty_for_ms(newest: Generation | None, now_ms: int) -> int:
-    """For how long the newest generation has said that nobody is in the group; -1 where it says otherwise."""
-    if newest is None or newest.plan.members or newest.plan.deleted:
-        return -1
-    return now_ms - newest.plan.created_ms
 
 
 def _delete(cluster: Cluster, group: str) -> bool:

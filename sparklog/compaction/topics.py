@@ -7,20 +7,37 @@ that deletes by it must not guess.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from sparklog.config import TOPIC_SETTINGS, TopicConfig
 from sparklog.delta.actions import Metadata
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import InvalidConfigurationError, NotATopicError, PolicyViolationError
+from sparklog.delta.properties import check_removal
+from sparklog.errors import (
+    CorruptRecordError,
+    InvalidConfigurationError,
+    NotATopicError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log.commit import Committed, Decide, commit
 from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS
 from sparklog.log.state import TopicState
 
-__all__ = ["check_columns", "check_removal", "commit_job", "is_gone", "make_durable", "strict_config"]
+__all__ = [
+    "check_columns",
+    "check_removal",
+    "commit_job",
+    "is_gone",
+    "made_durable",
+    "may_succeed_later",
+    "strict_config",
+]
 
+_LOGGER = logging.getLogger("sparklog.compaction")
 _PREFIX = "sparklog."
-_APPEND_ONLY = "delta.appendOnly"
 
 
 def strict_config(table: str, metadata: Metadata, names: Iterable[str]) -> TopicConfig:
@@ -46,15 +63,6 @@ def strict_config(table: str, metadata: Metadata, names: Iterable[str]) -> Topic
     return config
 
 
-def check_removal(table: str, metadata: Metadata) -> None:
-    """Raise ``PolicyViolationError`` where the table's owner forbids that records are ever removed.
-
-    Source: Delta protocol, "Append-only Tables".
-    """
-    if metadata.configuration.get(_APPEND_ONLY, "false").strip().lower() == "true":
-        raise PolicyViolationError(f"{table}: {_APPEND_ONLY} is true, so no record may be removed from it")
-
-
 def check_columns(table: str, metadata: Metadata) -> None:
     """Raise ``NotATopicError`` where the table has columns that a rewritten file would lack, or lacks some."""
     try:
@@ -74,15 +82,47 @@ def commit_job(state: TopicState, decide: Decide, *, timeout_ms: float) -> Commi
 
     It isn't made durable before it is visible, as an append with ``acks=all`` is (rule L9): to flush what all producers
     wrote before takes longer than they need for the next commit, so a job that did would lose every race on a disk. A
-    job makes durable what it has done at its end, by :func:`make_durable`; the files that it names are so before.
+    job makes durable what it has done at its end, by :func:`made_durable`; the files that it names are so before.
     """
     deadline = state.log.clock.ticks_ms() + timeout_ms
     return commit(state, decide, deadline_ticks_ms=deadline, sync=False)
 
 
-def make_durable(log: DeltaLog) -> None:
-    """Let what a job committed survive a power loss. Raises ``StoreOutcomeUnknownError`` where the disk refuses."""
-    log.store.sync_all()
+@contextmanager
+def made_durable(log: DeltaLog) -> Iterator[Callable[[], None]]:
+    """Let what a job commits within survive a power loss, however the job ends.
+
+    What it gives is to be called before each commit; without a call nothing is done.
+
+    Raises:
+        StoreOutcomeUnknownError: the disk refuses; where the job itself has failed, that is logged instead.
+    """
+    committed = False
+
+    def committing() -> None:
+        nonlocal committed
+        committed = True
+
+    try:
+        yield committing
+    except (Exception, KeyboardInterrupt):
+        if committed:
+            try:
+                log.store.sync_all()
+            except SparklogError as error:
+                _LOGGER.warning("%s: what was committed may not survive a power loss: %s", log.table, error)
+        raise
+    if committed:
+        log.store.sync_all()
+
+
+def may_succeed_later(error: SparklogError) -> bool:
+    """May a job that failed simply be run again, without anybody doing anything?
+
+    A consumer may wait for a topic to be created, or for a file to become readable. A job that did would fail again and
+    again, and nobody would be told.
+    """
+    return error.retriable and not isinstance(error, (UnknownTopicOrPartitionError, CorruptRecordError))
 
 
 def is_gone(state: TopicState, topic_id: str) -> bool:

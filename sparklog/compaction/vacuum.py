@@ -8,10 +8,11 @@ from sparklog.compaction.topics import strict_config
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.listing import read_hint
+from sparklog.delta.properties import deleted_file_retention_ms
 from sparklog.log import Cluster, sequence_topic
 from sparklog.log.state import load_state
 from sparklog.txn.markers import expire_markers
-from sparklog.txn.orphans import find_orphans, orphan_age_ms, sweep_orphans
+from sparklog.txn.orphans import find_orphans, removed_age_ms, sweep_orphans
 
 __all__ = ["VacuumReport", "checkpoint_worthwhile", "vacuum_topic"]
 
@@ -26,7 +27,8 @@ class VacuumReport:
 
     topic: str
     files_deleted: int
-    """Data files: removed from the table, or left over, for longer than ``retention_ms``."""
+    """Data files: removed from the table for longer than ``retention_ms``; or left over, and never part of it, for
+    longer than that and than a week."""
     bytes_deleted: int
     entries_deleted: int
     """Log entries and old checkpoints. In a dry run 0: what may go is known once a checkpoint is written."""
@@ -35,7 +37,8 @@ class VacuumReport:
     expired_ids: int
     """Transactional ids that were taken from their producers a week ago: the topic lets them go."""
     retention_ms: int
-    """For so long readers may go on with files that were removed, and the table be read as it was."""
+    """For so long readers may go on with files that were removed, and the table be read as it was; by so much less as
+    the clocks of the machines that commit to it differ."""
     dry_run: bool
 
 
@@ -47,8 +50,9 @@ def checkpoint_worthwhile(*, version: int, checkpoint_version: int, live_file_co
 def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout_ms: float) -> VacuumReport:
     """Write a checkpoint where it is worth it, clean the log up, and delete files that nobody needs.
 
-    Also of a deleted topic. Files go a week after they were removed, or uploaded and never committed, by the store's
-    own times. Safe to run twice at once and to kill at any point.
+    Also of a deleted topic. Files go once they were removed for as long as ``delta.deletedFileRetentionDuration`` says,
+    a week by default and a day at least; those that were never committed once they are as old, and a week at least.
+    Safe to run twice at once and to kill at any point.
 
     Args:
         timeout_ms: for each commit.
@@ -62,7 +66,9 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
     state = load_state(log)
     metadata = state.require_whole().metadata
     log_retention_ms = strict_config(log.table, metadata, [_LOG_RETENTION]).integer(_LOG_RETENTION)
-    retention_ms = orphan_age_ms(log.table, metadata)
+    retention_ms = removed_age_ms(log.table, metadata)
+    if retention_ms > deleted_file_retention_ms(log.table, metadata):
+        log_retention_ms = max(log_retention_ms, retention_ms)  # what a checkpoint has forgotten, the entries tell
     expired = expire_markers(cluster, state, dry_run=dry_run, timeout_ms=timeout_ms)
     checkpoint, entries = None, 0
     if not dry_run:
@@ -73,7 +79,8 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
             checkpoint = write_checkpoint(log)
         cleaned = clean_log(log, retention_ms=log_retention_ms)
         entries = cleaned.deleted_count if cleaned is not None else 0
-    orphans = find_orphans(cluster, topic)
+    now_ms = cluster.clock.now_ms() if dry_run else None  # to ask for the store's time takes a write
+    orphans = find_orphans(cluster, topic, now_ms=now_ms)
     if orphans and not dry_run:  # a sweep commits to the topic, so it is for those that have something to be swept
         orphans = sweep_orphans(cluster, topic, dry_run=False, timeout_ms=timeout_ms)
     return VacuumReport(

@@ -56,7 +56,11 @@ def write_checkpoint(log: DeltaLog, *, sync: bool = True) -> int | None:
         folder = staged.folder / "_delta_log"
         for (_, listed), raw in zip(staged.listing.entries, staged.raw_entries, strict=True):
             (folder / listed.path.rpartition("/")[2]).write_bytes(raw)
-        load_delta_table(log, staged).create_checkpoint()
+        table = load_delta_table(log, staged)
+        try:
+            table.create_checkpoint()
+        except Exception as error:  # deltalake's errors have no common class below Exception
+            raise CorruptLogError(f"log of {log.table}: no checkpoint of version {version}: {error}") from error
         path = checkpoint_path(log.table, version)
         data = (folder / path.rpartition("/")[2]).read_bytes()
         hint = (folder / "_last_checkpoint").read_bytes()

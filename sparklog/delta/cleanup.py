@@ -10,7 +10,7 @@ from itertools import pairwise
 from sparklog.delta.checkpoint import check_checkpoint
 from sparklog.delta.listing import list_log
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.names import CheckpointPart, log_folder, parse_name
+from sparklog.delta.names import CheckpointPart, aside_version, log_folder, parse_name
 from sparklog.storage import ObjectInfo
 
 __all__ = ["CleanupResult", "clean_log", "plan_cleanup"]
@@ -36,17 +36,20 @@ def plan_cleanup(
     An entry may go when it lies below the checkpoint and its *successor* is at least ``retention_ms`` older than the
     newest entry, by the store's own modification times. (The successor, because an entry that stood as the newest for
     days is relied upon by every process up to the moment it is followed.) The first that may not go ends the plan.
-    Old checkpoints go with the entry of their version.
+    Old checkpoints go with the entry of their version, and so do Spark's checksums and the entries that it compacted.
     """
     versions: dict[int, list[ObjectInfo]] = {}
     entry_times: dict[int, int] = {}
     for found in objects:
-        name = parse_name(found.path.rpartition("/")[2])
+        file = found.path.rpartition("/")[2]
+        name, aside = parse_name(file), aside_version(file)
         if isinstance(name, int):
             versions.setdefault(name, []).insert(0, found)  # the entry first: its checkpoint is of no use without it
             entry_times[name] = found.modified_ms
         elif isinstance(name, CheckpointPart):
             versions.setdefault(name.version, []).append(found)
+        elif aside is not None:
+            versions.setdefault(aside, []).append(found)
     plan: list[str] = []
     followed_by = dict(pairwise(sorted(entry_times)))
     for version in sorted(versions):

@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["CheckpointPart", "checkpoint_path", "entry_path", "last_checkpoint_path", "log_folder", "parse_name"]
+__all__ = [
+    "CheckpointPart",
+    "aside_version",
+    "checkpoint_path",
+    "entry_path",
+    "last_checkpoint_path",
+    "log_folder",
+    "parse_name",
+]
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
+_COMPACTED = re.compile(r"\d{20}\.(\d{20})\.compacted\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +60,13 @@ def parse_name(name: str) -> int | CheckpointPart | None:
     if checkpoint := _CHECKPOINT.fullmatch(name):
         return CheckpointPart(int(checkpoint[1]), int(checkpoint[2] or 1), int(checkpoint[3] or 1))
     return None
+
+
+def aside_version(name: str) -> int | None:
+    """The version that a file of Spark's is of which it writes beside the log: a checksum ``N.crc`` of version N, or
+    ``N.M.compacted.json``, the entries N to M in one, of version M. None for any other name.
+
+    Source: Delta protocol, "Version Checksum File", "Log Compaction Files".
+    """
+    found = _CHECKSUM.fullmatch(name) or _COMPACTED.fullmatch(name)
+    return int(found[1]) if found else None

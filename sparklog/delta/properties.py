@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from sparklog.delta.actions import Metadata
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidConfigurationError, PolicyViolationError
 
-__all__ = ["deleted_file_retention_ms"]
+__all__ = ["check_removal", "deleted_file_retention_ms", "is_append_only"]
 
 _DELETED_FILES = "delta.deletedFileRetentionDuration"
+_APPEND_ONLY = "delta.appendOnly"
 _SECOND, _DAY = 1_000, 86_400_000
 _UNIT_MS = {
     "millisecond": 1,
@@ -40,3 +41,14 @@ def deleted_file_retention_ms(table: str, metadata: Metadata) -> int:
             "hours, minutes, seconds or milliseconds)"
         )
     return sum(int(count) * _UNIT_MS[unit] for count, unit in parts)
+
+
+def is_append_only(metadata: Metadata) -> bool:
+    """Does the table's owner forbid that records are ever removed? Source: Delta protocol, "Append-only Tables"."""
+    return metadata.configuration.get(_APPEND_ONLY, "false").strip().lower() == "true"
+
+
+def check_removal(table: str, metadata: Metadata) -> None:
+    """Raise ``PolicyViolationError`` where the table's owner forbids that records are ever removed."""
+    if is_append_only(metadata):
+        raise PolicyViolationError(f"{table}: {_APPEND_ONLY} is true, so no record may be removed from it")

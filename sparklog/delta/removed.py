@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparklog.delta.actions import RemoveFile
+from sparklog.delta.actions import Entry, RemoveFile
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.names import log_folder, parse_name
 from sparklog.delta.snapshot import staged_log
 from sparklog.errors import CorruptLogError
 
 __all__ = ["removed_files"]
 
+_READ_AT_ONCE = 1_000
+
 
 def removed_files(log: DeltaLog) -> dict[str, int]:
     """The removed files that the log remembers, by path, and when they were removed: milliseconds since the epoch.
 
-    The later of what their remover told and of the store's time of its entry, where that is still there. A checkpoint
-    forgets a removal after ``delta.deletedFileRetentionDuration``, 7 days unless the table says otherwise. Files that
-    were added again are among them.
+    The later of what their remover told and of the store's time of its entry, where that is still there: so no clock
+    but the store's decides of what was removed less than ``sparklog.log.retention.ms`` ago. A checkpoint forgets a
+    removal, by its writer's clock, after ``delta.deletedFileRetentionDuration``, 7 days unless the table says
+    otherwise. Files that were added again are among them.
+
+    Costs what loading the table costs, and a GET for each entry that is left below the checkpoint, 1,000 at a time.
 
     Raises:
-        CorruptLogError, StoreError.
+        CorruptLogError, UnsupportedVersionError, StoreError.
     """
     found: dict[str, int] = {}
+
+    def learn(entry: Entry, modified_ms: int) -> None:
+        for action in entry.actions:
+            if isinstance(action, RemoveFile):
+                found[action.path] = max(found.get(action.path, 0), action.deletion_ms, modified_ms)
+
     with staged_log(log) as staged:
         if staged is None:
             return found
@@ -32,10 +47,23 @@ def removed_files(log: DeltaLog) -> dict[str, int]:
                 _removed_in((staged.folder / "_delta_log" / part.path.rpartition("/")[2]).read_bytes(), part.path)
             )
         for entry, (_, listed) in zip(staged.entries, staged.listing.entries, strict=True):
-            for action in entry.actions:
-                if isinstance(action, RemoveFile):
-                    found[action.path] = max(found.get(action.path, 0), action.deletion_ms, listed.modified_ms)
+            learn(entry, listed.modified_ms)
+    for entry, modified_ms in _entries_below(log, staged.listing.checkpoint_version):
+        learn(entry, modified_ms)
     return found
+
+
+def _entries_below(log: DeltaLog, version: int) -> Iterator[tuple[Entry, int]]:
+    """The entries that are still there of versions below this one, and the store's times of them. What is cleaned
+    meanwhile is as old as what was cleaned before."""
+    if version <= 0:
+        return
+    listed = ((parse_name(found.path.rpartition("/")[2]), found) for found in log.store.list(log_folder(log.table)))
+    below = ((number, found.modified_ms) for number, found in listed if isinstance(number, int) and number < version)
+    while some := list(islice(below, _READ_AT_ONCE)):
+        for (_, modified_ms), read in zip(some, log.read_raw_entries([number for number, _ in some]), strict=True):
+            if read is not None:
+                yield read[0], modified_ms
 
 
 def _removed_in(checkpoint: bytes, path: str) -> dict[str, int]:

@@ -11,16 +11,17 @@ import uuid
 from functools import partial
 
 from sparklog.errors import StoreUnavailableError
-from sparklog.groups.generations import encode_generation, generation_log
+from sparklog.groups.generations import Generation, GenerationLog, encode_generation, generation_log
 from sparklog.groups.members import MemberState
 from sparklog.groups.proposals import empty_plan
 from sparklog.groups.roster import read_members
 from sparklog.log import Cluster
+from sparklog.log.store_time import store_time_ms
 from sparklog.paths import decode_id, group_members, group_probes
 from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
 
-__all__ = ["empty_generation", "members_now"]
+__all__ = ["empty_generation", "empty_since_ms", "members_now"]
 
 _ATTEMPTS = 5
 
@@ -76,12 +77,18 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
     raise StoreUnavailableError(f"group {group!r} changed under {_ATTEMPTS} attempts to find it empty; try again")
 
 
+def empty_since_ms(log: GenerationLog, newest: Generation | None) -> int | None:
+    """Since when a group's newest generation says that nobody is in it, by the store's own time; None where it says
+    otherwise. What it says of its own time, its proposer's clock told. A LIST.
+
+    None, too, where others came meanwhile, so that it was cleaned.
+    """
+    if newest is None or newest.plan.members:
+        return None
+    path = log.path_of(newest.version)
+    listed = log.store.list(log.folder, after=log.path_of(newest.version - 1))
+    return next((found.modified_ms for found in listed if found.path == path), None)
+
+
 def _store_time_ms(cluster: Cluster, group: str) -> int:
-    """The store's own time: it is given to an object that is written for this."""
-    folder = group_probes(group)
-    path = f"{folder}{uuid.uuid4().hex}"
-    cluster.store.put(path, b"")
-    try:
-        return max((listed.modified_ms for listed in cluster.store.list(folder)), default=cluster.clock.now_ms())
-    finally:
-        cluster.store.delete([path])
+    return store_time_ms(cluster, f"{group_probes(group)}{uuid.uuid4().hex}")

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from sparklog.delta.actions import AddFile, RemoveFile
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.properties import is_append_only
 from sparklog.errors import (
     CorruptRecordError,
     InvalidArgumentError,
@@ -53,7 +54,12 @@ class SequencingResult:
 
 
 def plan_sequencing(
-    head: TopicHead, live: Mapping[str, Segment], files: Sequence[ForeignFile], *, now_ms: int
+    head: TopicHead,
+    live: Mapping[str, Segment],
+    files: Sequence[ForeignFile],
+    *,
+    now_ms: int,
+    append_only: bool = False,
 ) -> Commit | None:
     """Give base offsets to files, in the given order.
 
@@ -62,6 +68,10 @@ def plan_sequencing(
     longer live without a base offset is dropped (rule L4: two sequencers, a user's DELETE); of a file that became
     several, all or none.
 
+    Args:
+        append_only: no commit may remove records from the table. This one removes none, and there its ``remove``
+            actions have to say so: ``dataChange`` is false (source: Delta protocol, "Append-only Tables"). What it adds
+            is new to whoever asks for offsets.
     Returns:
         The commit; None where nothing is left to do.
     """
@@ -83,7 +93,7 @@ def plan_sequencing(
         live_file_count=max(0, head.live_file_count + len(adds) - len(wanted)),
         unsequenced_count=waiting_count - len(wanted),
     )
-    removes = [_remove(file.segment, now_ms=now_ms) for file in wanted]
+    removes = [_remove(file.segment, now_ms=now_ms, data_change=not append_only) for file in wanted]
     return Commit(actions=[*removes, *adds], head=after, operation="SEQUENCE")
 
 
@@ -145,7 +155,13 @@ def sequence_state(
     def decide(now: TopicState) -> Commit | None:
         if now.whole is None or now.head.deleted:
             return None
-        return plan_sequencing(now.head, now.whole.index.by_path, files, now_ms=log.clock.now_ms())
+        return plan_sequencing(
+            now.head,
+            now.whole.index.by_path,
+            files,
+            now_ms=log.clock.now_ms(),
+            append_only=is_append_only(now.whole.metadata),
+        )
 
     def check_age() -> bool:
         age_ms = log.clock.ticks_ms() - began_ticks_ms
@@ -196,10 +212,11 @@ def _common_bases(files: Sequence[ForeignFile]) -> list[list[Piece]]:
     return groups
 
 
-def _remove(segment: Segment, *, now_ms: int) -> RemoveFile:
+def _remove(segment: Segment, *, now_ms: int, data_change: bool) -> RemoveFile:
     return RemoveFile(
         path=segment.path,
         deletion_ms=now_ms,
+        data_change=data_change,
         partition_values=segment.partition_values(),
         size_bytes=segment.size_bytes,
     )

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from sparklog.config import TopicConfig
-from sparklog.delta.actions import Action, Metadata, Protocol, RemoveFile
+from sparklog.delta.actions import FAR_FUTURE_MS, Action, Metadata, Protocol, RemoveFile, SetTransaction
 from sparklog.delta.log import DeltaLog
+from sparklog.delta.properties import check_removal
 from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
 from sparklog.errors import (
     InvalidPartitionsError,
@@ -40,6 +41,10 @@ HIGH_WATERMARK = -1
 MAX_PARTITIONS = 10_000
 """Every commit repeats all ends (rule L5), so their number is bounded."""
 DEFAULT_TIMEOUT_MS = 60_000.0
+_MOST_REMOVED = 4_096
+"""Files that one entry of :func:`delete_records` removes: about 1 MB, which everybody reads who follows the topic."""
+_CLEANER = "sparklog.cleaner."
+"""Begins the appIds of the ``txn`` actions that remember what compaction did in a topic, by the topic's id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +102,8 @@ def create_topic(
             return None  # our own commit, whose answer was lost
         if not state.head.deleted:
             raise TopicAlreadyExistsError(f"topic {name!r} already exists")
-        return Commit(actions=[*_remove_all(state), _metadata(state, head)], head=head, operation="CREATE TOPIC")
+        actions = [*_remove_all(state), _metadata(state, head), *_let_go(state)]
+        return Commit(actions=actions, head=head, operation="CREATE TOPIC")
 
     # A topic that lives is seen so by one look at its newest commit; only taking up a deleted one loads the table.
     state = open_state(log)
@@ -164,7 +170,8 @@ def delete_records(
 ) -> TopicDescription:
     """Delete the records below an offset of each partition.
 
-    Log starts move forward; files wholly below them are removed from the table.
+    Log starts move forward, and nobody of ours reads what lies below. Files wholly below them are removed from the
+    table, 4,096 at most; the next retention takes the rest.
 
     Args:
         before_offsets: partition to the first offset that stays, at most the log end; :data:`HIGH_WATERMARK` for all.
@@ -172,7 +179,7 @@ def delete_records(
     Raises:
         OffsetOutOfRangeError, UnknownTopicOrPartitionError.
         PolicyViolationError: the topic's ``cleanup.policy`` is without delete (Kafka
-            ``Partition.deleteRecordsOnLeader``).
+            ``Partition.deleteRecordsOnLeader``), or its table is append-only.
     """
 
     wanted = dict(before_offsets)
@@ -183,6 +190,7 @@ def delete_records(
                 f"delete_records of {name}: its cleanup.policy is {state.head.config['cleanup.policy']!r}, "
                 "expected one with delete"
             )
+        check_removal(log.table, state.require_whole().metadata)
         starts = list(state.head.log_start_offsets)
         for partition, given in wanted.items():
             if not 0 <= partition < len(starts):
@@ -204,7 +212,7 @@ def delete_records(
             if partition in wanted
             for segment in state.require_whole().index.partition(partition)
             if segment.has_stats and segment.last_offset < start
-        ]
+        ][:_MOST_REMOVED]
         if head == state.head and not below:
             return None
         head = replace(head, live_file_count=max(0, head.live_file_count - len(below)))
@@ -215,9 +223,15 @@ def delete_records(
 
 def delete_topic(log: DeltaLog, name: str, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
     """Delete a topic: one commit removes all its files and marks it. Its log goes on: a purge deletes data later, and
-    creating the topic again is a further commit (rule L8)."""
+    creating the topic again is a further commit (rule L8).
+
+    Raises:
+        UnknownTopicOrPartitionError: there is no such topic.
+        PolicyViolationError: its table is append-only.
+    """
 
     def decide(state: TopicState) -> Commit | None:
+        check_removal(log.table, state.require_whole().metadata)
         head = replace(state.head, deleted=True, live_file_count=0, unsequenced_count=0)
         return Commit(actions=[*_remove_all(state), _metadata(state, head)], head=head, operation="DELETE TOPIC")
 
@@ -296,6 +310,16 @@ def _settings_commit(state: TopicState, head: TopicHead, operation: str) -> Comm
 
 def _remove_all(state: TopicState) -> list[Action]:
     return list(_removes(state, list(state.require_whole().index.by_path.values())))
+
+
+def _let_go(state: TopicState) -> list[SetTransaction]:
+    """What compaction remembers of the earlier topics of this name, so that it may expire: no id comes back."""
+    now_ms = state.log.clock.now_ms()
+    return [
+        replace(txn, last_updated_ms=now_ms)
+        for txn in state.transactions.values()
+        if txn.app_id.startswith(_CLEANER) and txn.last_updated_ms == FAR_FUTURE_MS
+    ]
 
 
 def _removes(state: TopicState, segments: list[Segment]) -> list[RemoveFile]:

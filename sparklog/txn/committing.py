@@ -39,6 +39,8 @@ _SESSION_TIMEOUT_MS = 900_000
 _TAKEOVERS = 3
 """So often one commit takes the id back from other processes of its own holder."""
 _CLEANUP_MS = 10_000
+_LARGEST_SKEW_MS = 86_400_000
+"""Between the clocks of two machines. With it a file that is taken to be a day old is two, and a sweep spares seven."""
 
 
 class UploadCommitter:
@@ -207,7 +209,16 @@ def learn(writer: TopicWriter) -> None:
 
 
 def check_age(topics: Mapping[str, TopicFiles], *, now_ms: int) -> None:
-    """Raise ``TransactionTimedOutError`` if a file is so old that a sweep may take it (rule L10)."""
+    """Raise ``TransactionTimedOutError`` if a file is so old that a sweep may take it (rule L10).
+
+    The clock of whoever uploaded it told when that was: where the two clocks differ by more than a day, nobody knows.
+    """
+    newest_ms = max(file.uploaded_ms for named in topics.values() for file in named.files)
+    if newest_ms - now_ms > _LARGEST_SKEW_MS:
+        raise TransactionTimedOutError(
+            f"a file was uploaded {(newest_ms - now_ms) / 3_600_000:.1f} hours from now, by the clock of the machine "
+            f"that did: expected the machines' clocks to differ by {_LARGEST_SKEW_MS // 3_600_000} hours at most"
+        )
     oldest = min((file for named in topics.values() for file in named.files), key=lambda file: file.uploaded_ms)
     age_ms = now_ms - oldest.uploaded_ms
     if age_ms > MAX_UPLOAD_AGE_MS:

@@ -32,7 +32,7 @@ def expire_markers(cluster: Cluster, state: TopicState, *, dry_run: bool = False
 
     Args:
         state: whole.
-        dry_run: only tell of which.
+        dry_run: only tell of which, by this machine's clock: to learn the store's takes a write.
         timeout_ms: for the commit.
     Returns:
         The ids, sorted.
@@ -42,7 +42,7 @@ def expire_markers(cluster: Cluster, state: TopicState, *, dry_run: bool = False
     lasting = _lasting(state)
     if not lasting:
         return []
-    now_ms = store_time_ms(cluster)
+    now_ms = state.log.clock.now_ms() if dry_run else store_time_ms(cluster)
 
     def is_over(transactional_id: str) -> bool:
         log = open_transaction_log(cluster, transactional_id)

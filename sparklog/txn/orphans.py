@@ -26,18 +26,19 @@ from sparklog.log.commit import Commit, commit
 from sparklog.log.reading import object_path
 from sparklog.log.state import TopicState, WholeTopic, load_state
 from sparklog.paths import STAGE_PREFIX
+from sparklog.storage import ObjectInfo
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
 from sparklog.txn.entries import open_transaction_log
 from sparklog.txn.overview import at_once, store_time_ms, transactional_ids
 from sparklog.txn.recovery import recover_transactions
 
-__all__ = ["ORPHAN_AGE_MS", "Orphan", "find_orphans", "orphan_age_ms", "sweep_orphans"]
+__all__ = ["ORPHAN_AGE_MS", "Orphan", "find_orphans", "orphan_age_ms", "removed_age_ms", "sweep_orphans"]
 
 _LOGGER = logging.getLogger("sparklog.txn")
 
 DAY_MS = 86_400_000
 ORPHAN_AGE_MS = 7 * DAY_MS
-"""A file is an orphan once it is older, and once it was removed longer ago; later where the topic's table has a longer
+"""A file that no log is known to have named is an orphan once it is older; later where the topic's table has a longer
 ``delta.deletedFileRetentionDuration``. Source: protocol rule L10."""
 _DELETED_AT_ONCE = 1_000
 
@@ -50,11 +51,11 @@ class Orphan:
     """In the store."""
     size_bytes: int
     age_ms: int
-    """By the store's own times."""
+    """By the store's own times; see :func:`find_orphans`."""
 
 
 def orphan_age_ms(table: str, metadata: Metadata) -> int:
-    """How old an orphan of a table is at least: milliseconds.
+    """How old an orphan is at least that was never part of the table, as far as its log remembers: milliseconds.
 
     Raises:
         InvalidConfigurationError: the table's ``delta.deletedFileRetentionDuration`` isn't understood.
@@ -62,23 +63,35 @@ def orphan_age_ms(table: str, metadata: Metadata) -> int:
     return max(ORPHAN_AGE_MS, deleted_file_retention_ms(table, metadata))
 
 
-def find_orphans(cluster: Cluster, topic: str) -> list[Orphan]:
+def removed_age_ms(table: str, metadata: Metadata) -> int:
+    """For how long files that were removed from a table stay: milliseconds. As long as the table says, a week where it
+    doesn't; a day at least: for so long the log's entries tell when that was, whatever a checkpoint has forgotten.
+
+    Raises:
+        InvalidConfigurationError: the table's ``delta.deletedFileRetentionDuration`` isn't understood.
+    """
+    return max(DAY_MS, deleted_file_retention_ms(table, metadata))
+
+
+def find_orphans(cluster: Cluster, topic: str, *, now_ms: int | None = None) -> list[Orphan]:
     """The orphans in a topic's folder as of now, by path; changes nothing.
 
     What is found needn't be deletable: a writer that sleeps may still publish one. Only :func:`sweep_orphans` makes
     sure that none does.
 
-    Costs a listing of the folder, the topic loaded twice, and a LIST and a GET for each transactional id.
+    Costs the topic loaded and a listing of its folder. Where something is old that doesn't live: the topic loaded once
+    more, a GET for each entry that is left of its log, and a LIST and a GET for each transactional id.
 
+    Args:
+        now_ms: by default the store's time, which takes a write to ask for; whoever may not write gives this machine's.
     Raises:
         UnknownTopicOrPartitionError: there never was such a topic; that of a deleted one is searched.
         InvalidArgumentError: a live file lies outside of the topic's folder.
         InvalidConfigurationError: as :func:`orphan_age_ms`.
         CorruptLogError, UnsupportedVersionError, StoreError.
     """
-    log = cluster.topic_log(topic)
-    now_ms = store_time_ms(cluster)
-    return _find(cluster, topic, load_state(log), now_ms)
+    now_ms = store_time_ms(cluster) if now_ms is None else now_ms
+    return _find(cluster, topic, load_state(cluster.topic_log(topic)), now_ms)
 
 
 def sweep_orphans(cluster: Cluster, topic: str, *, dry_run: bool, timeout_ms: float = DEFAULT_RETRY_MS) -> list[Orphan]:
@@ -88,7 +101,7 @@ def sweep_orphans(cluster: Cluster, topic: str, *, dry_run: bool, timeout_ms: fl
     commits an entry without changes to the topic.
 
     Args:
-        dry_run: only :func:`find_orphans`.
+        dry_run: only :func:`find_orphans`, by this machine's clock: nothing is written.
         timeout_ms: for each entry, each topic and each group.
     Returns:
         What was deleted, or would be.
@@ -96,7 +109,7 @@ def sweep_orphans(cluster: Cluster, topic: str, *, dry_run: bool, timeout_ms: fl
         SparklogError: a transaction couldn't be finished: nothing is deleted. And as :func:`find_orphans`.
     """
     if dry_run:
-        return find_orphans(cluster, topic)
+        return find_orphans(cluster, topic, now_ms=cluster.clock.now_ms())
     log = cluster.topic_log(topic)
     state = load_state(log)
     now_ms = store_time_ms(cluster)  # before what makes earlier decisions impossible
@@ -134,21 +147,28 @@ def _find(cluster: Cluster, topic: str, state: TopicState, now_ms: int) -> list[
     """
     whole = state.require_whole()
     age_ms = orphan_age_ms(state.log.table, whole.metadata)
+    removed_ms = removed_age_ms(state.log.table, whole.metadata)  # the shorter; no file is younger than its removal
     folder, live = f"{state.log.table}/", _live(state.log, whole)
     old = [
         found
         for found in cluster.store.list(folder)
-        if now_ms - found.modified_ms > age_ms
+        if now_ms - found.modified_ms > removed_ms
         and found.path not in live
         and _may_be_an_orphan(found.path.removeprefix(folder))
     ]
     if not old:  # as a rule: to ask every transactional id would take a LIST and a GET each, for every topic
         return []
-    spared = _removed(state.log, now_ms - age_ms) | _named(cluster, topic)
+    removed, named = _removed(state.log), _named(cluster, topic)
+
+    def is_over(found: ObjectInfo) -> bool:
+        if found.path in removed:
+            return now_ms - removed[found.path] > removed_ms
+        return now_ms - found.modified_ms > age_ms
+
     return [
         Orphan(path=found.path, size_bytes=found.size_bytes, age_ms=now_ms - found.modified_ms)
         for found in old
-        if found.path not in spared
+        if found.path not in named and is_over(found)
     ]
 
 
@@ -156,10 +176,9 @@ def _live(log: DeltaLog, whole: WholeTopic) -> set[str]:
     return {object_path(log.table, path) for path in whole.index.by_path}
 
 
-def _removed(log: DeltaLog, since_ms: int) -> set[str]:
-    """Those that were removed so short a time ago that a reader may still need them."""
-    removed = removed_files(log)
-    return {object_path(log.table, path) for path, at_ms in removed.items() if at_ms >= since_ms}
+def _removed(log: DeltaLog) -> dict[str, int]:
+    """When those were removed of which the log still knows: a reader may need them for some time."""
+    return {object_path(log.table, path): at_ms for path, at_ms in removed_files(log).items()}
 
 
 def _named(cluster: Cluster, topic: str) -> set[str]:

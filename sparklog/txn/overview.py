@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from sparklog.errors import InvalidArgumentError
+from sparklog.log import store_time
 from sparklog.log.cluster import Cluster
 from sparklog.paths import (
     OPEN_TRANSACTIONS_FOLDER,
-    PROBES_FOLDER,
     TRANSACTIONS_FOLDER,
     decode_id,
     encode_id,
@@ -77,14 +77,8 @@ def may_be_open(log: TransactionLog, newest: TransactionEntry, marker: int) -> b
 
 
 def store_time_ms(cluster: Cluster) -> int:
-    """The store's own time: it is given to an object that is written for this. A PUT, a LIST and a DELETE."""
-    path = new_probe()
-    cluster.store.put(path, b"")
-    try:
-        listed = {found.path: found.modified_ms for found in cluster.store.list(PROBES_FOLDER)}
-        return listed.get(path, max(listed.values(), default=cluster.clock.now_ms()))
-    finally:
-        cluster.store.delete([path])
+    """The store's own time, milliseconds since the epoch. A PUT, a LIST and a DELETE."""
+    return store_time.store_time_ms(cluster, new_probe())
 
 
 def newest_number(log: TransactionLog, *, after: int) -> int:

@@ -10,6 +10,7 @@ from sparklog.compaction.groups import GroupReport, forget_group, forget_groups
 from sparklog.errors import SparklogError
 from sparklog.groups.administration import group_names
 from sparklog.groups.changes import FLOOR
+from sparklog.groups.emptiness import empty_since_ms
 from sparklog.groups.generations import generation_log
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.log import create_topic
@@ -101,6 +102,40 @@ def test_members_that_all_died_leave_an_empty_group_whose_time_counts_from_then_
     commit(stage, P0, generation=3)  # the name may be used again
     assert group_names(stage.cluster) == ["g"]
     assert forget(stage).deleted is False
+
+
+@pytest.mark.parametrize("skew_ms", [-8 * DAY_MS, 8 * DAY_MS], ids=["behind", "ahead"])
+def test_the_time_of_an_empty_group_is_the_stores_and_not_of_whoever_emptied_it(skew_ms: int) -> None:
+    memory, stage = a_stage()
+    stage.a_stable_group()
+    stage.clock.advance(8 * DAY_MS)  # nobody commits anything meanwhile, and then all members die
+    elsewhere = a_cluster(memory, ManualClock(start_ms=stage.clock.now_ms() + skew_ms))
+
+    def forget_there() -> GroupReport:
+        return forget_group(elsewhere, "g", now_ms=stage.clock.now_ms(), timeout_ms=60_000)
+
+    for _ in range(2):  # the first says that the group is empty
+        report = forget_there()
+        assert (report.expired_offsets, report.deleted) == (0, False)
+    stage.clock.advance(WEEK_MS - 1)
+    assert forget_there().expired_offsets == 0
+    stage.clock.advance(1)
+    report = forget_there()
+    assert (report.expired_offsets, report.deleted) == (2, True)
+
+
+def test_a_generation_that_others_cleaned_meanwhile_tells_no_time() -> None:
+    memory, stage = a_stage()
+    stage.a_stable_group()
+    stage.clock.advance(WEEK_MS)
+    forget(stage)
+    log = generation_log(stage.cluster, "g")
+    newest, _ = log.open_newest()
+    assert newest is not None
+    assert empty_since_ms(log, newest) == stage.clock.now_ms()
+    memory.delete([log.path_of(newest.version)])
+    assert empty_since_ms(log, newest) is None
+    assert empty_since_ms(log, None) is None
 
 
 def calls_of(prepare: Callable[[], tuple[MemoryStore, Stage]]) -> int:

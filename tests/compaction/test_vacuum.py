@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.vacuum import VacuumReport, checkpoint_worthwhile, vacuum_topic
+from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.listing import read_hint
+from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidConfigurationError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster
 from sparklog.log.follow import TopicFollower
@@ -19,7 +22,7 @@ from sparklog.testing import ManualClock
 from sparklog.txn.orphans import ORPHAN_AGE_MS
 from sparklog.txn.recovery import EXPIRATION_MS, recover_transactions
 from tests.compaction.support import append_each, live
-from tests.support import DAY_MS, T0_MS, a_writer, contents, foreign_commit, unsequenced_file, versions_of
+from tests.support import DAY_MS, T0_MS, a_log, a_writer, contents, foreign_commit, unsequenced_file, versions_of
 from tests.txn.support import Driver, a_cluster, data_files
 
 WEEK_MS = ORPHAN_AGE_MS
@@ -103,11 +106,15 @@ def test_what_waits_for_offsets_gets_them_before_a_checkpoint_forgets_its_order(
     assert contents(log)[0][-1] == (25, "f")
 
 
-def test_files_stay_as_long_as_the_table_says_but_a_week_at_least() -> None:
+def test_removed_files_stay_as_long_as_the_table_says_but_a_day_at_least() -> None:
     _, clock, cluster = a_world()
     log = cluster.topic_log("t")
     metadata = load_state(log).require_whole().metadata
-    for said, expected_ms in (("interval 30 days", 30 * DAY_MS), ("interval 1 hour", WEEK_MS)):
+    for said, expected_ms in (
+        ("interval 30 days", 30 * DAY_MS),
+        ("interval 3 days", 3 * DAY_MS),
+        ("interval 1 hour", DAY_MS),
+    ):
         name = "delta.deletedFileRetentionDuration"
         foreign_commit(log, replace(metadata, configuration={**metadata.configuration, name: said}))
         assert vacuum(cluster).retention_ms == expected_ms
@@ -117,6 +124,83 @@ def test_files_stay_as_long_as_the_table_says_but_a_week_at_least() -> None:
     assert vacuum(cluster).files_deleted == 0
     clock.advance(1)
     assert vacuum(cluster).files_deleted == 5
+
+
+def days_ago(days: int) -> tuple[ManualClock, DeltaLog, Cluster]:
+    """A topic whose clock stands so many days before the real time, which is what ``deltalake`` asks when it decides
+    what a checkpoint forgets; with two files that are 30 days old."""
+    clock = ManualClock(start_ms=int(time.time() * 1_000) - (days + 30) * DAY_MS)
+    cluster = a_cluster(MemoryStore(clock=clock), clock)
+    log = cluster.topic_log("t")
+    create_topic(log, "t")
+    append_each(a_writer(log), "a", "b")
+    clock.advance(30 * DAY_MS)
+    return clock, log, cluster
+
+
+def set_property(log: DeltaLog, name: str, value: str) -> None:
+    metadata = load_state(log).require_whole().metadata
+    foreign_commit(log, replace(metadata, configuration={**metadata.configuration, name: value}))
+
+
+def test_a_checkpoint_alone_tells_for_a_week_what_was_removed() -> None:
+    clock, log, cluster = days_ago(3)
+    delete_records(log, "t", {0: 1})
+    append_each(a_writer(log), "one more")
+    clock.advance(DAY_MS)
+    append_each(a_writer(log), "a day later")
+    write_checkpoint(log)
+    clock.advance(DAY_MS)
+    append_each(a_writer(log), "two days later")
+    assert vacuum(cluster).files_deleted == 0
+    assert versions_of(log)[0] > 3  # the entry that removed it is gone
+    clock.advance(5 * DAY_MS)
+    assert vacuum(cluster).files_deleted == 0
+    clock.advance(1)
+    assert vacuum(cluster).files_deleted == 1
+
+
+@pytest.mark.parametrize("log_retention_ms", [600_000, DAY_MS])
+def test_a_file_stays_for_a_day_though_the_checkpoint_has_forgotten_when_it_was_removed(log_retention_ms: int) -> None:
+    """A table that keeps removed files for an hour; by when an entry was written, the log itself tells more."""
+    clock, log, cluster = days_ago(3)
+    alter_topic(log, "t", {"log.retention.ms": log_retention_ms})
+    set_property(log, "delta.deletedFileRetentionDuration", "interval 1 hour")
+    delete_records(log, "t", {0: 1})
+    clock.advance(7_200_000)
+    append_each(a_writer(log), "one more")
+    write_checkpoint(log)
+    clock.advance(3_600_000)
+    append_each(a_writer(log), "behind it")
+    assert vacuum(cluster).files_deleted == 0
+    clock.advance(DAY_MS - 3 * 3_600_000)
+    assert vacuum(cluster).files_deleted == 0
+    clock.advance(1)
+    assert vacuum(cluster).files_deleted == 1
+
+
+def test_a_remover_whose_clock_is_far_behind_takes_no_file_from_a_reader_that_began_today() -> None:
+    clock, log, cluster = days_ago(3)
+    delete_records(a_log(log.store, ManualClock(start_ms=clock.now_ms() - 20 * DAY_MS)), "t", {0: 1})
+    append_each(a_writer(log), "one more")
+    write_checkpoint(log)
+    append_each(a_writer(log), "behind it")
+    clock.advance(DAY_MS)
+    assert vacuum(cluster).files_deleted == 0
+
+
+def test_what_was_never_committed_stays_for_a_week_however_soon_removed_files_go() -> None:
+    clock, log, cluster = days_ago(3)
+    set_property(log, "delta.deletedFileRetentionDuration", "interval 1 hour")
+    cluster.store.put("topics/t/partition=0/left.parquet", b"")
+    append_each(a_writer(log), "young")
+    delete_records(log, "t", {0: 3})
+    clock.advance(DAY_MS + 1)
+    assert vacuum(cluster).files_deleted == 3  # also the one that was removed as soon as it was written
+    clock.advance(WEEK_MS - DAY_MS - 1)
+    assert vacuum(cluster).files_deleted == 0
+    clock.advance(1)
+    assert vacuum(cluster).files_deleted == 1
 
 
 def test_where_it_does_not_say_so_intelligibly_nothing_is_deleted() -> None:

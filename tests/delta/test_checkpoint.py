@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from sparklog.delta.checkpoint import check_checkpoint, checkpoint_due, checkpoint_threshold, write_checkpoint
 from sparklog.delta.listing import list_log, read_hint
@@ -182,6 +184,19 @@ def test_a_log_with_a_gap_isnt_checkpointed() -> None:
     with pytest.raises(CorruptLogError, match="version 1 is missing"):
         write_checkpoint(a_log(memory))
     assert not [found.path for found in memory.list("") if "checkpoint" in found.path]
+
+
+def test_what_deltalake_says_against_a_checkpoint_is_told_as_of_any_log_that_makes_no_sense(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(table: DeltaTable) -> None:
+        raise DeltaError("out of range: 10000-01-01")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", refuse)
+    log = a_log(a_table())
+    with pytest.raises(CorruptLogError, match=rf"no checkpoint of version {COMMITS}: out of range: 10000-01-01"):
+        write_checkpoint(log)
+    assert newest_checkpoint(log) == -1
 
 
 def test_the_hint_is_what_delta_readers_expect() -> None:

@@ -116,12 +116,31 @@ def test_the_newest_entry_never_goes_for_it_has_no_successor() -> None:
 def test_what_isnt_part_of_the_log_is_left_alone() -> None:
     strange = [
         ObjectInfo(path=f"t/_delta_log/{name}", size_bytes=1, modified_ms=0, etag="")
-        for name in ("_last_checkpoint", "00000000000000000000.crc", "notes.txt")
+        for name in ("_last_checkpoint", ".00000000000000000000.crc", "00000000000000000000.crc.tmp", "notes.txt")
     ]
     found = plan_cleanup(
         [*strange, *entries(0, 0, 1_000)], checkpoint_version=2, newest_modified_ms=1_000, retention_ms=100
     )
     assert found == paths(0)
+
+
+def aside(name: str) -> ObjectInfo:
+    return ObjectInfo(path=f"t/_delta_log/{name}", size_bytes=1, modified_ms=1_000, etag="")
+
+
+def test_what_spark_writes_beside_the_entries_goes_with_them() -> None:
+    checksums = [aside(f"{version:020d}.crc") for version in range(5)]
+    compacted = [aside(f"{first:020d}.{last:020d}.compacted.json") for first, last in ((0, 1), (1, 3), (2, 4))]
+    found = plan([*checksums, *compacted, *entries(0, 0, 0, 1_000, 1_000)], checkpoint_version=3)
+    assert found == [
+        *paths(0),
+        checksums[0].path,
+        *paths(1),
+        checksums[1].path,
+        compacted[0].path,
+    ]
+    found = plan([*checksums, *compacted, *entries(0, 0, 0, 0, 1_000)], checkpoint_version=2)
+    assert found == [*paths(0), checksums[0].path, *paths(1), checksums[1].path, compacted[0].path]
 
 
 @given(st.lists(st.integers(0, 1_000), min_size=1, max_size=12), st.integers(-1, 12), st.integers(0, 500))

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.delta.names import CheckpointPart, checkpoint_path, entry_path, log_folder, parse_name, version_prefix
+from sparklog.delta.names import (
+    CheckpointPart,
+    aside_version,
+    checkpoint_path,
+    entry_path,
+    log_folder,
+    parse_name,
+    version_prefix,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +39,23 @@ def test_a_name_is_an_entry_a_part_of_a_checkpoint_or_nothing_of_ours(
     name: str, parsed: int | CheckpointPart | None
 ) -> None:
     assert parse_name(name) == parsed
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("00000000000000000042.crc", 42),
+        ("00000000000000000001.00000000000000000042.compacted.json", 42),
+        ("00000000000000000042.json", None),
+        ("00000000000000000042.checkpoint.parquet", None),
+        ("00000000000000000001.00000000000000000042.crc", None),
+        ("00000000000000000042.compacted.json", None),
+        (".00000000000000000042.crc", None),
+        ("00000000000000000042.crc\n", None),
+    ],
+)
+def test_a_name_is_of_what_spark_writes_beside_a_version(name: str, version: int | None) -> None:
+    assert aside_version(name) == version
 
 
 def test_paths_are_parsed_back_to_their_version() -> None:

@@ -28,7 +28,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.txn.batches import MOST_QUERIES, is_committed, with_batch
-from sparklog.txn.committing import UploadCommitter
+from sparklog.txn.committing import UploadCommitter, check_age
 from sparklog.txn.entries import QueryBatch, TopicFiles, clean_transaction_log
 from sparklog.txn.forward import finish
 from sparklog.txn.orphans import sweep_orphans
@@ -395,6 +395,18 @@ def test_files_that_may_be_swept_are_refused() -> None:
     topics = Query(cluster, cluster).upload(1)
     clock.advance(DAY_MS + 1)
     refused(cluster, topics, TransactionTimedOutError, "was uploaded 24.0 hours ago")
+
+
+def test_files_from_machines_whose_clocks_say_nothing_of_their_age_are_refused() -> None:
+    """How old a file is, two clocks tell: of the machine that uploaded it and of the one that commits it."""
+    memory, clock, cluster = prepared()
+    for ahead_ms, is_refused in ((DAY_MS, False), (DAY_MS + 1, True)):
+        ahead = a_cluster(memory, ManualClock(start_ms=clock.now_ms() + ahead_ms))
+        topics = Query(ahead, ahead).upload(1)
+        if is_refused:
+            refused(cluster, topics, TransactionTimedOutError, "uploaded 24.0 hours from now")
+        else:
+            check_age(topics, now_ms=clock.now_ms())
 
 
 def test_files_of_a_topic_that_was_deleted_are_refused() -> None:

@@ -49,7 +49,7 @@ def used(cluster: Cluster) -> Driver:
 
 def marker(cluster: Cluster) -> tuple[int, int] | None:
     found = load_state(cluster.topic_log("t")).transactions.get(marker_app_id("tx"))
-    return found and (found.version, found.last_updated_ms)
+    return None if found is None else (found.version, found.last_updated_ms)
 
 
 def test_an_id_that_nobody_used_for_a_week_is_taken_from_its_producer_and_its_log_shrinks() -> None:

@@ -120,6 +120,32 @@ def test_age_is_told_by_the_store_and_not_by_whoever_sweeps() -> None:
     assert len(sweep(a_cluster(memory, ManualClock(start_ms=0)))) == 1
 
 
+def test_a_dry_run_goes_by_its_own_clock() -> None:
+    """To learn the store's time takes a write, which not everybody may do that asks."""
+    memory, clock, _ = a_world()
+    memory.put("topics/t/partition=0/left.parquet", b"")
+    read_only = FaultyStore(memory, Fault(kind=FaultKind.READ_ONLY, times=None))
+    ahead = a_cluster(read_only, ManualClock(start_ms=clock.now_ms() + OLD_MS))
+    assert len(sweep_orphans(ahead, "t", dry_run=True)) == 1
+    assert sweep_orphans(a_cluster(read_only, clock), "t", dry_run=True) == []
+
+
+def test_transactional_ids_are_asked_where_something_is_old_and_nowhere_else() -> None:
+    memory, clock, cluster = a_world()
+    sending(cluster)
+    append(a_writer(cluster.topic_log("t")), "live")
+    clock.advance(OLD_MS)
+    append(a_writer(cluster.topic_log("u"), topic="u"), "young")
+
+    def asked(topic: str) -> int:
+        store = FaultyStore(memory)
+        find_orphans(a_cluster(store, clock), topic)
+        return sum(call.path.startswith("transactions/") for call in store.calls)
+
+    assert asked("u") == 0
+    assert asked("t") > 0
+
+
 @pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_a_removed_file_stays_as_long_as_a_reader_may_need_it(with_checkpoint: bool) -> None:
     _, clock, cluster = a_world()
@@ -171,7 +197,7 @@ def test_the_files_of_transactions_that_were_aborted_or_died_go() -> None:
     assert data_files(cluster, "t") == set()
     with pytest.raises(TransactionTimedOutError):
         prepare(dead)
-    assert states(cluster, "dead") == ["PrepareAbort", "CompleteAbort"]
+    assert states(cluster, "dead") == ["Empty", "PrepareAbort", "CompleteAbort"]
     assert states(cluster, "aborted")[-2:] == ["PrepareAbort", "CompleteAbort"]
     assert values(cluster, "t") == []
 
@@ -292,7 +318,7 @@ def test_dead_sessions_do_not_make_their_logs_grow() -> None:
     for _ in range(5):
         clock.advance(2 * DAY_MS)
         sweep(cluster)
-    assert states(cluster) == ["PrepareAbort", "CompleteAbort"]
+    assert states(cluster) == ["CompleteAbort", "PrepareAbort", "CompleteAbort"]
     entry = newest_entry(cluster)
     assert entry is not None
     assert entry.version == 11

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import TYPE_CHECKING
 
 import click
 
-from sparklog.cli.options import cluster_of, complete_topics, connection_options
+from sparklog.cli.options import cluster_of, complete_topics, connection_options, is_debugging
 from sparklog.cli.output import as_json, print_table
 
 if TYPE_CHECKING:
-    from sparklog.compaction import MaintenanceReport, Step
+    from sparklog.compaction import MaintenanceReport, OptimizePolicy, Step
 
 __all__ = ["maintain"]
 
-FAILED = 1
+FAILED, TRY_AGAIN = 1, 75
+"""75: ``EX_TEMPFAIL`` of sysexits.h."""
 
 
 @click.command()
@@ -32,11 +34,24 @@ FAILED = 1
     metavar="STEP[,STEP]…",
     help="Only these of transactions, sequence, retention, compact, optimize, vacuum, groups; they come in this order.",
 )
+@click.option(
+    "--target-bytes",
+    type=int,
+    metavar="N",
+    help="How large merged files should become; a topic's segment.bytes may say less.",
+)
 @click.option("--dry-run", is_flag=True, help="Tell what would be done as of now, and change nothing.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()
 @click.pass_context
-def maintain(ctx: click.Context, topics: tuple[str, ...], steps: tuple[str, ...], dry_run: bool, json_: bool) -> None:
+def maintain(
+    ctx: click.Context,
+    topics: tuple[str, ...],
+    steps: tuple[str, ...],
+    target_bytes: int | None,
+    dry_run: bool,
+    json_: bool,
+) -> None:
     """Keep topics in shape: all that Kafka's brokers do in the background.
 
     Gives offsets to what other engines wrote, removes what a topic's retention doesn't keep, drops records of compacted
@@ -44,29 +59,64 @@ def maintain(ctx: click.Context, topics: tuple[str, ...], steps: tuple[str, ...]
     committed offsets that are past their time. Producers and consumers go on meanwhile. It may run twice at once and be
     killed at any point. Call it every few minutes or hours, by cron or whatever else you have.
 
-    Exit code 1: something failed; the rest was done.
+    Exit code 1: something failed; the rest was done. 75: the same, and the same call may succeed later.
     """
     from sparklog.compaction import Step
     from sparklog.compaction import maintain as maintain_cluster
-    from sparklog.compaction.maintain import quiet
-    from sparklog.compaction.telling import as_plain
+    from sparklog.compaction.maintain import Telling, quiet
+    from sparklog.compaction.telling import error_as_plain, report_as_plain
+    from sparklog.compaction.topics import may_succeed_later
+    from sparklog.errors import SparklogError
 
-    wanted = [_step(name) for name in _names(steps)] or list(Step)
-    report = maintain_cluster(
-        cluster_of(ctx), _names(topics) or None, steps=wanted, dry_run=dry_run, tell=_tell if _is_watched() else quiet
-    )
+    named_steps = _names("--steps", steps)
+    try:
+        report = maintain_cluster(
+            cluster_of(ctx),
+            _names("--topics", topics),
+            steps=list(Step) if named_steps is None else [_step(name) for name in named_steps],
+            policy=_policy(target_bytes),
+            dry_run=dry_run,
+            tell=Telling(_tell, _tell_progress) if _is_watched() else quiet,
+        )
+    except SparklogError as error:
+        if json_:
+            click.echo(as_json(error_as_plain(error)))
+        if not may_succeed_later(error):
+            raise
+        if is_debugging(ctx):
+            traceback.print_exc()
+        click.echo(f"sparklog: error: {' '.join(str(error).split())}", err=True)
+        ctx.exit(TRY_AGAIN)
     if json_:
-        click.echo(as_json(as_plain(report)))
+        click.echo(as_json(report_as_plain(report)))
     else:
         _print(report)
     for line in report.failures:
         click.echo(f"sparklog: error: {' '.join(line.split())}", err=True)
     if report.failures:
-        ctx.exit(FAILED)
+        ctx.exit(TRY_AGAIN if report.may_succeed_later else FAILED)
 
 
-def _names(given: tuple[str, ...]) -> list[str]:
-    return [name.strip() for text in given for name in text.split(",") if name.strip()]
+def _names(option: str, given: tuple[str, ...]) -> list[str] | None:
+    """What was given, one by one; None where the option wasn't."""
+    if not given:
+        return None
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    if not names:  # else a list that a script left empty would mean everything
+        raise click.BadParameter(f"got {','.join(given)!r}, expected a name, or several", param_hint=option)
+    return names
+
+
+def _policy(target_bytes: int | None) -> OptimizePolicy | None:
+    from sparklog.compaction import OptimizePolicy
+    from sparklog.errors import InvalidArgumentError
+
+    if target_bytes is None:
+        return None
+    try:
+        return OptimizePolicy(target_bytes=target_bytes)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(str(error), param_hint="--target-bytes") from None
 
 
 def _step(name: str) -> Step:
@@ -85,6 +135,10 @@ def _is_watched() -> bool:
 
 def _tell(topic: str, step: Step) -> None:
     click.echo(f"{topic}: {step.value}" if topic else step.value, err=True)
+
+
+def _tell_progress(topic: str, step: Step, how_far: str) -> None:
+    click.echo(f"{topic}: {step.value}: {how_far}", err=True)
 
 
 def _print(report: MaintenanceReport) -> None:

@@ -8,6 +8,7 @@ range that somebody else changed meanwhile ends the pass: nothing behind it may 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -15,10 +16,27 @@ from sparklog.compaction.cleaner import CleanerRules, CleanerState, CleanPlan, R
 from sparklog.compaction.cleaning import Clean, clean_with_arrow
 from sparklog.compaction.keys import Counts
 from sparklog.compaction.optimizing import TARGET_BYTES
-from sparklog.compaction.replacing import Outcome, Replacement, commit_replacement
-from sparklog.compaction.topics import check_columns, check_removal, commit_job, is_gone, make_durable, strict_config
+from sparklog.compaction.progress import Progress, silent
+from sparklog.compaction.replacing import Outcome, Replacement, commit_replacement, why_gone
+from sparklog.compaction.rewriting import Rewritten
+from sparklog.compaction.topics import (
+    check_columns,
+    check_removal,
+    commit_job,
+    is_gone,
+    made_durable,
+    may_succeed_later,
+    strict_config,
+)
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    CorruptRecordError,
+    InvalidArgumentError,
+    ObjectNotFoundError,
+    RetriableError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log.commit import Commit
 from sparklog.log.state import TopicState, load_state
 
@@ -54,6 +72,8 @@ class CleanedPartition:
     """None where nothing was to be done."""
     error: str = ""
     """Why it failed."""
+    retriable: bool = False
+    """It failed, and may succeed later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,26 +93,28 @@ def compact_topic(
     log: DeltaLog,
     topic: str,
     *,
-    now_ms: int,
+    now_ms: int | Callable[[], int],
     clean: Clean = clean_with_arrow,
     target_bytes: int = TARGET_BYTES,
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
+    progress: Progress = silent,
 ) -> CompactReport:
     """Drop the records of a compacted topic whose keys came again, where it is worth it; offsets and order stay.
 
-    Safe to run twice at once and to kill at any point.
+    Safe to run twice at once and to kill at any point. A partition that fails hinders no other.
 
     Args:
-        now_ms: the store's time.
+        now_ms: the store's time, or what asks for it; a topic that isn't compacted is not worth the question.
         target_bytes: how large a rewritten file may become; ``segment.bytes`` may say less.
         timeout_ms: for each commit.
+        progress: is told after each part of a pass.
     Raises:
         InvalidConfigurationError: a setting isn't understood; nothing was dropped.
         PolicyViolationError: the table is append-only.
         NotATopicError: the table has columns of others.
-        UnknownTopicOrPartitionError, KafkaTimeoutError, CommitStateUnknownError, StoreError, …: what was dropped
-            before is right; do it again.
+        UnknownTopicOrPartitionError, CommitStateUnknownError, StoreError, …: what was dropped before is right; do it
+            again.
     """
     state = load_state(log)
     if state.head.deleted:
@@ -105,16 +127,17 @@ def compact_topic(
         )
     check_columns(log.table, metadata)
     check_removal(log.table, metadata)
+    now_ms = now_ms() if callable(now_ms) else now_ms
     plans = plan_topic(state, rules, now_ms=now_ms)
     if dry_run:
         found = [_told(plan, Outcome.PLANNED if plan.reason is not Reason.NONE else None) for plan in plans]
     else:
         compression = str(strict_config(log.table, metadata, ["compression.type"])["compression.type"])
-        job = _Job(state, rules, clean, compression, min(target_bytes, rules.segment_bytes), now_ms, timeout_ms)
-        found = [job.run(plan) for plan in sorted(plans, key=lambda plan: -plan.dirty_ratio)]
+        file_bytes = min(target_bytes, rules.segment_bytes)
+        with made_durable(log) as committing:
+            job = _Job(state, rules, clean, compression, file_bytes, now_ms, timeout_ms, committing, progress)
+            found = [job.run(plan) for plan in sorted(plans, key=lambda plan: -plan.dirty_ratio)]
         state = job.state
-        if any(one.outcome is not None for one in found):
-            make_durable(log)
     return CompactReport(
         topic=topic,
         compacts=True,
@@ -145,6 +168,24 @@ def _plan(state: TopicState, rules: CleanerRules, partition: int, *, now_ms: int
     )
 
 
+@dataclass(slots=True)
+class _Going:
+    """What is to be told of a partition so far, however its pass ends."""
+
+    told: CleanedPartition
+
+    def add(self, rewritten: Rewritten) -> None:
+        """One more range was replaced."""
+        told = self.told
+        self.told = replace(
+            told,
+            files_before=told.files_before + len(rewritten.range.segments),
+            bytes_before=told.bytes_before + rewritten.range.size_bytes,
+            files_after=told.files_after + len(rewritten.files),
+            bytes_after=told.bytes_after + sum(file.size_bytes for file in rewritten.files),
+        )
+
+
 class _Job:
     """The partitions of one topic, one after the other."""
 
@@ -157,6 +198,8 @@ class _Job:
         file_bytes: int,
         now_ms: int,
         timeout_ms: float,
+        committing: Callable[[], None],
+        progress: Progress,
     ) -> None:
         self.state = state
         self._log = state.log
@@ -167,59 +210,75 @@ class _Job:
         self._topic_id = state.head.topic_id
         self._began = (now_ms, state.log.clock.ticks_ms())
         self._timeout_ms = timeout_ms
+        self._committing = committing
+        self._progress = progress
 
     def run(self, plan: CleanPlan) -> CleanedPartition:
         """Pass after pass, up to where the partition was cleanable at first."""
-        told = _told(plan, None)
+        going = _Going(_told(plan, None))
         if plan.reason is Reason.NONE:
-            return told
-        end_offset, next_plan = plan.end_offset, plan
-        while True:
-            try:
-                told, is_through = self._pass(next_plan, told)
-            except ObjectNotFoundError:  # replaced, and vacuumed already: somebody else was at it
-                return replace(told, outcome=Outcome.OVERTAKEN)
-            except (CorruptRecordError, InvalidArgumentError) as error:
-                _LOGGER.warning("%s: partition %d isn't compacted: %s", self._log.table, plan.partition, error)
-                return replace(told, outcome=Outcome.FAILED, error=str(error))
-            if not is_through or told.first_dirty_offset >= end_offset or is_gone(self.state, self._topic_id):
-                return told
-            next_plan = _plan(self.state, self._rules, plan.partition, now_ms=self._now_ms())
-            if not next_plan.dirty_bytes:  # each pass cleans some; what was left is gone
-                return told
+            return going.told
+        next_plan = plan
+        try:
+            while self._pass(next_plan, going):
+                if going.told.first_dirty_offset >= plan.end_offset or is_gone(self.state, self._topic_id):
+                    break
+                next_plan = _plan(self.state, self._rules, plan.partition, now_ms=self._now_ms())
+                if not next_plan.dirty_bytes:  # each pass cleans some; what was left is gone
+                    break
+        except ObjectNotFoundError as error:
+            self.state = load_state(self._log)
+            segments = [segment for unit in next_plan.units for segment in unit.segments]
+            lost = why_gone(self.state, segments, error, topic_id=self._topic_id)
+            return self._failed(going.told, error, lost) if lost else replace(going.told, outcome=Outcome.OVERTAKEN)
+        except (CorruptRecordError, InvalidArgumentError) as error:
+            return self._failed(going.told, error, str(error))
+        except RetriableError as error:  # lost races, or an engine that gave up: other partitions may fare better
+            if not may_succeed_later(error):  # the topic is gone, or nobody knows what became of a commit
+                raise
+            return self._failed(going.told, error, str(error))
+        return going.told
 
-    def _pass(self, plan: CleanPlan, told: CleanedPartition) -> tuple[CleanedPartition, bool]:
-        """One pass: what is to be told after it, and whether it came to its end."""
-        going = self._clean(self._log, plan, self._compression, self._file_bytes)
-        tombstones_kept = 0
-        with closing(going.pieces) as pieces:
+    def _failed(self, told: CleanedPartition, error: SparklogError, why: str) -> CleanedPartition:
+        _LOGGER.warning("%s: partition %d isn't compacted: %s", self._log.table, told.partition, why)
+        return replace(told, outcome=Outcome.FAILED, error=why, retriable=may_succeed_later(error))
+
+    def _pass(self, plan: CleanPlan, going: _Going) -> bool:
+        """One pass; did it come to its end?"""
+        cleaning = self._clean(self._log, plan, self._compression, self._file_bytes)
+        tombstones_kept = records = 0
+        total = sum(unit.record_count for unit in plan.units if unit.last_offset < cleaning.end_offset)
+        with closing(cleaning.pieces) as pieces:
             for piece in pieces:
-                told = replace(told, counts=told.counts + piece.counts)
+                going.told = replace(going.told, counts=going.told.counts + piece.counts)
                 for rewritten in piece.rewritten:
-                    replacement = Replacement(
-                        rewritten=rewritten,
-                        data_change=True,
-                        operation="COMPACT",
-                        topic_id=self._topic_id,
-                    )
-                    outcome, self.state = commit_replacement(self.state, replacement, timeout_ms=self._timeout_ms)
+                    outcome = self._replace(rewritten)
                     if outcome is not Outcome.DONE:
                         came_to = piece.first_offset  # below, each key is there once: its later records weren't met
                         if came_to > plan.first_dirty_offset and self._remember(plan, came_to, tombstones_kept):
-                            told = replace(told, first_dirty_offset=came_to)
-                        return replace(told, outcome=outcome), False
-                    told = replace(
-                        told,
-                        files_before=told.files_before + len(rewritten.range.segments),
-                        bytes_before=told.bytes_before + rewritten.range.size_bytes,
-                        files_after=told.files_after + len(rewritten.files),
-                        bytes_after=told.bytes_after + sum(file.size_bytes for file in rewritten.files),
-                    )
+                            going.told = replace(going.told, first_dirty_offset=came_to)
+                        going.told = replace(going.told, outcome=outcome)
+                        return False
+                    going.add(rewritten)
                 tombstones_kept += piece.counts.tombstones_kept
-        is_remembered = self._remember(plan, going.end_offset, tombstones_kept)
-        if not is_remembered:
-            return replace(told, outcome=Outcome.OVERTAKEN), False
-        return replace(told, outcome=Outcome.DONE, first_dirty_offset=going.end_offset), True
+                records += piece.counts.records
+                self._progress(f"partition {plan.partition}: {records} of {total} records")
+        if not self._remember(plan, cleaning.end_offset, tombstones_kept):
+            going.told = replace(going.told, outcome=Outcome.OVERTAKEN)
+            return False
+        going.told = replace(going.told, outcome=Outcome.DONE, first_dirty_offset=cleaning.end_offset)
+        return True
+
+    def _replace(self, rewritten: Rewritten) -> Outcome:
+        replacement = Replacement(
+            rewritten=rewritten,
+            data_change=True,
+            operation="COMPACT",
+            topic_id=self._topic_id,
+        )
+        self._committing()
+        outcome, self.state = commit_replacement(self.state, replacement, timeout_ms=self._timeout_ms)
+        return outcome
 
     def _remember(self, plan: CleanPlan, end_offset: int, tombstone_count: int) -> bool:
         """Commit up to where the partition is clean. False: somebody else has cleaned it meanwhile."""
@@ -238,6 +297,7 @@ class _Job:
             return Commit(actions=after.to_actions(self._topic_id, plan.partition), head=now.head, operation="COMPACT")
 
         wanted: list[CleanerState] = []
+        self._committing()
         done = commit_job(self.state, decide, timeout_ms=self._timeout_ms)
         self.state = done.state
         found = CleanerState.of(self.state.transactions, self._topic_id, plan.partition)

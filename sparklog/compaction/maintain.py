@@ -7,8 +7,9 @@ One topic, group or step that fails hinders no other; each may be done again at 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import TypeVar
 
 from sparklog.compaction.cleaning import Clean, clean_with_arrow
@@ -16,9 +17,11 @@ from sparklog.compaction.compact import CompactReport, compact_topic
 from sparklog.compaction.groups import GroupReport, forget_groups
 from sparklog.compaction.optimize import OptimizeReport, optimize_topic
 from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.compaction.progress import Progress, silent
 from sparklog.compaction.replacing import Outcome
 from sparklog.compaction.retention import RetentionReport, retain_topic
 from sparklog.compaction.rewriting import Rewrite, rewrite_with_arrow
+from sparklog.compaction.topics import may_succeed_later
 from sparklog.compaction.vacuum import VacuumReport, vacuum_topic
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
@@ -40,6 +43,7 @@ __all__ = [
     "SequenceReport",
     "Step",
     "Tell",
+    "Telling",
     "TopicMaintenance",
     "Wanted",
     "each_topic_in_turn",
@@ -99,18 +103,29 @@ class TopicMaintenance:
 
     @property
     def failures(self) -> list[str]:
-        """What went wrong, a line each; files that can't be rewritten among it."""
-        found = [f"{step.value}: {error}" for step, error in self.errors.items()]
-        ranges = self.optimize.ranges if self.optimize is not None else ()
-        found += [f"optimize: {one.error}" for one in ranges if one.outcome is Outcome.FAILED]
-        partitions = self.compact.partitions if self.compact is not None else ()
-        found += [f"compact: {one.error}" for one in partitions if one.outcome is Outcome.FAILED]
-        return found
+        """What went wrong, a line each; files that can't be rewritten, or given offsets, among it."""
+        return [line for line, _ in self.told_failures()]
+
+    def told_failures(self) -> Iterator[tuple[str, bool]]:
+        """What went wrong, a line each, and whether the same may succeed later."""
+        for step, error in self.errors.items():
+            yield f"{step.value}: {error}", may_succeed_later(error)
+        for path, reason in self.sequence.refused.items() if self.sequence is not None else ():
+            yield f"sequence: {path}: {reason}", False
+        for merged in self.optimize.ranges if self.optimize is not None else ():
+            if merged.outcome is Outcome.FAILED:
+                yield f"optimize: {merged.error}", merged.retriable
+        for cleaned in self.compact.partitions if self.compact is not None else ():
+            if cleaned.outcome is Outcome.FAILED:
+                yield f"compact: {cleaned.error}", cleaned.retriable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceReport:
-    """What became of a cluster."""
+    """What became of a cluster.
+
+    Counts are of this run alone: what a task of Spark that was run again had done before isn't among them.
+    """
 
     topics: tuple[TopicMaintenance, ...]
     """By name."""
@@ -123,20 +138,26 @@ class MaintenanceReport:
     @property
     def failures(self) -> list[str]:
         """What went wrong, a line each."""
-        found = [f"{step.value}: {error}" for step, error in self.errors.items()]
-        found += [
-            f"transactions: {one.transactional_id}: {one.error}" for one in self.transactions if one.error is not None
-        ]
-        found += [f"topic {topic.topic}: {line}" for topic in self.topics for line in topic.failures]
-        return found + [f"groups: {one.group}: {one.error}" for one in self.groups if one.error is not None]
+        return [line for line, _ in self._told_failures()]
 
     @property
     def may_succeed_later(self) -> bool:
         """Did something fail, and may all that failed succeed when it is simply done again?"""
-        errors = [*self.errors.values(), *(error for topic in self.topics for error in topic.errors.values())]
-        errors += [one.error for one in self.transactions if one.error is not None]
-        errors += [one.error for one in self.groups if one.error is not None]
-        return len(errors) == len(self.failures) > 0 and all(error.retriable for error in errors)
+        found = [may for _, may in self._told_failures()]
+        return bool(found) and all(found)
+
+    def _told_failures(self) -> Iterator[tuple[str, bool]]:
+        for step, error in self.errors.items():
+            yield f"{step.value}: {error}", may_succeed_later(error)
+        for one in self.transactions:
+            if one.error is not None:
+                yield f"transactions: {one.transactional_id}: {one.error}", may_succeed_later(one.error)
+        for topic in self.topics:
+            for line, may in topic.told_failures():
+                yield f"topic {topic.topic}: {line}", may
+        for group in self.groups:
+            if group.error is not None:
+                yield f"groups: {group.group}: {group.error}", may_succeed_later(group.error)
 
 
 Tell = Callable[[str, Step], object]
@@ -145,6 +166,18 @@ Tell = Callable[[str, Step], object]
 
 def quiet(topic: str, step: Step) -> None:
     """A :data:`Tell` that passes nothing on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """A :data:`Tell` that is also told, of steps that may take long, how far they have come."""
+
+    begins: Tell
+    goes_on: Callable[[str, Step, str], object]
+    """Is told the topic, the step, and how far it has come, in words."""
+
+    def __call__(self, topic: str, step: Step) -> object:
+        return self.begins(topic, step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,9 +214,10 @@ def maintain(
             that were deleted among them.
         policy: which files are worth being merged.
         dry_run: change nothing, and tell what would be done as of now: what a step leaves for the next isn't foreseen.
-            Transactions are left alone.
+            Transactions are left alone, and ages are by this machine's clock: to ask for the store's takes a write.
         timeout_ms: for each commit.
-        tell: is told the topic (empty for the cluster) and the step that comes next.
+        tell: is told the topic (empty for the cluster) and the step that comes next; a :class:`Telling` also how far
+            merging and compaction have come.
         each_topic: what carries out the steps of topics; :func:`each_topic_in_turn` by default.
     Raises:
         UnknownTopicOrPartitionError: one of ``topics`` isn't there; nothing was done.
@@ -203,7 +237,7 @@ def maintain(
     reports = tuple((each_topic or each_topic_in_turn)(cluster, found, wanted, tell))
     groups = of_cluster.attempt(
         Step.GROUPS,
-        lambda: forget_groups(cluster, now_ms=store_time_ms(cluster), dry_run=dry_run, timeout_ms=timeout_ms),
+        lambda: forget_groups(cluster, now_ms=_now_ms(cluster, dry_run), dry_run=dry_run, timeout_ms=timeout_ms),
     )
     return MaintenanceReport(
         topics=reports,
@@ -240,6 +274,11 @@ class _Steps:
             self._errors[step] = error
             return None
 
+    def progress(self, step: Step) -> Progress:
+        """What a step tells how far it has come."""
+        goes_on = self._tell.goes_on if isinstance(self._tell, Telling) else None
+        return silent if goes_on is None else partial(goes_on, self._topic, step)
+
 
 EachTopic = Callable[[Cluster, Mapping[str, bool], Wanted, Tell], Iterable[TopicMaintenance]]
 """Carries out the steps of topics.
@@ -264,30 +303,38 @@ def maintain_topic(
     errors: dict[Step, SparklogError] = {}
     of_topic = _Steps({Step.VACUUM} & set(wanted.steps) if deleted else wanted.steps, topic, tell, errors)
     dry_run, timeout_ms = wanted.dry_run, wanted.timeout_ms
-    # Each step that goes by ages learns the store's time anew: the one before may have taken hours.
-    return TopicMaintenance(
+    # Each step that goes by ages learns the time anew: the one before may have taken hours.
+    now_ms = partial(_now_ms, cluster, dry_run)
+    report = TopicMaintenance(
         topic=topic,
         deleted=deleted,
         sequence=of_topic.attempt(Step.SEQUENCE, lambda: _sequence(log, dry_run=dry_run, timeout_ms=timeout_ms)),
         retention=of_topic.attempt(
             Step.RETENTION,
-            lambda: retain_topic(log, topic, now_ms=store_time_ms(cluster), dry_run=dry_run, timeout_ms=timeout_ms),
+            lambda: retain_topic(log, topic, now_ms=now_ms(), dry_run=dry_run, timeout_ms=timeout_ms),
         ),
         compact=of_topic.attempt(
             Step.COMPACT,
             lambda: compact_topic(
                 log,
                 topic,
-                now_ms=store_time_ms(cluster),
+                now_ms=now_ms,
                 clean=wanted.clean,
                 dry_run=dry_run,
                 timeout_ms=timeout_ms,
+                progress=of_topic.progress(Step.COMPACT),
             ),
         ),
         optimize=of_topic.attempt(
             Step.OPTIMIZE,
             lambda: optimize_topic(
-                log, topic, policy=wanted.policy, rewrite=wanted.rewrite, dry_run=dry_run, timeout_ms=timeout_ms
+                log,
+                topic,
+                policy=wanted.policy,
+                rewrite=wanted.rewrite,
+                dry_run=dry_run,
+                timeout_ms=timeout_ms,
+                progress=of_topic.progress(Step.OPTIMIZE),
             ),
         ),
         vacuum=of_topic.attempt(
@@ -295,6 +342,29 @@ def maintain_topic(
         ),
         errors=errors,
     )
+    return _without_what_deletion_caused(log, report)
+
+
+def _without_what_deletion_caused(log: DeltaLog, report: TopicMaintenance) -> TopicMaintenance:
+    """Of a topic that was deleted since it was listed: that steps didn't find it any more is no failure."""
+    left = {step: error for step, error in report.errors.items() if not isinstance(error, UnknownTopicOrPartitionError)}
+    if len(left) == len(report.errors) or not _is_gone(log):
+        return report
+    return replace(report, deleted=True, errors=left)
+
+
+def _is_gone(log: DeltaLog) -> bool:
+    try:
+        return open_state(log).head.deleted
+    except UnknownTopicOrPartitionError:
+        return True
+    except SparklogError:  # then what the steps told stands
+        return False
+
+
+def _now_ms(cluster: Cluster, dry_run: bool) -> int:
+    """The store's time; in a dry run, which writes nothing and may not be allowed to, the machine's."""
+    return cluster.clock.now_ms() if dry_run else store_time_ms(cluster)
 
 
 def _sequence(log: DeltaLog, *, dry_run: bool, timeout_ms: float) -> SequenceReport:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import overload
 
 from sparklog.compaction.cleaner import CleanerState
 from sparklog.compaction.optimizing import SETTINGS, OptimizePolicy, plan_optimize
-from sparklog.compaction.replacing import Outcome, Replacement, commit_replacement
+from sparklog.compaction.progress import Progress, of_bytes, silent
+from sparklog.compaction.replacing import Outcome, Replacement, commit_replacement, is_live, why_gone
 from sparklog.compaction.rewriting import Rewrite, Rewritten, rewrite_with_arrow
-from sparklog.compaction.topics import check_columns, make_durable, strict_config
+from sparklog.compaction.topics import check_columns, is_gone, made_durable, may_succeed_later, strict_config
 from sparklog.compaction.units import FileRange
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, UnknownTopicOrPartitionError
+from sparklog.log.commit import catch_up
 from sparklog.log.state import TopicState, load_state
+from sparklog.storage.entry_log import PositionLost
 
 __all__ = ["MergedRange", "OptimizeReport", "optimize_topic"]
 
 _LOGGER = logging.getLogger("sparklog.compaction")
 DEFAULT_TIMEOUT_MS = 60_000.0
+_MOST_AHEAD = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +46,8 @@ class MergedRange:
     outcome: Outcome
     error: str = ""
     """Why it failed."""
+    retriable: bool = False
+    """It failed, and may succeed later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +80,7 @@ def optimize_topic(
     rewrite: Rewrite = rewrite_with_arrow,
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
+    progress: Progress = silent,
 ) -> OptimizeReport:
     """Merge small files of each partition into few large ones; not a record changes.
 
@@ -80,6 +89,7 @@ def optimize_topic(
 
     Args:
         timeout_ms: for each commit.
+        progress: is told after each range.
     Raises:
         NotATopicError: the table has columns of others; nothing was rewritten.
         InvalidConfigurationError: a setting isn't understood; nothing was rewritten.
@@ -98,37 +108,92 @@ def optimize_topic(
         planned = tuple(_planned(found) for found in ranges)
         return OptimizeReport(topic=topic, ranges=planned, delta_version=state.position.version, dry_run=True)
     topic_id = state.head.topic_id
-    merged = []
-    with closing(rewrite(log, ranges, compression)) as results:
+    merged: list[MergedRange] = []
+    bytes_before, total_bytes = 0, sum(found.size_bytes for found in ranges)
+    left = _StillThere(ranges, lambda found: is_live(state, found.segments))
+    with made_durable(log) as committing, closing(rewrite(log, left, compression)) as results:
         for rewritten in results:
-            if rewritten.error is not None:
-                merged.append(_refused(log, rewritten))
-                continue
-            replacement = Replacement(
-                rewritten=rewritten,
-                data_change=False,
-                operation="OPTIMIZE",
-                topic_id=topic_id,
-            )
-            outcome, state = commit_replacement(state, replacement, timeout_ms=timeout_ms)
-            merged.append(_merged(rewritten, outcome))
-    if merged:
-        make_durable(log)
+            if isinstance(rewritten.error, ObjectNotFoundError):
+                state = load_state(log)
+                merged.append(_missing(state, rewritten, rewritten.error, topic_id=topic_id))
+            elif rewritten.error is not None:
+                merged.append(_failed(log, rewritten, str(rewritten.error)))
+            else:
+                replacement = Replacement(
+                    rewritten=rewritten,
+                    data_change=False,
+                    operation="OPTIMIZE",
+                    topic_id=topic_id,
+                )
+                committing()
+                outcome, state = commit_replacement(state, replacement, timeout_ms=timeout_ms)
+                merged.append(_merged(rewritten, outcome))
+                if outcome is Outcome.OVERTAKEN:
+                    state = _caught_up(state)
+            if is_gone(state, topic_id):  # the others would be rewritten in vain
+                break
+            bytes_before += rewritten.range.size_bytes
+            progress(f"{len(merged)} of {len(ranges)} ranges, {of_bytes(bytes_before, total_bytes)}")
+    merged += [_merged(_untouched(found), Outcome.OVERTAKEN) for found in left.passed_over]
     return OptimizeReport(topic=topic, ranges=tuple(merged), delta_version=state.position.version, dry_run=False)
 
 
+def _caught_up(state: TopicState) -> TopicState:
+    """What others did since, so that what they did to other ranges isn't met only by losing races."""
+    try:
+        catch_up(state, ahead=_MOST_AHEAD)
+    except PositionLost:
+        return load_state(state.log)
+    return state
+
+
+class _StillThere(Sequence[FileRange]):
+    """The ranges of a plan. Whoever goes through them one by one comes upon no range that somebody else has changed by
+    then."""
+
+    def __init__(self, ranges: Sequence[FileRange], is_there: Callable[[FileRange], bool]) -> None:
+        self._ranges = ranges
+        self._is_there = is_there
+        self.passed_over: list[FileRange] = []
+
+    def __iter__(self) -> Iterator[FileRange]:
+        for found in self._ranges:
+            if self._is_there(found):
+                yield found
+            elif found not in self.passed_over:
+                self.passed_over.append(found)
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    @overload
+    def __getitem__(self, at: int) -> FileRange: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[FileRange]: ...
+    def __getitem__(self, at: int | slice) -> FileRange | Sequence[FileRange]:
+        return self._ranges[at]
+
+
 def _planned(found: FileRange) -> MergedRange:
-    return _merged(Rewritten(range=found, files=(), began_ticks_ms=0), Outcome.PLANNED)
+    return _merged(_untouched(found), Outcome.PLANNED)
 
 
-def _refused(log: DeltaLog, rewritten: Rewritten) -> MergedRange:
-    if isinstance(rewritten.error, ObjectNotFoundError):  # replaced, and vacuumed already: somebody else was at it
-        return _merged(rewritten, Outcome.OVERTAKEN)
-    _LOGGER.warning("%s: files aren't merged: %s", log.table, rewritten.error)
-    return _merged(rewritten, Outcome.FAILED, error=str(rewritten.error))
+def _untouched(found: FileRange) -> Rewritten:
+    return Rewritten(range=found, files=(), began_ticks_ms=0)
 
 
-def _merged(rewritten: Rewritten, outcome: Outcome, *, error: str = "") -> MergedRange:
+def _missing(now: TopicState, rewritten: Rewritten, error: ObjectNotFoundError, *, topic_id: str) -> MergedRange:
+    told = why_gone(now, rewritten.range.segments, error, topic_id=topic_id)
+    return _failed(now.log, rewritten, told) if told else _merged(rewritten, Outcome.OVERTAKEN)
+
+
+def _failed(log: DeltaLog, rewritten: Rewritten, told: str) -> MergedRange:
+    _LOGGER.warning("%s: files aren't merged: %s", log.table, told)
+    retriable = rewritten.error is not None and may_succeed_later(rewritten.error)
+    return _merged(rewritten, Outcome.FAILED, error=told, retriable=retriable)
+
+
+def _merged(rewritten: Rewritten, outcome: Outcome, *, error: str = "", retriable: bool = False) -> MergedRange:
     found = rewritten.range
     return MergedRange(
         partition=found.partition,
@@ -141,4 +206,5 @@ def _merged(rewritten: Rewritten, outcome: Outcome, *, error: str = "") -> Merge
         bytes_after=sum(file.size_bytes for file in rewritten.files),
         outcome=outcome,
         error=error,
+        retriable=retriable,
     )

@@ -6,20 +6,21 @@ a retention, a user's ``DELETE``, another job, makes the whole replacement void 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from sparklog.compaction.rewriting import Rewritten
 from sparklog.compaction.topics import check_removal, commit_job, is_gone
 from sparklog.delta.actions import Action, RemoveFile
-from sparklog.errors import KafkaTimeoutError
+from sparklog.errors import KafkaTimeoutError, ObjectNotFoundError
 from sparklog.log.append import MAX_UPLOAD_AGE_MS
 from sparklog.log.commit import Commit
+from sparklog.log.reading import object_path
 from sparklog.log.segments import Segment
 from sparklog.log.state import TopicState
 
-__all__ = ["Outcome", "Replacement", "commit_replacement", "plan_replacement"]
+__all__ = ["Outcome", "Replacement", "commit_replacement", "is_live", "plan_replacement", "why_gone"]
 
 
 class Outcome(str, Enum):
@@ -31,7 +32,7 @@ class Outcome(str, Enum):
     OVERTAKEN = "overtaken"
     """A file of the range is no longer in the table, or no longer there at all: the next run plans anew."""
     FAILED = "failed"
-    """A file of the range can't be rewritten as it is; it stays."""
+    """A file of the range can't be rewritten as it is, and stays; or it is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +57,11 @@ def plan_replacement(state: TopicState, wanted: Replacement, *, deletion_ms: int
 
     Raises ``PolicyViolationError`` where records are dropped and the table has become append-only.
     """
-    whole = state.require_whole()
-    live = whole.index.by_path
     added = [file.to_add(data_change=wanted.data_change) for file in wanted.rewritten.files]
-    if is_gone(state, wanted.topic_id) or not all(_is_unchanged(live.get(s.path), s) for s in wanted.removed):
+    if is_gone(state, wanted.topic_id) or not is_live(state, wanted.removed):
         return None
     if wanted.data_change:
-        check_removal(state.log.table, whole.metadata)
+        check_removal(state.log.table, state.require_whole().metadata)
     removes = [
         RemoveFile(
             path=segment.path,
@@ -103,6 +102,29 @@ def commit_replacement(state: TopicState, wanted: Replacement, *, timeout_ms: fl
     # What is there although this call wrote nothing: its create was carried out, and the answer was lost.
     is_done = done.commit is not None or _is_there(wanted, live.keys())
     return (Outcome.DONE if is_done else Outcome.OVERTAKEN), done.state
+
+
+def is_live(state: TopicState, segments: Iterable[Segment]) -> bool:
+    """Are all of these files still in the table, where they were?"""
+    live = state.require_whole().index.by_path
+    return all(_is_unchanged(live.get(segment.path), segment) for segment in segments)
+
+
+def why_gone(now: TopicState, segments: Iterable[Segment], error: ObjectNotFoundError, *, topic_id: str) -> str:
+    """Why a file that was to be rewritten isn't in the store: empty where it was replaced, and vacuumed already, by
+    somebody else; else what is to be told, as records are lost.
+
+    Args:
+        now: loaded after the file was looked for.
+        segments: those that were to be rewritten.
+        error: names the file.
+    """
+    if is_gone(now, topic_id):
+        return ""
+    live = now.require_whole().index.by_path
+    paths = (object_path(now.log.table, segment.path) for segment in segments if segment.path in live)
+    lost = next((path for path in paths if path in str(error)), None)
+    return "" if lost is None else f"{lost}: the log names this data file, and the store hasn't got it: {error}"
 
 
 def _is_there(wanted: Replacement, live: Collection[str]) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sparklog.compaction.topics import check_removal, commit_job, is_gone, make_durable, strict_config
+from sparklog.compaction.topics import check_removal, commit_job, is_gone, made_durable, strict_config
 from sparklog.compaction.units import Unit
 from sparklog.delta.actions import RemoveFile
 from sparklog.delta.log import DeltaLog
@@ -179,25 +179,26 @@ def retain_topic(
             starts[plan.partition] = plan.log_start_offset
         return _report(topic, removed, before, tuple(starts), before.delta_version, dry_run=True)
     removed = []
-    while True:
-        step = _Step(before, now_ms)
-        done = commit_job(state, step.decide, timeout_ms=timeout_ms)
-        state = done.state
-        if done.commit is None:
-            if removed:
-                make_durable(log)
-            starts_now = before.log_start_offsets if is_gone(state, before.topic_id) else state.head.log_start_offsets
-            return _report(topic, removed, before, starts_now, state.position.version, dry_run=False)
-        removes = [action for action in done.commit.actions if isinstance(action, RemoveFile)]
-        removed += [(action.path, action.size_bytes) for action in removes]
+    with made_durable(log) as committing:
+        while True:
+            step = _Step(before, now_ms, committing)
+            done = commit_job(state, step.decide, timeout_ms=timeout_ms)
+            state = done.state
+            if done.commit is None:
+                break
+            removes = [action for action in done.commit.actions if isinstance(action, RemoveFile)]
+            removed += [(action.path, action.size_bytes) for action in removes]
+    starts_now = before.log_start_offsets if is_gone(state, before.topic_id) else state.head.log_start_offsets
+    return _report(topic, removed, before, starts_now, state.position.version, dry_run=False)
 
 
 class _Step:
     """One of the commits."""
 
-    def __init__(self, before: TopicHead, now_ms: int) -> None:
+    def __init__(self, before: TopicHead, now_ms: int, committing: Callable[[], None]) -> None:
         self._before = before
         self._now_ms = now_ms
+        self._committing = committing
         self._most_files = 2 * _MOST_FILES
 
     def decide(self, state: TopicState) -> Commit | None:
@@ -227,6 +228,7 @@ class _Step:
             )
             for segment in gone
         ]
+        self._committing()
         return Commit(actions=removes, head=head, operation="RETENTION")
 
 

@@ -8,8 +8,11 @@ from enum import Enum
 from typing import Any
 
 from sparklog.compaction.maintain import MaintenanceReport, TopicMaintenance
+from sparklog.compaction.topics import may_succeed_later
+from sparklog.errors import SparklogError
+from sparklog.log.segments import format_timestamp
 
-__all__ = ["COLUMNS", "NUMBERS", "as_plain", "report_rows"]
+__all__ = ["COLUMNS", "NUMBERS", "as_plain", "error_as_plain", "report_as_plain", "report_rows"]
 
 Row = tuple[str, str, int | None, int | None, str]
 """Topic or group, step, files, bytes, and what became of them."""
@@ -51,8 +54,11 @@ def _rows(topic: TopicMaintenance) -> Iterator[Row]:
             what = f"{counts.dropped} of {counts.records} records dropped"
             if cleaned.outcome.value != "done":
                 what = (
-                    f"{cleaned.outcome.value}, {cleaned.dirty_ratio:.0%} dirty, {cleaned.tombstones_due} tombstones due"
+                    f"{cleaned.outcome.value} ({cleaned.reason.value}), {cleaned.dirty_ratio:.0%} dirty, "
+                    f"{cleaned.tombstones_due} tombstones due"
                 )
+                if cleaned.oldest_dirty_ms is not None:
+                    what += f", oldest of {format_timestamp(cleaned.oldest_dirty_ms)}"
             result = f"partition {cleaned.partition}: {what}"
             yield name, "compact", cleaned.files_before, cleaned.bytes_before, result
     for merged in topic.optimize.ranges if topic.optimize is not None else ():
@@ -60,14 +66,27 @@ def _rows(topic: TopicMaintenance) -> Iterator[Row]:
         result = f"partition {merged.partition}, offsets {merged.first_offset} to {merged.last_offset}: {what}"
         yield name, "optimize", merged.files_before, merged.bytes_before, result
     vacuum = topic.vacuum
-    if vacuum is not None and (vacuum.files_deleted or vacuum.entries_deleted or vacuum.checkpoint_version is not None):
+    if vacuum is not None and (
+        vacuum.files_deleted or vacuum.entries_deleted or vacuum.expired_ids or vacuum.checkpoint_version is not None
+    ):
         entries = f", {vacuum.entries_deleted} log entries" if vacuum.entries_deleted else ""
         checkpoint = "" if vacuum.checkpoint_version is None else f"; checkpoint {vacuum.checkpoint_version}"
-        yield name, "vacuum", vacuum.files_deleted, vacuum.bytes_deleted, f"deleted{entries}{checkpoint}"
+        ids = f"; {vacuum.expired_ids} expired transactional ids let go" if vacuum.expired_ids else ""
+        yield name, "vacuum", vacuum.files_deleted, vacuum.bytes_deleted, f"deleted{entries}{checkpoint}{ids}"
+
+
+def report_as_plain(report: MaintenanceReport) -> dict[str, Any]:
+    """A report as JSON has it, with what follows from it: what went wrong, and whether it may succeed later."""
+    return {**as_plain(report), "failures": report.failures, "may_succeed_later": report.may_succeed_later}
+
+
+def error_as_plain(error: SparklogError) -> dict[str, Any]:
+    """What JSON has in place of a report, where there is none."""
+    return {"error": str(error), "retriable": may_succeed_later(error)}
 
 
 def as_plain(value: Any) -> Any:
-    """A report as JSON has it."""
+    """A value of a report as JSON has it."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):

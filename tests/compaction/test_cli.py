@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from sparklog.errors import KafkaTimeoutError
 from sparklog.log import Cluster, open_cluster
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic
@@ -57,7 +59,7 @@ def test_what_was_done_is_a_table_and_the_second_time_there_is_nothing_to_do(clu
     assert printed[1][4:] == ["removed;", "logs", "begin:", "0", "from", "2"]
     assert printed[2][4:] == ["partition", "0:", "1", "of", "2", "records", "dropped"]
     assert printed[3][4:] == ["partition", "0,", "offsets", "0", "to", "7:", "into", "1"]
-    assert planned[2][4:] == ["partition", "0:", "planned,", "100%", "dirty,", "0", "tombstones", "due"]
+    assert " ".join(planned[2][4:-1]) == "partition 0: planned (dirty), 100% dirty, 0 tombstones due, oldest of"
     assert done("maintain", cluster=uri(cluster)) == "nothing to be done\n"
 
 
@@ -73,7 +75,11 @@ def test_steps_and_topics_are_chosen_by_commas_or_by_repeating(cluster: Cluster)
 
 def test_json_has_the_whole_report(cluster: Cluster) -> None:
     report = json.loads(done("maintain", "--json", cluster=uri(cluster)))
-    assert list(report) == ["topics", "transactions", "groups", "errors", "dry_run"]
+    assert list(report) == [
+        *("topics", "transactions", "groups", "errors", "dry_run"),
+        *("failures", "may_succeed_later"),
+    ]
+    assert (report["failures"], report["may_succeed_later"]) == ([], False)
     cut, keyed, small = report["topics"]
     assert cut["retention"]["log_start_offsets"] == {"0": [0, 2]}
     assert keyed["compact"]["partitions"][0]["reason"] == "dirty"
@@ -91,3 +97,46 @@ def test_what_fails_is_told_on_standard_error_and_by_the_exit_code_and_the_rest_
     report = json.loads(result.stdout)
     assert "1 week" in report["topics"][0]["errors"]["retention"]
     assert report["topics"][1]["compact"]["partitions"][0]["outcome"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--topics", ""], "--topics: got '', expected a name"),
+        (["--topics", ","], "--topics: got ',', expected a name"),
+        (["--steps", " "], "--steps: got ' ', expected a name"),
+        (["--target-bytes", "0"], "target_bytes: got 0, expected 1 or more"),
+    ],
+)
+def test_what_a_script_left_empty_or_wrong_is_refused_before_anything_is_done(
+    cluster: Cluster, arguments: list[str], said: str
+) -> None:
+    assert said in failure("maintain", *arguments, code=2, cluster=uri(cluster))
+    assert len(live(cluster.topic_log("small"))) == 9
+
+
+def test_what_may_succeed_later_ends_with_75_and_json_is_an_object_whatever_happens(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run("maintain", "--topics", "nosuch", "--json", cluster=uri(cluster))
+    assert (result.exit_code, json.loads(result.stdout)["retriable"]) == (1, False)
+    assert "topics/nosuch" in json.loads(result.stdout)["error"]
+
+    def slow(*_: object, **__: object) -> None:
+        raise KafkaTimeoutError("too slow")
+
+    monkeypatch.setattr(import_module("sparklog.compaction.maintain"), "vacuum_topic", slow)
+    result = run("maintain", "--steps", "vacuum", "--topics", "small", "--json", cluster=uri(cluster))
+    assert (result.exit_code, result.stderr) == (75, "sparklog: error: topic small: vacuum: too slow\n")
+    report = json.loads(result.stdout)
+    assert (report["failures"], report["may_succeed_later"]) == (["topic small: vacuum: too slow"], True)
+    monkeypatch.setattr("sparklog.compaction.maintain", slow)
+    result = run("maintain", "--json", cluster=uri(cluster))
+    assert (result.exit_code, json.loads(result.stdout)) == (75, {"error": "too slow", "retriable": True})
+    assert result.stderr == "sparklog: error: too slow\n"
+
+
+def test_how_large_merged_files_become_is_chosen(cluster: Cluster) -> None:
+    sizes = [file.size_bytes for file in live(cluster.topic_log("small"))]
+    done("maintain", "--steps", "optimize", "--target-bytes", str(max(sizes)), cluster=uri(cluster))
+    assert [file.size_bytes for file in live(cluster.topic_log("small"))] == sizes

@@ -137,11 +137,13 @@ def test_a_file_with_fewer_records_than_the_log_tells_fails_the_partition_and_no
     assert len(live(log)) == 3
 
 
-def test_a_file_that_is_gone_is_somebody_elses_work() -> None:
+def test_a_live_file_that_is_gone_is_told() -> None:
     memory, _, log = a_topic_of([("a", "1")], [("a", "2")])
-    memory.delete([object_path("topics/t", live(log)[0].path)])
+    lost = object_path("topics/t", live(log)[0].path)
+    memory.delete([lost])
     [found] = compact(log, clean_shuffled).partitions
-    assert found.outcome is Outcome.OVERTAKEN
+    assert found.outcome is Outcome.FAILED
+    assert found.error.startswith(f"{lost}: the log names this data file")
 
 
 def test_a_partition_of_superseded_records_alone_leaves_no_file_of_them() -> None:

@@ -1,15 +1,14 @@
 """Maintenance of topics on Spark: the plans and commits of ``sparklog.compaction``, with executors that do the work.
 
-What only touches logs, retention, vacuum and giving offsets, is a task per topic, many topics at a time. Merging and
-compaction by key are for the driver to plan and to commit, topic after topic, and for the executors to read and write.
+Each topic is a task, many topics at a time. What is too much for one, of merging and compaction by key, is for the
+driver to plan and to commit, topic after topic, and for the executors to read and write; so is all of a single topic.
 Neither Delta nor S3A is needed: files and logs are read and written by sparklog's own store, in every process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,11 @@ from sparklog.compaction.maintain import (
 )
 from sparklog.compaction.maintain import maintain as maintain_cluster
 from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.errors import InvalidConfigurationError, SparklogError
 from sparklog.log.cluster import Cluster
-from sparklog.spark.maintenance_ahead import told_by_spark
 from sparklog.spark.maintenance_clean import SparkClean
 from sparklog.spark.maintenance_rewrite import SparkRewrite
+from sparklog.spark.maintenance_spread import Spread, spread
 from sparklog.spark.opened import opened
 from sparklog.spark.place import Place, place_of
 
@@ -38,11 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["SMALL_BYTES", "maintain", "optimize", "run_compaction", "run_retention", "vacuum"]
 
 SMALL_BYTES = 32 * 1024 * 1024
-"""Of files: what the driver merges or compacts by itself, sooner than a job of Spark would begin."""
+"""Of files: what one process merges or compacts by itself, sooner than a job of Spark would begin."""
 
 _PARTS = ((Step.SEQUENCE, Step.RETENTION), (Step.COMPACT, Step.OPTIMIZE), (Step.VACUUM,))
-"""One after the other, for all topics: the second by the driver, the others by a task for each topic."""
-_MOST_TASKS = 1_000
+"""One after the other, for all topics."""
 
 
 def run_retention(
@@ -148,15 +147,15 @@ def maintain(
         policy: which files are worth being merged.
         dry_run: change nothing, and tell what would be done as of now.
         timeout_ms: for each commit.
-        small_bytes: what is no more than this, of a topic to be merged or of a partition to be compacted, is done by
-            this process.
+        small_bytes: what is no more than this, of a topic to be merged, or eight times as much, of a partition to be
+            compacted, one process does: a task; for a single topic, this one.
         tell: is told the topic (empty for the cluster, or all topics at once) and the step that comes next.
     Returns:
         What was done; what failed, for a topic or a step, is told there (``failures``), and hindered no other.
     Raises:
         InvalidArgumentError: there is no cluster, or one in memory.
         UnknownTopicOrPartitionError: one of ``topics`` isn't there; nothing was done.
-        RetriableError: Spark gave up.
+        InvalidConfigurationError: the session is one of Spark Connect.
         StoreError: the topics can't be listed.
     """
     how = _How(spark, place_of(cluster, storage_options), small_bytes)
@@ -167,8 +166,17 @@ class _How:
     """Steps on Spark."""
 
     def __init__(self, spark: SparkSession, place: Place, small_bytes: int = SMALL_BYTES) -> None:
+        from pyspark.errors import PySparkException
+
+        try:
+            spark.sparkContext  # noqa: B018 - asked for what it hasn't got
+        except PySparkException as error:
+            raise InvalidConfigurationError(
+                "maintenance hands functions to executors, which Spark Connect can't: it needs a classic session"
+            ) from error
         self._spark = spark
         self._place = place
+        self._small_bytes = small_bytes
         self._rewrite = SparkRewrite(spark, place, small_bytes=small_bytes)
         self._clean = SparkClean(spark, place, small_bytes=small_bytes)
 
@@ -197,49 +205,48 @@ class _How:
         self, cluster: Cluster, topics: Mapping[str, bool], wanted: Wanted, tell: Tell
     ) -> list[TopicMaintenance]:
         """See :data:`~sparklog.compaction.maintain.EachTopic`."""
-        parts = []
+        nothing = [TopicMaintenance(topic=name, deleted=deleted) for name, deleted in topics.items()]
+        parts = [nothing]
         for part in _PARTS:
             steps = [step for step in part if step in wanted.steps]
-            if not steps or not topics:
+            if not steps or not nothing:
                 continue
-            if part[0] is Step.COMPACT or len(topics) == 1:
-                here = replace(wanted, steps=steps, rewrite=self._rewrite, clean=self._clean)
-                done = [
-                    maintain_topic(cluster, name, here, deleted=deleted, tell=tell) for name, deleted in topics.items()
-                ]
-            else:
-                for step in steps:
-                    tell("", step)
-                done = self._spread(topics, replace(wanted, steps=steps))
-            parts.append(done)
-        nothing = [TopicMaintenance(topic=name, deleted=deleted) for name, deleted in topics.items()]
-        return [_joined(of_topic) for of_topic in zip(nothing, *parts, strict=True)]
+            if len(nothing) == 1:
+                parts.append([self._here(cluster, nothing[0], steps, wanted, tell)])
+                continue
+            for step in steps:
+                tell("", step)
+            there = self._there(topics, replace(wanted, steps=steps))
+            parts.append([found.done for found in there])
+            parts.append([self._here(cluster, found.done, found.left, wanted, tell) for found in there])
+        return [_joined(of_topic) for of_topic in zip(*parts, strict=True)]
 
-    def _spread(self, topics: Mapping[str, bool], wanted: Wanted) -> list[TopicMaintenance]:
-        there = partial(_maintain_there, self._place, wanted)
-        context = self._spark.sparkContext
-        with told_by_spark():
-            done: list[TopicMaintenance] = (
-                context.parallelize([*topics.items()], min(len(topics), _MOST_TASKS)).mapPartitions(there).collect()
-            )
-        return done
+    def _there(self, topics: Mapping[str, bool], wanted: Wanted) -> list[Spread]:
+        """By a task for each; where Spark gives up, that is what became of each topic, and the other parts go on."""
+        try:
+            return spread(self._spark, self._place, topics, wanted, small_bytes=self._small_bytes)
+        except SparklogError as error:
+            return [
+                Spread(done=TopicMaintenance(topic=name, deleted=deleted, errors=dict.fromkeys(steps, error)))
+                for name, deleted in topics.items()
+                for steps in [[step for step in wanted.steps if not deleted or step is Step.VACUUM]]
+            ]
 
-
-def _maintain_there(place: Place, wanted: Wanted, topics: Iterator[tuple[str, bool]]) -> Iterator[TopicMaintenance]:
-    """What a task does."""
-    cluster = opened(place).cluster
-    for name, deleted in topics:
-        done = maintain_topic(cluster, name, wanted, deleted=deleted)
-        yield replace(done, errors={step: error.with_traceback(None) for step, error in done.errors.items()})
+    def _here(
+        self, cluster: Cluster, known: TopicMaintenance, steps: Sequence[Step], wanted: Wanted, tell: Tell
+    ) -> TopicMaintenance:
+        """By this process, and executors where it is more than a little. Without ``steps`` no log is read."""
+        here = replace(wanted, steps=steps, rewrite=self._rewrite, clean=self._clean)
+        return maintain_topic(cluster, known.topic, here, deleted=known.deleted, tell=tell)
 
 
 def _joined(parts: Iterable[TopicMaintenance]) -> TopicMaintenance:
-    """What became of a topic in one part after the other."""
+    """What became of a topic in one part after the other; each step is told by one of them."""
     first, *rest = parts
     found: dict[str, Any] = {}
     errors = dict(first.errors)
     for part in rest:
         values = {field.name: getattr(part, field.name) for field in fields(part) if field.name != "errors"}
-        found |= {name: value for name, value in values.items() if value is not None}
+        found |= {name: value for name, value in values.items() if value}
         errors |= part.errors
     return replace(first, **found, errors=errors)

@@ -7,7 +7,8 @@ driver that is killed loses the work of those few jobs, and no more.
 from __future__ import annotations
 
 import base64
-import pickle
+import json
+import logging
 import re
 import uuid
 from collections import deque
@@ -18,7 +19,8 @@ from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparklog.errors import RetriableError, SparklogError
+import sparklog.errors
+from sparklog.errors import InvalidConfigurationError, RetriableError, SparklogError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +31,12 @@ JOBS_AHEAD = 2
 """At work at once: one job, and one that takes over its cores."""
 _CANCEL_AGAIN_S = 1.0
 _OURS = re.compile(r"\[sparklog:([A-Za-z0-9+/=]+)\]")
+_CAUSE = re.compile(r"(?:Caused by: )?(?:\w+\.)*\w*(?:Error|Exception): .*")
+"""What a traceback, of Python or of Java, ends with."""
+_TRACEBACK = "Traceback (most recent call last):"
+_LACKS_SPARKLOG = ("ModuleNotFoundError", "ImportError", "AttributeError", "PicklingError", "UnpicklingError")
+"""Of a task that can't be run: what it is made of isn't where it runs, or is another version's."""
+_LOGGER = logging.getLogger("sparklog.spark")
 
 T = TypeVar("T")
 
@@ -51,7 +59,8 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
         jobs: run Spark's jobs, each in a thread of its own.
         about: describes them where people look at what Spark does.
     Raises:
-        RetriableError: Spark has given up a job; and whatever a job raises.
+        RetriableError, InvalidConfigurationError: Spark has given up a job, see :func:`told_by_spark`; and whatever a
+            job raises.
     """
     from pyspark import inheritable_thread_target
 
@@ -75,35 +84,89 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
                 waiting.append(threads.submit(in_thread(work), job))
             if not waiting:
                 return
-            yield waiting.popleft().result()
+            result = waiting[0].result()  # an interrupt must still find it among those that are cancelled
+            waiting.popleft()
+            yield result
     finally:
         for future in waiting:
             future.cancel()
-        while running := [future for future in waiting if not future.done()]:
-            context.cancelJobsWithTag(tag)  # again, for one that a thread was just about to begin
-            wait(running, timeout=_CANCEL_AGAIN_S)
+        try:
+            while running := [future for future in waiting if not future.done()]:
+                context.cancelJobsWithTag(tag)  # again, for one that a thread was just about to begin
+                wait(running, timeout=_CANCEL_AGAIN_S)
+        except _gave_up() as error:  # then the jobs end by themselves; what came before is what is to be told
+            _LOGGER.warning("jobs of Spark can't be cancelled: %s", _text_of(error))
         threads.shutdown()
 
 
 def as_text(error: SparklogError) -> str:
     """An error as the message of what a task raises; :func:`told_by_spark` raises it again."""
-    return f"{error} [sparklog:{base64.b64encode(pickle.dumps(error.with_traceback(None))).decode()}]"
+    packed = json.dumps([type(error).__name__, str(error)]).encode()
+    return f"{error} [sparklog:{base64.b64encode(packed).decode()}]"
 
 
 @contextmanager
 def told_by_spark() -> Iterator[None]:
-    """Turn what Spark raises when it gives up into the error of ours that a task met, or else ``RetriableError``."""
+    """Turn what Spark raises when it gives up into an error of ours.
+
+    Raises:
+        SparklogError: the one that a task met.
+        InvalidConfigurationError: executors lack sparklog, or have another version of it.
+        RetriableError: anything else, with its cause.
+    """
+    try:
+        yield
+    except _gave_up() as error:
+        text = _text_of(error)
+        raise _ours(text) or _not_ours(text or type(error).__name__) from error
+
+
+def _gave_up() -> tuple[type[Exception], ...]:
+    """What Spark raises; where its JVM is gone, that is what the connection says."""
     from pyspark.errors import PySparkException
 
     java: Any = import_module("py4j.protocol")
+    return (java.Py4JError, PySparkException, ConnectionError)
+
+
+def _text_of(error: Exception) -> str:
+    """What an error says; most of it only the JVM knows, which may be gone by now."""
     try:
-        yield
-    except (java.Py4JError, PySparkException) as error:
-        ours = _OURS.search(str(error))
-        if ours is not None:
-            raise pickle.loads(base64.b64decode(ours[1])) from error  # noqa: S301 - of as_text, in a task of ours
-        told = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise RetriableError(f"Spark gave up: {told.strip()}") from error
+        return str(error)
+    except Exception as unknown:  # of py4j, of sockets, and PySpark's own assertions
+        return f"{type(error).__name__}: {getattr(error, 'errmsg', '')} (the JVM can't be asked: {unknown!r})"
+
+
+def _ours(text: str) -> SparklogError | None:
+    """The error that :func:`as_text` wrote into ``text``, by the last of the markers there.
+
+    A marker is nothing but the name of a class and a message: error texts hold names of files, which are chosen by
+    whoever may commit to a table.
+    """
+    found = _OURS.findall(text)
+    if not found:
+        return None
+    try:
+        name, message = json.loads(base64.b64decode(found[-1]))
+    except (ValueError, TypeError):
+        return None  # not written by us
+    kind = getattr(sparklog.errors, name, None) if isinstance(name, str) and name in sparklog.errors.__all__ else None
+    if not (isinstance(kind, type) and issubclass(kind, SparklogError)) or "__init__" in vars(kind):
+        kind = SparklogError  # those with an __init__ want more than a message
+    return kind(str(message))
+
+
+def _not_ours(text: str) -> SparklogError:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if _CAUSE.fullmatch(line) and not line.endswith(_TRACEBACK)]
+    aborted = next((line for line in lines if "Job aborted" in line), None)
+    cause = causes[-1].removeprefix("Caused by: ") if causes else aborted or next(iter(lines), "")
+    if cause.split(":")[0].rpartition(".")[2] in _LACKS_SPARKLOG:
+        return InvalidConfigurationError(
+            f"executors can't run a task: {cause}; each needs this version of sparklog[spark,s3], and the Python "
+            "packages that the driver has"
+        )
+    return RetriableError(f"Spark gave up: {cause}")
 
 
 def map_in_arrow(frame: DataFrame, work: Callable[[Any], Any], schema: str) -> DataFrame:

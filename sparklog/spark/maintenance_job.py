@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparklog.compaction.maintain import MaintenanceReport, Step
+from sparklog.compaction.maintain import MaintenanceReport, Step, Telling
 from sparklog.compaction.optimizing import TARGET_BYTES, OptimizePolicy
-from sparklog.compaction.telling import COLUMNS, NUMBERS, as_plain, report_rows
+from sparklog.compaction.telling import COLUMNS, NUMBERS, error_as_plain, report_as_plain, report_rows
+from sparklog.compaction.topics import may_succeed_later
 from sparklog.errors import InvalidArgumentError, SparklogError
 from sparklog.spark.job import DONE, FAILED, TRY_AGAIN, add_storage_options, parsed
 from sparklog.spark.maintenance import SMALL_BYTES, maintain
@@ -43,7 +44,7 @@ JOBS = {
     "retention": Job(
         steps=(Step.RETENTION,),
         description="Remove what topics' retention.ms and retention.bytes don't keep, and what lies below their log "
-        "starts. Only logs change; a task of Spark for each topic.",
+        "starts. Only logs change.",
     ),
     "compact": Job(
         steps=(Step.COMPACT,),
@@ -70,9 +71,14 @@ JOBS = {
 def main(name: str, arguments: Sequence[str] | None = None) -> int:
     """Run a job of :data:`JOBS`; returns its exit code.
 
-    What it did goes to the standard output, all else to the standard error.
+    What it did goes to the standard output, all else to the standard error. With ``--json`` the standard output holds
+    one object whatever happens, ``{"error": …, "retriable": …}`` where there is no report.
     """
     given = parse(name, arguments)
+    telling = Telling(
+        lambda topic, step: _say(f"{name}: {topic}: {step.value}" if topic else f"{name}: {step.value}"),
+        lambda topic, step, how_far: _say(f"{name}: {topic}: {step.value}: {how_far}"),
+    )
     try:
         report = maintain(
             spark_of(f"sparklog {name}"),
@@ -83,13 +89,14 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
             policy=given.policy,
             dry_run=given.dry_run,
             small_bytes=given.small_bytes,
-            tell=lambda topic, step: _say(f"{name}: {topic}: {step.value}" if topic else f"{name}: {step.value}"),
+            tell=telling,
         )
     except SparklogError as error:
+        if given.json:
+            _print(json.dumps(error_as_plain(error)))
         _say(f"{name}: {error}")
-        return TRY_AGAIN if error.retriable else FAILED
-    sys.stdout.write(json.dumps(as_plain(report)) + "\n" if given.json else "".join(f"{li}\n" for li in told(report)))
-    sys.stdout.flush()
+        return TRY_AGAIN if may_succeed_later(error) else FAILED
+    _print(*([json.dumps(report_as_plain(report))] if given.json else told(report)))
     for line in report.failures:
         _say(f"{name}: error: {' '.join(line.split())}")
     if not report.failures:
@@ -141,7 +148,8 @@ def parse(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
             type=int,
             default=SMALL_BYTES,
             metavar="N",
-            help="up to so many bytes to be merged or compacted the driver deals with itself (default: %(default)s)",
+            help="up to so many bytes to be merged, and eight times as many to be compacted, one process deals with "
+            "(default: %(default)s)",
         )
     given = parsed(parser, arguments)
     try:
@@ -181,6 +189,11 @@ def told(report: MaintenanceReport) -> list[str]:
         for line in lines
     ]
     return [*found, "nothing was changed: this was a dry run"] if report.dry_run else found
+
+
+def _print(*lines: str) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
 
 
 def _say(line: str) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from sparklog.compaction.rewriting import Rewritten, rewrite_with_arrow
 from sparklog.compaction.units import FileRange
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import SparklogError
-from sparklog.spark.maintenance_ahead import waves, work_ahead
+from sparklog.errors import RetriableError, SparklogError
+from sparklog.spark.maintenance_ahead import told_by_spark, waves, work_ahead
 from sparklog.spark.opened import opened
 from sparklog.spark.place import Place
 
@@ -57,7 +57,13 @@ class SparkRewrite:
     def _rewrite(self, log: DeltaLog, ranges: Sequence[FileRange], compression: str) -> list[Rewritten | SparklogError]:
         began = log.clock.ticks_ms()  # those of another process mean nothing here
         there = partial(rewrite_there, self._place, log.table, compression)
-        found = self._spark.sparkContext.parallelize(ranges, len(ranges)).map(there).collect()
+        try:
+            with told_by_spark():
+                found = self._spark.sparkContext.parallelize(ranges, len(ranges)).map(there).collect()
+        except RetriableError as error:  # one of them may kill every worker: it mustn't take the others with it
+            if len(ranges) == 1:
+                return [Rewritten(range=ranges[0], files=(), began_ticks_ms=began, error=error)]
+            return [one for alone in ranges for one in self._rewrite(log, [alone], compression)]
         return [replace(one, began_ticks_ms=began) if isinstance(one, Rewritten) else one for one in found]
 
 

@@ -28,6 +28,7 @@ from sparklog.compaction.topics import (
     may_succeed_later,
     strict_config,
 )
+from sparklog.compaction.units import unreadable_files
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     CorruptRecordError,
@@ -87,6 +88,8 @@ class CompactReport:
     """By number; those with files."""
     delta_version: int
     dry_run: bool
+    unreadable: tuple[str, ...] = ()
+    """Paths of live files that nobody can look into: nothing from there on was compacted."""
 
 
 def compact_topic(
@@ -144,6 +147,7 @@ def compact_topic(
         partitions=tuple(sorted(found, key=lambda one: one.partition)),
         delta_version=state.position.version,
         dry_run=dry_run,
+        unreadable=unreadable_files(state.require_whole().index),
     )
 
 

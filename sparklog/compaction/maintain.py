@@ -112,6 +112,9 @@ class TopicMaintenance:
             yield f"{step.value}: {error}", may_succeed_later(error)
         for path, reason in self.sequence.refused.items() if self.sequence is not None else ():
             yield f"sequence: {path}: {reason}", False
+        for step, report in ((Step.RETENTION, self.retention), (Step.COMPACT, self.compact)):
+            for path in report.unreadable if report is not None else ():
+                yield f"{step.value}: {path} can't be read, so nothing from there on is dealt with", False
         for merged in self.optimize.ranges if self.optimize is not None else ():
             if merged.outcome is Outcome.FAILED:
                 yield f"optimize: {merged.error}", merged.retriable

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.compaction.topics import check_removal, commit_job, is_gone, made_durable, strict_config
-from sparklog.compaction.units import Unit
+from sparklog.compaction.units import Unit, unreadable_files
 from sparklog.delta.actions import RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import UnknownTopicOrPartitionError
@@ -76,6 +76,8 @@ class RetentionReport:
     """Of the partitions whose log start moved: what it was, and what it is."""
     delta_version: int
     dry_run: bool
+    unreadable: tuple[str, ...] = ()
+    """Paths of live files that nobody can look into: nothing from there on was removed."""
 
 
 def retention_rules(state: TopicState) -> RetentionRules:
@@ -177,7 +179,7 @@ def retain_topic(
         starts = [*before.log_start_offsets]
         for plan in plans:
             starts[plan.partition] = plan.log_start_offset
-        return _report(topic, removed, before, tuple(starts), before.delta_version, dry_run=True)
+        return _report(topic, removed, before, tuple(starts), state, dry_run=True)
     removed = []
     with made_durable(log) as committing:
         while True:
@@ -189,7 +191,7 @@ def retain_topic(
             removes = [action for action in done.commit.actions if isinstance(action, RemoveFile)]
             removed += [(action.path, action.size_bytes) for action in removes]
     starts_now = before.log_start_offsets if is_gone(state, before.topic_id) else state.head.log_start_offsets
-    return _report(topic, removed, before, starts_now, state.position.version, dry_run=False)
+    return _report(topic, removed, before, starts_now, state, dry_run=False)
 
 
 class _Step:
@@ -263,7 +265,7 @@ def _report(
     removed: Sequence[tuple[str, int]],
     before: TopicHead,
     starts: Sequence[int],
-    delta_version: int,
+    state: TopicState,
     *,
     dry_run: bool,
 ) -> RetentionReport:
@@ -273,6 +275,7 @@ def _report(
         removed_files=len(removed),
         removed_bytes=sum(size for _, size in removed),
         log_start_offsets={number: (old, new) for number, (old, new) in enumerate(moved) if new != old},
-        delta_version=delta_version,
+        delta_version=state.position.version,
         dry_run=dry_run,
+        unreadable=unreadable_files(state.require_whole().index) if retention_rules(state).deletes else (),
     )

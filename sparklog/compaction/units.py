@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sparklog.log.segments import Segment, overlapping
+from sparklog.log.segments import Segment, SegmentIndex, overlapping
 
-__all__ = ["FileRange", "Unit", "units_of"]
+__all__ = ["FileRange", "Unit", "units_of", "unreadable_files"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +72,7 @@ class Unit:
             record_count=sum(segment.record_count or 0 for segment in found),
             largest_timestamp_ms=max(_timestamp_ms(segment, segment.max_timestamp_ms) for segment in found),
             smallest_timestamp_ms=min(_timestamp_ms(segment, segment.min_timestamp_ms) for segment in found),
-            is_known=all(
-                None not in (segment.record_count, segment.min_offset_delta, segment.max_offset_delta)
-                for segment in found
-            ),
+            is_known=all(_tells_its_offsets(segment) for segment in found),
         )
 
     @property
@@ -87,6 +84,17 @@ class Unit:
 def units_of(segments: Iterable[Segment]) -> list[Unit]:
     """The units of a partition's segments, which come in offset order."""
     return [Unit.of(together) for together in overlapping(segments)]
+
+
+def unreadable_files(index: SegmentIndex) -> tuple[str, ...]:
+    """The paths of the live files that don't tell the offsets of their records, because nobody can look into them: no
+    job goes beyond one."""
+    found = (segment for partition in index.partitions() for segment in index.partition(partition))
+    return tuple(segment.path for segment in found if not _tells_its_offsets(segment))
+
+
+def _tells_its_offsets(segment: Segment) -> bool:
+    return None not in (segment.record_count, segment.min_offset_delta, segment.max_offset_delta)
 
 
 def _timestamp_ms(segment: Segment, told: int | None) -> int:

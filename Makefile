@@ -5,10 +5,14 @@ BIN := $(VENV)/bin
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3.10 python3 python)
 PYTEST_ARGS ?=
 BENCH ?=
+SEEDS ?= 2000
+ROUNDS ?= 100
+SEED ?=
+STORE ?= folder
 CODE = $(wildcard sparklog pyspark_sparklog java hatch_build.py tests jobs examples benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench jar format clean
+.PHONY: help demo test check unit simulate torture bench jar format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -27,6 +31,12 @@ check: $(VENV)/.dev ## Format, lint, types and the quick tests
 
 unit: $(VENV)/.dev ## Run the quick tests alone
 	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+
+simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SEEDS=20000 of them, or SEEDS=17..40
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.cluster --count $(SEEDS)
+
+torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto
+	@$(BIN)/python -m tests.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE)
 
 bench: $(VENV)/.bench ## Measure, and compare with peers; BENCH=produce for one of them, BENCH="produce --quick" for a glance
 	@$(BIN)/python -m benchmarks $(BENCH)

@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ def wait_until_it_answers(endpoint: str, server: "subprocess.Popen[bytes]") -> N
         try:
             with urllib.request.urlopen(endpoint, timeout=5):
                 return
+        except urllib.error.HTTPError:  # it answers: one that wants a signature refuses
+            return
         except OSError as error:
             if server.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the S3 server did not start: exit code {server.poll()}") from error

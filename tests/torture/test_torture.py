@@ -1,0 +1,62 @@
+"""A few rounds of real processes under kill -9 and SIGSTOP; ``make torture`` plays a hundred, and longer ones."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from sparklog.testing.history import AnomalyKind
+from tests.torture.plan import Act, Planted, draw_plan
+from tests.torture.rounds import Outcome, play
+
+real = pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="there is no kill -9")
+
+
+def test_a_seed_gives_the_same_plan_each_time_and_seeds_differ():
+    plans = [draw_plan(seed, span_ms=60_000, is_small=False, has_server=True) for seed in (1, 1, 2)]
+    assert plans[0] == plans[1] != plans[2]
+    assert {torment.act for torment in plans[0].torments} == set(Act)
+
+
+def clean(outcome: Outcome) -> None:
+    assert outcome.faults == (), str(outcome)
+    assert outcome.torments["kills"] >= 2, str(outcome)
+    assert outcome.torments["stops"] >= 1, str(outcome)
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_folder_keeps_every_promise(tmp_path: Path):
+    outcome = play(1, tmp_path / "round", "folder", span_s=7, is_small=True)
+    clean(outcome)
+    assert outcome.judged is not None
+    assert outcome.judged.counts["log cleaning"] >= 1
+
+
+@real
+@pytest.mark.s3
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_s3_keeps_every_promise(tmp_path: Path):
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto.server")
+    clean(play(2, tmp_path / "round", "moto", span_s=6))
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_planted_faults_are_found(tmp_path: Path):
+    """In the first round mostly: it takes a kill at the wrong moment."""
+    found: set[AnomalyKind] = set()
+    wanted = {AnomalyKind.LOST_WRITE, AnomalyKind.OUT_OF_STEP, AnomalyKind.SKIPPED_POLL}
+    for seed in range(5):
+        outcome = play(seed, tmp_path / f"{seed}", "folder", span_s=8, is_small=True, planted=list(Planted))
+        assert outcome.judged is not None, str(outcome)
+        found |= set(outcome.judged.verdict.by_kind())
+        if wanted <= found:
+            break
+    assert wanted <= found

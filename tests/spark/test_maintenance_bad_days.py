@@ -75,7 +75,7 @@ class CreatesOfEntries(WrappedStore):
         return call()
 
 
-MOST = 200
+MOST = 60
 """Appends of a producer during one job: three that never end leave a job on two cores, in their own process, more to do
 than it has done."""
 

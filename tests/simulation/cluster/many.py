@@ -1,0 +1,148 @@
+"""Many seeds on all cores, and what they exercised."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+import pyarrow as pa
+
+from tests.simulation.cluster.play import Played, play
+
+__all__ = ["COVERED", "ENOUGH", "play_many", "replays", "seeds_of", "tell", "uncovered"]
+
+_CHUNK = 10
+_FAST_FOLDER = "/dev/shm"
+"""What is read of a log passes through files."""
+_TELL_EVERY = 1_000
+ENOUGH = 2_000
+"""Seeds that meet everything."""
+COVERED = (
+    "aborted",
+    "aged",
+    "checked acknowledged",
+    "checked inputs",
+    "cleanups",
+    "committed",
+    "compactions",
+    "crashes",
+    "fenced",
+    "foreign commits",
+    "kills",
+    "lates",
+    "lost answers",
+    "lost requests",
+    "naps",
+    "nights",
+    "optimized",
+    "own successes",
+    "polled",
+    "rebalances",
+    "recovered: aborted",
+    "recovered: committed",
+    "refused calls",
+    "restarts",
+    "retentions",
+    "sequenced",
+    "slow calls",
+    "topics deleted",
+    "topics grown",
+)
+"""What so many seeds are to meet, each of it."""
+
+
+def replays() -> bool:
+    """Does this process give sets the same order as any other that replays a seed?"""
+    return os.environ.get("PYTHONHASHSEED") == "0"
+
+
+def seeds_of(text: str, *, is_count: bool = False) -> Sequence[int]:
+    """``17`` is one seed, or with ``is_count`` the first 17; ``17..40`` are those of both ends and between."""
+    first, dots, last = text.partition("..")
+    if dots:
+        return range(int(first), int(last) + 1)
+    return range(int(text)) if is_count else [int(text)]
+
+
+def play_many(
+    seeds: Iterable[int], *, processes: int | None = None, is_traced: bool = False, planted: str | None = None
+) -> Iterator[Played]:
+    """Seeds in their order, on all cores. What is left when the caller has seen enough isn't played."""
+    with _same_order():
+        context = multiprocessing.get_context("spawn")  # the caller may have threads
+        pool = ProcessPoolExecutor(processes, context, _prepare)
+        try:
+            yield from pool.map(partial(play, is_traced=is_traced, planted=planted), seeds, chunksize=_CHUNK)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _prepare() -> None:
+    logging.disable(logging.CRITICAL)
+    pa.set_cpu_count(1)  # every core plays a world of its own
+    if os.path.isdir(_FAST_FOLDER):
+        tempfile.tempdir = _FAST_FOLDER
+
+
+@contextmanager
+def _same_order() -> Iterator[None]:
+    """Children hash strings as every replay does."""
+    before = os.environ.get("PYTHONHASHSEED")
+    os.environ["PYTHONHASHSEED"] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONHASHSEED"]
+        else:
+            os.environ["PYTHONHASHSEED"] = before
+
+
+def uncovered(counts: Counter[str]) -> list[str]:
+    """What was never met."""
+    return [name for name in COVERED if not counts[name]]
+
+
+def tell(seeds: Sequence[int], *, is_traced: bool = False, planted: str | None = None) -> int:
+    """Play seeds and print what came of it; 1 if anything is wrong."""
+    if len(seeds) == 1:
+        _prepare()
+        played = play(seeds[0], is_traced=is_traced, planted=planted)
+        for line in played.trace:
+            print(line)
+        _print(played.counts)
+        for text in played.violations:
+            print(f"VIOLATION {text}")
+        return 1 if played.violations else 0
+    counts: Counter[str] = Counter()
+    broken: list[int] = []
+    cpu_s, began = 0.0, time.monotonic()
+    for number, played in enumerate(play_many(seeds, processes=os.cpu_count(), planted=planted), start=1):
+        counts.update(played.counts)
+        cpu_s += played.cpu_s
+        if played.violations:
+            broken.append(played.seed)
+            print(f"seed {played.seed}: {played.violations[0]}")
+            print(f"  python -m tests.simulation.cluster {played.seed} --trace", flush=True)
+        if number % _TELL_EVERY == 0 or number == len(seeds):
+            rate = number / (time.monotonic() - began)
+            print(f"{number} seeds, {rate:.0f}/s, {cpu_s:.0f} s of CPU, {len(broken)} with violations", flush=True)
+    _print(counts)
+    if len(seeds) >= ENOUGH and uncovered(counts):
+        print(f"never met: {', '.join(uncovered(counts))}")
+    print(f"failing seeds: {broken or 'none'}", file=sys.stderr if broken else sys.stdout)
+    return 1 if broken else 0
+
+
+def _print(counts: Counter[str]) -> None:
+    for name, number in sorted(counts.items()):
+        print(f"  {name:<40} {number:>12,}")

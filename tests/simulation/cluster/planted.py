@@ -1,0 +1,175 @@
+"""Faults that are planted in sparklog to see that the simulation finds them: each breaks one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from sparklog.compaction import cleaning, rewriting
+from sparklog.compaction.keys import Counts, LatestOffsets
+from sparklog.consumer.coordinator import Coordinator
+from sparklog.errors import KafkaTimeoutError
+from sparklog.groups import keeper
+from sparklog.log import append
+from sparklog.log.producer_state import Verdict
+from sparklog.log.publishing import Marker
+from sparklog.log.schema import DATA_SCHEMA
+from sparklog.storage import entry_log
+from sparklog.txn import forward, session
+from sparklog.txn.entries import TransactionEntry
+from sparklog.txn.session import TransactionSession
+
+__all__ = ["PLANTED"]
+
+Plant = Callable[[], AbstractContextManager[object]]
+
+
+def trust_never_ends() -> AbstractContextManager[object]:
+    """Rule L1: who slept believes what it finds behind its position."""
+    return mock.patch.object(entry_log, "needs_verification", return_value=False)
+
+
+def unknown_is_told_as_failed() -> AbstractContextManager[object]:
+    """Rule L2: what may have been carried out counts as not carried out."""
+    return mock.patch.object(entry_log, "CommitStateUnknownError", KafkaTimeoutError)
+
+
+class _NeverTold(set[str]):
+    """Tokens of attempts that nobody remembers."""
+
+    def __contains__(self, _: object) -> bool:
+        return False
+
+
+def own_entry_is_not_known_again() -> AbstractContextManager[object]:
+    """Rule L2: an attempt whose answer was lost is taken for another writer's, and nobody looks for its counter."""
+    create = entry_log.EntryLog.create_next
+
+    def create_next(self: Any, position: Any, encode: Any, *, tokens: set[str], **kwargs: Any) -> Any:
+        return create(self, position, encode, tokens=_NeverTold(), **kwargs)
+
+    stack = ExitStack()
+    stack.enter_context(mock.patch.object(entry_log.EntryLog, "create_next", create_next))
+    stack.enter_context(mock.patch.object(append, "check_counter", return_value=Verdict(duplicate=False)))
+    return stack
+
+
+def transactions_are_published_again() -> AbstractContextManager[object]:
+    """Rule L7: nobody looks for the marker."""
+    return mock.patch.object(Marker, "is_in", return_value=False)
+
+
+def recovery_skips_a_topic() -> AbstractContextManager[object]:
+    """Rule T3: what is decided isn't carried out in the last of its topics."""
+    roll = forward.roll_forward
+
+    def roll_forward(cluster: Any, log: Any, entry: TransactionEntry, *, timeout_ms: float) -> Any:
+        topics = dict(sorted(entry.contents.topics.items())[:-1])
+        entry = replace(entry, contents=replace(entry.contents, topics=topics))
+        return roll(cluster, log, entry, timeout_ms=timeout_ms)
+
+    return mock.patch.object(forward, "roll_forward", roll_forward)
+
+
+def nobody_finishes_what_was_left() -> AbstractContextManager[object]:
+    """Rule T3: a new epoch begins over a decision that isn't carried out."""
+
+    def finish(cluster: Any, log: Any, entry: Any, position: Any, *, timeout_ms: float) -> Any:
+        return forward.complete(log, entry, position, timeout_ms=timeout_ms)[0]
+
+    return mock.patch.object(session, "finish", finish)
+
+
+def a_fenced_producer_decides_once_more() -> AbstractContextManager[object]:
+    """Rule T5: who was fenced takes the next number, in the new epoch."""
+    append = TransactionSession._append
+
+    def again(self: TransactionSession, position: Any, entry: TransactionEntry, *, deadline_ticks_ms: float) -> Any:
+        with mock.patch.object(TransactionSession, "_check_holder"):
+            found = append(self, position, entry, deadline_ticks_ms=deadline_ticks_ms)
+            if found.header != entry.header and found.state.is_open:
+                after = replace(entry, version=found.version + 1, header=found.header)
+                _, newest = self._require_newest()
+                return append(self, newest, after, deadline_ticks_ms=deadline_ticks_ms)
+        return found
+
+    return mock.patch.object(TransactionSession, "_append", again)
+
+
+def pending_offsets_are_forgotten() -> AbstractContextManager[object]:
+    """Rule T2: a new owner reads the committed offset before it has decided what is pending."""
+
+    def settle(table: Any, rows: Any, partitions: Any, decide: Any, *, deadline_ticks_ms: float) -> Any:
+        return rows
+
+    return mock.patch.object(keeper, "settle_pending", settle)
+
+
+def compaction_drops_the_newest() -> AbstractContextManager[object]:
+    """The record that ought to stay goes."""
+
+    def judge(records: Any, offsets: Any, latest: LatestOffsets, *, due_tombstones_end: int) -> Any:
+        newest = latest.of(records["key"])
+        keep = newest > offsets
+        return keep, Counts(records=records.num_rows, superseded=int((~keep).sum()))
+
+    return mock.patch.object(cleaning, "judge", judge)
+
+
+def a_merged_file_lacks_its_last_record() -> AbstractContextManager[object]:
+    """Optimize loses a record."""
+    pieces = rewriting.OpenRange.pieces
+
+    def fewer(self: Any, columns: Any = DATA_SCHEMA.names, *, once: bool = False) -> Any:
+        for piece in pieces(self, columns, once=once):
+            yield piece.slice(0, piece.num_rows - 1) if not once and piece.num_rows > 1 else piece
+
+    return mock.patch.object(rewriting.OpenRange, "pieces", fewer)
+
+
+def a_new_owner_begins_one_too_late() -> AbstractContextManager[object]:
+    """Who takes a partition passes over the record at the committed offset."""
+    begin = Coordinator._begin
+
+    def late(self: Coordinator, state: Any, row: Any, first_counts: Any) -> None:
+        if row is not None and row.committed is not None:
+            row = replace(row, committed=row.committed._replace(offset=row.committed.offset + 1))
+        begin(self, state, row, first_counts)
+
+    return mock.patch.object(Coordinator, "_begin", late)
+
+
+def a_commit_is_told_before_it_is_made() -> AbstractContextManager[object]:
+    """A transaction's topics are published after the caller was told so, or never."""
+    from concurrent.futures import Future
+
+    from sparklog.producer.lane import Lane
+
+    def publish(self: Lane, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    return mock.patch.object(Lane, "publish", publish)
+
+
+PLANTED: Mapping[str, Plant] = {
+    plant.__name__: plant
+    for plant in (
+        trust_never_ends,
+        unknown_is_told_as_failed,
+        own_entry_is_not_known_again,
+        transactions_are_published_again,
+        recovery_skips_a_topic,
+        nobody_finishes_what_was_left,
+        a_fenced_producer_decides_once_more,
+        pending_offsets_are_forgotten,
+        compaction_drops_the_newest,
+        a_merged_file_lacks_its_last_record,
+        a_new_owner_begins_one_too_late,
+        a_commit_is_told_before_it_is_made,
+    )
+}

@@ -1,0 +1,332 @@
+"""One world from its beginning to its end, and what is wrong with it."""
+
+from __future__ import annotations
+
+import gc
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+from sparklog.compaction import vacuum
+from sparklog.consumer import fetcher, session
+from sparklog.delta import checkpoint
+from sparklog.errors import SparklogError
+from sparklog.groups import rounds
+from sparklog.log import Cluster, create_topic
+from sparklog.model import TopicPartition
+from sparklog.storage import MemoryStore
+from sparklog.storage.retrying import RetryingStore
+from sparklog.testing import SimulatedCrash
+from sparklog.testing.history import Event, Recorder
+from sparklog.txn import session as session_of_transactions
+from tests.simulation.cluster.life import Job, Life
+from tests.simulation.cluster.planted import PLANTED
+from tests.simulation.cluster.roles import RESTLESS, ROLES
+from tests.simulation.cluster.settling import settle
+from tests.simulation.cluster.shape import JobPlan, Shape, TopicPlan, draw_shape
+from tests.simulation.cluster.threads import simulated
+from tests.simulation.cluster.watching import Watch
+from tests.simulation.cluster.weather import Weather, forecast
+from tests.simulation.cluster.world import Happened, Process, Stuck, World
+from tests.support import T0_MS
+
+__all__ = ["Play", "Played", "play"]
+
+_LONGEST_MS = 300_000.0
+"""Of troubled times, nights not counted."""
+_LOOK_MS = 700.0
+"""Between two looks of the director."""
+_LATE_MS = 60_000.0
+"""What is still on its way in the end arrives within."""
+_OUTAGES_MS = (2_000.0, 10_000.0, 40_000.0, 130_000.0)
+_NAPS_MS = (5_000.0, 20_000.0, 90_000.0)
+_RARER: tuple[tuple[ModuleType, str, object], ...] = (
+    (session, "_LONGEST_WAIT_MS", 2_000.0),
+    (fetcher, "_LONGEST_WAIT_MS", (200.0, 1_000.0)),
+    (fetcher, "_SHORTEST_WAIT_MS", 20.0),
+)
+"""Who waits looks less often: simulated time passes as fast as there is nothing to do."""
+_SOONER: tuple[tuple[ModuleType, str, object], ...] = (
+    (checkpoint, "_MIN_TAIL", 8),
+    (vacuum, "_TAIL", 4),
+    (session_of_transactions, "_CLEAN_EVERY", 3),
+    (session_of_transactions, "_CLEAN_EVERY_MS", 1_000),
+    (rounds, "_CLEAN_EVERY", 4),
+)
+"""What is due after hundreds of entries is due after some, in worlds with checkpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What became of a seed."""
+
+    seed: int
+    violations: list[str]
+    counts: Counter[str]
+    cpu_s: float
+    trace: list[Happened] = field(default_factory=list)
+
+
+class _Recorder(Recorder):
+    """What clients do and see is part of the trace."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(now_ms=lambda: int(world.start_ms + world.now))
+        self._world = world
+
+    def record(self, event: Callable[..., Event], *fields: Any) -> None:
+        super().record(event, *fields)
+        if self._world.is_traced:
+            self._world.note(f"* {getattr(event, '__name__', event)}", " ".join(map(_text, fields)))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, TopicPartition):
+        return f"{value.topic}-{value.partition}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))})"
+    return str(value)
+
+
+class Play:
+    """A world, its shape and its troubles, and the director, who starts processes, kills them and ends it all."""
+
+    def __init__(self, seed: int, *, is_traced: bool = False) -> None:
+        self.world = World(seed, start_ms=T0_MS)
+        self.world.is_traced = is_traced
+        draw = self.world.random
+        expected = forecast(draw)
+        self.shape: Shape = draw_shape(draw, has_nights=expected.night > 0)
+        if self.shape.takes_over:
+            expected = replace(expected, nap=0.02, crash=expected.crash / 4)
+        self.weather = Weather(self.world, expected)
+        self.world.preempts = expected.preempts
+        self.memory = MemoryStore(clock=self.world.process("store").clock)
+        self.recorder = _Recorder(self.world)
+        self.violations: list[str] = []
+        self.transaction_timeout_ms = draw.choice([10_000, 60_000, 60_000]) if not self.shape.takes_over else 60_000
+        self.session_timeout_ms = draw.choice([6_000, 6_000, 15_000])
+        self.strategy = draw.choice(["range", "cooperative-sticky", "cooperative-sticky"])
+        self.is_over = False
+        self.foreign_values: dict[str, str] = {}
+        """Committed for certain by another engine, and to which topic."""
+        self.jobs = [Job(plan) for plan in self.shape.jobs]
+        self.topic_names = [plan.name for plan in self.shape.topics]
+        self.output = "c" if "c" in self.topic_names else "a"
+        """Of loops."""
+        self._restarts = draw.choice([0.3, 0.3, 0.03])
+        """How likely the dead are started again, with each look."""
+        self._shift_until = 0.0
+        self._director = self.world.process("director")
+        self.weather.spared.add(self._director)
+        self._watch = Watch(self.violate)
+
+    def cluster(self, process: Process) -> Cluster:
+        """The cluster as a process sees it."""
+        store = RetryingStore(self.weather.store(self.memory, process), clock=process.clock)
+        return Cluster(cluster_id="c", store=store, clock=process.clock)
+
+    def topic(self, name: str) -> TopicPlan:
+        """What was planned of a topic."""
+        return next(plan for plan in self.shape.topics if plan.name == name)
+
+    def violate(self, text: str) -> None:
+        """Note what must not be."""
+        self.violations.append(text)
+        self.world.note("VIOLATION", text)
+
+    def run(self) -> None:
+        """All of it."""
+        try:
+            with self._patched(), simulated(self.world):
+                try:
+                    self.world.run(self._director, self._direct)
+                finally:
+                    self._let_go()
+            self._watch.check_course()
+        except Stuck as stuck:
+            self.violate(f"{stuck}")
+        except Exception as error:
+            self.violate(f"the end: {error!r}\n{traceback.format_exc()}")
+        for name, broken in self.world.broken:
+            self.violate(f"thread {name} ended with {broken!r}")
+
+    @contextmanager
+    def _patched(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(self._watch.watching())
+            for place, name, value in (*_RARER, *(_SOONER if self.shape.checkpoints else ())):
+                stack.enter_context(mock.patch.object(place, name, value))
+            yield
+
+    # The director.
+
+    def _direct(self) -> None:
+        world, draw = self.world, self.world.random
+        cluster = self.cluster(self._director)
+        for plan in self.shape.topics:
+            create_topic(cluster.topic_log(plan.name), plan.name, num_partitions=plan.partitions, configs=plan.configs)
+        self.weather.is_calm = False
+        for job in self.jobs:
+            self._begin(job, draw.choice([0.0, draw.uniform(0, 3_000)]))
+        busy_ms = 0.0
+        while busy_ms < _LONGEST_MS and not all(job.is_done and job.lives[-1].is_over for job in self.jobs):
+            is_night = world.now < self.weather.night_until
+            world.pause(60_000.0 if is_night else _LOOK_MS)
+            busy_ms += _LOOK_MS
+            if is_night:
+                self._send_to_bed()
+                self._begin_shift()
+            else:
+                self._trouble()
+            for job in [*self.jobs]:
+                self._look_after(job, is_night=is_night)
+        self._heal()
+        settle(self, cluster)
+
+    def _begin(self, job: Job, delay_ms: float = 0.0) -> None:
+        life = Life(self, job)
+        self._plan(life, 6.0, after=self.world.random.randint(0, 14))
+        self.world.spawn(life.process, "main", partial(self._live, life, delay_ms))
+
+    def _live(self, life: Life, delay_ms: float) -> None:
+        """All of a life."""
+        try:
+            life.rest(delay_ms)
+            ROLES[life.job.plan.role](life)
+        except SimulatedCrash:
+            raise
+        except SparklogError as error:
+            life.check("the life ends", error)
+        finally:
+            life.is_over = True
+        life.process.die()  # it has come to its end; so do its threads
+
+    def _trouble(self) -> None:
+        """Let something happen to those who live."""
+        draw = self.world.random
+        for job in self.jobs:
+            if draw.random() < 0.3:
+                self._plan(job.lives[-1], 1.0, after=0)
+        if draw.random() < self.weather.expected.outages / 5:
+            self.weather.cut(None, draw.choice(_OUTAGES_MS))
+
+    def _plan(self, life: Life, scale: float, *, after: int) -> None:
+        """Let a life meet something, where that is to be expected."""
+        draw, weather = self.world.random, self.weather
+        expected, process, role = weather.expected, life.process, life.job.plan.role
+        if role in ("foreign", "administer", "night"):  # an engine that sleeps for days breaks a log by itself
+            return
+        if draw.random() < scale * expected.night:
+            weather.plan_night(process, after=after)
+        elif draw.random() < scale * expected.outages:
+            weather.plan(process, "outage", draw.choice(_OUTAGES_MS), after=after)
+        elif draw.random() < 10 * scale * expected.nap:
+            # A member for so long that others take over, and its transaction may still be in time.
+            if role in ("consume", "loop") and draw.random() < 0.7:
+                longer_ms = self.session_timeout_ms * draw.uniform(1.2, 4)
+                place = draw.choice(["groups/", "groups/", "transactions/", "topics/"])
+                weather.plan(process, "nap", longer_ms, after=after // 2, place=place)
+            else:
+                weather.plan(process, "nap", draw.choice(_NAPS_MS), after=after)
+        elif draw.random() < 10 * scale * expected.crash:
+            weather.plan(process, "crash", after=after)
+
+    def _look_after(self, job: Job, *, is_night: bool) -> None:
+        world, draw = self.world, self.world.random
+        life = job.lives[-1]
+        if life.process.is_dead:
+            if not job.is_done and draw.random() < self._restarts and not (is_night and job.plan.role in RESTLESS):
+                world.counts["restarts"] += 1
+                self._begin(job)
+        elif draw.random() < self.shape.kills:
+            self._kill(life)
+        elif draw.random() < self.weather.expected.nap:
+            duration_ms = draw.choice(_NAPS_MS)
+            world.counts["naps"] += 1
+            world.note("asleep", f"{life.name} for {duration_ms / 1000:.0f} s")
+            life.process.freeze(duration_ms)
+
+    def _kill(self, life: Life) -> None:
+        self.world.note("killed", life.name)
+        self.world.counts["kills"] += 1
+        life.process.die()
+
+    def _send_to_bed(self) -> None:
+        """Who would look at its topics a hundred thousand times until the morning sleeps, or is ended."""
+        until = self.weather.night_until
+        for job in self.jobs:
+            life = job.lives[-1]
+            if job.plan.role in RESTLESS and not life.process.is_dead and life.process.asleep_until < until:
+                if self.world.random.random() < 0.5:
+                    life.process.freeze(until - self.world.now)
+                else:
+                    self._kill(life)
+
+    def _begin_shift(self) -> None:
+        """While somebody sleeps for days, others do what may be his undoing."""
+        if self.shape.checkpoints and self._shift_until < self.weather.night_until:
+            self._shift_until = self.weather.night_until
+            number = sum(job.plan.role == "night" for job in self.jobs)
+            self.jobs.append(Job(JobPlan(name=f"night{number}", role="night", steps=1)))
+            self._begin(self.jobs[-1])
+
+    def _heal(self) -> None:
+        """No more trouble: whoever lives may end well, or is killed."""
+        world, draw = self.world, self.world.random
+        self.weather.is_calm = True
+        self.is_over = True
+        world.note("calm")
+        lives = [job.lives[-1] for job in self.jobs]
+        latest = max((life.process.asleep_until for life in lives if not life.process.is_dead), default=0.0)
+        world.pause(max(0.0, latest - world.now) + 1.0)
+        for life in lives:
+            if not life.process.is_dead and draw.random() < 0.3:
+                self._kill(life)
+        for _ in range(400):
+            if all(life.process.is_dead for life in lives):
+                break
+            world.pause(300.0)
+        for life in lives:
+            if not life.process.is_dead:
+                world.counts["ended late"] += 1
+                self._kill(life)
+        world.pause(_LATE_MS)
+
+    def _let_go(self) -> None:
+        """Nobody is left to close what the dead have opened."""
+        for process in self.world.processes:
+            for client in process.kept:
+                if hasattr(client, "_ended"):
+                    client._ended = client._ended or SparklogError("its world has ended")
+            process.kept.clear()
+
+
+def play(seed: int, *, is_traced: bool = False, planted: str | None = None) -> Played:
+    """Play one seed to its end, with one of ``PLANTED`` if it is named."""
+    began = time.process_time()
+    was_enabled = gc.isenabled()
+    gc.disable()  # what is weakly referred to goes at the same moments each time
+    try:
+        with PLANTED[planted]() if planted else nullcontext():
+            made = Play(seed, is_traced=is_traced)
+            made.run()
+    finally:
+        if was_enabled:
+            gc.enable()
+    counts = made.world.counts
+    counts["switches"] = made.world.switches
+    return Played(
+        seed=seed,
+        violations=made.violations,
+        counts=counts,
+        cpu_s=time.process_time() - began,
+        trace=made.world.trace,
+    )

@@ -1,0 +1,52 @@
+"""Whole clusters in simulated time: clients, jobs and other engines on one store, under crashes, naps, lost answers.
+
+``make simulate SEEDS=20000`` plays as many as one likes, ``python -m tests.simulation.cluster SEED --trace`` prints
+what happens in one. A seed plays the same wherever ``PYTHONHASHSEED=0``, so every seed is played in a child process.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from tests.simulation.cluster.many import ENOUGH, play_many, uncovered
+from tests.simulation.cluster.planted import PLANTED
+from tests.simulation.cluster.play import Played
+
+
+def violations(played: Iterable[Played]) -> dict[int, list[str]]:
+    """What is wrong, by seed."""
+    return {one.seed: one.violations for one in played if one.violations}
+
+
+def test_a_few_seeds_keep_every_promise():
+    played = list(play_many(range(20), processes=2))
+    assert violations(played) == {}
+    counts = sum((one.counts for one in played), Counter[str]())
+    assert counts["checked acknowledged"] > 100
+    assert counts["crashes"] > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_many_seeds_keep_every_promise_and_meet_every_trouble():
+    played = list(play_many(range(1_000, 1_000 + ENOUGH), processes=2))
+    assert violations(played) == {}
+    assert uncovered(sum((one.counts for one in played), Counter[str]())) == []
+
+
+def test_a_seed_plays_the_same_each_time():
+    [first], [second] = ([*play_many([5], processes=1, is_traced=True)] for _ in range(2))
+    assert first.trace == second.trace
+    assert first.counts == second.counts
+    assert len(first.trace) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("planted", sorted(PLANTED))
+def test_a_planted_fault_is_found_within_500_seeds(planted):
+    """As the worlds are today most are found within 50, and all within 300."""
+    assert any(one.violations for one in play_many(range(500), processes=2, planted=planted))

@@ -12,7 +12,7 @@ STORE ?= folder
 CODE = $(wildcard sparklog pyspark_sparklog java hatch_build.py tests jobs examples benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit simulate torture bench jar format clean
+.PHONY: help demo test check unit proof simulate torture bench jar format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -31,6 +31,12 @@ check: $(VENV)/.dev ## Format, lint, types and the quick tests
 
 unit: $(VENV)/.dev ## Run the quick tests alone
 	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+
+proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, simulation, torture, and the same on a real Kafka
+	@$(BIN)/python -m tests.model
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.cluster --count $(SEEDS)
+	@$(BIN)/python -m tests.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --store $(STORE)
+	@$(BIN)/python -m pytest -m "" -q tests/history tests/parity
 
 simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SEEDS=20000 of them, or SEEDS=17..40
 	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.cluster --count $(SEEDS)

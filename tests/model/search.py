@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-__all__ = ["Found", "Model", "Moves", "Violation", "replay", "search"]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
+__all__ = ["Found", "Model", "Moves", "Violation", "replay", "search", "switched_off"]
+
+R = TypeVar("R", bound="DataclassInstance")
 S = TypeVar("S", bound=Hashable)
 Moves = Iterable[tuple[str, S]]
 """What may happen next: what it is called, and the state afterwards."""
@@ -129,3 +133,11 @@ def _trace(came_from: dict[S, tuple[S | None, str]], end: S) -> tuple[str, ...]:
         state, label = came_from[state]
         labels.append(label)
     return tuple(reversed(labels))
+
+
+def switched_off(rules: R, *names: str) -> R:
+    """Rules, flags of a frozen dataclass, but for some. Raises ``ValueError`` for a name that is none."""
+    kept = {rule.name for rule in fields(rules)}
+    if unknown := set(names) - kept:
+        raise ValueError(f"no such rule: {sorted(unknown)}; there are {sorted(kept)}")
+    return replace(rules, **dict.fromkeys(names, False))

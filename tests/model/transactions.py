@@ -28,9 +28,11 @@ the id is used …          ``txn.entries.clean_transaction_log``
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+from tests.model.search import switched_off
 
 __all__ = ["Bounds", "Rules", "Transactions", "World"]
 
@@ -74,10 +76,7 @@ class Rules:
 
     def without(self, *names: str) -> Rules:
         """These rules but for some. Raises ``ValueError`` for a name that is none."""
-        kept = {rule.name: getattr(self, rule.name) for rule in fields(self)}
-        if unknown := set(names) - kept.keys():
-            raise ValueError(f"no such rule: {sorted(unknown)}; there are {sorted(kept)}")
-        return Rules(**{**kept, **dict.fromkeys(names, False)})
+        return switched_off(self, *names)
 
 
 @dataclass(frozen=True, slots=True)

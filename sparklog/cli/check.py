@@ -43,6 +43,8 @@ def check(ctx: click.Context, topics: tuple[str, ...], deep: bool, repair: bool,
 
     cluster = cluster_of(ctx)
     wanted = [name.strip() for text in topics for name in text.split(",") if name.strip()] or None
+    if topics and wanted is None:  # else a list that a script left empty would mean everything
+        raise click.BadParameter(f"got {','.join(topics)!r}, expected a name, or several", param_hint="--topics")
     report = check_cluster(cluster, wanted, deep=deep)
     repaired = None
     if repair:

@@ -6,6 +6,7 @@ One topic, group or step that fails hinders no other; each may be done again at 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -54,6 +55,7 @@ __all__ = [
 
 DEFAULT_TIMEOUT_MS = 60_000.0
 
+_LOGGER = logging.getLogger("sparklog.compaction")
 T = TypeVar("T")
 
 
@@ -275,7 +277,10 @@ class _Steps:
             return act()
         except SparklogError as error:
             self._errors[step] = error
-            return None
+        except Exception as unforeseen:  # whatever is in one topic: the others go on
+            _LOGGER.exception("%s: %s", self._topic or "cluster", step.value)
+            self._errors[step] = SparklogError(f"{type(unforeseen).__name__}: {unforeseen}")
+        return None
 
     def progress(self, step: Step) -> Progress:
         """What a step tells how far it has come."""

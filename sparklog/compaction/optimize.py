@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import overload
@@ -154,17 +154,22 @@ class _StillThere(Sequence[FileRange]):
     def __init__(self, ranges: Sequence[FileRange], is_there: Callable[[FileRange], bool]) -> None:
         self._ranges = ranges
         self._is_there = is_there
-        self.passed_over: list[FileRange] = []
+        self._passed_over: dict[tuple[int, int], FileRange] = {}
 
     def __iter__(self) -> Iterator[FileRange]:
         for found in self._ranges:
             if self._is_there(found):
                 yield found
-            elif found not in self.passed_over:
-                self.passed_over.append(found)
+            else:
+                self._passed_over[found.partition, found.first_offset] = found
 
     def __len__(self) -> int:
         return len(self._ranges)
+
+    @property
+    def passed_over(self) -> Iterable[FileRange]:
+        """In their order."""
+        return self._passed_over.values()
 
     @overload
     def __getitem__(self, at: int) -> FileRange: ...

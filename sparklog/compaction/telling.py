@@ -10,7 +10,7 @@ from typing import Any
 from sparklog.compaction.maintain import MaintenanceReport, TopicMaintenance
 from sparklog.compaction.topics import may_succeed_later
 from sparklog.errors import SparklogError
-from sparklog.log.segments import format_timestamp
+from sparklog.log.segments import can_format_timestamp, format_timestamp
 
 __all__ = ["COLUMNS", "NUMBERS", "as_plain", "error_as_plain", "report_as_plain", "report_rows"]
 
@@ -57,8 +57,10 @@ def _rows(topic: TopicMaintenance) -> Iterator[Row]:
                     f"{cleaned.outcome.value} ({cleaned.reason.value}), {cleaned.dirty_ratio:.0%} dirty, "
                     f"{cleaned.tombstones_due} tombstones due"
                 )
-                if cleaned.oldest_dirty_ms is not None:
-                    what += f", oldest of {format_timestamp(cleaned.oldest_dirty_ms)}"
+                oldest_ms = cleaned.oldest_dirty_ms
+                if oldest_ms is not None:
+                    told = format_timestamp(oldest_ms) if can_format_timestamp(oldest_ms) else f"{oldest_ms} ms"
+                    what += f", oldest of {told}"
             result = f"partition {cleaned.partition}: {what}"
             yield name, "compact", cleaned.files_before, cleaned.bytes_before, result
     for merged in topic.optimize.ranges if topic.optimize is not None else ():

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sparklog.compaction.topics import strict_config
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
-from sparklog.delta.listing import read_hint
 from sparklog.delta.properties import deleted_file_retention_ms
 from sparklog.log import Cluster, sequence_topic
 from sparklog.log.state import load_state
@@ -69,16 +68,17 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
     retention_ms = removed_age_ms(log.table, metadata)
     if retention_ms > deleted_file_retention_ms(log.table, metadata):
         log_retention_ms = max(log_retention_ms, retention_ms)  # what a checkpoint has forgotten, the entries tell
-    expired = expire_markers(cluster, state, dry_run=dry_run, timeout_ms=timeout_ms)
     checkpoint, entries = None, 0
     if not dry_run:
         known = {"version": state.position.version, "live_file_count": state.head.live_file_count}
-        if checkpoint_worthwhile(checkpoint_version=read_hint(log), **known):
+        if checkpoint_worthwhile(checkpoint_version=state.checkpoint_version, **known):
             if state.head.unsequenced_count and not state.head.deleted:
                 sequence_topic(log, timeout_ms=timeout_ms)  # rule F2: a checkpoint forgets the order of foreign commits
             checkpoint = write_checkpoint(log)
         cleaned = clean_log(log, retention_ms=log_retention_ms)
         entries = cleaned.deleted_count if cleaned is not None else 0
+    # After what takes no transactional id's log to be understood; the next checkpoint leaves them out.
+    expired = expire_markers(cluster, state, dry_run=dry_run, timeout_ms=timeout_ms)
     now_ms = cluster.clock.now_ms() if dry_run else None  # to ask for the store's time takes a write
     orphans = find_orphans(cluster, topic, now_ms=now_ms)
     if orphans and not dry_run:  # a sweep commits to the topic, so it is for those that have something to be swept

@@ -6,6 +6,9 @@ by it but how far back opening a table must read (design section 4, rules L11, L
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -13,10 +16,10 @@ from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, last_checkpoint_path
 from sparklog.delta.snapshot import load_delta_table, staged_log
-from sparklog.errors import CorruptLogError
+from sparklog.errors import CorruptLogError, ObjectNotFoundError
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, retry
 
-__all__ = ["check_checkpoint", "checkpoint_due", "checkpoint_threshold", "write_checkpoint"]
+__all__ = ["check_checkpoint", "checkpoint_due", "checkpoint_threshold", "write_checkpoint", "write_hint"]
 
 _MIN_TAIL = 100
 _LIVE_FILES_PER_VERSION = 20
@@ -66,9 +69,26 @@ def write_checkpoint(log: DeltaLog, *, sync: bool = True) -> int | None:
         hint = (folder / "_last_checkpoint").read_bytes()
         deadline = log.clock.ticks_ms() + DEFAULT_RETRY_MS
         retry(lambda: log.store.create(path, data, sync=sync), clock=log.clock, deadline_ticks_ms=deadline)
-        if read_hint(log) < version:
+        known = read_hint(log)
+        if known < version or not _is_there(log, checkpoint_path(log.table, known)):  # or it names what isn't there
             log.store.put(last_checkpoint_path(log.table), hint, sync=sync)
         return version
+
+
+def _is_there(log: DeltaLog, path: str) -> bool:
+    try:
+        log.store.read_range(path, 0, 1)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def write_hint(log: DeltaLog, version: int, paths: Sequence[str]) -> None:
+    """Let ``_last_checkpoint`` name a checkpoint that is there and reads back. Source: Delta protocol, "Last Checkpoint
+    File". Raises ``StoreError``."""
+    rows = [pq.ParquetFile(pa.BufferReader(log.store.read(path))).metadata.num_rows for path in paths]
+    hint = {"version": version, "size": sum(rows)} | ({"parts": len(rows)} if len(rows) > 1 else {})
+    log.store.put(last_checkpoint_path(log.table), json.dumps(hint).encode(), sync=True)
 
 
 def check_checkpoint(log: DeltaLog, paths: list[str], expected_version: int) -> None:

@@ -33,7 +33,8 @@ def deleted_file_retention_ms(table: str, metadata: Metadata) -> int:
         InvalidConfigurationError: the property isn't understood.
     """
     given = metadata.configuration.get(_DELETED_FILES, "interval 1 week")
-    found = _PARTS.fullmatch(f" {given.strip().lower()}" if given[:1].isdecimal() else given.strip().lower())
+    text = given.strip().lower()
+    found = _PARTS.fullmatch(f" {text}" if text[:1].isdecimal() else text)
     parts = _PART.findall(found[1]) if found else []
     if not parts or any(unit not in _UNIT_MS for _, unit in parts):
         raise InvalidConfigurationError(

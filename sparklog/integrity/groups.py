@@ -21,7 +21,7 @@ from sparklog.groups.members import decode_member
 from sparklog.groups.offset_state import OffsetState, load_state, load_whole
 from sparklog.groups.rows import Decider, OffsetRow, Rows
 from sparklog.integrity.findings import Code, Counts, Finding, Subject
-from sparklog.integrity.kept import holes, without_strays
+from sparklog.integrity.kept import holes, list_numbered
 from sparklog.log.cluster import Cluster
 from sparklog.log.head import TopicHead
 from sparklog.log.state import open_state
@@ -120,13 +120,7 @@ def finished_pending(cluster: Cluster, rows: Rows) -> dict[Decider, bool]:
 def _check_members(cluster: Cluster, group: str) -> Iterator[Finding]:
     subject = Subject(group=group)
     log = generation_log(cluster, group)
-    listed = without_strays(
-        {
-            int(number): found.modified_ms
-            for found in cluster.store.list(group_generations(group))
-            if (number := found.path.rpartition("/")[2].removesuffix(".json")).isdecimal()
-        }
-    )
+    listed = list_numbered(cluster.store, group_generations(group))
     for first, end in holes(listed):
         yield Finding(
             code=Code.GENERATION_GAP,

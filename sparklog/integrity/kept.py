@@ -19,8 +19,18 @@ from sparklog.delta.names import CheckpointPart, last_checkpoint_path, log_folde
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.ranges import Range
+from sparklog.storage import ObjectStore
 
-__all__ = ["EntryReader", "KeptLog", "check_checkpoints", "check_kept", "holes", "list_kept", "without_strays"]
+__all__ = [
+    "EntryReader",
+    "KeptLog",
+    "check_checkpoints",
+    "check_kept",
+    "holes",
+    "list_kept",
+    "list_numbered",
+    "without_strays",
+]
 
 _READ_AT_ONCE = 64
 _MUCH_TOO_LATE = 10
@@ -92,6 +102,24 @@ def without_strays(entries: Mapping[int, int]) -> dict[int, int]:
     return {number: entries[number] for number in reversed(kept)}
 
 
+def list_numbered(store: ObjectStore, folder: str) -> dict[int, int]:
+    """The entries of a log without checkpoints, by number: the modification time. Ascending, without strays.
+
+    A LIST, and another where one seems to be missing: a listing takes its time, and of what is created meanwhile it may
+    show a later one and not the one before. All that the first has shown was there before the second began.
+    """
+    found = _numbered(store, folder)
+    if any(holes(found)):
+        newest = max(found)
+        found = {number: at for number, at in _numbered(store, folder).items() if number <= newest}
+    return found
+
+
+def _numbered(store: ObjectStore, folder: str) -> dict[int, int]:
+    names = ((listed.path.rpartition("/")[2].removesuffix(".json"), listed) for listed in store.list(folder))
+    return without_strays({int(name): listed.modified_ms for name, listed in names if name.isdecimal()})
+
+
 def holes(entries: Mapping[int, int]) -> Iterator[Range]:
     """The numbers that are missing between the lowest and the highest; strays are left out before."""
     for before, after in pairwise(entries):
@@ -150,7 +178,8 @@ def _check_hint(log: DeltaLog, kept: KeptLog, topic: str) -> Iterator[Finding]:
     hint = read_hint(log)
     path = last_checkpoint_path(log.table)
     if hint >= 0:
-        seen = "" if hint in kept.checkpoints or hint > kept.newest else f"it names version {hint}"
+        is_newer = hint > kept.newest and hint in list_kept(log).checkpoints  # written since we listed
+        seen = "" if hint in kept.checkpoints or is_newer else f"it names version {hint}"
     else:  # a writer that died between a checkpoint and its hint leaves none, which is fine
         seen = "it can't be understood" if log.store.read_many([path])[0] is not None else ""
     if seen:

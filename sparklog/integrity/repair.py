@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from sparklog.delta.checkpoint import check_checkpoint, write_checkpoint
+from sparklog.delta.checkpoint import check_checkpoint, write_checkpoint, write_hint
+from sparklog.delta.listing import read_hint
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.integrity.findings import Code, Report
@@ -111,6 +112,9 @@ class _Repair:
             return
         if version is not None:
             self.repaired.done.append(f"topic {topic}: wrote a checkpoint of version {version}")
+        elif read_hint(log) not in known:
+            write_hint(log, newest, list(known[newest]))
+            self.repaired.done.append(f"topic {topic}: wrote the hint of checkpoint {newest}")
 
     def settle(self, group: str) -> None:
         table = OffsetTable(self._cluster, group)

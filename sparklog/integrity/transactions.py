@@ -14,7 +14,7 @@ from itertools import pairwise
 from sparklog.errors import CorruptLogError, InvalidTxnStateError, UnsupportedVersionError
 from sparklog.integrity.findings import Code, Counts, Finding, Subject
 from sparklog.integrity.history import Published
-from sparklog.integrity.kept import holes, without_strays
+from sparklog.integrity.kept import holes, list_numbered
 from sparklog.log.cluster import Cluster
 from sparklog.log.publishing import marker_app_id
 from sparklog.paths import transaction_log
@@ -51,8 +51,9 @@ class _Log:
     """Its modification time."""
     commits: dict[int, _Commit] = field(default_factory=dict)
     """By number: those of the run."""
-    is_expired: bool = False
-    """Its newest epoch was begun by nobody: topics may forget it."""
+    expired_at: int = 0
+    """Number of the newest entry that took the id from whoever had it: topics may forget what came before. 0: none is
+    kept."""
 
     def tell(self, code: Code, seen: str, expected: str, topic: str | None = None) -> None:
         subject = Subject(topic=topic, transactional_id=self.transactional_id)
@@ -183,7 +184,7 @@ def check_topic_transactions(
             named = commit.entry.contents.topics.get(met.topic)
             if named is None or named.topic_id != topic_id or not commit.is_complete or not named.files:
                 continue
-            is_forgotten = log.is_expired and not marker
+            is_forgotten = number < log.expired_at and not marker
             # Those of a topic come in their order: behind the first that its log shows none may be left out.
             first = 0 if is_whole else met.first_numbers.get(name, number)
             is_left_out = is_sound and number > first and number not in met.numbers.get(name, ())
@@ -237,13 +238,7 @@ def see_transactions(cluster: Cluster) -> TransactionsSeen:
 def _see(cluster: Cluster, name: str, markers: Collection[int], now_ms: int) -> _Log:
     seen = _Log(transactional_id=name)
     log = open_transaction_log(cluster, name)
-    listed = without_strays(
-        {
-            int(number): found.modified_ms
-            for found in cluster.store.list(transaction_log(name))
-            if (number := found.path.rpartition("/")[2].removesuffix(".json")).isdecimal()
-        }
-    )
+    listed = list_numbered(cluster.store, transaction_log(name))
     if not listed:
         return seen
     for hole in holes(listed):
@@ -264,10 +259,10 @@ def _see(cluster: Cluster, name: str, markers: Collection[int], now_ms: int) -> 
             after = by_number.get(entry.version + 1)
             is_complete = after is not None and after.state is TransactionState.COMPLETE_COMMIT
             seen.commits[entry.version] = _Commit(entry=entry, is_complete=is_complete)
+    seen.expired_at = max((entry.version for entry in entries if entry.is_expired), default=0)
     seen.newest = by_number.get(newest)
     seen.newest_ms = listed[newest]
     if seen.newest is not None:
-        seen.is_expired = seen.newest.state is TransactionState.EMPTY and bool(seen.newest.reason)
         _check_age(log, seen, seen.newest, markers, age_ms=now_ms - seen.newest_ms)
     return seen
 

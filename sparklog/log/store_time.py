@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from sparklog.errors import StoreUnavailableError
+import logging
+
+from sparklog.errors import StoreError, StoreUnavailableError
 from sparklog.log.cluster import Cluster
 
 __all__ = ["store_time_ms"]
 
+_LOGGER = logging.getLogger("sparklog.log")
 _ATTEMPTS = 5
 _LEFT_MS = 86_400_000
 """A probe that is older was left by a process that was killed."""
@@ -35,5 +38,8 @@ def store_time_ms(cluster: Cluster, probe: str) -> int:
                 doomed += [path for path, modified_ms in listed.items() if now_ms - modified_ms > _LEFT_MS]
                 return now_ms
     finally:
-        store.delete(doomed)
+        try:
+            store.delete(doomed)
+        except StoreError as error:  # what was learned counts; probes that are left go with a later call
+            _LOGGER.warning("%s/%s is left over: %s", store.uri, folder, error)
     raise StoreUnavailableError(f"{store.uri}/{probe} was deleted by others {_ATTEMPTS} times before it was listed")

@@ -45,7 +45,8 @@ def waves(spark: SparkSession, items: Sequence[T]) -> Iterator[Sequence[T]]:
     """``items`` in their order, as many at once as Spark has cores for by then."""
     at = 0
     while at < len(items):
-        width = max(1, spark.sparkContext.defaultParallelism)
+        with told_by_spark():
+            width = max(1, spark.sparkContext.defaultParallelism)
         yield items[at : at + width]
         at += width
 
@@ -69,10 +70,10 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
     tag = f"sparklog-{uuid.uuid4().hex}"
 
     def work(job: Callable[[], T]) -> T:
-        context.addJobTag(tag)
-        context.setInterruptOnCancel(True)
-        context.setJobDescription(about)
         with told_by_spark():
+            context.addJobTag(tag)
+            context.setInterruptOnCancel(True)
+            context.setJobDescription(about)
             return job()
 
     threads = ThreadPoolExecutor(JOBS_AHEAD, "sparklog-maintenance")

@@ -162,5 +162,5 @@ def _describe(log: TransactionLog, newest: TransactionEntry, *, is_open: bool) -
             for file in topic.files
         ),
         groups=newest.contents.groups,
-        abort_reason=newest.reason or None,
+        abort_reason=None if newest.is_expired else newest.reason or None,
     )

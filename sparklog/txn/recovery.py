@@ -210,6 +210,8 @@ class _Recovery:
                     return RecoveryAction.NOTHING
                 done = self._finish(decided, _at(decided, position))
                 return RecoveryAction.TIMED_OUT if decided.is_forced else done
+            if newest.is_expired and ages.expire_after_ms is not None:
+                self._clean(newest)  # whoever took it may have died before
             reason = self._why_to_expire(newest, ages)
             if reason is None:
                 return RecoveryAction.NOTHING

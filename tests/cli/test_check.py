@@ -83,3 +83,9 @@ def test_every_code_is_on_its_page():
     told = {cells[1].strip().strip("`"): cells[2].strip() for cells in rows if len(cells) == 5}
     assert told == {code.value: severity.value for code, severity in SEVERITIES.items()}
     assert len(told) == len(Code)
+
+
+def test_a_list_of_topics_that_is_empty_is_refused(cluster: str) -> None:
+    refused = run("check", "--topics", "", cluster=cluster)
+    assert refused.exit_code == 2
+    assert "--topics" in refused.stderr

@@ -12,11 +12,13 @@ from sparklog.compaction.vacuum import VacuumReport, checkpoint_worthwhile, vacu
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import InvalidConfigurationError, UnknownTopicOrPartitionError
+from sparklog.delta.names import last_checkpoint_path
+from sparklog.errors import CorruptLogError, InvalidConfigurationError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state
 from sparklog.log.topic import alter_topic, create_topic, delete_records, delete_topic
+from sparklog.paths import transaction_entry
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from sparklog.txn.orphans import ORPHAN_AGE_MS
@@ -251,3 +253,29 @@ def test_a_garbled_retention_is_named_and_nothing_is_deleted() -> None:
     with pytest.raises(InvalidConfigurationError, match=r"sparklog\.log\.retention\.ms"):
         vacuum(cluster)
     assert versions_of(log)[0] == 0
+
+
+def test_a_transactional_id_that_can_not_be_understood_keeps_no_topic_from_being_cleaned() -> None:
+    _, clock, cluster = a_world(count=25)
+    driver = Driver(cluster, topics=("t",)).init()
+    driver.begin()
+    driver.send("t", "x")
+    driver.commit()
+    driver.complete()
+    cluster.store.put(transaction_entry("tx", 50), b"{")
+    with pytest.raises(CorruptLogError, match="transaction"):
+        vacuum(cluster)
+    assert load_state(cluster.topic_log("t")).checkpoint_version == 26
+    clock.advance(2 * DAY_MS)
+    append_each(a_writer(cluster.topic_log("t")), "new", "newer")
+    with pytest.raises(CorruptLogError):
+        vacuum(cluster)
+    assert versions_of(cluster.topic_log("t"))[0] == 26
+
+
+def test_a_hint_of_a_checkpoint_that_is_not_there_keeps_nobody_from_writing_one() -> None:
+    memory, _, cluster = a_world(count=25)
+    log = cluster.topic_log("t")
+    memory.put(last_checkpoint_path(log.table), b'{"version":1000000,"size":5}')
+    assert vacuum(cluster).checkpoint_version == 25
+    assert read_hint(log) == 25

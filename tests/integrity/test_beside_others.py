@@ -20,10 +20,11 @@ from sparklog.log import Cluster, create_topic, delete_records, delete_topic, se
 from sparklog.log.state import load_state
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore, ObjectStore
+from sparklog.storage.base import ObjectInfo
 from sparklog.testing import ManualClock, WrappedStore
 from tests.integrity.support import a_full_world, a_plain_world, commit_offset
 from tests.support import DAY_MS, a_writer, append, unsequenced_file
-from tests.txn.support import ANN, Driver, a_cluster, take
+from tests.txn.support import ANN, Driver, a_cluster, a_world, take
 
 T = TypeVar("T")
 
@@ -220,3 +221,30 @@ def test_threads_that_never_stop() -> None:
         assert [str(one) for one in (*report.errors, *report.warnings)] == []
     assert reports[-1].counts.entries > reports[0].counts.entries
     assert min(done.values()) > 0
+
+
+def test_an_entry_that_a_listing_missed_while_it_was_created_is_no_hole() -> None:
+    """As a folder may be listed: of what is created meanwhile it shows a later entry, and not the one before."""
+
+    class Hasty(WrappedStore):
+        misses = 1
+
+        def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+            found = [*super().list(prefix, after=after)]
+            if prefix.startswith("transactions/tx") and self.misses and len(found) > 3:
+                self.misses -= 1
+                del found[-2]
+            return iter(found)
+
+    memory, clock, cluster = a_world()
+    driver = Driver(cluster, topics=("t",)).init()
+    for value in "abc":
+        driver.begin()
+        driver.send("t", value)
+        driver.commit()
+        driver.complete()
+    hasty = Hasty(memory)
+    assert check_cluster(a_cluster(hasty, clock)).errors == ()
+    assert hasty.misses == 0
+    hasty.misses = 100
+    assert {found.code.value for found in check_cluster(a_cluster(hasty, clock)).errors} == {"transaction-log-gap"}

@@ -21,7 +21,7 @@ from sparklog.errors import (
     RetriableError,
     SparklogError,
 )
-from sparklog.spark.maintenance_ahead import as_text, told_by_spark, work_ahead
+from sparklog.spark.maintenance_ahead import as_text, told_by_spark, waves, work_ahead
 from sparklog.spark.maintenance_clean import _Learned
 
 pyspark = pytest.importorskip("pyspark")
@@ -234,3 +234,24 @@ def test_what_executors_keep_is_forgotten_one_by_one(caplog: pytest.LogCaptureFi
         list(failing())
     assert forgotten == ["shared"]
     assert "can't be freed: Spark gave up: [Errno 111] Connection refused" in caplog.text
+
+
+def test_a_jvm_that_is_gone_before_a_job_begins_is_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    monkeypatch.setattr(pyspark, "inheritable_thread_target", lambda _: lambda work: work)
+
+    class Gone:
+        """A context whose JVM isn't there any more."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "defaultParallelism":
+                raise ConnectionRefusedError(111, "Connection refused")
+            return self.refuse
+
+        def refuse(self, *_: object) -> None:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    session: Any = SimpleNamespace(sparkContext=Gone())
+    for begin in (lambda: work_ahead(session, [lambda: 1], about="a test"), lambda: waves(session, [1, 2])):
+        with pytest.raises(RetriableError, match=r"Spark gave up: .*Connection refused"):
+            list(begin())

@@ -16,9 +16,11 @@ from sparklog.log.state import load_state
 from sparklog.paths import open_transactions
 from sparklog.storage import CreateResult, MemoryStore, ObjectStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, WrappedStore
+from sparklog.txn.description import describe_transactions
 from sparklog.txn.entries import Header, QueryBatch, next_header
 from sparklog.txn.markers import expire_markers
 from sparklog.txn.recovery import EXPIRATION_MS, recover_transactions
+from sparklog.txn.states import TransactionState
 from tests.support import DAY_MS
 from tests.txn.support import Driver, a_cluster, a_world, contents, newest_entry, states, values
 
@@ -254,6 +256,7 @@ def a_metadata(**properties: str) -> Metadata:
         ("interval 30 days", 30 * DAY_MS),
         ("INTERVAL 1 day", DAY_MS),
         ("2 weeks", 2 * WEEK_MS),
+        (" 7 days", WEEK_MS),
         ("interval 1 week 2 hours", WEEK_MS + 7_200_000),
         ("interval 90 seconds 5 milliseconds", 90_005),
         (" interval 3  minutes ", 180_000),
@@ -270,3 +273,27 @@ def test_how_long_removed_files_stay_is_read_as_delta_writes_it(given: str | Non
 def test_what_is_not_understood_is_refused(given: str) -> None:
     with pytest.raises(InvalidConfigurationError, match="deletedFileRetentionDuration"):
         deleted_file_retention_ms("t", a_metadata(**{"delta.deletedFileRetentionDuration": given}))
+
+
+def test_who_is_killed_between_taking_an_id_and_cleaning_its_log_leaves_that_to_the_next() -> None:
+    memory, clock, cluster = a_world()
+    driver = used(cluster)
+    for number in range(5):
+        send(driver, str(number))
+    driver.session.close()
+    clock.advance(WEEK_MS + 1)
+    creates = FaultyStore(memory, Fault(kind=FaultKind.CRASH_AFTER, ops=("create",)))
+    with pytest.raises(SimulatedCrash):
+        recover(a_cluster(creates, clock))
+    assert len(states(cluster)) == 14
+    assert recover(cluster) == {"tx": "nothing"}
+    assert states(cluster) == ["CompleteCommit", "Empty"]
+
+
+def test_an_id_that_expired_is_not_told_as_aborted() -> None:
+    _, clock, cluster = a_world()
+    used(cluster).session.close()
+    clock.advance(WEEK_MS + 1)
+    recover(cluster)
+    [found] = describe_transactions(cluster, ["tx"])
+    assert (found.state, found.abort_reason) == (TransactionState.EMPTY, None)

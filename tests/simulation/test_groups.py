@@ -38,7 +38,7 @@ def test_a_few_schedules_keep_every_promise(threads: bool, count: int):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("threads", "count"), [(False, 700), (True, 300)], ids=["nested", "threads"])
+@pytest.mark.parametrize(("threads", "count"), [(False, 400), (True, 200)], ids=["nested", "threads"])
 def test_many_schedules_keep_every_promise(threads: bool, count: int):
     assert violations(play_many(range(1_000, 1_000 + count), threads=threads, processes=2)) == {}
 

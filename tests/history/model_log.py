@@ -202,7 +202,10 @@ class World:
 
     def member(self, group: str | None, isolation: Isolation = COMMITTED) -> Member:
         self.number += 1
-        return Member(self.recorder.consumer(f"c{self.number}", group=group, isolation=isolation), isolation)
+        return Member(
+            self.recorder.consumer(f"c{self.number}", group=group, isolation=isolation, from_start=group is not None),
+            isolation,
+        )
 
     def begin_at(self, group: str, place: TopicPartition) -> int:
         return self.committed.get((group, place), self.logs[place].start)

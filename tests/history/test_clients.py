@@ -52,7 +52,7 @@ def a_consumer(recorder: Recorder, cluster: Cluster, name: str, group: str) -> R
         enable_auto_commit=False,
         isolation_level="read_committed",
     )
-    return RecordingConsumer(consumer, recorder.consumer(name, group=group))
+    return RecordingConsumer(consumer, recorder.consumer(name, group=group, from_start=True))
 
 
 def copy(consumer: RecordingConsumer, producer: RecordingProducer, *, until: int, outcomes: Sequence[bool]) -> None:
@@ -128,7 +128,7 @@ def played(*faults: Fault) -> History:
     ids=["good store", "faulty store"],
 )
 def test_the_clients_show_no_anomaly(faults):
-    verdict = check(played(*faults))
+    verdict = check(played(*faults), contiguous_transactions=True)
     assert verdict.anomalies == (), str(verdict)
     verdict.raise_if_any()
     verdict.require(acknowledged=80, committed=7, aborted=3, polled=90, final_records=80, required=80, inputs=40)

@@ -14,6 +14,7 @@ from sparklog.testing.history import (
     AnomalyKind,
     Assigned,
     CaughtUp,
+    ConsumerOpened,
     Event,
     FinalOffset,
     FinalRead,
@@ -61,7 +62,7 @@ def a_history() -> History:
     sender.ending(is_commit=False)
     sender.ended("aborted")
 
-    reader = r.consumer("reader", group="g")
+    reader = r.consumer("reader", group="g", from_start=True)
     reader.assigned({A: 0, B: None})
     reader.polled(A, [0, 1], ["a0", "a1"], 2)
     reader.committed(reader.committing({A: 2}))
@@ -71,7 +72,7 @@ def a_history() -> History:
     reader.polled(A, [4], ["x0"], 6)
     reader.snapshot(VIEWS)
 
-    worker = r.consumer("worker", group="etl")
+    worker = r.consumer("worker", group="etl", from_start=True)
     worker.assigned({A: 0})
     etl.begin("e")
     worker.polled(A, [0, 1, 2], ["a0", "a1", "a2"], 3)
@@ -94,7 +95,7 @@ def a_history() -> History:
 
 
 def test_the_good_history_is_good():
-    verdict = check(a_history())
+    verdict = check(a_history(), contiguous_transactions=True)
     assert verdict.anomalies == ()
     verdict.raise_if_any()
     verdict.require(sends=14, acknowledged=11, failed=1, unknown=2, transactions=3, committed=2, aborted=1, inputs=3)
@@ -304,7 +305,23 @@ FAULTS: dict[str, tuple[AnomalyKind, Edit, str]] = {
         both(remove(Polled, 3), change(CaughtUp, position=4)),
         "reader had reached the end of a-0 at 4, and there are 1 records beyond, such as 'x0' at 4",
     ),
+    "begun too late by the group": (
+        K.UNSEEN,
+        both(change(Assigned, 0, partitions=((A, 2), (B, None))), remove(Polled)),
+        "group g had reached the end of a-0 and had not seen 2 of its records since 0, such as 'a0' at 0",
+    ),
     "not seen by the group": (K.UNSEEN, remove(Polled, 3), "group g had reached the end of a-0 and had not seen 1"),
+    "a transaction with something between": (
+        K.INTERLEAVED_TRANSACTION,
+        both(set_final(OUT, [0, 1, 3], "o0 o1 o2"), change(Acknowledged, -1, offset=3)),
+        "'o1' of etl in e is out-0 at 1, and what follows of its transaction there, 'o2', only at 3",
+    ),
+    "inputs begun too late": (
+        K.OUT_OF_STEP,
+        both(remove_about("o0", "o1"), change(Assigned, 1, partitions=((A, 2),)),
+             change(Polled, 4, offsets=(2,), values=("a2",))),
+        "group etl of a-0: 3 is committed, and input 1 has no output",
+    ),
     "an input without an output": (
         K.OUT_OF_STEP,
         remove_about("o1"),
@@ -345,7 +362,7 @@ def test_a_planted_fault_is_found_and_nothing_else(name):
     kind, edit, text = FAULTS[name]
     events: list[Any] = list(a_history().events)
     edit(events)
-    verdict = check(History(events))
+    verdict = check(History(events), contiguous_transactions=kind is K.INTERLEAVED_TRANSACTION)
     assert {anomaly.kind for anomaly in verdict.anomalies} == {kind}, str(verdict)
     assert text in str(verdict)
     assert all(anomaly.evidence and set(anomaly.evidence) <= set(events) for anomaly in verdict.anomalies)
@@ -374,3 +391,63 @@ def test_without_a_final_read_it_says_so():
     assert verdict.counts.unverified == 3
     with pytest.raises(NothingCheckedError, match="3 records were never looked for"):
         verdict.raise_if_any()
+
+
+def edited(name: str) -> History:
+    events: list[Any] = list(a_history().events)
+    FAULTS[name][1](events)
+    return History(events)
+
+
+def test_that_a_transactions_records_follow_one_another_is_looked_for_only_if_asked():
+    assert check(edited("a transaction with something between")).anomalies == ()
+
+
+@pytest.mark.parametrize("name", ["begun too late by the group", "inputs begun too late"])
+def test_only_who_says_to_read_from_the_start_must_have_read_from_there(name):
+    events = [one._replace(from_start=False) if isinstance(one, ConsumerOpened) else one for one in edited(name)]
+    assert check(History(events)).anomalies == ()
+
+
+def test_records_below_the_log_start_need_not_be_seen_from_the_start():
+    edits = (change(FinalRead, 0, log_start=2), set_final(A, [2, 3, 4], "a2 a3 x0"))
+    events: list[Any] = list(edited("begun too late by the group"))
+    both(*edits)(events)
+    assert check(History(events)).anomalies == ()
+
+
+def test_of_a_transaction_that_retention_has_begun_to_remove_the_rest_is_whole():
+    events: list[Any] = list(a_history())
+    set_final(OUT, [1, 2], "o1 o2", log_start=1)(events)
+    assert check(History(events), contiguous_transactions=True).anomalies == ()
+
+
+def a_compacted_history(*left: int, is_sent_again: bool = False) -> History:
+    """One key: v0 at 0, v1 at 1, a tombstone at 2 (and v3 at 3, if it is sent again); these offsets are left."""
+    r = Recorder(now_ms=lambda: 0)
+    producer = r.producer("producer")
+    values = ["v0", "v1", "gone"] if not is_sent_again else ["v0", "v1", "gone", "v3"]
+    for offset, value in enumerate(values):
+        producer.send(value, "a", 0, key="k", is_tombstone=value == "gone")
+        producer.acknowledged(value, A, offset)
+    producer.send("other", "a", 0, key="l")
+    producer.acknowledged("other", A, 9)
+    kept = [values[offset] for offset in left]
+    r.final_read(A, log_start=0, log_end=10, offsets=[*left, 9], values=[*kept, "other"])
+    return r.history()
+
+
+@pytest.mark.parametrize("left", [(), (2,), (1, 2), (0, 2), (0, 1, 2)])
+def test_a_tombstone_may_go_once_what_it_deletes_has_gone(left):
+    assert check(a_compacted_history(*left), compacted={"a"}).anomalies == ()
+
+
+@pytest.mark.parametrize("left", [(0,), (1,), (0, 1)])
+def test_a_deleted_key_that_comes_back_is_a_lost_write(left):
+    verdict = check(a_compacted_history(*left), compacted={"a"})
+    assert set(verdict.by_kind()) == {K.LOST_WRITE}, str(verdict)
+    assert "'gone' of producer was acknowledged, a-0 at 2, and is not there, and what it deleted is" in str(verdict)
+
+
+def test_a_tombstone_with_a_successor_may_go_before_what_it_deletes():
+    assert check(a_compacted_history(0, 3, is_sent_again=True), compacted={"a"}).anomalies == ()

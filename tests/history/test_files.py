@@ -158,3 +158,8 @@ def test_calls_out_of_place_raise():
         recorder.producer("p").ending(is_commit=True)
     with pytest.raises(RuntimeError, match="has no group"):
         recorder.consumer("c").committing({})
+
+
+def test_a_consumer_cant_begin_at_the_end_and_from_the_start():
+    with pytest.raises(ValueError, match="consumer 'c': may_skip and from_start, expected one of them at most"):
+        Recorder().consumer("c", may_skip=True, from_start=True)

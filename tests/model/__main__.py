@@ -11,7 +11,8 @@ from tests.model.worlds import APPEND_FAULTS, APPENDS, DEEP, TRANSACTION_FAULTS,
 
 
 def main() -> int:
-    """0 where nothing went wrong with all rules on and each rule's fault was found."""
+    """0 where nothing went wrong with all rules on, no world had fewer states than it must, and each rule's fault was
+    found, as the one that it is."""
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--deep", action="store_true", help="the larger worlds, too: minutes and some gigabytes")
     parser.add_argument("--depth", type=int, help="steps, in place of each world's own bound")
@@ -27,10 +28,15 @@ def main() -> int:
         if seen.violation is not None:
             is_good = False
             print(f"{seen.violation}\n")
+        elif options.depth is None and seen.state_count < world.least_states:
+            is_good = False
+            print(f"too few: expected at least {world.least_states:,} states; the model has lost some of its steps\n")
     for fault in [] if options.no_faults else [*APPEND_FAULTS, *TRANSACTION_FAULTS]:
         violation = found(fault).violation
-        is_good = is_good and violation is not None
         print(f"\nwithout {' and '.join(fault.without)}: {found(fault)}\n{violation}", flush=True)
+        if violation is None or not violation.invariants[0].startswith(fault.broken):
+            is_good = False
+            print(f"expected to be violated: {fault.broken}", flush=True)
     return 0 if is_good else 1
 
 

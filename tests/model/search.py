@@ -64,11 +64,12 @@ class Found(Generic[S]):
         return f"{counts}: {'no violation' if self.violation is None else 'violated'}"
 
 
-def search(model: Model[S], *, max_depth: int, max_states: int = 5_000_000) -> Found[S]:
+def search(model: Model[S], *, max_depth: int, max_states: int = 1_500_000) -> Found[S]:
     """Look at every state within ``max_depth`` steps; end at the first that violates an invariant.
 
     Raises:
-        MemoryError: more than ``max_states`` states: the bound is too deep to say anything about it.
+        MemoryError: more than ``max_states`` states (of less than a kilobyte each): the bound is too deep to say
+            anything about it.
     """
     was_enabled = gc.isenabled()
     gc.disable()  # states are many and hold no cycles: looking for some takes half of the time

@@ -20,8 +20,8 @@ def play(player: Player) -> History:
         player.close()
 
 
-def assert_clean(history: History) -> None:
-    verdict = check(history)
+def assert_clean(history: History, *, contiguous_transactions: bool) -> None:
+    verdict = check(history, contiguous_transactions=contiguous_transactions)
     verdict.raise_if_any()
     verdict.require(clients=8, sends=300, acknowledged=120, committed=20, aborted=6, polled=400)
     verdict.require(assignments=5, seeks=1, offset_commits=10, required=200, final_records=300, inputs=100)
@@ -29,7 +29,7 @@ def assert_clean(history: History) -> None:
 
 @pytest.mark.slow
 def test_the_workload_on_sparklog_is_clean() -> None:
-    assert_clean(play(SparklogPlayer()))
+    assert_clean(play(SparklogPlayer()), contiguous_transactions=True)
 
 
 @pytest.mark.kafka
@@ -38,4 +38,4 @@ def test_the_workload_on_sparklog_is_clean() -> None:
 def test_the_workload_on_kafka_is_clean(broker: Broker) -> None:
     from tests.parity.kafka_player import KafkaPlayer
 
-    assert_clean(play(KafkaPlayer(broker)))
+    assert_clean(play(KafkaPlayer(broker)), contiguous_transactions=False)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from sparklog.model import TopicPartition
@@ -100,10 +100,10 @@ class _Workload:
     def _read_in_group(self, name: str, *, after: int) -> None:
         """A member that commits what each poll returned; it joins once so many records are there."""
         self._wait_for_records(after)
-        recorder = self._recorder.consumer(name, group=READERS)
+        recorder = self._recorder.consumer(name, group=READERS, from_start=True)
         self._player.open_consumer(name, {"group.id": READERS, "isolation.level": "read_committed"})
         self._player.subscribe(name, [IN], _Recording(recorder))
-        while not self._is_done(READERS):
+        for _ in self._until_done(READERS):
             seen = self._polled(recorder, name, 20)
             if not seen:
                 continue
@@ -115,6 +115,7 @@ class _Workload:
                 recorder.committed(commit, Outcome.UNKNOWN, error)
             else:
                 recorder.committed(commit)
+        self._note_caught_up(recorder, READERS)
 
     def _read_alone(self, name: str, isolation: Isolation) -> None:
         recorder = self._recorder.consumer(name, isolation=isolation)
@@ -134,14 +135,14 @@ class _Workload:
 
     def _transform(self) -> None:
         """Each input becomes an output, in the transaction that commits its offset."""
-        rng, inputs = self._random(ETL), self._recorder.consumer("etl-reader", group=ETL)
+        rng, inputs = self._random(ETL), self._recorder.consumer("etl-reader", group=ETL, from_start=True)
         recorder = self._recorder.producer("etl", transactional_id=ETL)
         self._player.open_consumer("etl-reader", {"group.id": ETL, "isolation.level": "read_committed"})
         self._player.subscribe("etl-reader", [IN], _Recording(inputs))
         self._player.open_producer("etl", {"transactional.id": ETL})
         self._player.init_transactions("etl")
         tries = 0
-        while not self._is_done(ETL):
+        for _ in self._until_done(ETL):
             seen = self._polled(inputs, "etl-reader", 10)
             if not seen:
                 continue
@@ -162,6 +163,7 @@ class _Workload:
                 for partition, offset in {one.partition: one.offset for one in reversed(seen)}.items():
                     self._player.seek("etl-reader", partition, offset)
                     inputs.sought(partition, offset)
+        self._note_caught_up(inputs, ETL)
 
     def _polled(self, recorder: ConsumerRecorder, name: str, max_records: int) -> list[Seen]:
         seen = self._player.poll(name, 100, max_records)
@@ -169,6 +171,27 @@ class _Workload:
             mine = [one for one in seen if one.partition == partition]
             recorder.polled(partition, [one.offset for one in mine], [_text(one) for one in mine])
         return seen
+
+    def _until_done(self, group: str) -> Iterator[None]:
+        """A turn each until the group has committed all that is there, and nothing will come.
+
+        Raises:
+            TimeoutError: it hasn't within three times ``PATIENCE_S`` after the last send.
+        """
+        deadline: float | None = None
+        while not self._is_done(group):
+            if deadline is None and self._written.is_set():
+                deadline = time.monotonic() + 3 * PATIENCE_S
+            if deadline is not None and time.monotonic() > deadline:
+                committed = self._player.group_offsets(group)
+                raise TimeoutError(f"group {group!r} has committed {committed}, expected beyond {self._wanted}")
+            yield
+
+    def _note_caught_up(self, recorder: ConsumerRecorder, group: str) -> None:
+        """The group is done: its members together must have seen all below what it has committed."""
+        committed = self._player.group_offsets(group)
+        for partition in INPUTS:
+            recorder.caught_up(partition, committed[partition].offset)
 
     def _is_done(self, group: str) -> bool:
         """Has the group committed all that is there, and nothing will come?"""

@@ -125,6 +125,9 @@ class RecordingProducer:
 class RecordingConsumer:
     """A consumer whose assignments, polls, seeks and commits are recorded; for one thread.
 
+    The consumer doesn't tell its ``auto_offset_reset``: where that is ``earliest``, open the recorder with
+    ``from_start=True``, or a group that begins too late goes unnoticed.
+
     What it commits by itself (``enable_auto_commit``), and a reset to another place than it was at, isn't seen.
     """
 

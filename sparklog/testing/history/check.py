@@ -14,12 +14,12 @@ from sparklog.testing.history.polls import coverage_of, poll_anomalies
 from sparklog.testing.history.progress import progress_anomalies
 from sparklog.testing.history.stretches import stretches_of
 from sparklog.testing.history.verdict import Counts, Verdict
-from sparklog.testing.history.writes import write_anomalies
+from sparklog.testing.history.writes import interleaved, write_anomalies
 
 __all__ = ["check"]
 
 
-def check(history: History, *, compacted: Collection[str] = ()) -> Verdict:
+def check(history: History, *, compacted: Collection[str] = (), contiguous_transactions: bool = False) -> Verdict:
     """Look for every anomaly of :class:`~sparklog.testing.history.AnomalyKind`.
 
     Takes a few seconds for a million records; the time grows as sorting them does. Nothing is concluded from the order
@@ -29,9 +29,16 @@ def check(history: History, *, compacted: Collection[str] = ()) -> Verdict:
     below the log start, and on compacted topics those with a successor; a transaction that is missing as a whole and
     whose client doesn't know its outcome; that a group's offset went back after a seek to below it.
 
+    Nor what only the order between clients would show: that a fresh reader doesn't find what was acknowledged before
+    (a stale read), or finds records of a transaction that wasn't asked to be committed yet; and no cycles between
+    transactions over several partitions (G0 and G1c, where each comes before the other somewhere).
+
     Args:
         history: complete: a record that somebody saw and nobody's event sent is a ``PHANTOM``.
-        compacted: topics from which records may vanish that have a later one of their key.
+        compacted: topics from which records may vanish that have a later one of their key; and tombstones, once no
+            earlier record of their key is left.
+        contiguous_transactions: on other topics look for ``INTERLEAVED_TRANSACTION``, too. Of sparklog's logs only:
+            in Kafka's, records of others may be between those of a transaction.
     Raises:
         MalformedHistoryError: what was recorded contradicts itself in a way that no system can cause, such as one
             value that was sent twice.
@@ -39,6 +46,8 @@ def check(history: History, *, compacted: Collection[str] = ()) -> Verdict:
     columns = columns_of(history)
     facts = facts_of(columns, compacted)
     anomalies = list(write_anomalies(facts))
+    if contiguous_transactions:
+        anomalies += interleaved(facts)
     stretches, went_back = stretches_of(columns)
     coverage = coverage_of(columns, stretches)
     anomalies += [*went_back, *poll_anomalies(facts, stretches, coverage)]

@@ -204,6 +204,10 @@ class ConsumerOpened(NamedTuple):
     may_skip: bool = False
     """Where nothing is committed it begins at the end (``auto_offset_reset=latest``): what its group never saw is no
     anomaly then."""
+    from_start: bool = False
+    """Where nothing is committed it begins at the log start (``auto_offset_reset=earliest``), and nothing was committed
+    before the history begins: its group, or without one itself, must see all. False: all from where it was seen to
+    begin, so that one that begins too late goes unnoticed."""
 
 
 class Assigned(NamedTuple):

@@ -93,7 +93,9 @@ def facts_of(columns: Columns, compacted: Collection[str]) -> Facts:
 
     is_compacted = np.array([name.topic in compacted for name in columns.place_names], np.bool_)
     is_forbidden = is_failed | (end == Ends.ABORTED)
-    has_final, may_be_removed = _absences(columns, compacted, place, offset, is_forbidden=is_forbidden)
+    has_final, may_be_removed = _absences(
+        columns, compacted, place, offset, is_forbidden=is_forbidden, final_reads=final_reads
+    )
     return Facts(
         columns=columns,
         end=end,
@@ -111,7 +113,13 @@ def facts_of(columns: Columns, compacted: Collection[str]) -> Facts:
 
 
 def _absences(
-    columns: Columns, compacted: Collection[str], place: Ints, offset: Ints, *, is_forbidden: Bools
+    columns: Columns,
+    compacted: Collection[str],
+    place: Ints,
+    offset: Ints,
+    *,
+    is_forbidden: Bools,
+    final_reads: Bools,
 ) -> tuple[Bools, Bools]:
     """Of each send: would it have been found at the end; and may it have been removed before."""
     sends = columns.sends
@@ -132,9 +140,30 @@ def _absences(
     codes = [code for topic, code in columns.topics.items() if topic in compacted]
     on_compacted = np.isin(sends.topic, codes)
     is_retired |= on_compacted & (
-        sends.is_tombstone | (offset == NONE) | _has_successor(columns, place, offset, is_forbidden)
+        (sends.is_tombstone & ~_has_predecessor(columns, place, offset, final_reads))
+        | (offset == NONE)
+        | _has_successor(columns, place, offset, is_forbidden)
     )
     return has_final, is_retired
+
+
+def _has_predecessor(columns: Columns, place: Ints, offset: Ints, final_reads: Bools) -> Bools:
+    """Of each send: is there, at the end, an earlier record of its key? A tombstone may not go before that has gone."""
+    sends, reads = columns.sends, columns.reads
+    has = np.zeros(len(sends), np.bool_)
+    rows = np.flatnonzero((sends.key != NONE) & (offset != NONE) & (place != NONE))
+    found = np.flatnonzero(final_reads & (reads.send != NONE))
+    found = found[sends.key[reads.send[found]] != NONE]
+    if not len(rows) or not len(found):
+        return has
+    count = len(columns.place_names)
+    pairs, pair = np.unique(sends.key[reads.send[found]] * count + reads.place[found], return_inverse=True)
+    earliest = np.full(len(pairs), np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(earliest, pair, reads.offset[found])
+    wanted = sends.key[rows] * count + place[rows]
+    at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+    has[rows] = (pairs[at] == wanted) & (earliest[at] < offset[rows])
+    return has
 
 
 def _has_successor(columns: Columns, place: Ints, offset: Ints, is_forbidden: Bools) -> Bools:

@@ -151,8 +151,8 @@ _REVIVE: dict[type[Event], Callable[..., Event]] = {
     OffsetsSettled: lambda order, ms, client, commit, outcome, error: OffsetsSettled(
         order, ms, client, commit, Outcome(outcome), error
     ),
-    ConsumerOpened: lambda order, ms, client, group, isolation, may_skip: ConsumerOpened(
-        order, ms, client, group, Isolation(isolation), may_skip
+    ConsumerOpened: lambda order, ms, client, group, isolation, *begins: ConsumerOpened(
+        order, ms, client, group, Isolation(isolation), *begins
     ),
     Assigned: lambda order, ms, client, places: Assigned(order, ms, client, _places(places)),
     Revoked: lambda order, ms, client, places: Revoked(order, ms, client, _partitions(places)),

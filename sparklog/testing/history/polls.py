@@ -24,7 +24,7 @@ class Coverage:
     """What a group, or a consumer without one, has read of one partition."""
 
     start: int | None = None
-    """The lowest offset at which one of its consumers began; None: not known."""
+    """The lowest offset at which one of its consumers began, or should have; None: not known."""
     is_whole: bool = True
     """Must it have seen all? Not where it may begin at the end, or was reset on purpose, or sought an unknown place."""
     excused: list[tuple[int, int]] = field(default_factory=list)
@@ -71,12 +71,18 @@ def isolation_of(columns: Columns, client: str) -> Isolation:
 def coverage_of(columns: Columns, stretches: Sequence[Stretch]) -> dict[tuple[str, TopicPartition], Coverage]:
     """Where each owner (see :func:`owner_of`) began, and what it needn't have seen; nothing seen yet."""
     found: dict[tuple[str, TopicPartition], Coverage] = {}
+
+    def is_read(partition: TopicPartition) -> bool:
+        return columns.final(columns.places.get(partition, NONE), Isolation.READ_UNCOMMITTED) is not None
+
     for stretch in stretches:
         covered = found.setdefault((owner_of(columns, stretch.client), stretch.partition), Coverage())
         opened = columns.consumers.get(stretch.client)
         if opened is not None and opened.may_skip:
             covered.is_whole = False
-        if stretch.start is not None:
+        if opened is not None and opened.from_start and stretch.skipped_from is None and is_read(stretch.partition):
+            covered.start = 0  # wherever it began: what is below the log start isn't in the final read
+        elif stretch.start is not None:
             covered.start = stretch.start if covered.start is None else min(covered.start, stretch.start)
         if stretch.skipped_from is None:
             continue

@@ -89,10 +89,20 @@ class Recorder:
         group: str | None = None,
         isolation: Isolation | str = Isolation.READ_COMMITTED,
         may_skip: bool = False,
+        from_start: bool = False,
     ) -> ConsumerRecorder:
-        """The recorder of a new consumer; a name is used once. ``may_skip``: see :class:`ConsumerOpened`."""
+        """The recorder of a new consumer; a name is used once.
+
+        Args:
+            may_skip: its ``auto_offset_reset`` is ``latest``; see :class:`ConsumerOpened`.
+            from_start: it is ``earliest``; likewise.
+        Raises:
+            ValueError: the name is taken, or both are said.
+        """
+        if may_skip and from_start:
+            raise ValueError(f"consumer {name!r}: may_skip and from_start, expected one of them at most")
         client = self._client(name)
-        self.record(ConsumerOpened, client, group, Isolation(isolation), may_skip)
+        self.record(ConsumerOpened, client, group, Isolation(isolation), may_skip, from_start)
         return ConsumerRecorder(self, client, group)
 
     def final_read(

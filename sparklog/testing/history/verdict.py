@@ -43,6 +43,9 @@ class AnomalyKind(Enum):
     """A consumer passed over a record."""
     TORN_TRANSACTION = "torn transaction"
     """Some records of a transaction are there, others are not."""
+    INTERLEAVED_TRANSACTION = "interleaved transaction"
+    """In one partition something is between the records of a transaction. Looked for only if asked: Kafka doesn't
+    promise that they follow one another, sparklog does."""
     UNSEEN = "unseen after recovery"
     """A consumer, or the group that it belongs to, reached the end without having seen a record."""
     OUT_OF_STEP = "offsets and output out of step"

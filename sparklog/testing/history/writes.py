@@ -11,7 +11,7 @@ from sparklog.testing.history.events import Acknowledged, Event, FinalRead, Isol
 from sparklog.testing.history.facts import Facts
 from sparklog.testing.history.verdict import Anomaly, AnomalyKind
 
-__all__ = ["write_anomalies"]
+__all__ = ["interleaved", "write_anomalies"]
 
 
 def write_anomalies(facts: Facts) -> Iterator[Anomaly]:
@@ -93,6 +93,8 @@ def _lost(facts: Facts) -> Iterator[Anomaly]:
     for row in np.flatnonzero(is_lost).tolist():
         why = "committed" if sends.transaction[row] != NONE else "acknowledged"
         text = f"{facts.named(row)} was {why}, {facts.at(facts.place[row], facts.offset[row])}, and is not there"
+        if sends.is_tombstone[row] and facts.place[row] != NONE and facts.is_compacted[facts.place[row]]:
+            text += ", and what it deleted is"
         yield _anomaly(AnomalyKind.LOST_WRITE, text, facts.evidence(row))
     is_gone = _missing(facts) & ~facts.is_forbidden & ~is_lost & ~torn
     counts_for = reads.is_committed | (sends.transaction[reads.send] == NONE)
@@ -293,6 +295,33 @@ def _torn_snapshots(facts: Facts) -> Iterator[Anomaly]:
                     f"{sends.events[torn[0]].value!r}, {facts.at(facts.place[torn[0]], facts.offset[torn[0]])}"
                 )
                 yield _anomaly(AnomalyKind.TORN_TRANSACTION, text, facts.evidence(torn[0], shown, snapshot))
+
+
+def interleaved(facts: Facts) -> Iterator[Anomaly]:
+    """A transaction's part in one partition whose final offsets don't follow one another; of what has gone below the
+    log start the rest still does. Not where compaction makes holes, nor of those that are told of as torn."""
+    reads, sends = facts.columns.reads, facts.columns.sends
+    if not len(sends):
+        return
+    rows = np.flatnonzero(facts.final_reads & (reads.send != NONE))
+    of_transaction, place = sends.transaction[reads.send[rows]], reads.place[rows]
+    torn = np.unique(sends.transaction[_torn_rows(facts)])
+    kept = (of_transaction != NONE) & ~facts.is_compacted[place] & ~np.isin(of_transaction, torn)
+    rows, of_transaction, place = rows[kept], of_transaction[kept], place[kept]
+    order = np.lexsort((reads.offset[rows], place, of_transaction))
+    rows, of_transaction, place = rows[order], of_transaction[order], place[order]
+    one, other = rows[:-1], rows[1:]
+    is_same = (of_transaction[:-1] == of_transaction[1:]) & (place[:-1] == place[1:])
+    apart = np.flatnonzero(is_same & (reads.offset[other] - reads.offset[one] > 1))
+    for number in _first_of_each(of_transaction[apart], apart).tolist():
+        before, after = int(one[number]), int(other[number])
+        first, second = int(reads.send[before]), int(reads.send[after])
+        text = (
+            f"{facts.named(first)} is {facts.at(reads.place[before], reads.offset[before])}, and what follows of its "
+            f"transaction there, {sends.events[second].value!r}, only at {reads.offset[after]}"
+        )
+        events = (*facts.evidence(first), *facts.evidence(second), *_events_of(facts, np.array([before, after])))
+        yield _anomaly(AnomalyKind.INTERLEAVED_TRANSACTION, text, dict.fromkeys(events))
 
 
 def _is_missed(facts: Facts, row: int, views: dict[int, PartitionView]) -> bool:

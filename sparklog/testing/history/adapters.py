@@ -70,7 +70,7 @@ class RecordingProducer:
             self.recorder.acknowledged(name, metadata.topic_partition, metadata.offset)
 
         def failed(error: SparklogError) -> None:
-            is_unknown = isinstance(error, (CommitStateUnknownError, StoreOutcomeUnknownError))
+            is_unknown = isinstance(error, CommitStateUnknownError)
             (self.recorder.unknown if is_unknown else self.recorder.failed)(name, error)
 
         future.add_callback(acknowledged)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from sparklog.delta.checkpoint import check_checkpoint
-from sparklog.delta.listing import list_log
+from sparklog.delta.listing import Listing, list_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import CheckpointPart, aside_version, log_folder, parse_name
+from sparklog.errors import ObjectNotFoundError, StoreUnavailableError
 from sparklog.storage import ObjectInfo
 
 __all__ = ["CleanupResult", "clean_log", "plan_cleanup"]
 
+_ATTEMPTS = 5
 _RETENTION_PER_TRUST = 10
 """Source: protocol rule L3."""
 
@@ -73,26 +75,40 @@ def clean_log(log: DeltaLog, *, retention_ms: int) -> CleanupResult | None:
         retention_ms: at least ten times ``log.tail_trust_ms`` is kept, whatever is asked for (rule L3).
     Raises:
         CorruptLogError: the newest checkpoint can't be read back; nothing was deleted.
+        StoreUnavailableError: others cleaned again and again before it was; nothing was deleted.
+        StoreError.
     """
-    listing = list_log(log)
-    if listing is None:
-        return None
-    plan: Sequence[str] = ()
-    objects = list(log.store.list(log_folder(log.table)))
-    if listing.checkpoint_version >= 0:
-        parts = [part.path for part in listing.checkpoint_parts]
-        check_checkpoint(log, parts, listing.checkpoint_version)
-        log.store.sync(parts)
-        plan = plan_cleanup(
-            objects,
-            checkpoint_version=listing.checkpoint_version,
-            newest_modified_ms=listing.entries[-1][1].modified_ms,
-            retention_ms=max(retention_ms, math.ceil(_RETENTION_PER_TRUST * log.tail_trust_ms)),
-        )
+    for _ in range(_ATTEMPTS):
+        listing = list_log(log)
+        if listing is None:
+            return None
+        objects = list(log.store.list(log_folder(log.table)))
+        try:
+            plan = _plan(log, listing, objects, retention_ms=retention_ms)
+        except ObjectNotFoundError:  # while we slept somebody else cleaned, and took the checkpoint with it
+            continue
+        break
+    else:
+        raise StoreUnavailableError(f"log of {log.table} was cleaned under {_ATTEMPTS} looks; try again")
     for path in plan:
         log.store.delete([path])
     gone = set(plan)
     left = (parse_name(found.path.rpartition("/")[2]) for found in objects if found.path not in gone)
     return CleanupResult(
         deleted_count=len(plan), oldest_version=min(version for version in left if isinstance(version, int))
+    )
+
+
+def _plan(log: DeltaLog, listing: Listing, objects: Sequence[ObjectInfo], *, retention_ms: int) -> list[str]:
+    """What may go by the newest checkpoint, which reads back and survives a power loss; nothing where there is none."""
+    if listing.checkpoint_version < 0:
+        return []
+    parts = [part.path for part in listing.checkpoint_parts]
+    check_checkpoint(log, parts, listing.checkpoint_version)
+    log.store.sync(parts)
+    return plan_cleanup(
+        objects,
+        checkpoint_version=listing.checkpoint_version,
+        newest_modified_ms=listing.entries[-1][1].modified_ms,
+        retention_ms=max(retention_ms, math.ceil(_RETENTION_PER_TRUST * log.tail_trust_ms)),
     )

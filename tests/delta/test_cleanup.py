@@ -13,7 +13,7 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import CleanupResult, clean_log, plan_cleanup
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
-from sparklog.errors import CorruptLogError
+from sparklog.errors import CorruptLogError, StoreUnavailableError
 from sparklog.storage import MemoryStore, ObjectInfo
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, WrappedStore, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
@@ -390,3 +390,37 @@ def test_a_hint_that_is_stale_or_gone_changes_nothing() -> None:
             memory.put(last_checkpoint_path("topics/t"), hint)
         assert cleaned(a_log(memory)).oldest_version == 5
         assert_whole(memory)
+
+
+class CleanedMeanwhile(WrappedStore):
+    """Right before its checkpoint is read back others write the next one and clean, so many times."""
+
+    def __init__(self, store: MemoryStore, clock: ManualClock, *, times: int) -> None:
+        super().__init__(store)
+        self._log = a_log(store, clock)
+        self._clock = clock
+        self._times = times
+
+    def read(self, path: str) -> bytes:
+        if ".checkpoint." in path and self._times:
+            self._times -= 1
+            for _ in range(2):
+                append(a_writer(self._log), "x", "y")
+                write_checkpoint(self._log)
+                self._clock.advance(3 * DAY_MS)
+            append(a_writer(self._log), "z")
+            clean_log(self._log, retention_ms=DAY_MS)
+        return super().read(path)
+
+
+def test_who_sleeps_until_others_have_cleaned_the_checkpoint_goes_by_the_next_one() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    a_topic(memory, clock)
+    append(a_writer(a_log(memory, clock)), "a")
+    write_checkpoint(a_log(memory, clock))
+    sleeper = a_log(CleanedMeanwhile(memory, clock, times=1), clock)
+    assert clean_log(sleeper, retention_ms=DAY_MS) == CleanupResult(deleted_count=0, oldest_version=3)
+    with pytest.raises(StoreUnavailableError, match="was cleaned under 5 looks; try again"):
+        clean_log(a_log(CleanedMeanwhile(memory, clock, times=99), clock), retention_ms=DAY_MS)
+    assert contents(a_log(memory, clock))[0][0] == (0, "a")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.simulation.cluster.many import ENOUGH, play_many, uncovered
+from tests.simulation.cluster.many import BOUNDED, COVERED, ENOUGH, play_many, tell, uncovered
 from tests.simulation.cluster.planted import PLANTED
 from tests.simulation.cluster.play import Played
 
@@ -37,6 +37,15 @@ def test_many_seeds_keep_every_promise_and_meet_every_trouble():
     assert uncovered(sum((one.counts for one in played), Counter[str]())) == []
 
 
+def test_no_seeds_at_all_and_what_befell_too_few_of_them_are_failures():
+    assert tell(range(17, 17)) == 1
+    met = Counter(COVERED)
+    assert uncovered(met) == []
+    met["nights"] -= 1
+    met["empty worlds"] = BOUNDED["empty worlds"] + 1
+    assert [one.partition(" (")[0] for one in uncovered(met)] == ["nights", "empty worlds"]
+
+
 def test_a_seed_plays_the_same_each_time():
     [first], [second] = ([*play_many([5], processes=1, is_traced=True)] for _ in range(2))
     assert first.trace == second.trace
@@ -49,4 +58,11 @@ def test_a_seed_plays_the_same_each_time():
 @pytest.mark.parametrize("planted", sorted(PLANTED))
 def test_a_planted_fault_is_found_within_500_seeds(planted):
     """As the worlds are today most are found within 50, and all within 300."""
-    assert any(one.violations for one in play_many(range(500), processes=2, planted=planted))
+    fault = PLANTED[planted]
+    assert any(fault.is_found(one.violations) for one in play_many(range(500), processes=2, planted=planted))
+
+
+def test_a_world_that_breaks_down_is_not_a_fault_found():
+    fault = PLANTED["own_entry_is_not_known_again"]
+    assert not fault.is_found(["thread p/main ended with TypeError()", "the end: TypeError()", "lost write: a value"])
+    assert fault.is_found(["the end: TypeError()", "duplicate: a value"])

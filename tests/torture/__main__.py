@@ -8,16 +8,22 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.torture.conclusion import judge
 from tests.torture.rounds import STORES, Outcome, place_of, play
 from tests.torture.servers import NO_VERSITYGW, find_versitygw
 
-__all__ = ["main"]
+__all__ = ["main", "sum_up"]
 
 _SHOWN = 10
+_ENOUGH = 10
+"""Rounds in which all of these happen: acts of the crew, and what processes note."""
+_TORMENTS = ("kills", "stops")
+_NOTED = ("log cleaning", "fenced", "compaction", "retention", "merge")
 
 
 def main(arguments: list[str]) -> int:
@@ -40,14 +46,30 @@ def main(arguments: list[str]) -> int:
     for number in range(options.rounds):
         seed = first + number
         place = folder / f"{options.store}-{seed}"
-        outcome = play(seed, place, options.store, span_s=options.span)
+        outcome = _play(seed, place, options.store, options.span)
         print(outcome, flush=True)
         if outcome.faults:
             _tell_faults(outcome, place, options.store)
         else:
             shutil.rmtree(place)
         outcomes.append(outcome)
-    return _sum_up(outcomes, time.monotonic() - began)
+    if options.folder is None and not any(one.faults for one in outcomes):
+        folder.rmdir()
+    return sum_up(outcomes, time.monotonic() - began)
+
+
+def _play(seed: int, place: Path, store: str, span_s: float) -> Outcome:
+    """A round; one that can't be played to its end has failed, and the others follow."""
+    began = time.monotonic()
+    try:
+        return play(seed, place, store, span_s=span_s)
+    except Exception as error:  # whatever it is, it's the round's
+        took_s = time.monotonic() - began
+        faults = (f"the round ended by {error!r}", *traceback.format_exc().splitlines())
+        place.mkdir(parents=True, exist_ok=True)
+        return Outcome(
+            seed=seed, faults=faults, judged=None, torments=Counter(), took_s=took_s, worked_s=took_s, ended_s=took_s
+        )
 
 
 def _tell_faults(outcome: Outcome, place: Path, store: str) -> None:
@@ -60,7 +82,8 @@ def _tell_faults(outcome: Outcome, place: Path, store: str) -> None:
     print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} STORE={store}", flush=True)
 
 
-def _sum_up(outcomes: list[Outcome], took_s: float) -> int:
+def sum_up(outcomes: Sequence[Outcome], took_s: float) -> int:
+    """Print what came of the rounds; 1 if anything is wrong, or there are many in which too little happened."""
     torments = sum((one.torments for one in outcomes), Counter[str]())
     checked = [one.judged.verdict.counts for one in outcomes if one.judged is not None]
     failed = [one.seed for one in outcomes if one.faults]
@@ -72,7 +95,18 @@ def _sum_up(outcomes: list[Outcome], took_s: float) -> int:
         f"{sum(one.transactions for one in checked):,} transactions of which {sum(one.committed for one in checked):,} "
         f"certainly committed, {sum(one.inputs for one in checked):,} inputs"
     )
+    lacking = [name for name, number in _met(outcomes).items() if not number]
+    if lacking and len(outcomes) >= _ENOUGH:
+        print(f"never met: {', '.join(lacking)}", file=sys.stderr)
+        return 1
     return 1 if failed or not outcomes else 0
+
+
+def _met(outcomes: Sequence[Outcome]) -> Mapping[str, int]:
+    """How often each thing happened that is to happen within ten rounds."""
+    torments = sum((one.torments for one in outcomes), Counter[str]())
+    noted = sum((one.judged.counts for one in outcomes if one.judged is not None), Counter[str]())
+    return {**{name: torments[name] for name in _TORMENTS}, **{name: noted[name] for name in _NOTED}}
 
 
 def _check_again(folder: Path) -> int:

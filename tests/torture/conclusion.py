@@ -92,7 +92,7 @@ def _to_the_end(life: Life) -> None:
 def judge(place: Place) -> Judged:
     """Check what a round has written down. Reads nothing but its folder, so that it may be done again."""
     history = load(*sorted(place.histories.glob("*.jsonl")))
-    verdict = check(history, compacted=COMPACTED)
+    verdict = check(history, compacted=COMPACTED, contiguous_transactions=True)
     counts, faults = read_notes(place)
     faults += _not_read_to_the_end(history)
     faults += [f"history: {anomaly}" for anomaly in verdict.anomalies]

@@ -18,12 +18,24 @@ from types import FrameType
 from typing import Any
 
 from sparklog.errors import (
-    CorruptLogError,
-    CorruptRecordError,
-    IllegalStateError,
-    InvalidProducerEpochError,
-    OutOfOrderSequenceError,
+    CommitFailedError,
+    ConcurrentTransactionsError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InvalidPartitionsError,
+    InvalidTxnStateError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    RebalanceInProgressError,
     SparklogError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
+    TopicAlreadyExistsError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
 )
 from sparklog.log import Cluster, open_cluster
 from sparklog.testing.history import Recorder
@@ -33,8 +45,26 @@ __all__ = ["DEFECT", "Life", "Place", "Told", "identify", "live", "read_notes"]
 
 DEFECT = "defect"
 """Begins the note of what should never be."""
-_DEFECTS = (CorruptLogError, CorruptRecordError, IllegalStateError, OutOfOrderSequenceError, InvalidProducerEpochError)
-"""Errors that neither a kill nor a nap excuses."""
+_EXCUSED = (
+    CommitFailedError,
+    ConcurrentTransactionsError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InvalidPartitionsError,
+    InvalidTxnStateError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    RebalanceInProgressError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
+    TopicAlreadyExistsError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+)
+"""Errors that kills and naps excuse; any other is a defect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +162,9 @@ class Life:
         os.write(self._notes, f"{what}\t{self.name}\t{' '.join(text.split())}\n".encode())
 
     def check_error(self, doing: str, error: SparklogError) -> None:
-        """Note an error; as a defect where nobody should ever see it."""
+        """Note an error; as a defect where nothing excuses it."""
         kind = type(error).__name__
-        self.note(DEFECT if isinstance(error, _DEFECTS) else f"error {kind}", f"{doing}: {kind}: {error}")
+        self.note(f"error {kind}" if isinstance(error, _EXCUSED) else DEFECT, f"{doing}: {kind}: {error}")
 
     def attempt(self, doing: str, act: Callable[[], object]) -> bool:
         """Do it; False: an error came of it that may come."""

@@ -215,7 +215,7 @@ def _consumer(life: Life, group: str, topics: Sequence[str]) -> RecordingConsume
         max_poll_interval_ms=draw.choice([4_000, 300_000]),
         default_api_timeout_ms=draw.choice([3_000, 10_000]),
     )
-    recorder = life.recorder.consumer(life.client_name("consumer"), group=group)
+    recorder = life.recorder.consumer(life.client_name("consumer"), group=group, from_start=True)
     recording = RecordingConsumer(consumer, recorder, identify=identify)
     planted = Planted.RESET in life.told.planted and group == READ_GROUP and not life.is_final
     recording.subscribe(topics, _ToTheEnd(consumer) if planted else None)

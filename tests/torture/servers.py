@@ -51,7 +51,16 @@ class Server:
         self.process.wait()
 
     def restart(self) -> None:
-        self.process = self._start()
+        """Start it again, on the port that it had, which somebody may have taken for a moment."""
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                self.process = self._start()
+                return
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
 
     @property
     def storage_options(self) -> dict[str, Any]:
@@ -68,7 +77,9 @@ def _wait_until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
-            return
+            if process.poll() is None:  # else somebody else has the port
+                return
+            raise OSError(f"port {port} is another's")
         except OSError as error:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the S3 server did not start: exit code {process.poll()}") from error

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from sparklog.testing.history import AnomalyKind
+from tests.torture.__main__ import sum_up
 from tests.torture.plan import Act, Planted, draw_plan
 from tests.torture.rounds import Outcome, play
 
@@ -18,6 +20,13 @@ def test_a_seed_gives_the_same_plan_each_time_and_seeds_differ():
     plans = [draw_plan(seed, span_ms=60_000, is_small=False, has_server=True) for seed in (1, 1, 2)]
     assert plans[0] == plans[1] != plans[2]
     assert {torment.act for torment in plans[0].torments} == set(Act)
+
+
+def test_rounds_in_which_nobody_is_tormented_are_not_enough(capsys: pytest.CaptureFixture[str]):
+    quiet = Outcome(seed=1, faults=(), judged=None, torments=Counter(), took_s=1.0, worked_s=1.0, ended_s=1.0)
+    assert sum_up([quiet] * 9, 9.0) == 0
+    assert sum_up([quiet] * 10, 10.0) == 1
+    assert "never met: kills, stops" in capsys.readouterr().err
 
 
 def clean(outcome: Outcome) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sparklog.consumer import Consumer
 from sparklog.errors import SparklogError
@@ -13,12 +13,20 @@ from sparklog.testing.history import Isolation, RecordingConsumer, RecordingProd
 from tests.simulation.cluster.life import Life
 from tests.simulation.cluster.producing import End, begin_epoch, send_one, transaction
 
-__all__ = ["LOOP_GROUP", "consume", "follow", "loop"]
+if TYPE_CHECKING:
+    from tests.simulation.cluster.play import Play
+
+__all__ = ["LOOP_GROUP", "consume", "follow", "inputs_of", "loop"]
 
 LOOP_GROUP = "loop"
 """Of the loops that consume, transform and produce."""
 
 Polled: TypeAlias = Mapping[TopicPartition, "list[ConsumerRecord]"]
+
+
+def inputs_of(play: Play) -> list[str]:
+    """The topic that loops read."""
+    return ["b"] if "b" in play.topic_names else ["a"]
 
 
 def _consumer(life: Life, *, group: str | None = None, **settings: Any) -> RecordingConsumer:
@@ -41,7 +49,12 @@ def _consumer(life: Life, *, group: str | None = None, **settings: Any) -> Recor
             "partition_assignment_strategy": life.play.strategy,
         }
     consumer = life.keep(Consumer(cluster=life.cluster, **given))
-    recorder = life.recorder.consumer(life.client_name("consumer"), group=group, isolation=isolation)
+    recorder = life.recorder.consumer(
+        life.client_name("consumer"),
+        group=group,
+        isolation=isolation,
+        from_start=given["auto_offset_reset"] == "earliest",
+    )
     return RecordingConsumer(consumer, recorder)
 
 
@@ -100,9 +113,8 @@ def loop(life: Life) -> None:
     """Consume, transform, produce: each input has one output, committed with the input's offset."""
     own_id = life.settings["id"] == "own"
     transactional_id = f"loop-{life.job.name}" if own_id else str(life.settings["id"])
-    inputs = [plan.name for plan in life.play.shape.topics if plan.name == "b"] or ["a"]
     consumer = _consumer(life, group=LOOP_GROUP)
-    consumer.subscribe(inputs)
+    consumer.subscribe(inputs_of(life.play))
     waits_left = 1_000
     while life.goes_on(counts=False):
         producer = begin_epoch(life, transactional_id)

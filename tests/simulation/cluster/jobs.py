@@ -33,7 +33,7 @@ _TIMEOUT_MS = 30_000.0
 def foreign(life: Life) -> None:
     """Another engine, which adds files without offsets."""
     draw, play = life.draw, life.play
-    recorder = life.recorder.producer(life.client_name("engine"), is_idempotent=False)
+    recorder = life.recorder.producer(life.client_name("engine"))
     while life.goes_on():
         plan = draw.choice([plan for plan in play.shape.topics if not plan.is_compacted and not plan.is_recreated])
         values = [life.value() for _ in range(draw.randint(1, 4))]
@@ -53,7 +53,7 @@ def _commit_as_another(life: Life, plan: TopicPlan, values: list[str], partition
         columns["offset_delta"] = pa.array(sorted(draw.sample(range(9), len(values))), pa.int64())
     add: AddFile = foreign_file(log, pa.table(columns), partition=partition)
     while try_commit_as_another(log, add) is CreateResult.EXISTS:
-        pass
+        pass  # somebody else has the version
 
 
 def maintain_cluster(life: Life) -> None:
@@ -67,25 +67,48 @@ def maintain_cluster(life: Life) -> None:
             acts.append(partial(_compact, life, compacted[0]))
         if play.shape.checkpoints:
             acts += [partial(_clean, life.cluster, name, counts)] * 3
-        life.attempt("maintain", draw.choice(acts))
+        _tend(life, draw.choice(acts))
         life.gap()
 
 
+def _tend(life: Life, act: Callable[[], None]) -> None:
+    try:
+        act()
+    except SparklogError as error:
+        life.check("maintain", error)
+
+
 def _maintain(life: Life) -> None:
-    draw, counts = life.draw, life.world.counts
+    draw = life.draw
     steps = sorted(set(Step) if life.play.shape.checkpoints else set(Step) - {Step.VACUUM})
-    report: MaintenanceReport = maintain(
-        life.cluster, steps=draw.sample(steps, draw.randint(1, len(steps))), policy=SMALL
-    )
+    report = maintain(life.cluster, steps=draw.sample(steps, draw.randint(1, len(steps))), policy=SMALL)
+    _note(life, report)
+
+
+def _maintain_all(life: Life) -> None:
+    _note(life, maintain(life.cluster, policy=SMALL))
+
+
+def _note(life: Life, report: MaintenanceReport) -> None:
+    counts = life.world.counts
     counts["maintenances"] += 1
     for topic in report.topics:
         counts["optimized"] += topic.optimize is not None and bool(topic.optimize.ranges)
         counts["compactions"] += topic.compact is not None and bool(topic.compact.partitions)
         counts["retentions"] += topic.retention is not None and topic.retention.removed_files > 0
+        counts["data files deleted"] += topic.vacuum.files_deleted if topic.vacuum is not None else 0
+        counts["publications forgotten"] += topic.vacuum.expired_ids if topic.vacuum is not None else 0
         for error in topic.errors.values():
             life.check("maintain", error)
     for error in report.errors.values():
         life.check("maintain", error)
+    for recovered in report.transactions:
+        counts[f"recovered: {recovered.action.value}"] += 1
+        if recovered.error is not None:
+            life.check("maintain", recovered.error)
+    for group in report.groups:
+        if group.error is not None:
+            life.check("maintain", group.error)
 
 
 def _sequence(life: Life, topic: str) -> None:
@@ -142,14 +165,14 @@ def _recover(life: Life) -> None:
 
 
 def night(life: Life) -> None:
-    """While somebody sleeps: appends, transactions in the sleeper's name, checkpoints and cleaning."""
+    """While somebody sleeps: appends, transactions in the sleeper's name, maintenance, checkpoints and cleaning."""
     draw, play = life.draw, life.play
     if not life.goes_on():
         return
-    some, clean = partial(_appends, life), partial(_clean_all, life)
-    acts: list[Callable[[], None]] = [some, some, clean, some, clean]
+    some, clean, sweep = partial(_appends, life), partial(_clean_all, life), partial(_maintain_all, life)
+    acts: list[Callable[[], None]] = [some, sweep, clean, some, some, clean, sweep]
     step_ms = max(0.0, play.weather.night_until - life.world.now) / len(acts)
-    for act in acts[: draw.choice([3, 5, 5])]:
+    for act in acts[: draw.choice([3, 7, 7])]:
         life.rest(step_ms * draw.uniform(0.5, 1.0))
         life.attempt("night", act)
 

@@ -1,10 +1,10 @@
-"""Faults that are planted in sparklog to see that the simulation finds them: each breaks one rule."""
+"""Faults that are planted in sparklog to see that the simulation finds them: each breaks one rule, and shows itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -18,11 +18,12 @@ from sparklog.log.producer_state import Verdict
 from sparklog.log.publishing import Marker
 from sparklog.log.schema import DATA_SCHEMA
 from sparklog.storage import entry_log
+from sparklog.testing.history import AnomalyKind
 from sparklog.txn import forward, session
 from sparklog.txn.entries import TransactionEntry
 from sparklog.txn.session import TransactionSession
 
-__all__ = ["PLANTED"]
+__all__ = ["PLANTED", "Fault"]
 
 Plant = Callable[[], AbstractContextManager[object]]
 
@@ -156,20 +157,45 @@ def a_commit_is_told_before_it_is_made() -> AbstractContextManager[object]:
     return mock.patch.object(Lane, "publish", publish)
 
 
-PLANTED: Mapping[str, Plant] = {
-    plant.__name__: plant
-    for plant in (
-        trust_never_ends,
-        unknown_is_told_as_failed,
-        own_entry_is_not_known_again,
-        transactions_are_published_again,
-        recovery_skips_a_topic,
-        nobody_finishes_what_was_left,
-        a_fenced_producer_decides_once_more,
-        pending_offsets_are_forgotten,
-        compaction_drops_the_newest,
-        a_merged_file_lacks_its_last_record,
-        a_new_owner_begins_one_too_late,
-        a_commit_is_told_before_it_is_made,
-    )
-}
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is planted, and what it must show: that a world breaks down in whatever way isn't enough."""
+
+    plant: Plant
+    shows: tuple[AnomalyKind | str, ...]
+    """One of these at least: an anomaly of the history, or else a word of what a world tells of at once."""
+
+    def is_found(self, violations: Sequence[str]) -> bool:
+        """Does a world show what it must?"""
+        return any(_shows(text, what) for text in violations for what in self.shows)
+
+
+def _shows(text: str, what: AnomalyKind | str) -> bool:
+    return text.startswith(f"{what.value}: ") if isinstance(what, AnomalyKind) else what in text
+
+
+def _faults(plants: Mapping[Plant, tuple[AnomalyKind | str, ...]]) -> Mapping[str, Fault]:
+    return {plant.__name__: Fault(plant, shows) for plant, shows in plants.items()}
+
+
+FORKS = " forks: "
+"""Of a log with two contents."""
+FEWER = " records, the log tells of "
+"""Of a file that doesn't hold what it should."""
+_K = AnomalyKind
+PLANTED: Mapping[str, Fault] = _faults(
+    {
+        trust_never_ends: (FORKS, _K.LOST_WRITE, _K.OUT_OF_STEP),
+        unknown_is_told_as_failed: (_K.ABORTED_READ, _K.CONTRADICTION),
+        own_entry_is_not_known_again: (_K.DUPLICATE,),
+        transactions_are_published_again: (_K.DUPLICATE, _K.INCONSISTENT_OFFSETS),
+        recovery_skips_a_topic: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
+        nobody_finishes_what_was_left: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
+        a_fenced_producer_decides_once_more: (_K.LOST_WRITE, _K.TORN_TRANSACTION, _K.OUT_OF_STEP),
+        pending_offsets_are_forgotten: (_K.OUT_OF_STEP, _K.OFFSET_WENT_BACK),
+        compaction_drops_the_newest: (_K.LOST_WRITE,),
+        a_merged_file_lacks_its_last_record: (_K.LOST_WRITE, FEWER),
+        a_new_owner_begins_one_too_late: (_K.SKIPPED_POLL, _K.UNSEEN, _K.OUT_OF_STEP),
+        a_commit_is_told_before_it_is_made: (_K.LOST_WRITE, _K.OUT_OF_STEP),
+    }
+)

@@ -17,9 +17,11 @@ from unittest import mock
 from sparklog.compaction import vacuum
 from sparklog.consumer import fetcher, session
 from sparklog.delta import checkpoint
+from sparklog.delta.log import DeltaLog
 from sparklog.errors import SparklogError
 from sparklog.groups import rounds
 from sparklog.log import Cluster, create_topic
+from sparklog.log.state import load_state
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.storage.retrying import RetryingStore
@@ -35,7 +37,7 @@ from tests.simulation.cluster.threads import simulated
 from tests.simulation.cluster.watching import Watch
 from tests.simulation.cluster.weather import Weather, forecast
 from tests.simulation.cluster.world import Happened, Process, Stuck, World
-from tests.support import T0_MS
+from tests.support import T0_MS, foreign_commit
 
 __all__ = ["Play", "Played", "play"]
 
@@ -43,6 +45,8 @@ _LONGEST_MS = 300_000.0
 """Of troubled times, nights not counted."""
 _LOOK_MS = 700.0
 """Between two looks of the director."""
+_MOST_MS = 600_000.0
+"""Of calm until everybody has ended: more than the longest flush and the delivery that it waits for."""
 _LATE_MS = 60_000.0
 """What is still on its way in the end arrives within."""
 _OUTAGES_MS = (2_000.0, 10_000.0, 40_000.0, 130_000.0)
@@ -172,7 +176,10 @@ class Play:
         world, draw = self.world, self.world.random
         cluster = self.cluster(self._director)
         for plan in self.shape.topics:
-            create_topic(cluster.topic_log(plan.name), plan.name, num_partitions=plan.partitions, configs=plan.configs)
+            log = cluster.topic_log(plan.name)
+            create_topic(log, plan.name, num_partitions=plan.partitions, configs=plan.configs)
+            if self.shape.deletes_soon:
+                self._delete_soon(log)
         self.weather.is_calm = False
         for job in self.jobs:
             self._begin(job, draw.choice([0.0, draw.uniform(0, 3_000)]))
@@ -190,6 +197,12 @@ class Play:
                 self._look_after(job, is_night=is_night)
         self._heal()
         settle(self, cluster)
+
+    @staticmethod
+    def _delete_soon(log: DeltaLog) -> None:
+        metadata = load_state(log).require_whole().metadata
+        configuration = {**metadata.configuration, "delta.deletedFileRetentionDuration": "interval 1 days"}
+        foreign_commit(log, replace(metadata, configuration=configuration))
 
     def _begin(self, job: Job, delay_ms: float = 0.0) -> None:
         life = Life(self, job)
@@ -285,18 +298,18 @@ class Play:
         self.is_over = True
         world.note("calm")
         lives = [job.lives[-1] for job in self.jobs]
-        latest = max((life.process.asleep_until for life in lives if not life.process.is_dead), default=0.0)
+        alive = [life for life in lives if not life.process.is_dead]
+        latest = max((max(life.process.asleep_until, life.rests_until) for life in alive), default=0.0)
         world.pause(max(0.0, latest - world.now) + 1.0)
         for life in lives:
             if not life.process.is_dead and draw.random() < 0.3:
                 self._kill(life)
-        for _ in range(400):
-            if all(life.process.is_dead for life in lives):
-                break
+        until = world.now + _MOST_MS
+        while world.now < until and not all(life.process.is_dead for life in lives):
             world.pause(300.0)
         for life in lives:
             if not life.process.is_dead:
-                world.counts["ended late"] += 1
+                self.violate(f"{life.name}: didn't end within {_MOST_MS / 60_000:.0f} minutes of calm")
                 self._kill(life)
         world.pause(_LATE_MS)
 
@@ -315,7 +328,7 @@ def play(seed: int, *, is_traced: bool = False, planted: str | None = None) -> P
     was_enabled = gc.isenabled()
     gc.disable()  # what is weakly referred to goes at the same moments each time
     try:
-        with PLANTED[planted]() if planted else nullcontext():
+        with PLANTED[planted].plant() if planted else nullcontext():
             made = Play(seed, is_traced=is_traced)
             made.run()
     finally:

@@ -42,6 +42,8 @@ class Shape:
     """Is the log checkpointed and cleaned? It costs a lot."""
     kills: float
     """How likely a process is killed between two of its calls, with each look of whoever restarts them."""
+    deletes_soon: bool
+    """Do data files go a day after they were removed, within a night?"""
     takes_over: bool
     """Is it about members that sleep for so long that others take their partitions over, and then go on?"""
     ages: bool
@@ -104,6 +106,7 @@ def draw_shape(draw: random.Random, *, has_nights: bool) -> Shape:
         topics=tuple(topics),
         jobs=tuple(jobs),
         checkpoints=checkpoints,
+        deletes_soon=has_nights and draw.random() < 0.8,
         takes_over=takes_over,
         kills=draw.choice([0.0, 0.0, 0.01, 0.05]),
         ages=draw.random() < (0.06 if checkpoints else 0.012),

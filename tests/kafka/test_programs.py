@@ -55,7 +55,7 @@ def test_fire_and_forget_then_the_iterator(server):
     producer.flush()
 
     consumer = KafkaConsumer(
-        "foobar", bootstrap_servers=[server], auto_offset_reset="earliest", consumer_timeout_ms=200
+        "foobar", bootstrap_servers=[server], auto_offset_reset="earliest", consumer_timeout_ms=1_000
     )
     seen = [(msg.topic, msg.value, msg.key) for msg in consumer]
     assert sorted(seen) == sorted(("foobar", b"some_message_bytes %d" % number, None) for number in range(100))
@@ -115,7 +115,7 @@ def test_serializers_deserializers_and_headers(server):
         isolation_level=IsolationLevel.READ_COMMITTED,
         key_deserializer=DefaultSerializer(),
         value_deserializer=lambda data: json.loads(data),
-        consumer_timeout_ms=200,
+        consumer_timeout_ms=1_000,
     )
     consumer.subscribe(["json-foo"])
     first, second = consumer
@@ -257,7 +257,7 @@ def test_what_was_sent_is_stored_though_nobody_closed_the_producer(tmp_path):
         str(tmp_path),
     )
     with KafkaConsumer(
-        "t", bootstrap_servers=tmp_path, auto_offset_reset="earliest", consumer_timeout_ms=200
+        "t", bootstrap_servers=tmp_path, auto_offset_reset="earliest", consumer_timeout_ms=1_000
     ) as consumer:
         assert {record.value for record in consumer} == {b"collected", b"at the end"}
 

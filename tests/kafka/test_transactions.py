@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -54,9 +55,11 @@ def values(server, topic):
         bootstrap_servers=server,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
-        consumer_timeout_ms=50,
+        consumer_timeout_ms=30_000,
     ) as consumer:
-        return [record.value for record in consumer]
+        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        count = sum(consumer.end_offsets(partitions).values())
+        return [record.value for record in islice(consumer, count)]
 
 
 def a_producer(server, **settings):

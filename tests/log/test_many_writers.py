@@ -35,7 +35,7 @@ def check_many_writers(uri: str, options: dict[str, Any] | None, commits: int) -
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_eight_processes_append_to_one_topic_in_a_local_folder(tmp_path: Path) -> None:
-    check_many_writers(str(tmp_path), None, 200)
+    check_many_writers(str(tmp_path), None, 120)
 
 
 @pytest.mark.s3

@@ -114,10 +114,12 @@ def _same_order() -> Iterator[None]:
             os.environ["PYTHONHASHSEED"] = before
 
 
-def uncovered(counts: Counter[str]) -> list[str]:
-    """What ``ENOUGH`` seeds met too seldom, or too often."""
-    few = [f"{name} ({counts[name]} of {least})" for name, least in COVERED.items() if counts[name] < least]
-    many = [f"{name} ({counts[name]}, at most {most})" for name, most in BOUNDED.items() if counts[name] > most]
+def uncovered(counts: Counter[str], *, seeds: int = ENOUGH) -> list[str]:
+    """What so many seeds met too seldom, or too often."""
+    least = {name: number * seeds // ENOUGH for name, number in COVERED.items()}
+    most = {name: number * seeds // ENOUGH for name, number in BOUNDED.items()}
+    few = [f"{name} ({counts[name]} of {number})" for name, number in least.items() if counts[name] < number]
+    many = [f"{name} ({counts[name]}, at most {number})" for name, number in most.items() if counts[name] > number]
     return few + many
 
 

@@ -21,6 +21,7 @@ from enum import Enum
 from sparklog.compaction.topics import strict_config
 from sparklog.compaction.units import Unit, units_of
 from sparklog.delta.actions import FAR_FUTURE_MS, Metadata, SetTransaction
+from sparklog.log.head import cleaner_app_id
 from sparklog.log.segments import Segment
 
 __all__ = ["CleanPlan", "CleanerRules", "CleanerState", "Reason", "cleaner_rules", "plan_clean"]
@@ -102,11 +103,6 @@ class CleanerState:
             horizon_ms=now_ms if is_horizon_used else self.horizon_ms,
             tombstone_count=tombstone_count,
         )
-
-
-def cleaner_app_id(name: str, topic_id: str, partition: int) -> str:
-    """The appId of one of the ``txn`` actions that remember a partition's compaction."""
-    return f"sparklog.cleaner.{name}.{topic_id}.{partition}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ __all__ = [
     "Telling",
     "TopicMaintenance",
     "Wanted",
+    "as_ours",
     "each_topic_in_turn",
     "maintain",
     "maintain_topic",
@@ -200,6 +201,16 @@ class Wanted:
     clean: Clean = clean_with_arrow
     """What compacts a partition."""
 
+    def steps_of(self, *, deleted: bool) -> list[Step]:
+        """The steps for a topic: of one that was deleted only vacuum looks at what it left."""
+        return [step for step in self.steps if not deleted or step is Step.VACUUM]
+
+    def failed(self, topic: str, error: SparklogError, *, deleted: bool) -> TopicMaintenance:
+        """What is to be told of a topic of which nothing could be tried."""
+        return TopicMaintenance(
+            topic=topic, deleted=deleted, errors=dict.fromkeys(self.steps_of(deleted=deleted), error)
+        )
+
 
 def maintain(
     cluster: Cluster,
@@ -253,6 +264,11 @@ def maintain(
     )
 
 
+def as_ours(unforeseen: Exception) -> SparklogError:
+    """What is told of an error that isn't ours."""
+    return SparklogError(f"{type(unforeseen).__name__}: {unforeseen}")
+
+
 class _Steps:
     """The steps that were asked for, for a topic or the cluster; what fails is kept."""
 
@@ -279,7 +295,7 @@ class _Steps:
             self._errors[step] = error
         except Exception as unforeseen:  # whatever is in one topic: the others go on
             _LOGGER.exception("%s: %s", self._topic or "cluster", step.value)
-            self._errors[step] = SparklogError(f"{type(unforeseen).__name__}: {unforeseen}")
+            self._errors[step] = as_ours(unforeseen)
         return None
 
     def progress(self, step: Step) -> Progress:
@@ -309,7 +325,7 @@ def maintain_topic(
     """Do for one topic what is wanted; of one that was ``deleted`` only vacuum looks at what it left."""
     log = cluster.topic_log(topic)
     errors: dict[Step, SparklogError] = {}
-    of_topic = _Steps({Step.VACUUM} & set(wanted.steps) if deleted else wanted.steps, topic, tell, errors)
+    of_topic = _Steps(wanted.steps_of(deleted=deleted), topic, tell, errors)
     dry_run, timeout_ms = wanted.dry_run, wanted.timeout_ms
     # Each step that goes by ages learns the time anew: the one before may have taken hours.
     now_ms = partial(_now_ms, cluster, dry_run)

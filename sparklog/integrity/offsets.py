@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.history import TopicHistory
 from sparklog.integrity.ranges import Range, RangeSet, within, without
-from sparklog.log.head import TopicHead
+from sparklog.log.head import TopicHead, cleaner_app_id
 from sparklog.log.segments import Segment, SegmentIndex, overlapping
 
 __all__ = ["check_history_against", "check_live", "check_partition"]
 
-_CLEANER = "sparklog.cleaner.offset."
 _MOST_TOLD = 20
 """Ranges of one partition: the rest is counted."""
 
@@ -45,7 +44,7 @@ def check_live(
             told_version=history.own_version,
             known_from=history.known_from.get(partition, head.log_end_offsets[partition]),
             explained=history.explained.get(partition, RangeSet()).ranges(),
-            is_compacted=compacts or f"{_CLEANER}{head.topic_id}.{partition}" in transactions,
+            is_compacted=compacts or cleaner_app_id("offset", head.topic_id, partition) in transactions,
         )
 
 

@@ -19,9 +19,11 @@ __all__ = [
     "FORMAT_VERSION",
     "TopicHead",
     "apply_entry",
+    "cleaner_app_id",
     "end_app_id",
     "head_of_info",
     "head_of_table",
+    "is_of_cleaner",
     "is_unsequenced",
     "offset_actions",
     "raise_ends",
@@ -35,6 +37,7 @@ FORMAT_PROPERTY = "sparklog.format.version"
 ID_PROPERTY = "sparklog.topic.id"
 PARTITIONS_PROPERTY = "sparklog.partitions"
 DELETED_PROPERTY = "sparklog.deleted"
+_CLEANER = "sparklog.cleaner."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,16 @@ def is_topic_property(name: str) -> bool:
     return name in (FORMAT_PROPERTY, ID_PROPERTY, PARTITIONS_PROPERTY, DELETED_PROPERTY) or (
         name.removeprefix("sparklog.") in TOPIC_SETTINGS and name.startswith("sparklog.")
     )
+
+
+def cleaner_app_id(name: str, topic_id: str, partition: int) -> str:
+    """The ``txn`` appId of one of the numbers by which a topic remembers a partition's compaction."""
+    return f"{_CLEANER}{name}.{topic_id}.{partition}"
+
+
+def is_of_cleaner(app_id: str) -> bool:
+    """Is a ``txn`` action one that :func:`cleaner_app_id` names, of whatever topic?"""
+    return app_id.startswith(_CLEANER)
 
 
 def end_app_id(partition: int) -> str:

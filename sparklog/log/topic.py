@@ -19,7 +19,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.commit import Commit, commit, create_first
-from sparklog.log.head import TopicHead, is_topic_property
+from sparklog.log.head import TopicHead, is_of_cleaner, is_topic_property
 from sparklog.log.schema import PARTITION_COLUMNS, SCHEMA_STRING, table_properties
 from sparklog.log.segments import Segment
 from sparklog.log.state import TopicState, load_state, open_state
@@ -43,8 +43,6 @@ MAX_PARTITIONS = 10_000
 DEFAULT_TIMEOUT_MS = 60_000.0
 _MOST_REMOVED = 4_096
 """Files that one entry of :func:`delete_records` removes: about 1 MB, which everybody reads who follows the topic."""
-_CLEANER = "sparklog.cleaner."
-"""Begins the appIds of the ``txn`` actions that remember what compaction did in a topic, by the topic's id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +316,7 @@ def _let_go(state: TopicState) -> list[SetTransaction]:
     return [
         replace(txn, last_updated_ms=now_ms)
         for txn in state.transactions.values()
-        if txn.app_id.startswith(_CLEANER) and txn.last_updated_ms == FAR_FUTURE_MS
+        if is_of_cleaner(txn.app_id) and txn.last_updated_ms == FAR_FUTURE_MS
     ]
 
 

@@ -226,11 +226,7 @@ class _How:
         try:
             return spread(self._spark, self._place, topics, wanted, small_bytes=self._small_bytes)
         except SparklogError as error:
-            return [
-                Spread(done=TopicMaintenance(topic=name, deleted=deleted, errors=dict.fromkeys(steps, error)))
-                for name, deleted in topics.items()
-                for steps in [[step for step in wanted.steps if not deleted or step is Step.VACUUM]]
-            ]
+            return [Spread(done=wanted.failed(name, error, deleted=deleted)) for name, deleted in topics.items()]
 
     def _here(
         self, cluster: Cluster, known: TopicMaintenance, steps: Sequence[Step], wanted: Wanted, tell: Tell

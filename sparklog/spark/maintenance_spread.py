@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.compaction.cleaner import Reason, cleaner_rules
 from sparklog.compaction.compact import plan_topic
-from sparklog.compaction.maintain import Step, TopicMaintenance, Wanted, maintain_topic
+from sparklog.compaction.maintain import Step, TopicMaintenance, Wanted, as_ours, maintain_topic
 from sparklog.compaction.rewriting import Rewritten, rewrite_with_arrow
 from sparklog.compaction.units import FileRange
 from sparklog.delta.log import DeltaLog
@@ -80,9 +80,7 @@ def _maintain_there(
             found = maintain_small(cluster, name, wanted, deleted=deleted, small_bytes=small_bytes)
         except Exception as unforeseen:  # one topic hinders no other, whatever is in it
             _LOGGER.exception("topic %s", name)
-            told = SparklogError(f"{type(unforeseen).__name__}: {unforeseen}")
-            steps = [step for step in wanted.steps if not deleted or step is Step.VACUUM]
-            yield Spread(done=TopicMaintenance(topic=name, deleted=deleted, errors=dict.fromkeys(steps, told)))
+            yield Spread(done=wanted.failed(name, as_ours(unforeseen), deleted=deleted))
             continue
         errors = {step: error.with_traceback(None) for step, error in found.done.errors.items()}
         yield replace(found, done=replace(found.done, errors=errors))

@@ -254,7 +254,11 @@ class _Recovery:
         if ages.now_ms - newest.written_ms <= bound_ms:  # by its writer's clock, which may delay it: spares a LIST
             return None
         age = age_ms(self._log, newest, now_ms=ages.now_ms)
-        return None if age <= bound_ms else f"{EXPIRED} after {age} ms without use, expire_after_ms={bound_ms}"
+        return (
+            None
+            if age <= bound_ms
+            else f"{EXPIRED} after {age} ms without use, transactional.id.expiration.ms={bound_ms}"
+        )
 
     def _expire(self, newest: TransactionEntry, position: Position, reason: str, markers: Collection[int]) -> bool:
         """Begin an epoch that is nobody's: whoever holds the id is fenced off, and whoever takes it goes on from there.

@@ -177,6 +177,14 @@ class RecordingConsumer:
         """As :meth:`sparklog.Consumer.seek_to_end`."""
         self._seek_to(self.consumer.seek_to_end, partitions)
 
+    def seek_to_committed(self) -> None:
+        """Seek in each partition that is assigned to what its group has committed, 0 where that is nothing. Raises what
+        :meth:`sparklog.Consumer.committed` raises."""
+        for partition in sorted(self.consumer.assignment()):
+            offset = self.consumer.committed(partition)
+            if partition in self.consumer.assignment():
+                self.seek(partition, offset or 0)
+
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Behind what was polled: of the partitions that are assigned and of which something was."""
         return {partition: OffsetAndMetadata(offset) for partition, offset in self._positions.items()}

@@ -154,12 +154,9 @@ def _transform(life: Life, consumer: RecordingConsumer, producer: RecordingProdu
 
 def _go_back(life: Life, consumer: RecordingConsumer) -> bool:
     """To what is committed; False: that can't be told, and the life ends."""
-    for partition in sorted(consumer.consumer.assignment()):
-        try:
-            offset = consumer.consumer.committed(partition)
-            if partition in consumer.consumer.assignment():
-                consumer.seek(partition, offset or 0)
-        except SparklogError as error:
-            life.check("committed", error)
-            return False
+    try:
+        consumer.seek_to_committed()
+    except SparklogError as error:
+        life.check("committed", error)
+        return False
     return True

@@ -12,7 +12,7 @@ STORE ?= folder
 CODE = $(wildcard sparklog pyspark_sparklog java hatch_build.py tests jobs examples benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit proof simulate torture bench jar format clean
+.PHONY: help demo test check lint unit proof simulate torture bench jar format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -23,11 +23,12 @@ demo: $(VENV)/.demo ## See it work on 336,776 real records, in the folder demo-d
 test: $(VENV)/.all ## Run every test; those of Spark skip, saying so, where Java is missing
 	@$(BIN)/python -m pytest -m "" -n auto --dist loadgroup $(PYTEST_ARGS)
 
-check: $(VENV)/.dev ## Format, lint, types and the quick tests
+lint: $(VENV)/.dev ## Format, lint and types
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n auto $(PYTEST_ARGS)
+
+check: lint unit ## Format, lint, types and the quick tests
 
 unit: $(VENV)/.dev ## Run the quick tests alone
 	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)

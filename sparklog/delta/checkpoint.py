@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, last_checkpoint_path
-from sparklog.delta.snapshot import load_delta_table, staged_log
+from sparklog.delta.snapshot import read_log, staged_table
 from sparklog.errors import CorruptLogError, ObjectNotFoundError
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, retry
 
@@ -52,27 +52,25 @@ def write_checkpoint(log: DeltaLog, *, sync: bool = True) -> int | None:
         CorruptLogError: the log can't be read, or what was written doesn't read back.
         StoreError: the store refuses.
     """
-    with staged_log(log) as staged:
-        if staged is None or staged.listing.newest_version <= staged.listing.checkpoint_version:
-            return None
-        version = staged.listing.newest_version
-        folder = staged.folder / "_delta_log"
-        for (_, listed), raw in zip(staged.listing.entries, staged.raw_entries, strict=True):
-            (folder / listed.path.rpartition("/")[2]).write_bytes(raw)
-        table = load_delta_table(log, staged)
+    copy = read_log(log)
+    if copy is None or copy.listing.newest_version <= copy.listing.checkpoint_version:
+        return None
+    version = copy.listing.newest_version
+    path = checkpoint_path(log.table, version)
+    entries = {listed.path: raw for (_, listed), raw in zip(copy.listing.entries, copy.raw_entries, strict=True)}
+    with staged_table(log, copy, {**copy.checkpoint, **entries}) as (table, folder):
         try:
             table.create_checkpoint()
         except Exception as error:  # deltalake's errors have no common class below Exception
             raise CorruptLogError(f"log of {log.table}: no checkpoint of version {version}: {error}") from error
-        path = checkpoint_path(log.table, version)
         data = (folder / path.rpartition("/")[2]).read_bytes()
         hint = (folder / "_last_checkpoint").read_bytes()
-        deadline = log.clock.ticks_ms() + DEFAULT_RETRY_MS
-        retry(lambda: log.store.create(path, data, sync=sync), clock=log.clock, deadline_ticks_ms=deadline)
-        known = read_hint(log)
-        if known < version or not _is_there(log, checkpoint_path(log.table, known)):  # or it names what isn't there
-            log.store.put(last_checkpoint_path(log.table), hint, sync=sync)
-        return version
+    deadline = log.clock.ticks_ms() + DEFAULT_RETRY_MS
+    retry(lambda: log.store.create(path, data, sync=sync), clock=log.clock, deadline_ticks_ms=deadline)
+    known = read_hint(log)
+    if known < version or not _is_there(log, checkpoint_path(log.table, known)):  # or it names what isn't there
+        log.store.put(last_checkpoint_path(log.table), hint, sync=sync)
+    return version
 
 
 def _is_there(log: DeltaLog, path: str) -> bool:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from sparklog.delta.actions import Entry, RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import log_folder, parse_name
-from sparklog.delta.snapshot import staged_log
+from sparklog.delta.snapshot import read_log
 from sparklog.errors import CorruptLogError
 
 __all__ = ["removed_files"]
@@ -39,16 +39,14 @@ def removed_files(log: DeltaLog) -> dict[str, int]:
             if isinstance(action, RemoveFile):
                 found[action.path] = max(found.get(action.path, 0), action.deletion_ms, modified_ms)
 
-    with staged_log(log) as staged:
-        if staged is None:
-            return found
-        for part in staged.listing.checkpoint_parts:
-            found.update(
-                _removed_in((staged.folder / "_delta_log" / part.path.rpartition("/")[2]).read_bytes(), part.path)
-            )
-        for entry, (_, listed) in zip(staged.entries, staged.listing.entries, strict=True):
-            learn(entry, listed.modified_ms)
-    for entry, modified_ms in _entries_below(log, staged.listing.checkpoint_version):
+    copy = read_log(log)
+    if copy is None:
+        return found
+    for path, part in copy.checkpoint.items():
+        found.update(_removed_in(part, path))
+    for entry, (_, listed) in zip(copy.entries, copy.listing.entries, strict=True):
+        learn(entry, listed.modified_ms)
+    for entry, modified_ms in _entries_below(log, copy.listing.checkpoint_version):
         learn(entry, modified_ms)
     return found
 

@@ -26,7 +26,16 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnsupportedVersionError
 from sparklog.storage.position import Position
 
-__all__ = ["Newest", "Snapshot", "Staged", "check_protocol", "load_snapshot", "open_newest", "staged_log"]
+__all__ = [
+    "LogCopy",
+    "Newest",
+    "Snapshot",
+    "check_protocol",
+    "load_snapshot",
+    "open_newest",
+    "read_log",
+    "staged_table",
+]
 
 _LOGGER = logging.getLogger(__name__)
 _ATTEMPTS = 5
@@ -74,11 +83,12 @@ class CheckpointHeader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
-    """The log's newest checkpoint, copied into a local folder, and its tail; verified to be of one piece."""
+class LogCopy:
+    """The log's newest checkpoint and its tail, in memory; verified to be of one piece."""
 
-    folder: Path
     listing: Listing
+    checkpoint: Mapping[str, bytes]
+    """Its parts, by path; empty without one."""
     header: CheckpointHeader
     entries: tuple[Entry, ...]
     """Every entry of the listing, oldest first."""
@@ -122,37 +132,37 @@ def load_snapshot(log: DeltaLog) -> Snapshot | None:
         UnsupportedVersionError: the table needs a newer Delta reader.
         StoreUnavailableError: the log changed under us again and again.
     """
-    with staged_log(log) as staged:
-        if staged is None:
-            return None
-        transactions = dict(staged.header.transactions)
-        metadata, protocol = staged.header.metadata, staged.header.protocol
-        for entry in staged.tail:
-            for action in entry.actions:
-                if isinstance(action, SetTransaction):
-                    transactions[action.app_id] = action
-                elif isinstance(action, Metadata):
-                    metadata = action
-                elif isinstance(action, Protocol):
-                    protocol = action
-        if metadata is None or protocol is None:
-            raise CorruptLogError(
-                f"log of {log.table}: no metadata or no protocol up to version {staged.listing.newest_version}"
-            )
-        check_protocol(log.table, protocol, write=False)
-        return Snapshot(
-            position=Position(
-                version=staged.entries[-1].version,
-                token=staged.entries[-1].token,
-                anchor_ticks_ms=staged.listing.began_ticks_ms,
-            ),
-            checkpoint_version=staged.listing.checkpoint_version,
-            metadata=metadata,
-            protocol=protocol,
-            transactions=transactions,
-            files=_checkpoint_files(log, staged),
-            tail=staged.tail,
+    copy = read_log(log)
+    if copy is None:
+        return None
+    transactions = dict(copy.header.transactions)
+    metadata, protocol = copy.header.metadata, copy.header.protocol
+    for entry in copy.tail:
+        for action in entry.actions:
+            if isinstance(action, SetTransaction):
+                transactions[action.app_id] = action
+            elif isinstance(action, Metadata):
+                metadata = action
+            elif isinstance(action, Protocol):
+                protocol = action
+    if metadata is None or protocol is None:
+        raise CorruptLogError(
+            f"log of {log.table}: no metadata or no protocol up to version {copy.listing.newest_version}"
         )
+    check_protocol(log.table, protocol, write=False)
+    return Snapshot(
+        position=Position(
+            version=copy.entries[-1].version,
+            token=copy.entries[-1].token,
+            anchor_ticks_ms=copy.listing.began_ticks_ms,
+        ),
+        checkpoint_version=copy.listing.checkpoint_version,
+        metadata=metadata,
+        protocol=protocol,
+        transactions=transactions,
+        files=_checkpoint_files(log, copy),
+        tail=copy.tail,
+    )
 
 
 def check_protocol(table: str, protocol: Protocol, *, write: bool) -> None:
@@ -170,30 +180,31 @@ def check_protocol(table: str, protocol: Protocol, *, write: bool) -> None:
     )
 
 
-def _checkpoint_files(log: DeltaLog, staged: Staged) -> pa.Table | None:
-    if staged.listing.checkpoint_version < 0:
+def _checkpoint_files(log: DeltaLog, copy: LogCopy) -> pa.Table | None:
+    if copy.listing.checkpoint_version < 0:
         return None
-    return pa.table(load_delta_table(log, staged).get_add_actions(flatten=True))
-
-
-def load_delta_table(log: DeltaLog, staged: Staged) -> DeltaTable:
-    """Open the staged copy. Raises ``CorruptLogError`` with what deltalake says."""
-    try:
-        return DeltaTable(staged.folder)
-    except Exception as error:  # deltalake's errors have no common class below Exception
-        raise CorruptLogError(f"log of {log.table}, version {staged.listing.newest_version}: {error}") from error
+    with staged_table(log, copy, copy.checkpoint) as (table, _):
+        return pa.table(table.get_add_actions(flatten=True))
 
 
 @contextmanager
-def staged_log(log: DeltaLog) -> Iterator[Staged | None]:
-    """Copy the newest checkpoint into a temporary folder and read the tail; None where there is no table."""
+def staged_table(log: DeltaLog, copy: LogCopy, objects: Mapping[str, bytes]) -> Iterator[tuple[DeltaTable, Path]]:
+    """Put these objects of a log into a temporary folder and open it; yields the table and where its log lies. Raises
+    ``CorruptLogError`` with what deltalake says."""
     with tempfile.TemporaryDirectory(prefix="sparklog-") as name:
-        yield _stage(log, Path(name))
+        folder = Path(name) / "_delta_log"
+        folder.mkdir()
+        for path, data in objects.items():
+            (folder / path.rpartition("/")[2]).write_bytes(data)
+        try:
+            table = DeltaTable(name)
+        except Exception as error:  # deltalake's errors have no common class below Exception
+            raise CorruptLogError(f"log of {log.table}, version {copy.listing.newest_version}: {error}") from error
+        yield table, folder
 
 
-def _stage(log: DeltaLog, folder: Path) -> Staged | None:
-    target = folder / "_delta_log"
-    target.mkdir()
+def read_log(log: DeltaLog) -> LogCopy | None:
+    """Read the newest checkpoint and the tail; None where there is no table. Raises as :func:`load_snapshot`."""
     corrupt: CorruptLogError | None = None
     without: frozenset[int] = frozenset()
     for _ in range(_ATTEMPTS):
@@ -223,11 +234,9 @@ def _stage(log: DeltaLog, folder: Path) -> Staged | None:
             _LOGGER.warning("%s", error)
             corrupt, without = error, without | {listing.checkpoint_version}
             continue
-        for path, data in copies.items():
-            (target / path.rpartition("/")[2]).write_bytes(data)
-        return Staged(
-            folder=folder,
+        return LogCopy(
             listing=listing,
+            checkpoint=copies,
             header=header,
             entries=tuple(entry for entry, _ in entries),
             raw_entries=tuple(data for _, data in entries),

@@ -7,7 +7,7 @@ checkpoint, whose writing decides nothing. Cleanup deletes one entry a step.
 ========================  ==============================================================================
 step                      what it mirrors
 ========================  ==============================================================================
-lists / reads             ``delta.snapshot.open_newest`` (light), ``delta.snapshot._stage`` (whole)
+lists / reads             ``delta.snapshot.open_newest`` (light), ``delta.snapshot.read_log`` (whole)
 creates                   the create of ``storage.entry_log.EntryLog.create_next``
 reads who has …           the read after *exists* there
 looks …                   ``EntryLog.look``, as of ``log.commit.catch_up``

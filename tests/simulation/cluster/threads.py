@@ -47,48 +47,56 @@ class Lock:
         self.process: Process | None = None if world is None or world.current is None else world.current.process
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        world = _world()
-        if world is None:
+        # Half of what the simulator itself costs is here: few calls, and most locks are free.
+        world = _WORLD[-1] if _WORLD else None
+        actor = None if world is None else world.current
+        if world is None or actor is None:
             return True
-        actor = world.current
-        if actor is None or (self.process is not None and self.process.is_dead and self.process is not actor.process):
+        process = actor.process
+        if self.process is not None and self.process.is_dead and self.process is not process:
             return True
-        world.check_living()
+        if process.is_dead:
+            world.check_living()
         if self.owner is actor and self.is_reentrant:
             self.depth += 1
             return True
-        if blocking:
+        if blocking and world.preempts:
             world.may_switch()
-        if self.owner is not None:
-            if not blocking:
-                return False
-            deadline = None if timeout < 0 else world.now + timeout * 1000 / actor.process.rate
-            while self.owner is not None:
-                left = None if deadline is None else deadline - world.now
-                if left is not None and left <= 0:
-                    return False
-                self.waiting.append(actor)
-                world.block(None if left is None else left * actor.process.rate)
-                if actor in self.waiting:
-                    self.waiting.remove(actor)
+        if self.owner is not None and not self._wait(world, actor, blocking=blocking, timeout=timeout):
+            return False
         self.owner, self.depth = actor, 1
         return True
 
+    def _wait(self, world: World, actor: Actor, *, blocking: bool, timeout: float) -> bool:
+        if not blocking:
+            return False
+        deadline = None if timeout < 0 else world.now + timeout * 1000 / actor.process.rate
+        while self.owner is not None:
+            left = None if deadline is None else deadline - world.now
+            if left is not None and left <= 0:
+                return False
+            self.waiting.append(actor)
+            world.block(None if left is None else left * actor.process.rate)
+            if actor in self.waiting:
+                self.waiting.remove(actor)
+        return True
+
     def release(self) -> None:
-        world = _world()
-        if world is None or self.owner is not world.current:  # its holder unwinds, or the world has ended
+        if not _WORLD:
+            return
+        actor = _WORLD[-1].current
+        if actor is None or self.owner is not actor:  # its holder unwinds, or the world has ended
             return
         self.depth -= 1
         if self.depth == 0:
             self.owner = None
             if self.waiting:
-                world.tell(self.waiting.popleft())
+                _WORLD[-1].tell(self.waiting.popleft())
 
     def locked(self) -> bool:
         return self.owner is not None
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self.release()

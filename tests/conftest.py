@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """With ``--dist loadgroup`` one more than there are cores: the one that has all of Spark's tests waits mostly."""
+    return (os.cpu_count() or 1) + 1 if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(optionalhook=True)

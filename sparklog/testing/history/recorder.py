@@ -80,7 +80,7 @@ class Recorder:
         """The recorder of a new producer; a name is used once."""
         client = self._client(name)
         self.record(ProducerOpened, client, is_idempotent, transactional_id)
-        return ProducerRecorder(self, client)
+        return ProducerRecorder(self, client, transactional_id)
 
     def consumer(
         self,
@@ -189,10 +189,11 @@ class Recorder:
 class ProducerRecorder:
     """What one producer does; the caller sends in the order in which it records (or holds a lock over both)."""
 
-    def __init__(self, recorder: Recorder, client: str) -> None:
+    def __init__(self, recorder: Recorder, client: str, transactional_id: str | None = None) -> None:
         self._record = recorder.record
         self._fresh = recorder.fresh
         self.client = client
+        self.transactional_id = transactional_id
         self.transaction: str | None = None
         """The open one: what is sent belongs to it."""
 

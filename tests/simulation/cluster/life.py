@@ -20,6 +20,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from tests.simulation.cluster.shape import JobPlan
+from tests.simulation.cluster.world import HOUR_MS
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.play import Play
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Life"]
 
 _MOST_LIVES = 5
+_SKEWS_MS = (0.0, 500.0, -500.0, 60_000.0, -60_000.0, 1_200_000.0, 10 * HOUR_MS, -10 * HOUR_MS)
+"""How wrong wall clocks are; two of them differ by a day at most."""
 _EXCUSED = (
     CommitFailedError,
     ConcurrentTransactionsError,
@@ -65,7 +68,7 @@ class Life:
         world = play.world
         draw = world.random
         expected = play.weather.expected
-        skew_ms = draw.choice([0.0, 500.0, -500.0, 60_000.0, -60_000.0, 1_200_000.0]) if expected.skews else 0.0
+        skew_ms = draw.choice(_SKEWS_MS) if expected.skews else 0.0
         rate = draw.choice([1.0, 0.9, 1.1, 0.99]) if expected.drifts else 1.0
         self.play = play
         self.world = world

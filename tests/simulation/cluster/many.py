@@ -59,6 +59,7 @@ COVERED: Mapping[str, int] = {
     "retentions": 10,
     "sequenced": 15,
     "slow calls": 620,
+    "strays": 4,
     "topics deleted": 12,
     "topics grown": 100,
 }

@@ -11,7 +11,7 @@ from unittest import mock
 from sparklog.compaction import cleaning, rewriting
 from sparklog.compaction.keys import Counts, LatestOffsets
 from sparklog.consumer.coordinator import Coordinator
-from sparklog.errors import KafkaTimeoutError
+from sparklog.errors import KafkaTimeoutError, ProducerFencedError
 from sparklog.groups import keeper
 from sparklog.log import append
 from sparklog.log.producer_state import Verdict
@@ -19,7 +19,7 @@ from sparklog.log.publishing import Marker
 from sparklog.log.schema import DATA_SCHEMA
 from sparklog.storage import entry_log
 from sparklog.testing.history import AnomalyKind
-from sparklog.txn import forward, session
+from sparklog.txn import forward, recovery, session
 from sparklog.txn.entries import TransactionEntry
 from sparklog.txn.session import TransactionSession
 
@@ -157,6 +157,23 @@ def a_commit_is_told_before_it_is_made() -> AbstractContextManager[object]:
     return mock.patch.object(Lane, "publish", publish)
 
 
+def whoever_is_slow_is_timed_out() -> AbstractContextManager[object]:
+    """Rule T3: recovery takes every open transaction for one that is past its time-out."""
+    return mock.patch.object(recovery, "age_ms", return_value=10**9)
+
+
+def a_producer_is_fenced_by_an_abort() -> AbstractContextManager[object]:
+    """Rule T5: whose transaction another aborted is told that another holds its id."""
+    check_holder = TransactionSession._check_holder
+
+    def check(self: TransactionSession, found: TransactionEntry) -> None:
+        check_holder(self, found)
+        if found.is_forced:
+            raise ProducerFencedError("aborted by another")
+
+    return mock.patch.object(TransactionSession, "_check_holder", check)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What is planted, and what it must show: that a world breaks down in whatever way isn't enough."""
@@ -197,5 +214,7 @@ PLANTED: Mapping[str, Fault] = _faults(
         a_merged_file_lacks_its_last_record: (_K.LOST_WRITE, FEWER),
         a_new_owner_begins_one_too_late: (_K.SKIPPED_POLL, _K.UNSEEN, _K.OUT_OF_STEP),
         a_commit_is_told_before_it_is_made: (_K.LOST_WRITE, _K.OUT_OF_STEP),
+        whoever_is_slow_is_timed_out: (": timed out after ",),
+        a_producer_is_fenced_by_an_abort: (" was fenced, but nobody ",),
     }
 )

@@ -34,7 +34,7 @@ from tests.simulation.cluster.roles import RESTLESS, ROLES
 from tests.simulation.cluster.settling import settle
 from tests.simulation.cluster.shape import JobPlan, Shape, TopicPlan, draw_shape
 from tests.simulation.cluster.threads import simulated
-from tests.simulation.cluster.watching import Watch
+from tests.simulation.cluster.watching import Watch, WatchedStore
 from tests.simulation.cluster.weather import Weather, forecast
 from tests.simulation.cluster.world import Happened, Process, Stuck, World
 from tests.support import T0_MS, foreign_commit
@@ -130,11 +130,12 @@ class Play:
         self._shift_until = 0.0
         self._director = self.world.process("director")
         self.weather.spared.add(self._director)
-        self._watch = Watch(self.violate)
+        self.watch = Watch(self.violate, now_ms=lambda: self.world.now, counts=self.world.counts)
 
     def cluster(self, process: Process) -> Cluster:
         """The cluster as a process sees it."""
-        store = RetryingStore(self.weather.store(self.memory, process), clock=process.clock)
+        watched = WatchedStore(self.memory, process.name, self.watch)
+        store = RetryingStore(self.weather.store(watched, process), clock=process.clock)
         return Cluster(cluster_id="c", store=store, clock=process.clock)
 
     def topic(self, name: str) -> TopicPlan:
@@ -154,7 +155,7 @@ class Play:
                     self.world.run(self._director, self._direct)
                 finally:
                     self._let_go()
-            self._watch.check_course()
+            self.watch.check_course()
         except Stuck as stuck:
             self.violate(f"{stuck}")
         except Exception as error:
@@ -165,7 +166,7 @@ class Play:
     @contextmanager
     def _patched(self) -> Iterator[None]:
         with ExitStack() as stack:
-            stack.enter_context(self._watch.watching())
+            stack.enter_context(self.watch.watching())
             for place, name, value in (*_RARER, *(_SOONER if self.shape.checkpoints else ())):
                 stack.enter_context(mock.patch.object(place, name, value))
             yield

@@ -14,6 +14,7 @@ from sparklog.errors import (
     SparklogError,
     StoreError,
     TransactionAbortableError,
+    TransactionAbortedError,
 )
 from sparklog.producer import Producer
 from sparklog.testing.history import RecordingProducer, Source
@@ -58,9 +59,16 @@ def send_one(
     if draw.random() < 0.5:
         fields["partition"] = draw.randrange(plan.partitions)
     if plan.is_recreated:  # nothing is promised of it
-        producer.producer.send(plan.name, value.encode(), key, **fields)
+        future = producer.producer.send(plan.name, value.encode(), key, **fields)
     else:
-        producer.send(plan.name, value.encode(), key, source=source, **fields)
+        future = producer.send(plan.name, value.encode(), key, source=source, **fields)
+    future.add_errback(partial(_check_told, life, producer.recorder.transactional_id is not None))
+
+
+def _check_told(life: Life, is_transactional: bool, error: SparklogError) -> None:
+    """What a future ended with, while there was somebody to be told."""
+    if not life.process.is_dead and not (is_transactional and isinstance(error, TransactionAbortedError)):
+        life.check("sent", error)
 
 
 def produce(life: Life) -> None:
@@ -130,16 +138,16 @@ def transaction(life: Life, producer: RecordingProducer, fill: Callable[[], obje
     draw, counts = life.draw, life.world.counts
     try:
         producer.begin_transaction()
+    except ProducerFencedError:
+        return _fenced(life, producer)
     except SparklogError as error:
         life.check("begin", error)
         return End.OVER
     is_commit = draw.random() < 0.75
     try:
         fill()
-    except ProducerFencedError as error:
-        counts["fenced"] += 1
-        life.check("fill", error)
-        return End.OVER
+    except ProducerFencedError:
+        return _fenced(life, producer)
     except SparklogError as error:
         life.check("fill", error)
         is_commit = False
@@ -155,8 +163,7 @@ def transaction(life: Life, producer: RecordingProducer, fill: Callable[[], obje
                 counts["aborted"] += 1
             return End.COMMITTED if is_commit else End.ABORTED
         except ProducerFencedError:
-            counts["fenced"] += 1
-            return End.OVER
+            return _fenced(life, producer)
         except TransactionAbortableError as error:
             life.check("commit", error)
             counts["forced aborts"] += 1
@@ -171,4 +178,10 @@ def transaction(life: Life, producer: RecordingProducer, fill: Callable[[], obje
             if draw.random() < 0.3:
                 life.gap()
     counts["given up"] += 1
+    return End.OVER
+
+
+def _fenced(life: Life, producer: RecordingProducer) -> End:
+    life.world.counts["fenced"] += 1
+    life.play.watch.check_fenced(life.process.name, producer.recorder.transactional_id or "")
     return End.OVER

@@ -1,16 +1,25 @@
-"""What holds at every moment of a world: seen in all entries that anybody in it applies to what he knows of a topic."""
+"""What holds at every moment of a world: seen in all entries that anybody in it creates, or applies to what he knows of
+a topic."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 from unittest import mock
 
+from sparklog.errors import InvalidTxnStateError
 from sparklog.log.state import TopicState
+from sparklog.paths import TOPICS_FOLDER, TRANSACTIONS_FOLDER, transaction_log
+from sparklog.storage import CreateResult, ObjectStore
+from sparklog.testing.wrapped_store import WrappedStore
+from sparklog.txn.entries import TransactionEntry, decode_transaction
+from sparklog.txn.session import TIMED_OUT
+from sparklog.txn.states import TransactionState, check_step
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "WatchedStore"]
 
 
 class _Head(NamedTuple):
@@ -21,15 +30,33 @@ class _Head(NamedTuple):
     ends: tuple[int, ...]
 
 
+class _Decision(NamedTuple):
+    """The newest entry of a transactional id's log."""
+
+    entry: TransactionEntry
+    at_ms: float
+    holder: str
+    """Which process began the epoch; empty: whoever took the id from its producer."""
+
+
 class Watch:
-    """A version has one content, whoever reads it; log starts and ends never go back.
+    """A version has one content, whoever reads it; log starts and ends never go back; no transaction is timed out too
+    early, and nobody is fenced by himself.
 
     Args:
         violate: told what isn't so.
+        now_ms: the world's time.
+        counts: where strays are counted: entries whose number was decided, and cleaned, long before.
     """
 
-    def __init__(self, violate: Callable[[str], object]) -> None:
+    def __init__(self, violate: Callable[[str], object], *, now_ms: Callable[[], float], counts: Counter[str]) -> None:
         self._violate = violate
+        self._now_ms = now_ms
+        self._counts = counts
+        self._newest: dict[str, int] = {}
+        """By folder of a log."""
+        self._decisions: dict[str, _Decision] = {}
+        """By folder."""
         self._tokens: dict[tuple[str, int], str] = {}
         self._heads: dict[str, dict[int, _Head]] = {}
 
@@ -55,6 +82,48 @@ class Watch:
         if token == position.token and seen != found:
             self._violate(f"{table}: version {position.version} is {seen} to one and {found} to another")
 
+    def see_created(self, who: str, path: str, data: bytes) -> None:
+        """An object was created by a process, dead or alive."""
+        folder, _, name = path.rpartition("/")
+        number, dot, suffix = name.partition(".")
+        if (
+            not number.isdigit()
+            or dot + suffix != ".json"
+            or not folder.startswith((TRANSACTIONS_FOLDER, TOPICS_FOLDER))
+        ):
+            return
+        if int(number) < self._newest.get(folder, -1):
+            self._counts["strays"] += 1
+            return
+        self._newest[folder] = int(number)
+        if folder.startswith(TRANSACTIONS_FOLDER):
+            self._see_decision(who, folder, decode_transaction(int(number), path, data))
+
+    def _see_decision(self, who: str, folder: str, entry: TransactionEntry) -> None:
+        at_ms = self._now_ms()
+        before = self._decisions.get(folder)
+        begins = before is None or before.entry.header != entry.header
+        holder = ("" if entry.reason else who) if before is None or begins else before.holder
+        self._decisions[folder] = _Decision(entry, at_ms, holder)
+        try:
+            check_step(before.entry.state if before else None, entry.state)
+        except InvalidTxnStateError as error:
+            self._violate(f"{folder}: {error}")
+        if before is None:
+            return
+        if entry.previous != before.entry.token:
+            self._violate(f"{folder}: entry {entry.version} doesn't follow the one before it")
+        age_ms = at_ms - before.at_ms
+        is_timed_out = entry.state is TransactionState.PREPARE_ABORT and entry.reason.startswith(TIMED_OUT)
+        if is_timed_out and age_ms <= before.entry.header.timeout_ms - 1:
+            self._violate(f"{folder}: timed out after {age_ms:.0f} ms of {before.entry.header.timeout_ms}")
+
+    def check_fenced(self, who: str, transactional_id: str) -> None:
+        """A process was told that another took its transactional id: is it so?"""
+        newest = self._decisions.get(transaction_log(transactional_id).rstrip("/"))
+        if newest is None or newest.holder == who:
+            self._violate(f"{who} was fenced, but nobody took {transactional_id} from it")
+
     def check_course(self) -> None:
         """In the end: did a log start or end go back?"""
         for table, seen in self._heads.items():
@@ -65,3 +134,27 @@ class Watch:
 
 def _fell(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     return len(new) < len(old) or any(after < before for before, after in zip(old, new, strict=False))
+
+
+class WatchedStore(WrappedStore):
+    """The store of one process: what it creates is seen, when it arrives.
+
+    Args:
+        store: carries the calls out.
+        who: the process.
+        watch: told.
+    """
+
+    def __init__(self, store: ObjectStore, who: str, watch: Watch) -> None:
+        super().__init__(store)
+        self._who = who
+        self._watch = watch
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        result = super().create(path, data, sync=sync)
+        if result is CreateResult.CREATED:
+            self._watch.see_created(self._who, path, data)
+        return result
+
+    def close(self) -> None:
+        """The store is everybody's."""

@@ -10,10 +10,11 @@ import base64
 import json
 import logging
 import re
+import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
@@ -69,12 +70,23 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
     in_thread = inheritable_thread_target(spark)
     tag = f"sparklog-{uuid.uuid4().hex}"
 
+    at_work: set[object] = set()
+    is_over, one_ended = threading.Event(), threading.Event()
+
     def work(job: Callable[[], T]) -> T:
-        with told_by_spark():
-            context.addJobTag(tag)
-            context.setInterruptOnCancel(True)
-            context.setJobDescription(about)
-            return job()
+        this = object()
+        at_work.add(this)
+        try:
+            if is_over.is_set():  # set before `at_work` is looked at: whoever isn't seen there sees this
+                raise CancelledError
+            with told_by_spark():
+                context.addJobTag(tag)
+                context.setInterruptOnCancel(True)
+                context.setJobDescription(about)
+                return job()
+        finally:
+            at_work.discard(this)
+            one_ended.set()
 
     threads = ThreadPoolExecutor(JOBS_AHEAD, "sparklog-maintenance")
     left = iter(jobs)
@@ -85,16 +97,16 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
                 waiting.append(threads.submit(in_thread(work), job))
             if not waiting:
                 return
-            result = waiting[0].result()  # an interrupt must still find it among those that are cancelled
-            waiting.popleft()
-            yield result
+            yield waiting.popleft().result()
     finally:
-        for future in waiting:
-            future.cancel()
+        # An interrupt may come before a job that has begun is among those we wait for: the threads tell who is at work.
+        is_over.set()
+        threads.shutdown(wait=False, cancel_futures=True)
         try:
-            while running := [future for future in waiting if not future.done()]:
+            while at_work:
+                one_ended.clear()
                 context.cancelJobsWithTag(tag)  # again, for one that a thread was just about to begin
-                wait(running, timeout=_CANCEL_AGAIN_S)
+                one_ended.wait(_CANCEL_AGAIN_S)
         except _gave_up() as error:  # then the jobs end by themselves; what came before is what is to be told
             _LOGGER.warning("jobs of Spark can't be cancelled: %s", _text_of(error))
         threads.shutdown()

@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -174,12 +175,13 @@ def in_plain_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_plain_threads")
-def test_an_interrupt_cancels_the_job_that_is_waited_for() -> None:
+@pytest.mark.parametrize("delay_s", [0.0, 0.3])
+def test_an_interrupt_cancels_the_job_that_has_begun_whether_it_is_waited_for_yet_or_not(delay_s: float) -> None:
     ended = threading.Event()
 
     def job() -> bool:
         main = threading.main_thread().ident
-        threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGINT]).start()  # by then it is waited for
+        threading.Timer(delay_s, signal.pthread_kill, [main, signal.SIGINT]).start()
         return ended.wait(5)
 
     context = Context(ended.set)
@@ -210,6 +212,27 @@ def test_a_jvm_that_is_gone_while_jobs_are_cancelled_does_not_hide_why(caplog: p
         list(work_ahead(a_spark(context), jobs, about="a test"))
     assert context.cancelled == 1
     assert "jobs of Spark can't be cancelled: [Errno 111] Connection refused" in caplog.text
+
+
+@pytest.mark.usefixtures("in_plain_threads")
+def test_an_interrupt_while_a_job_is_handed_over_cancels_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, ended = threading.Event(), threading.Event()
+    submit = ThreadPoolExecutor.submit
+
+    def interrupted(self: ThreadPoolExecutor, *given: Any) -> Any:
+        submit(self, *given)
+        began.wait(5)
+        raise KeyboardInterrupt
+
+    def job() -> bool:
+        began.set()
+        return ended.wait(5)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    context = Context(ended.set)
+    with pytest.raises(KeyboardInterrupt):
+        list(work_ahead(a_spark(context), [job], about="a test"))
+    assert context.cancelled == 1
 
 
 def test_what_executors_keep_is_forgotten_one_by_one(caplog: pytest.LogCaptureFixture) -> None:

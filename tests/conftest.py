@@ -21,6 +21,8 @@ settings.load_profile("sparklog")
 REPOSITORY = Path(__file__).parent.parent
 SHARED = ("spark", "kafka")
 """Markers of tests that share one JVM, which is made once per process."""
+OWN_JVM = ("tests/spark/test_sink_kill.py",)
+"""Files whose tests start and kill JVMs of their own."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,6 +56,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @cache
 def group_of(file: str) -> str | None:
-    """The marker in ``SHARED`` that a file names."""
+    """The marker in ``SHARED`` that a file names, unless it is one of ``OWN_JVM``."""
+    if file in OWN_JVM:
+        return None
     text = (REPOSITORY / file).read_text()
     return next((marker for marker in SHARED if f"mark.{marker}" in text), None)

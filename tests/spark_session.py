@@ -23,14 +23,19 @@ SPARK_TIMEOUT_S = 600
 """For tests that set none: the first one also waits for Spark's start and, once per machine, for its jars."""
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A SparkSession with Delta, for S3 too; everything it leaves behind is in a temporary directory."""
+def need_java() -> None:
+    """Skip, or fail in continuous integration, where no Java is that Spark runs on."""
     version = java_version()
     if version is None:
         unavailable("there is no java on the PATH or under JAVA_HOME")
     if version not in JAVA_VERSIONS:
         unavailable(f"Spark needs Java 17 or 21; found {version}")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A SparkSession with Delta, for S3 too; everything it leaves behind is in a temporary directory."""
+    need_java()
     try:
         from pyspark.errors import PySparkRuntimeError
     except ImportError as error:

@@ -28,6 +28,7 @@ from sparklog.spark.sink_commit import QueryRun, commit_batch
 from sparklog.spark.sink_options import SinkOptions
 from sparklog.spark.sink_writing import TaskFiles, TaskWriter
 from sparklog.txn.committing import UploadCommitter
+from tests.spark_session import need_java
 
 ROWS = 20
 """Of a micro-batch, in each of its two topics."""
@@ -147,6 +148,7 @@ def stream(root: str, folder: str, files_per_trigger: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_spark_killed_at_random_moments_writes_each_batch_once(tmp_path: Path) -> None:
+    need_java()
     root, files, rounds = tmp_path / "cluster", 100, 3
     cluster = a_cluster(root)
     (tmp_path / "input").mkdir()

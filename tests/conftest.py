@@ -34,7 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """With ``--dist loadgroup`` one more than there are cores: the one that has all of Spark's tests waits mostly."""
-    return (os.cpu_count() or 1) + 1 if config.getoption("dist") == "loadgroup" else None
+    if config.getoption("dist") != "loadgroup" or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return None
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -204,7 +204,13 @@ def staged_table(log: DeltaLog, copy: LogCopy, objects: Mapping[str, bytes]) -> 
 
 
 def read_log(log: DeltaLog) -> LogCopy | None:
-    """Read the newest checkpoint and the tail; None where there is no table. Raises as :func:`load_snapshot`."""
+    """Read the newest checkpoint and the tail; None where there is no table.
+
+    Raises:
+        CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
+        StoreUnavailableError: the log changed under us again and again.
+        StoreError: the store refuses.
+    """
     corrupt: CorruptLogError | None = None
     without: frozenset[int] = frozenset()
     for _ in range(_ATTEMPTS):

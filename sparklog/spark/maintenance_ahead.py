@@ -103,8 +103,10 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
         is_over.set()
         threads.shutdown(wait=False, cancel_futures=True)
         try:
-            while at_work:
+            while True:
                 one_ended.clear()
+                if not at_work:
+                    break
                 context.cancelJobsWithTag(tag)  # again, for one that a thread was just about to begin
                 one_ended.wait(_CANCEL_AGAIN_S)
         except _gave_up() as error:  # then the jobs end by themselves; what came before is what is to be told

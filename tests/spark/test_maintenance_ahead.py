@@ -232,7 +232,7 @@ def test_an_interrupt_while_a_job_is_handed_over_cancels_it(monkeypatch: pytest.
     context = Context(ended.set)
     with pytest.raises(KeyboardInterrupt):
         list(work_ahead(a_spark(context), [job], about="a test"))
-    assert context.cancelled == 1
+    assert context.cancelled > 0
 
 
 def test_what_executors_keep_is_forgotten_one_by_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -186,5 +186,11 @@ def test_spark_killed_at_random_moments_writes_each_batch_once(tmp_path: Path) -
         driver.wait()
         assert done() > before, (tmp_path / "output").read_text()[-3_000:]
     assert killed >= rounds - 1
-    assert start(50).wait(PATIENCE_S) == 0, (tmp_path / "output").read_text()[-3_000:]
+    last = start(50)
+    try:
+        assert last.wait(PATIENCE_S) == 0, (tmp_path / "output").read_text()[-3_000:]
+    finally:
+        if last.poll() is None:
+            os.killpg(last.pid, signal.SIGKILL)
+            last.wait()
     check(cluster, files)

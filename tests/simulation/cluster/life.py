@@ -11,7 +11,6 @@ from sparklog.errors import (
     InvalidPartitionsError,
     InvalidTxnStateError,
     KafkaTimeoutError,
-    ProducerFencedError,
     SparklogError,
     StoreOutcomeUnknownError,
     StoreUnavailableError,
@@ -29,14 +28,13 @@ __all__ = ["Job", "Life"]
 
 _MOST_LIVES = 5
 _SKEWS_MS = (0.0, 500.0, -500.0, 60_000.0, -60_000.0, 1_200_000.0, 10 * HOUR_MS, -10 * HOUR_MS)
-"""How wrong wall clocks are; two of them differ by a day at most."""
+"""How wrong wall clocks are when they begin: two differ by less than a day; those that drift may come to more."""
 _EXCUSED = (
     CommitFailedError,
     ConcurrentTransactionsError,
     InvalidPartitionsError,
     InvalidTxnStateError,
     KafkaTimeoutError,
-    ProducerFencedError,
     StoreOutcomeUnknownError,
     StoreUnavailableError,
     TopicAlreadyExistsError,

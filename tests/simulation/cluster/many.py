@@ -22,7 +22,7 @@ __all__ = ["BOUNDED", "COVERED", "ENOUGH", "play_many", "replays", "seeds_of", "
 
 _CHUNK = 10
 _FAST_FOLDER = "/dev/shm"
-"""What is read of a log passes through files."""
+"""Checkpoints pass through files."""
 _TELL_EVERY = 1_000
 ENOUGH = 2_000
 """Seeds that meet everything."""

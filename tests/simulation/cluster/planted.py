@@ -214,7 +214,7 @@ PLANTED: Mapping[str, Fault] = _faults(
         a_merged_file_lacks_its_last_record: (_K.LOST_WRITE, FEWER),
         a_new_owner_begins_one_too_late: (_K.SKIPPED_POLL, _K.UNSEEN, _K.OUT_OF_STEP),
         a_commit_is_told_before_it_is_made: (_K.LOST_WRITE, _K.OUT_OF_STEP),
-        whoever_is_slow_is_timed_out: (": timed out after ",),
+        whoever_is_slow_is_timed_out: (": timed out too early, ",),
         a_producer_is_fenced_by_an_abort: (" was fenced, but nobody ",),
     }
 )

@@ -62,12 +62,17 @@ def send_one(
         future = producer.producer.send(plan.name, value.encode(), key, **fields)
     else:
         future = producer.send(plan.name, value.encode(), key, source=source, **fields)
-    future.add_errback(partial(_check_told, life, producer.recorder.transactional_id is not None))
+    future.add_errback(partial(_check_told, life, producer))
 
 
-def _check_told(life: Life, is_transactional: bool, error: SparklogError) -> None:
+def _check_told(life: Life, producer: RecordingProducer, error: SparklogError) -> None:
     """What a future ended with, while there was somebody to be told."""
-    if not life.process.is_dead and not (is_transactional and isinstance(error, TransactionAbortedError)):
+    transactional_id = producer.recorder.transactional_id
+    if life.process.is_dead or (transactional_id is not None and isinstance(error, TransactionAbortedError)):
+        return
+    if transactional_id is not None and isinstance(error, ProducerFencedError):
+        life.play.watch.check_fenced(life.process.name, transactional_id)
+    else:
         life.check("sent", error)
 
 

@@ -92,8 +92,12 @@ class Watch:
             or not folder.startswith((TRANSACTIONS_FOLDER, TOPICS_FOLDER))
         ):
             return
-        if int(number) < self._newest.get(folder, -1):
+        newest = self._newest.get(folder, -1)
+        if int(number) < newest:
             self._counts["strays"] += 1
+            return
+        if int(number) == newest:
+            self._violate(f"{path} was the newest of its log, and is created again")
             return
         self._newest[folder] = int(number)
         if folder.startswith(TRANSACTIONS_FOLDER):
@@ -116,7 +120,7 @@ class Watch:
         age_ms = at_ms - before.at_ms
         is_timed_out = entry.state is TransactionState.PREPARE_ABORT and entry.reason.startswith(TIMED_OUT)
         if is_timed_out and age_ms <= before.entry.header.timeout_ms - 1:
-            self._violate(f"{folder}: timed out after {age_ms:.0f} ms of {before.entry.header.timeout_ms}")
+            self._violate(f"{folder}: timed out too early, after {age_ms:.0f} ms of {before.entry.header.timeout_ms}")
 
     def check_fenced(self, who: str, transactional_id: str) -> None:
         """A process was told that another took its transactional id: is it so?"""
@@ -155,6 +159,3 @@ class WatchedStore(WrappedStore):
         if result is CreateResult.CREATED:
             self._watch.see_created(self._who, path, data)
         return result
-
-    def close(self) -> None:
-        """The store is everybody's."""

@@ -48,7 +48,7 @@ class Forecast:
     outages: float = 0.0
     """With each look of the director: a process doesn't reach the store for a while, or nobody does."""
     skews: bool = False
-    """Wall clocks are wrong, by minutes mostly."""
+    """Wall clocks are wrong, by up to ten hours."""
     drifts: bool = False
     """Clocks run faster or slower."""
     preempts: float = 0.0

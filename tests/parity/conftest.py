@@ -27,5 +27,5 @@ def broker() -> Iterator[Broker]:
 
 def _unavailable(reason: str) -> NoReturn:
     if is_owed(os.environ):
-        pytest.fail(f"no Kafka to compare with, though Java and Maven are there: {reason}", pytrace=False)
+        pytest.fail(f"no Kafka to compare with: {reason}", pytrace=False)
     pytest.skip(f"NOT COMPARED WITH KAFKA: {reason}")

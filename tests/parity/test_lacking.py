@@ -32,6 +32,11 @@ def test_it_is_owed_in_ci_where_java_and_maven_are(tmp_path: Path, ci: str, name
     assert is_owed({"CI": ci, "PATH": tools(tmp_path / "bin", *names)}) is owed
 
 
+def test_it_is_owed_where_it_is_asked_for(tmp_path: Path) -> None:
+    assert is_owed({"SPARKLOG_KAFKA": "needed", "PATH": str(tmp_path)})
+    assert not is_owed({"SPARKLOG_KAFKA": "", "PATH": str(tmp_path)})
+
+
 def test_java_may_be_under_its_home_alone(tmp_path: Path) -> None:
     path = tools(tmp_path / "bin", "mvn")
     tools(tmp_path / "jdk" / "bin", "java")

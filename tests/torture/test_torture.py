@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,14 @@ def test_a_seed_gives_the_same_plan_each_time_and_seeds_differ():
 
 def test_rounds_in_which_nobody_is_tormented_are_not_enough(capsys: pytest.CaptureFixture[str]):
     quiet = Outcome(seed=1, faults=(), judged=None, torments=Counter(), took_s=1.0, worked_s=1.0, ended_s=1.0)
-    assert sum_up([quiet] * 9, 9.0) == 0
-    assert sum_up([quiet] * 10, 10.0) == 1
-    assert "never met: kills, stops" in capsys.readouterr().err
+    busy = replace(quiet, torments=Counter(kills=1, stops=1))
+    assert sum_up([quiet], 1.0) == 1
+    assert capsys.readouterr().err == "never met: kills, stops\n"
+    assert sum_up([busy, *[quiet] * 8], 9.0) == 0
+    assert sum_up([busy, *[quiet] * 8], 9.0, store="s3") == 1
+    assert capsys.readouterr().err == "never met: server kills\n"
+    assert sum_up([busy, *[quiet] * 9], 10.0) == 1
+    assert "never met: log cleaning, fenced" in capsys.readouterr().err
 
 
 def clean(outcome: Outcome) -> None:

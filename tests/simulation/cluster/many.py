@@ -37,6 +37,7 @@ COVERED: Mapping[str, int] = {
     "compactions": 36,
     "crashes": 1_100,
     "data files deleted": 10,
+    "fair worlds": 15,
     "fenced": 20,
     "forced aborts": 17,
     "foreign commits": 270,

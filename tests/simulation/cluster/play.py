@@ -110,6 +110,9 @@ class Play:
         self.shape: Shape = draw_shape(draw, has_nights=expected.night > 0)
         if self.shape.takes_over:
             expected = replace(expected, nap=0.02, crash=expected.crash / 4)
+        if expected.is_fair:
+            self.shape = replace(self.shape, kills=0.0)
+            self.world.counts["fair worlds"] += 1
         self.weather = Weather(self.world, expected)
         self.world.preempts = expected.preempts
         self.memory = MemoryStore(clock=self.world.process("store").clock)

@@ -19,12 +19,14 @@ from sparklog.storage.entry_log import PositionLost
 from sparklog.testing import ManualClock, WrappedStore
 from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer, append, versions_of
 
-__all__ = ["HOUR_MS", "Actor", "AppendPlayer", "GatedStore"]
+__all__ = ["HOUR_MS", "NEVER_MS", "Actor", "AppendPlayer", "GatedStore"]
 
 T = TypeVar("T")
 HOUR_MS = 3_600_000
 _PATIENCE_S = 30
 NEVER_MS = 10.0**12
+_KEEPER = "sparklog-offsets"
+"""The thread of ``groups.keeper``, which whoever asks waits for: of the two only one goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class Actor:
             self._move()
 
     def wait(self, *, is_done: bool, op: str, path: str) -> None:
-        """Called in its own thread."""
+        """Called in its own thread, or in its keeper's."""
         self.stop = Stop(is_done, op, path)
         self._stopped.release()
         self._go.acquire()
@@ -121,14 +123,14 @@ class Actor:
 
 
 class GatedStore(WrappedStore):
-    """Another store; an actor's thread waits before and after each call."""
+    """Another store; an actor's thread, or the one that keeps offsets for it, waits before and after each call."""
 
     def __init__(self, store: ObjectStore, actor: Actor) -> None:
         super().__init__(store)
         self._actor = actor
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
-        if threading.current_thread().name != self._actor.name:  # before the play, or after it
+        if threading.current_thread().name not in (self._actor.name, _KEEPER):  # before the play, or after it
             return call()
         self._actor.wait(is_done=False, op=op, path=path)
         try:
@@ -149,6 +151,8 @@ class AppendPlayer:
         self.writers: dict[str, TopicWriter] = {}
         self.acknowledged: dict[str, int] = {}
         """Offsets, by value."""
+        self._tokens: dict[int, str] = {}
+        """Of what was created under each version first."""
         self._appends = {"a": 0, "b": 0}
         self._others = 0
 
@@ -161,15 +165,25 @@ class AppendPlayer:
         append(a_writer(self.log), "first")
         for name in re.findall(r"\b([ab]) at the tail", start):
             self._open(name)
+        self._remember()
         for number, label in enumerate(trace[1:], 1):
             self._step(label)
+            self._remember()
             after_each(number)
 
     def finish(self) -> None:
+        """Let everybody go on to the end."""
         for name in ("cleanup", "a", "b"):
             self.actors[name].finish()
             if self.actors[name].late is not None:
                 self._land(name)
+        self._remember()
+
+    @property
+    def strays(self) -> list[str]:
+        """Writers that stand on what isn't the log's: it was created under a name that had been cleaned."""
+        at = {name: writer.state.position for name, writer in self.writers.items()}
+        return [name for name, position in at.items() if self._tokens[position.version] != position.token]
 
     @property
     def versions(self) -> list[int]:
@@ -195,6 +209,13 @@ class AppendPlayer:
             catch_up(writer.state, ahead=1)
         except PositionLost:
             writer._state = load_state(writer.state.log)
+
+    def _remember(self) -> None:
+        for version in self.versions:
+            if version not in self._tokens:
+                entry = self.log.read_entry(version)
+                if entry is not None:
+                    self._tokens[version] = entry.token
 
     def _land(self, name: str) -> None:
         late, self.actors[name].late = self.actors[name].late, None
@@ -242,6 +263,10 @@ class AppendPlayer:
         if actor.stop is None:
             if verb == "creates":
                 actor.begin(lambda: self._append(name))
+            elif what.endswith("beforehand"):
+                actor.begin(lambda: self._append(name))
+                actor.go_on(until="create", path="_delta_log")
+                return
             elif verb == "looks":
                 actor.begin(lambda: self._look(name))
             elif verb == "lists":

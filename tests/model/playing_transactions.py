@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 
-from sparklog.groups.rows import Stamp
+from sparklog.groups.changes import TakePartitions
+from sparklog.groups.keeper import OffsetKeeper
+from sparklog.groups.rows import Rows, Stamp
 from sparklog.log import Cluster
 from sparklog.storage.base import ObjectStore
+from sparklog.txn.deciding import deciding_for
 from sparklog.txn.entries import KEEP_MS, clean_transaction_log
 from sparklog.txn.recovery import recover_transactions
-from tests.model.playing import Actor
+from sparklog.txn.states import TransactionState
+from tests.model.playing import NEVER_MS, Actor
+from tests.support import contents
 from tests.txn.support import (
     ANN,
     BOB,
@@ -20,8 +25,6 @@ from tests.txn.support import (
     a_world,
     committed,
     newest_entry,
-    take,
-    values,
 )
 
 __all__ = ["FIRST", "TransactionPlayer"]
@@ -55,6 +58,10 @@ class TransactionPlayer:
         self.position = {"a": FIRST}
         self.fenced: set[str] = set()
         """What can't be committed any more: it wasn't when a newer epoch began."""
+        self.decided: set[str] = set()
+        """What is committed: the log's newest entry said so."""
+        self._sent: dict[str, str] = {}
+        """The newest of each."""
         self._open: set[str] = set()
         self._opens: dict[str, bool] = {}
 
@@ -62,17 +69,23 @@ class TransactionPlayer:
         for label in trace[1:]:
             self._step(label)
 
-    def finish(self) -> None:
-        """Let everybody go on to the end, and recover."""
-        for name in ("a", "b", "r"):
-            self.actors[name].finish()
+    def finish(self, *, dies: bool = False) -> None:
+        """Let another recover, and own the partition, after everybody has gone on to the end.
+
+        Args:
+            dies: everybody stays where they are, for ever.
+        """
+        if not dies:
+            for name in ("a", "b", "r"):
+                self.actors[name].finish()
         last = Driver(self.cluster, topics=()).init()
-        take(self.cluster, EVE)
+        _take(self.cluster, EVE)
         last.session.close()
 
     @property
-    def outputs(self) -> list[str]:
-        return values(self.cluster, "t")
+    def visible(self) -> list[tuple[int, str]]:
+        """Offsets and outputs, as a fresh reader sees them. All are of one partition."""
+        return contents(self.cluster.topic_log("t"))[0]
 
     @property
     def committed(self) -> int:
@@ -98,12 +111,14 @@ class TransactionPlayer:
             late, self.actors[label[0]].late = self.actors[label[0]].late, None
             if late is not None:
                 late()
+                self._look(label[0])
         else:
             self._act(label[0], label[2:])
 
     def _burst(self) -> None:
         """Others use the id, for another topic."""
         others = Driver(self.cluster, topics=("u",)).init()
+        self.fenced |= self._open
         others.begin()
         others.send("u", "other")
         others.commit()
@@ -138,15 +153,22 @@ class TransactionPlayer:
             return
         if op == "list":  # held: it may sleep before it reads
             return
-        if re.match("creates the commit .* created", what):
-            self._open = {output for output in self._open if not output.endswith(name)}
+        if re.match("creates the commit", what):
+            self._look(name)
         elif re.match("creates an epoch .* created", what):
             self.fenced |= self._open
         if not what.endswith("(and stalls)"):
             actor.go_on()
 
+    def _look(self, name: str) -> None:
+        """Was what it sent last committed, just now?"""
+        newest, session = newest_entry(self.cluster), self.driver[name].session
+        if newest is not None and newest.state is TransactionState.PREPARE_COMMIT and newest.header == session.header:
+            self.decided.add(self._sent[name])
+            self._open.discard(self._sent[name])
+
     def _take(self, name: str) -> None:
-        row = take(self._cluster(name), BOB if name == "b" else ANN)[IN]
+        row = _take(self._cluster(name), BOB if name == "b" else ANN)[IN]
         self.position[name] = row.committed.offset if row.committed else FIRST
 
     def _init(self, name: str) -> None:
@@ -156,6 +178,7 @@ class TransactionPlayer:
         """One transaction: input at its position, output with its number, offset behind it."""
         driver, position = self.driver[name], self.position[name]
         output = f"{position - FIRST} by {name}"
+        self._sent[name] = output
         self._open.add(output)
         driver.begin()
         driver.send("t", output)
@@ -167,3 +190,14 @@ class TransactionPlayer:
     def _recover(self) -> None:
         recover_transactions(self._cluster("r"))
         self._opens["r"] = False
+
+
+def _take(cluster: Cluster, stamp: Stamp) -> Rows:
+    """A member takes ``in-0``, as a consumer does; the rows as it sees them then."""
+    deciding = deciding_for(cluster, reason=f"{stamp.member} took the partition", timeout_ms=NEVER_MS)
+    keeper = OffsetKeeper(cluster, "g", deciding)
+    try:
+        taken = keeper.take(TakePartitions(topic_ids={IN: "in-id"}, stamp=stamp), timeout_ms=NEVER_MS)
+        return taken.result()
+    finally:
+        keeper.stop()

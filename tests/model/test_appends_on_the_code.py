@@ -6,9 +6,13 @@ import random
 
 import pytest
 
+from sparklog.errors import CorruptLogError
+from tests.model import planting
 from tests.model.append_cleanup import AppendCleanup, Bounds, Rules, World
+from tests.model.planting import Plant
 from tests.model.playing import AppendPlayer
 from tests.model.worlds import APPEND_FAULTS, Fault, violation_of
+from tests.simulation.cluster import planted
 from tests.support import contents
 
 PLAYED = [
@@ -19,24 +23,66 @@ PLAYED = [
 """All but those whose way leads over an append that gives up: time doesn't pass within the code by itself."""
 
 
+def play(name: str) -> AppendPlayer:
+    player = AppendPlayer()
+    player.play(violation_of(name, APPEND_FAULTS).trace)
+    return player
+
+
 def assert_whole(player: AppendPlayer) -> None:
     player.finish()
     assert [player.errors(name) for name in ("a", "b", "cleanup")] == [[], [], []]
     seen = contents(player.log)[0]
-    assert [offset for offset, _ in seen] == list(range(len(seen)))
+    offsets = [offset for offset, _ in seen]
+    assert offsets == [*range(len(seen))], f"offsets {offsets} aren't dense"
     own = {value: offset for offset, value in seen if value[0] in "ab" and value != "first"}
-    assert own == player.acknowledged
-    assert len({value for _, value in seen}) == len(seen)
+    assert own == player.acknowledged, f"acknowledged: {player.acknowledged}, there: {own}"
+    assert len({value for _, value in seen}) == len(seen), f"{seen} holds a record twice"
+    assert not player.strays, f"not on the log's entries: {player.strays}"
 
 
 @pytest.mark.parametrize(
     "fault", [pytest.param(f, id=f.name, marks=[pytest.mark.slow] if f.is_slow else []) for f in PLAYED]
 )
 def test_what_goes_wrong_without_a_rule_doesnt_go_wrong_in_the_code(fault: Fault) -> None:
-    violation = violation_of(fault.name, APPEND_FAULTS)
-    player = AppendPlayer()
-    player.play(violation.trace)
-    assert_whole(player)
+    assert_whole(play(fault.name))
+
+
+LOST = r"^acknowledged: {'a0': \d}, there: {}"
+STRAY = r"^not on the log's entries: \['b'\]"
+SHOWN: list[tuple[str, Plant, str]] = [
+    # the trace, the code's rule, what is seen
+    ("verify", planted.trust_never_ends, LOST),
+    ("verify_afterwards", planting.verified_beforehand, LOST),
+    ("anchor_at_tail", planting.finding_an_entry_refreshes_trust, LOST),
+    ("fresh_tokens", planting.an_append_has_one_token, r"^acknowledged: {'b0': 2, 'a0': 1}, there: {'a0': 1}"),
+    ("check_opening", planting.what_was_listed_is_there, STRAY),
+    ("read_token", planting.exists_is_success, LOST),
+    ("counter", planting.nobody_looks_for_the_counter, r"^offsets \[0, 2, 3\] aren't dense"),
+    ("decide_again", planting.the_first_decision_stands, r"^offsets \[0, 0\] aren't dense"),
+    ("oldest_first", planting.cleanup_begins_with_the_newest, LOST),
+    ("below_checkpoint", planting.cleanup_needs_no_checkpoint, "version 0 is missing, though version 2 exists"),
+    ("store_times", planting.cleanup_goes_by_its_own_clock, LOST),
+    ("successor_age", planting.entries_are_as_old_as_themselves, STRAY),
+]
+
+
+def test_every_trace_that_is_played_is_seen_to_fail() -> None:
+    assert [name for name, *_ in SHOWN] == [fault.name for fault in PLAYED]
+
+
+@pytest.mark.parametrize(
+    ("name", "plant", "seen"),
+    [
+        pytest.param(*shown, id=shown[0], marks=[pytest.mark.slow] if fault.is_slow else [])
+        for shown, fault in zip(SHOWN, PLAYED, strict=True)
+    ],
+)
+def test_a_rule_that_is_switched_off_in_the_code_is_seen(name: str, plant: Plant, seen: str) -> None:
+    with plant():
+        player = play(name)
+        with pytest.raises((AssertionError, CorruptLogError), match=seen):
+            assert_whole(player)
 
 
 WALKED = Bounds(appends=2, others=4, sleeps=1, faults=0, looks=2, gives_up=0, places=("at the tail", "one behind"))

@@ -1,0 +1,66 @@
+"""The machine's clocks: ticks go on while the machine is suspended, which rule L1 of the protocol needs."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from sparklog import clock
+from sparklog.clock import SystemClock
+
+HOUR_NS = 3_600_000_000_000
+
+
+def stands_at(clocks: dict[int, int], real: Callable[[int], float], per_tick_ns: int) -> Callable[[int], float]:
+    """``clock_gettime`` or ``clock_gettime_ns``, but some clocks stand at times of our own, in nanoseconds."""
+
+    def read(clock_id: int) -> float:
+        return clocks[clock_id] // per_tick_ns if clock_id in clocks else real(clock_id)
+
+    return read
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no clock of its own for that")
+def test_ticks_count_the_time_that_the_machine_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """✗ Linux stops its monotonic clock meanwhile: a sleeper goes on trusting what it learned before."""
+    clocks = {time.CLOCK_BOOTTIME: 5_000_000_000, time.CLOCK_MONOTONIC: 3_000_000_000}
+    monkeypatch.setattr(time, "clock_gettime", stands_at(clocks, time.clock_gettime, 1_000_000_000))
+    monkeypatch.setattr(time, "clock_gettime_ns", stands_at(clocks, time.clock_gettime_ns, 1))
+    ticks = SystemClock()
+    assert ticks.ticks_ms() == 5_000
+    clocks[time.CLOCK_BOOTTIME] += HOUR_NS  # asleep: the monotonic clock stands still
+    assert ticks.ticks_ms() == 3_605_000
+    clocks[time.CLOCK_BOOTTIME] += 1_000_000
+    clocks[time.CLOCK_MONOTONIC] += 1_000_000
+    assert ticks.ticks_ms() == 3_605_001
+
+
+def another_copy(module: ModuleType) -> ModuleType:
+    """The module as it would be imported now, beside the one that everybody has."""
+    spec = importlib.util.spec_from_file_location(f"{module.__name__}_again", str(module.__file__))
+    assert spec is not None
+    assert spec.loader is not None
+    copy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    return copy
+
+
+def test_without_such_a_clock_ticks_are_those_of_the_monotonic_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
+    ticks = another_copy(clock).SystemClock()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 7_000_000)
+    assert ticks.ticks_ms() == 7
+
+
+def test_ticks_do_not_follow_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sets the time of day changes nobody's trust."""
+    ticks = SystemClock()
+    before = ticks.ticks_ms()
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 24 * HOUR_NS)
+    monkeypatch.setattr(time, "time", lambda: real() / 1e9 + 24 * 3_600)
+    assert 0 <= ticks.ticks_ms() - before < 24 * 3_600_000

@@ -19,6 +19,7 @@ FOUND_LATE = {
     "a_merged_file_lacks_its_last_record",
     "a_producer_is_fenced_by_an_abort",
     "pending_offsets_are_forgotten",
+    "whoever_takes_a_partition_has_it",
 }
 """After more than a hundred seeds: ``python -m tests.simulation.cluster --count 500 --planted NAME`` finds them."""
 

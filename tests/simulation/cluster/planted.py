@@ -12,7 +12,9 @@ from sparklog.compaction import cleaning, rewriting
 from sparklog.compaction.keys import Counts, LatestOffsets
 from sparklog.consumer.coordinator import Coordinator
 from sparklog.errors import KafkaTimeoutError, ProducerFencedError
-from sparklog.groups import keeper
+from sparklog.groups import changes, keeper
+from sparklog.groups.changes import CommitOffsets
+from sparklog.groups.pending import PendOffsets
 from sparklog.log import append
 from sparklog.log.producer_state import Verdict
 from sparklog.log.publishing import Marker
@@ -109,6 +111,30 @@ def pending_offsets_are_forgotten() -> AbstractContextManager[object]:
     return mock.patch.object(keeper, "settle_pending", settle)
 
 
+def stamps_are_not_compared() -> AbstractContextManager[object]:
+    """Rule G1: who slept while others took its partitions commits as if they were still its own, also in a
+    transaction. The latter shows it: as the worlds are today, no other commit comes so late that stamps refuse it."""
+    commit, owned = CommitOffsets.apply, PendOffsets._owned
+
+    def apply(self: CommitOffsets, rows: Any, now_ms: int) -> Any:
+        stamps = {partition: rows[partition].stamp for partition in self.offsets if partition in rows}
+        return commit(replace(self, stamps=stamps), rows, now_ms)
+
+    def any_owner(self: PendOffsets, partition: Any, row: Any, now_ms: int) -> Any:
+        own = self if row is None or not self.owner.member else replace(self, owner=row.stamp)
+        return owned(own, partition, row, now_ms)
+
+    stack = ExitStack()
+    stack.enter_context(mock.patch.object(CommitOffsets, "apply", apply))
+    stack.enter_context(mock.patch.object(PendOffsets, "_owned", any_owner))
+    return stack
+
+
+def whoever_takes_a_partition_has_it() -> AbstractContextManager[object]:
+    """Rule G1: a member takes what a newer generation has taken already."""
+    return mock.patch.object(changes, "_is_owned_after", return_value=False)
+
+
 def compaction_drops_the_newest() -> AbstractContextManager[object]:
     """The record that ought to stay goes."""
 
@@ -141,6 +167,16 @@ def a_new_owner_begins_one_too_late() -> AbstractContextManager[object]:
         begin(self, state, row, first_counts)
 
     return mock.patch.object(Coordinator, "_begin", late)
+
+
+def a_new_owner_begins_anew() -> AbstractContextManager[object]:
+    """Who takes a partition doesn't see what is committed."""
+    begin = Coordinator._begin
+
+    def anew(self: Coordinator, state: Any, row: Any, first_counts: Any) -> None:
+        begin(self, state, None if row is None else replace(row, committed=None), first_counts)
+
+    return mock.patch.object(Coordinator, "_begin", anew)
 
 
 def a_commit_is_told_before_it_is_made() -> AbstractContextManager[object]:
@@ -199,6 +235,12 @@ FORKS = " forks: "
 """Of a log with two contents."""
 FEWER = " records, the log tells of "
 """Of a file that doesn't hold what it should."""
+STOLEN = " moved the offset of "
+"""Of a partition that another owns."""
+LOW = "low start: "
+"""Of an owner that begins below what was committed."""
+OLDER = " is owned under "
+"""Of a partition whose stamp became older."""
 _K = AnomalyKind
 PLANTED: Mapping[str, Fault] = _faults(
     {
@@ -210,9 +252,12 @@ PLANTED: Mapping[str, Fault] = _faults(
         nobody_finishes_what_was_left: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
         a_fenced_producer_decides_once_more: (_K.LOST_WRITE, _K.TORN_TRANSACTION, _K.OUT_OF_STEP),
         pending_offsets_are_forgotten: (_K.OUT_OF_STEP, _K.OFFSET_WENT_BACK),
+        stamps_are_not_compared: (STOLEN,),
+        whoever_takes_a_partition_has_it: (OLDER,),
         compaction_drops_the_newest: (_K.LOST_WRITE,),
         a_merged_file_lacks_its_last_record: (_K.LOST_WRITE, FEWER),
         a_new_owner_begins_one_too_late: (_K.SKIPPED_POLL, _K.UNSEEN, _K.OUT_OF_STEP),
+        a_new_owner_begins_anew: (LOW,),
         a_commit_is_told_before_it_is_made: (_K.LOST_WRITE, _K.OUT_OF_STEP),
         whoever_is_slow_is_timed_out: (": timed out too early, ",),
         a_producer_is_fenced_by_an_abort: (" was fenced, but nobody ",),

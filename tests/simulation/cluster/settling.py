@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sparklog.compaction import maintain
@@ -11,16 +11,22 @@ from sparklog.groups.administration import committed_offsets
 from sparklog.integrity import check_cluster
 from sparklog.log import Cluster, sequence_topic
 from sparklog.log.state import load_state, open_state
+from sparklog.model import TopicPartition
 from sparklog.testing.history import (
+    Assigned,
     ConsumerOpened,
     FinalRead,
     History,
     Isolation,
     Lost,
+    OffsetsSent,
+    OffsetsSettled,
+    Outcome,
     Polled,
     RecordingConsumer,
     Revoked,
     Send,
+    TransactionEnded,
     TransactionEnding,
     check,
     record_final,
@@ -34,7 +40,7 @@ from tests.simulation.cluster.world import DAY_MS
 if TYPE_CHECKING:
     from tests.simulation.cluster.play import Play
 
-__all__ = ["settle"]
+__all__ = ["look_for_low_starts", "settle"]
 
 _COUNTED = ("sends", "acknowledged", "failed", "unknown", "transactions", "final_records", "inputs", "seeks")
 _TIMEOUT_MS = 60_000.0
@@ -170,6 +176,7 @@ def _judge(play: Play) -> None:
         if topic in kept and value not in found:
             play.violate(f"lost write: {value}, which another engine committed to {topic}, is not there")
     play.world.counts["checked transactional reads"] += _look_for_early_reads(play, history)
+    play.world.counts["checked starts"] += look_for_low_starts(history, play.watch.has_forgotten, play.violate)
     for name in _COUNTED:
         world.counts[f"checked {name}"] += getattr(verdict.counts, name)
     if verdict.counts.unverified:
@@ -198,4 +205,39 @@ def _look_for_early_reads(play: Play, history: History) -> int:
                 looked_at += transaction is not None
                 if transaction is not None and transaction not in asked:
                     play.violate(f"early read: {event.client} saw {value} before {transaction} was to be committed")
+    return looked_at
+
+
+def look_for_low_starts(
+    history: History, has_forgotten: Callable[[str, TopicPartition], bool], violate: Callable[[str], object]
+) -> int:
+    """Nobody is given a partition below what a member of its group was told to be committed by then.
+
+    All events are of one recorder, as above; nobody commits on purpose what lies below what was committed. Returns how
+    many were looked at.
+    """
+    groups = {event.client: event.group for event in history.events if isinstance(event, ConsumerOpened)}
+    sent: dict[str, list[OffsetsSent]] = {}
+    """By the commit, or the transaction that they are part of."""
+    told: dict[tuple[str, TopicPartition], int] = {}
+    looked_at = 0
+    for event in history.events:
+        if isinstance(event, OffsetsSent):
+            sent.setdefault(event.transaction or event.commit, []).append(event)
+        elif isinstance(event, OffsetsSettled | TransactionEnded) and event.outcome is Outcome.COMMITTED:
+            name = event.commit if isinstance(event, OffsetsSettled) else event.transaction
+            for one in sent.get(name, ()):
+                told |= {(one.group, p): max(offset, told.get((one.group, p), 0)) for p, offset in one.offsets}
+        elif isinstance(event, Assigned):
+            group = groups.get(event.client) or ""
+            for partition, start in event.partitions:
+                least = told.get((group, partition))
+                if start is None or least is None or has_forgotten(group, partition):
+                    continue
+                looked_at += 1
+                if start < least:
+                    violate(
+                        f"low start: {event.client} was given {partition} at {start}, below {least}, which its group "
+                        "had committed"
+                    )
     return looked_at

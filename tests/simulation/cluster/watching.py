@@ -3,6 +3,7 @@ a topic."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,8 +12,12 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from sparklog.errors import InvalidTxnStateError
+from sparklog.groups.offset_files import decode_rows
+from sparklog.groups.rows import OffsetRow, Rows, Stamp
+from sparklog.log.reading import object_path
 from sparklog.log.state import TopicState
-from sparklog.paths import TOPICS_FOLDER, TRANSACTIONS_FOLDER, transaction_log
+from sparklog.model import TopicPartition
+from sparklog.paths import GROUPS_FOLDER, TOPICS_FOLDER, TRANSACTIONS_FOLDER, group_offsets_table, transaction_log
 from sparklog.storage import CreateResult, ObjectStore
 from sparklog.testing.wrapped_store import WrappedStore
 from sparklog.txn.entries import TransactionEntry, decode_transaction
@@ -20,6 +25,10 @@ from sparklog.txn.session import TIMED_OUT
 from sparklog.txn.states import TransactionState, check_step
 
 __all__ = ["Watch", "WatchedStore"]
+
+_LOGS = (TRANSACTIONS_FOLDER, TOPICS_FOLDER, GROUPS_FOLDER)
+_TABLE_LOG = "/_delta_log"
+_NOBODY = Stamp(0, "")
 
 
 class _Head(NamedTuple):
@@ -39,9 +48,75 @@ class _Decision(NamedTuple):
     """Which process began the epoch; empty: whoever took the id from its producer."""
 
 
+class _Offsets:
+    """What a group has committed: stamps never get older, and the committed offset moves only by whoever took the
+    partition under the stamp that was there (rule G1).
+
+    A row that goes, for its age or by an administrator, is no breach; nor is one that another topic of the same name
+    begins anew, nor a pending offset that anybody settles. Offsets that were committed without a member are anybody's.
+
+    Args:
+        table: its folder, for messages.
+        violate: told what isn't so.
+    """
+
+    def __init__(self, table: str, violate: Callable[[str], object]) -> None:
+        self.forgotten: set[TopicPartition] = set()
+        """Whose row went at some time."""
+        self._table = table
+        self._violate = violate
+        self._rows: Rows = {}
+        self._stamps: dict[TopicPartition, Stamp] = {}
+        """The newest of each, also of a row that went since."""
+        self._holders: dict[TopicPartition, str] = {}
+        """Which process wrote that stamp."""
+
+    def see(self, who: str, rows: Rows) -> None:
+        """A process created the table's next version."""
+        before, self._rows = self._rows, rows
+        self.forgotten |= before.keys() - rows.keys()
+        for partition, row in rows.items():
+            old = before.get(partition)
+            if old != row:
+                self._see_move(who, partition, old, row)
+                self._see_stamp(who, partition, old, row.stamp)
+
+    def _see_stamp(self, who: str, partition: TopicPartition, old: OffsetRow | None, stamp: Stamp) -> None:
+        newest = self._stamps.get(partition)
+        if newest is not None:
+            is_taken_twice = old is not None and old.stamp.member != "" and stamp.generation == newest.generation
+            if stamp.generation < newest.generation or (is_taken_twice and stamp != newest):
+                self._violate(f"{self._table}: {partition} is owned under {stamp} after {newest}")
+        if newest != stamp or old is None:
+            self._stamps[partition], self._holders[partition] = stamp, who
+
+    def _see_move(self, who: str, partition: TopicPartition, old: OffsetRow | None, row: OffsetRow) -> None:
+        if not row.stamp.member:
+            return
+        old = old or OffsetRow(topic_id=row.topic_id, stamp=_NOBODY, committed=None, commit_timestamp_ms=0)
+        holder = self._holders[partition] if old.stamp.member else ""
+        is_begun_anew = row.committed is None and row.topic_id != old.topic_id
+        is_settled = old.pending is not None and row.pending is None and row.committed == old.pending.committed
+        moves: list[tuple[object, object]] = []
+        if row.committed != old.committed and not (is_begun_anew or is_settled):
+            moves.append((old.committed, row.committed))
+        if row.pending is not None and row.pending != old.pending:
+            moves.append((old.pending, row.pending))
+        for before, after in moves:
+            if who != holder:
+                owner = f"{holder} owns it under {old.stamp}" if holder else "nobody owns it"
+                self._violate(f"{self._table}: {who} moved the offset of {partition}: {before} to {after}, but {owner}")
+        if row.topic_id == old.topic_id and _offset(row) < _offset(old):
+            self._violate(f"{self._table}: {partition} went back from {old.committed} to {row.committed} by {who}")
+
+
+def _offset(row: OffsetRow) -> int:
+    return -1 if row.committed is None else row.committed.offset
+
+
 class Watch:
     """A version has one content, whoever reads it; log starts and ends never go back; no transaction is timed out too
-    early, and nobody is fenced by himself.
+    early, and nobody is fenced by himself; only who owns a partition moves its committed offset.
 
     Args:
         violate: told what isn't so.
@@ -59,6 +134,8 @@ class Watch:
         """By folder."""
         self._tokens: dict[tuple[str, int], str] = {}
         self._heads: dict[str, dict[int, _Head]] = {}
+        self._offsets: dict[str, _Offsets] = {}
+        """By folder of a group's offset table."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -82,15 +159,15 @@ class Watch:
         if token == position.token and seen != found:
             self._violate(f"{table}: version {position.version} is {seen} to one and {found} to another")
 
-    def see_created(self, who: str, path: str, data: bytes) -> None:
-        """An object was created by a process, dead or alive."""
+    def see_created(self, who: str, path: str, data: bytes, read: Callable[[str], bytes]) -> None:
+        """An object was created by a process, dead or alive.
+
+        Args:
+            read: gives what lies in the store, in no time.
+        """
         folder, _, name = path.rpartition("/")
         number, dot, suffix = name.partition(".")
-        if (
-            not number.isdigit()
-            or dot + suffix != ".json"
-            or not folder.startswith((TRANSACTIONS_FOLDER, TOPICS_FOLDER))
-        ):
+        if not number.isdigit() or dot + suffix != ".json" or not folder.startswith(_LOGS):
             return
         newest = self._newest.get(folder, -1)
         if int(number) < newest:
@@ -102,6 +179,23 @@ class Watch:
         self._newest[folder] = int(number)
         if folder.startswith(TRANSACTIONS_FOLDER):
             self._see_decision(who, folder, decode_transaction(int(number), path, data))
+        elif folder.startswith(GROUPS_FOLDER) and folder.endswith(_TABLE_LOG):
+            self._see_offsets(who, folder.removesuffix(_TABLE_LOG), path, data, read)
+
+    def _see_offsets(self, who: str, table: str, path: str, data: bytes, read: Callable[[str], bytes]) -> None:
+        added = [json.loads(line)["add"]["path"] for line in data.splitlines() if line.startswith(b'{"add"')]
+        if len(added) != 1:
+            self._violate(f"{path} adds {len(added)} files, expected the one that has all rows")
+            return
+        file = object_path(table, added[0])
+        seen = self._offsets.setdefault(table, _Offsets(table, self._violate))
+        seen.see(who, decode_rows(file, read(file)))
+        self._counts["versions of offset tables"] += 1
+
+    def has_forgotten(self, group: str, partition: TopicPartition) -> bool:
+        """Did what a group had committed go, for its age or by an administrator?"""
+        seen = self._offsets.get(group_offsets_table(group))
+        return seen is not None and partition in seen.forgotten
 
     def _see_decision(self, who: str, folder: str, entry: TransactionEntry) -> None:
         at_ms = self._now_ms()
@@ -157,5 +251,5 @@ class WatchedStore(WrappedStore):
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         result = super().create(path, data, sync=sync)
         if result is CreateResult.CREATED:
-            self._watch.see_created(self._who, path, data)
+            self._watch.see_created(self._who, path, data, self._store.read)
         return result

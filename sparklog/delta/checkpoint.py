@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.names import checkpoint_path, last_checkpoint_path
+from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.delta.snapshot import read_log, staged_table
 from sparklog.errors import CorruptLogError, ObjectNotFoundError
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, retry
@@ -65,6 +65,8 @@ def write_checkpoint(log: DeltaLog, *, sync: bool = True) -> int | None:
             raise CorruptLogError(f"log of {log.table}: no checkpoint of version {version}: {error}") from error
         data = (folder / path.rpartition("/")[2]).read_bytes()
         hint = (folder / "_last_checkpoint").read_bytes()
+    if sync:  # a checkpoint whose own entry is lost opens nothing, and hides what lies below it (rule L9)
+        log.store.sync([entry_path(log.table, version)])
     deadline = log.clock.ticks_ms() + DEFAULT_RETRY_MS
     retry(lambda: log.store.create(path, data, sync=sync), clock=log.clock, deadline_ticks_ms=deadline)
     known = read_hint(log)

@@ -105,7 +105,7 @@ def _plan(log: DeltaLog, listing: Listing, objects: Sequence[ObjectInfo], *, ret
         return []
     parts = [part.path for part in listing.checkpoint_parts]
     check_checkpoint(log, parts, listing.checkpoint_version)
-    log.store.sync(parts)
+    log.store.sync([*parts, listing.entries[0][1].path])  # the checkpoint, and the entry without which it is none
     return plan_cleanup(
         objects,
         checkpoint_version=listing.checkpoint_version,

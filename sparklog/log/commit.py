@@ -99,7 +99,7 @@ def commit(
     while True:
         wanted = decide(state)
         if wanted is None:
-            if is_late:  # perhaps it is there by an attempt of ours whose answer was lost, and nobody fsynced it
+            if sync:  # it may be there by a lost attempt of ours, or by another who died before its fsync
                 _sync_what_is_committed(state)
             return Committed(state=state, commit=None, lost_races=lost_races, round_trip_ms=0.0)
         if state.unwritable is not None:  # only now: what is done already, perhaps by a lost create of ours, is done
@@ -202,10 +202,22 @@ def _reload_unsettled(log: DeltaLog, lost: PositionLost, *, deadline_ticks_ms: f
 def _sync_what_came_before(state: TopicState) -> None:
     # Once: after a failed fsync the system may call the next one a success though the data is gone.
     if state.unsynced is None:
+        _check_nothing_is_torn(state)
         state.log.store.sync_all()
     elif state.unsynced:
         state.log.store.sync(state.unsynced)
     state.unsynced = []
+
+
+def _check_nothing_is_torn(state: TopicState) -> None:
+    """A light state was opened from the newest entry alone: a power loss may have left an earlier one without its
+    bytes, and nothing behind that can be read. What is cleaned meanwhile isn't missed.
+
+    Raises:
+        CorruptLogError: names the entry.
+    """
+    if state.whole is None and state.log.store.may_tear:
+        state.log.read_raw_entries(range(state.checkpoint_version + 1, state.position.version))
 
 
 def _sync_what_is_committed(state: TopicState) -> None:

@@ -51,6 +51,11 @@ class ObjectStore(ABC):
     def uri(self) -> str:
         """The root, as a URI without a trailing slash. Never holds credentials."""
 
+    @property
+    def may_tear(self) -> bool:
+        """May a power loss leave an object that wasn't fsynced in part, or empty, under its name?"""
+        return False
+
     @abstractmethod
     def read(self, path: str) -> bytes:
         """The whole object. Raises ``ObjectNotFoundError``."""

@@ -44,6 +44,10 @@ class LocalStore(ObjectStore):
         return Path(self._root).as_uri()
 
     @property
+    def may_tear(self) -> bool:
+        return True
+
+    @property
     def root(self) -> Path:
         """The folder, absolute."""
         return Path(self._root)

@@ -117,6 +117,10 @@ class RetryingStore(ObjectStore):
     def uri(self) -> str:
         return self._store.uri
 
+    @property
+    def may_tear(self) -> bool:
+        return self._store.may_tear
+
     def read(self, path: str) -> bytes:
         return self._retry(lambda: self._store.read(path))
 

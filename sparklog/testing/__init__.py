@@ -10,6 +10,7 @@ from sparklog.testing.counting_store import CountingStore
 from sparklog.testing.faulty_store import Call, Fault, FaultKind, FaultyStore, SimulatedCrash, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.testing.manual_clock import ManualClock
+from sparklog.testing.power_loss import Disk, PowerLossStore
 from sparklog.testing.scheduler import Scheduler, SteppedStore
 from sparklog.testing.unsafe_stores import CheckThenWriteStore, OverwritingStore, WrongBytesStore
 from sparklog.testing.wrapped_store import WrappedStore
@@ -18,12 +19,14 @@ __all__ = [
     "Call",
     "CheckThenWriteStore",
     "CountingStore",
+    "Disk",
     "Fault",
     "FaultKind",
     "FaultyStore",
     "InterruptedStore",
     "ManualClock",
     "OverwritingStore",
+    "PowerLossStore",
     "Scheduler",
     "SimulatedCrash",
     "SteppedStore",

@@ -31,6 +31,10 @@ class WrappedStore(ObjectStore):
     def uri(self) -> str:
         return self._store.uri
 
+    @property
+    def may_tear(self) -> bool:
+        return self._store.may_tear
+
     def read(self, path: str) -> bytes:
         return self._call("get", path, lambda: self._store.read(path))
 

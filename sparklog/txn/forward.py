@@ -50,6 +50,8 @@ def roll_forward(cluster: Cluster, log: TransactionLog, entry: TransactionEntry,
     Raises:
         KafkaTimeoutError, CommitStateUnknownError, CorruptLogError, StoreError: not all is carried out; repeat it.
     """
+    # Who decided may have died before its fsync: nothing may be visible of what a power loss can still undo (rule L9).
+    log.store.sync([log.path_of(entry.version)])
     is_committed = entry.state is TransactionState.PREPARE_COMMIT
     skipped = {
         topic

@@ -122,7 +122,7 @@ def played(*faults: Fault) -> History:
         (),
         (
             Fault(kind=FaultKind.LOST_ANSWER, ops=["create"], chance=0.1, times=None),
-            Fault(kind=FaultKind.THROTTLED, chance=0.05, times=None),
+            Fault(kind=FaultKind.THROTTLED, ops=["get", "put", "create", "list", "delete"], chance=0.05, times=None),
         ),
     ],
     ids=["good store", "faulty store"],

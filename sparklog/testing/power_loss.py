@@ -1,0 +1,157 @@
+"""A disk that forgets what nobody flushed: what a power loss leaves of a local folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+
+from sparklog.errors import ObjectNotFoundError
+from sparklog.storage.base import CreateResult, ObjectStore
+from sparklog.testing.wrapped_store import WrappedStore
+
+__all__ = ["Disk", "PowerLossStore"]
+
+_CHANCES = (0.0, 0.3, 0.7, 1.0)
+"""Of each change that isn't durable to be lost. Drawn once for a power loss, so that all of them and none go, too."""
+
+
+class Disk:
+    """What the processes of one machine share. Not for several threads at once.
+
+    Args:
+        store: holds what is visible; what is in it already is durable.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._durable = self.objects()
+        self._contents: dict[str, bytes] = {}
+        """Bytes that are on the disk, under a name that may not be: such an object is there whole, or not at all."""
+
+    def objects(self) -> dict[str, bytes]:
+        """All that is visible, by path."""
+        return {found.path: self._store.read(found.path) for found in self._store.list("")}
+
+    def content_is_flushed(self, path: str, data: bytes) -> None:
+        """Whatever object has this path: if it holds these bytes, they aren't torn."""
+        self._contents[path] = data
+
+    def is_flushed(self, path: str, data: bytes) -> None:
+        """The object survives."""
+        self._durable[path] = data
+
+    def all_is_flushed(self, objects: dict[str, bytes]) -> None:
+        """These objects survive, and nothing comes back that was deleted before."""
+        self._durable = dict(objects)
+
+    def read(self, path: str) -> bytes | None:
+        """What is visible at a path, if anything is."""
+        try:
+            return self._store.read(path)
+        except ObjectNotFoundError:
+            return None
+
+    def lose_power(self, random: Random) -> list[str]:
+        """The power fails and comes back: of what isn't durable each change is lost, spoilt or there, by chance.
+
+        Whoever worked on this disk is gone, and must not call it again. What is left is durable.
+
+        Returns:
+            The paths that were lost, spoilt, or came back.
+        """
+        chance = random.choice(_CHANCES)
+        hit = {}
+        for path in sorted(self._unsure()):
+            if random.random() < chance:
+                hit[path] = random.choice(self._may_be_left(path, random))
+        return self._leave(hit)
+
+    def lose(self, paths: Iterable[str], *, torn: bool = False) -> list[str]:
+        """The power fails, and takes these objects as far as they aren't durable; everything else is there.
+
+        Args:
+            torn: leave what may be torn empty, instead of taking it away.
+        Returns:
+            As :meth:`lose_power`.
+        """
+        lost = self._unsure() & {*paths}
+        return self._leave(
+            {path: b"" if torn and self._may_be_torn(path) else self._durable.get(path) for path in lost}
+        )
+
+    def _unsure(self) -> set[str]:
+        """The paths of what isn't durable as it is visible."""
+        visible = self.objects()
+        return {path for path in visible.keys() | self._durable.keys() if visible.get(path) != self._durable.get(path)}
+
+    def _may_be_torn(self, path: str) -> bytes | None:
+        """The bytes of an object whose content isn't known to be on the disk; None where there is nothing to tear."""
+        data = self.read(path)
+        return data if data and self._contents.get(path) != data else None
+
+    def _may_be_left(self, path: str, random: Random) -> list[bytes | None]:
+        """What was durable, or nothing; and what may be torn empty, cut, or all zeros."""
+        left, data = [self._durable.get(path)], self._may_be_torn(path)
+        return [*left, b"", data[: random.randrange(len(data))], bytes(len(data))] if data else left
+
+    def _leave(self, hit: Mapping[str, bytes | None]) -> list[str]:
+        for path, data in hit.items():
+            if data is None:
+                self._store.delete([path])
+            else:
+                self._store.put(path, data)
+        self._durable = self.objects()
+        return sorted(hit)
+
+
+class PowerLossStore(WrappedStore):
+    """A disk as one process sees it, which forgets in a power loss what :class:`~sparklog.storage.LocalStore` may.
+
+    ``sync=True`` flushes the content, gives it its name, and makes the name durable by a call of its own, ``sync``,
+    before which the process may die. Of what was written without, a power loss may leave nothing, or an object that is
+    empty, cut or all zeros; what was replaced may be the old object, and what was deleted may be back. ``sync`` makes
+    durable the objects that it names, as they were when it was called; ``sync_all`` everything. That the fsync of a
+    folder saves the names of other objects in it, as on most file systems, nobody may rely on.
+
+    Args:
+        disk: of the machine that the process runs on.
+        store: what carries the disk's calls out for this process, with its faults and interruptions.
+    """
+
+    def __init__(self, disk: Disk, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._disk = disk
+
+    @property
+    def may_tear(self) -> bool:
+        return True
+
+    def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        if sync:
+            self._disk.content_is_flushed(path, data)
+        self._store.put(path, data)
+        if sync:
+            self._flush([path])
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        if sync:
+            self._disk.content_is_flushed(path, data)
+        result = self._store.create(path, data)
+        if sync and result is CreateResult.CREATED:
+            self._flush([path])
+        return result
+
+    def sync(self, paths: Iterable[str]) -> None:
+        self._flush([*paths])
+
+    def sync_all(self) -> None:
+        seen = self._disk.objects()
+        self._store.sync_all()
+        self._disk.all_is_flushed(seen)
+
+    def _flush(self, wanted: Sequence[str]) -> None:
+        seen = {path: self._disk.read(path) for path in wanted}
+        self._store.sync(wanted)
+        for path, data in seen.items():
+            if data is not None:
+                self._disk.is_flushed(path, data)

@@ -1,0 +1,384 @@
+"""L9: the power fails after any store call. What was acknowledged with ``acks=all`` is there, and so is every
+transaction that was; what is lost was acknowledged with ``acks=1``, or to nobody.
+
+A topic has a durable writer (``acks=all``) and a quick one (``acks=1``) in processes of one machine: they commit
+between each other's store calls, checkpoints are written, the log is cleaned, a process is replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.delta.cleanup import clean_log
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.names import entry_path, log_folder, parse_name
+from sparklog.errors import CorruptLogError, SparklogError
+from sparklog.log import Cluster, TopicFollower, TopicWriter
+from sparklog.log.append import AppendResult
+from sparklog.log.state import load_state
+from sparklog.storage import MemoryStore, ObjectStore
+from sparklog.testing import (
+    Disk,
+    Fault,
+    FaultKind,
+    FaultyStore,
+    ManualClock,
+    PowerLossStore,
+    SimulatedCrash,
+    WrappedStore,
+)
+from sparklog.txn.recovery import RecoveryAction, recover_transactions
+from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer, append, copy_of, versions_of
+from tests.txn.support import Driver, a_cluster, a_world, committed, values
+
+T = TypeVar("T")
+NEVER = 10**9
+SEEDS = range(32)
+STEPS = 8
+CALLS = 70  # of a play, or about so many: the power fails at one of them
+CALLS_OF_TRANSACTIONS = 115
+
+
+class LazyDisk(Disk):
+    """Planted: no fsync does anything."""
+
+    def content_is_flushed(self, path: str, data: bytes) -> None:
+        pass
+
+    def is_flushed(self, path: str, data: bytes) -> None:
+        pass
+
+    def all_is_flushed(self, objects: dict[str, bytes]) -> None:
+        pass
+
+
+class OwnAlone(PowerLossStore):
+    """Planted: a writer fsyncs what it writes itself, and never what others wrote before it."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        self._store.sync(paths)
+
+    def sync_all(self) -> None:
+        self._store.sync_all()
+
+
+class Busy(WrappedStore):
+    """Between a process's calls others act, by chance."""
+
+    def __init__(self, store: ObjectStore, random: Random, others_act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self.chance = 0.0
+        self._random = random
+        self._others_act = others_act
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        if self._random.random() < self.chance:
+            self._others_act()
+        return call()
+
+
+class Topic:
+    """A topic on one machine, whose power fails before the store call of a given number."""
+
+    def __init__(
+        self,
+        random: Random,
+        *,
+        fails_at: int = NEVER,
+        disk: type[Disk] = Disk,
+        process: type[PowerLossStore] = PowerLossStore,
+    ) -> None:
+        self.clock = ManualClock(start_ms=T0_MS)
+        self.memory = MemoryStore(clock=self.clock)
+        a_topic(self.memory, self.clock)
+        self.disk = disk(self.memory)
+        self.acknowledged: dict[int, str] = {}
+        """With ``acks=all``: values by offset."""
+        self.version = 0
+        """At which the newest of them were acknowledged."""
+        self._random = random
+        self._process = process
+        self._machine = FaultyStore(self.memory, Fault(kind=FaultKind.CRASH_BEFORE, at=fails_at))
+        self._sent = 0
+        self.busy = Busy(self._machine, random, lambda: self.append_quick())
+        self.keeper = self._a_process(self._machine)
+        self.durable: TopicWriter | None = None
+        self.quick: TopicWriter | None = None
+
+    def _a_process(self, store: ObjectStore) -> DeltaLog:
+        return a_log(self._process(self.disk, store), self.clock)
+
+    def append_durable(self) -> None:
+        self.durable = self.durable or a_writer(self._a_process(self.busy), sync=True)
+        value = self._next("all")
+        done = append(self.durable, value, timeout_ms=NEVER)
+        self.acknowledged[done.base_offsets[0]] = value
+        self.version = done.delta_version
+
+    def append_quick(self) -> AppendResult:
+        self.quick = self.quick or a_writer(self._a_process(self._machine))
+        return append(self.quick, self._next("one"), timeout_ms=NEVER)
+
+    def append_busily(self) -> None:
+        self.busy.chance = self._random.choice([0.2, 0.9])
+        self.append_durable()
+        self.busy.chance = 0.0
+
+    def _next(self, acks: str) -> str:
+        self._sent += 1
+        return f"{acks} {self._sent}"
+
+    def restart_durable(self) -> None:
+        self.durable = None
+
+    def restart_quick(self) -> None:
+        self.quick = None
+
+    def checkpoint(self) -> None:
+        write_checkpoint(self.keeper)
+
+    def clean(self) -> None:
+        clean_log(self.keeper, retention_ms=DAY_MS)
+
+    def play(self, steps: int = STEPS) -> None:
+        """Anything, until the power fails."""
+        anything = [
+            (self.append_durable, 4),
+            (self.append_busily, 3),
+            (self.append_quick, 5),
+            (self.checkpoint, 1),
+            (self.clean, 1),
+            (self.restart_durable, 1),
+            (self.restart_quick, 1),
+            (lambda: self.clock.advance(DAY_MS), 1),
+        ]
+        acts, weights = zip(*anything, strict=True)
+        with suppress(SimulatedCrash):
+            for act in self._random.choices(acts, weights, k=steps):
+                act()
+
+
+def cut(log: DeltaLog, memory: MemoryStore, version: int) -> MemoryStore:
+    """The same store, whose log ends with ``version``: as a person would leave it who takes away what is torn."""
+    left = copy_of(memory)
+    for path in [found.path for found in left.list(log_folder(log.table))]:
+        name = parse_name(path.rpartition("/")[2])
+        if name is not None and (name if isinstance(name, int) else name.version) > version:
+            left.delete([path])
+    return left
+
+
+def torn_version(read: Callable[[], object]) -> int | None:
+    """Of the log entry, or checkpoint, that an error names; None where all is whole."""
+    try:
+        read()
+    except CorruptLogError as error:
+        found = re.search(r"(?:/|version )([0-9]+)", str(error))
+        if found is None:
+            raise
+        return int(found[1])
+    return None
+
+
+def check_after_power_loss(topic: Topic) -> None:
+    """What was acknowledged with ``acks=all`` can be read up to the first torn entry, which is named and lies behind;
+    and the topic takes another append that survives."""
+    memory = topic.memory
+    log = a_log(memory, topic.clock)
+    torn = torn_version(lambda: load_state(log))
+    if torn is not None:
+        assert topic.version < torn
+        memory = cut(log, memory, topic.version)
+        log = a_log(memory, topic.clock)
+    check_acknowledged(log, topic.acknowledged)
+    disk = Disk(memory)
+    done = append(a_writer(a_log(PowerLossStore(disk, memory), topic.clock), sync=True), "goes on")
+    disk.lose_power(Random(1))
+    check_acknowledged(log, topic.acknowledged)
+    [offset] = done.base_offsets
+    seen = TopicFollower(log, "t").read(0, offset)
+    assert (seen["offset"].to_pylist(), seen["value"].to_pylist()) == ([offset], [b"goes on"])
+
+
+def check_acknowledged(log: DeltaLog, acknowledged: dict[int, str]) -> None:
+    """Everything up to the newest of these can be read, and is what was told."""
+    end = max(acknowledged, default=-1) + 1
+    table = TopicFollower(log, "t").read(0, 0, max_records=end) if end else None
+    if table is not None:
+        assert table["offset"].to_pylist() == list(range(end))
+        seen = [value.decode() for value in table["value"].to_pylist()]
+        assert {offset: seen[offset] for offset in acknowledged} == acknowledged
+
+
+def outage(seed: int, **planted: type) -> Topic:
+    """A play that ends with a power loss."""
+    random = Random(seed)
+    topic = Topic(random, fails_at=random.randrange(CALLS), **planted)
+    topic.play()
+    topic.disk.lose_power(random)
+    return topic
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_was_acknowledged_with_acks_all_is_there_after_a_power_loss(seed: int) -> None:
+    check_after_power_loss(outage(seed))
+
+
+@pytest.mark.parametrize("planted", [{"disk": LazyDisk}, {"process": OwnAlone}], ids=["no fsync", "own alone"])
+def test_a_writer_that_fsyncs_nothing_or_its_own_alone_is_found_out(planted: dict[str, type]) -> None:
+    found = 0
+    for seed in SEEDS[:16]:
+        topic = outage(seed, **planted)
+        try:
+            check_after_power_loss(topic)
+        except (AssertionError, SparklogError):
+            found += 1
+    assert found > 2
+
+
+# What a seed seldom hits
+
+
+def test_an_unsynced_entry_below_a_synced_one_is_made_durable_first() -> None:
+    topic = Topic(Random(0))
+    topic.append_durable()
+    topic.append_quick()
+    topic.append_durable()
+    assert topic.disk.lose(topic.disk.objects()) == []
+    check_after_power_loss(topic)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_what_comes_after_is_lost_and_an_error_names_the_torn_entry(torn: bool) -> None:
+    topic = Topic(Random(0))
+    topic.append_durable()
+    lost = topic.append_quick()
+    entry = entry_path("topics/t", lost.delta_version)
+    assert entry in topic.disk.lose(topic.disk.objects(), torn=torn)
+    if torn:
+        with pytest.raises(CorruptLogError, match=entry):
+            load_state(a_log(topic.memory, topic.clock))
+    check_after_power_loss(topic)
+
+
+@pytest.mark.parametrize("cleans", [False, True])
+def test_a_checkpoint_of_an_entry_that_is_lost_doesnt_take_with_it_what_lay_below(cleans: bool) -> None:
+    topic = Topic(Random(0))
+    topic.append_durable()
+    topic.append_durable()
+    topic.clock.advance(2 * DAY_MS)
+    topic.append_quick()
+    lost = topic.append_quick()
+    topic.checkpoint()
+    if cleans:
+        topic.clean()
+        assert versions_of(a_log(topic.memory, topic.clock))[0] > 0
+    topic.disk.lose([entry_path("topics/t", lost.delta_version)])
+    check_acknowledged(a_log(topic.memory, topic.clock), topic.acknowledged)
+
+
+def test_nothing_is_acknowledged_behind_a_torn_entry() -> None:
+    topic = Topic(Random(0))
+    torn = topic.append_quick()
+    topic.append_quick()
+    topic.disk.lose([entry_path("topics/t", torn.delta_version)], torn=True)
+    assert torn_version(topic.append_durable) in (None, torn.delta_version)
+    check_acknowledged(a_log(topic.memory, topic.clock), topic.acknowledged)
+
+
+# Transactions
+
+
+class World:
+    """Two topics and a group on one machine; a producer with a transactional id, which others may finish for it."""
+
+    def __init__(self, *, disk: type[Disk] = Disk) -> None:
+        self.memory, self.clock, _ = a_world()
+        self.disk = disk(self.memory)
+        self.acknowledged: list[int] = []
+        self.sent = 0
+
+    def cluster(self, *faults: Fault) -> Cluster:
+        """As a process of its own sees it, which dies of these faults."""
+        return a_cluster(PowerLossStore(self.disk, FaultyStore(self.memory, *faults)), self.clock)
+
+    def transact(self, driver: Driver) -> None:
+        self.sent += 1
+        number = self.sent
+        driver.begin()
+        driver.send("t", f"{number}")
+        driver.send("u", f"{number}")
+        driver.send_offset(5 + number)
+        driver.commit()
+        self.acknowledged.append(number)
+
+    def play(self, fails_at: int) -> None:
+        """Transactions, one aborted, until the power fails."""
+        with suppress(SimulatedCrash):
+            cluster = self.cluster(Fault(kind=FaultKind.CRASH_BEFORE, at=fails_at))
+            driver = Driver(cluster).init()
+            self.transact(driver)
+            write_checkpoint(cluster.topic_log("t"))
+            driver.begin()
+            driver.send("t", "aborted")
+            driver.abort()
+            driver = Driver(cluster).init()  # a new process
+            self.transact(driver)
+            self.transact(driver)
+            driver.complete()
+
+    def check(self) -> None:
+        """Every transaction is everywhere or nowhere, what was acknowledged is everywhere; another can follow."""
+        cluster = self.cluster()
+        found = recover_transactions(cluster)
+        assert all(one.action is not RecoveryAction.FAILED for one in found), found
+        there = values(cluster, "t")
+        assert values(cluster, "u") == there
+        assert committed(cluster) == 5 + max(map(int, there), default=0)
+        assert there == [str(number) for number in range(1, len(there) + 1)]
+        assert len(there) >= len(self.acknowledged)
+        self.sent = len(there)
+        self.transact(Driver(self.cluster()).init())
+        self.disk.lose_power(Random(1))
+        assert values(self.cluster(), "u") == [str(number) for number in range(1, self.sent + 1)]
+
+
+@pytest.mark.parametrize("fails_at", range(0, CALLS_OF_TRANSACTIONS + 5, 5))
+def test_what_was_committed_is_everywhere_and_the_rest_nowhere_after_a_power_loss(fails_at: int) -> None:
+    world = World()
+    world.play(fails_at)
+    assert len(world.acknowledged) == 3 or fails_at < CALLS_OF_TRANSACTIONS
+    world.disk.lose_power(Random(fails_at))
+    world.check()
+
+
+def test_a_transaction_that_is_fsynced_nowhere_is_found_out() -> None:
+    found = 0
+    for fails_at in range(20, CALLS_OF_TRANSACTIONS, 12):
+        world = World(disk=LazyDisk)
+        world.play(fails_at)
+        world.disk.lose_power(Random(fails_at))
+        try:
+            world.check()
+        except (AssertionError, SparklogError):
+            found += 1
+    assert found > 4
+
+
+def test_what_a_dead_process_did_is_made_durable_before_it_is_said_to_be_done() -> None:
+    """Its entry is in the topic, but it died before the fsync: another finds it there and completes the transaction."""
+    world = World()
+    dies = Fault(kind=FaultKind.CRASH_BEFORE, ops=["sync"], path="topics/u/_delta_log/")
+    with pytest.raises(SimulatedCrash):
+        world.transact(Driver(world.cluster(dies)).init())
+    [found] = recover_transactions(world.cluster())
+    assert found.action is RecoveryAction.COMMITTED
+    world.disk.lose(world.disk.objects())
+    world.check()

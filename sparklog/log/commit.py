@@ -201,8 +201,8 @@ def _reload_unsettled(log: DeltaLog, lost: PositionLost, *, deadline_ticks_ms: f
 
 def _sync_what_came_before(state: TopicState) -> None:
     # Once: after a failed fsync the system may call the next one a success though the data is gone.
+    _check_nothing_is_torn(state)
     if state.unsynced is None:
-        _check_nothing_is_torn(state)
         state.log.store.sync_all()
     elif state.unsynced:
         state.log.store.sync(state.unsynced)
@@ -210,14 +210,15 @@ def _sync_what_came_before(state: TopicState) -> None:
 
 
 def _check_nothing_is_torn(state: TopicState) -> None:
-    """A light state was opened from the newest entry alone: a power loss may have left an earlier one without its
+    """Once after a topic was opened from its newest entry alone: a power loss may have left an earlier one without its
     bytes, and nothing behind that can be read. What is cleaned meanwhile isn't missed.
 
     Raises:
         CorruptLogError: names the entry.
     """
-    if state.whole is None and state.log.store.may_tear:
-        state.log.read_raw_entries(range(state.checkpoint_version + 1, state.position.version))
+    if state.unread and state.log.store.may_tear:
+        state.log.read_raw_entries(state.unread)
+    state.unread = range(0)
 
 
 def _sync_what_is_committed(state: TopicState) -> None:

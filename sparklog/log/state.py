@@ -69,6 +69,8 @@ class TopicState:
     """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
     unsequenced_version: int = -1
     """The newest version that may have added files without a base offset; -1: none is known that did."""
+    unread: range = range(0)
+    """The versions behind the checkpoint that a light state was opened over: nobody here has read them."""
     unsynced: list[str] | None = None
     """Objects that others wrote and nobody here fsynced yet; None: not known (rule L9)."""
 
@@ -153,6 +155,7 @@ def open_state(log: DeltaLog) -> TopicState:
         head=head,
         unsequenced_version=newest.position.version if head.unsequenced_count else -1,
         checkpoint_version=newest.checkpoint_version,
+        unread=range(newest.checkpoint_version + 1, newest.position.version),
         transactions={a.app_id: a for a in newest.entry.actions if isinstance(a, SetTransaction)},
     )
 

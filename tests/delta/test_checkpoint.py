@@ -23,8 +23,8 @@ from tests.support import T0_MS, a_log, a_topic, a_writer, append, contents, cop
 
 COMMITS = 2
 CALLS = 1 + 1 + (COMMITS + 1) + 1 + 1 + 1 + 1 + 1
-"""The store calls of a checkpoint: hint, listing, entries, listing again, sync of its own entry, create, hint again, put
-of the hint."""
+"""The store calls of a checkpoint: hint, listing, entries, listing again, sync of its own entry, create, hint again,
+put of the hint."""
 
 
 def a_table(commits: int = COMMITS) -> MemoryStore:

@@ -105,10 +105,10 @@ class Topic:
         """At which the newest of them were acknowledged."""
         self._random = random
         self._process = process
-        self._machine = FaultyStore(self.memory, Fault(kind=FaultKind.CRASH_BEFORE, at=fails_at))
+        self.machine = FaultyStore(self.memory, Fault(kind=FaultKind.CRASH_BEFORE, at=fails_at))
         self._sent = 0
-        self.busy = Busy(self._machine, random, lambda: self.append_quick())
-        self.keeper = self._a_process(self._machine)
+        self.busy = Busy(self.machine, random, lambda: self.append_quick())
+        self.keeper = self._a_process(self.machine)
         self.durable: TopicWriter | None = None
         self.quick: TopicWriter | None = None
 
@@ -123,7 +123,7 @@ class Topic:
         self.version = done.delta_version
 
     def append_quick(self) -> AppendResult:
-        self.quick = self.quick or a_writer(self._a_process(self._machine))
+        self.quick = self.quick or a_writer(self._a_process(self.machine))
         return append(self.quick, self._next("one"), timeout_ms=NEVER)
 
     def append_busily(self) -> None:
@@ -290,6 +290,24 @@ def test_nothing_is_acknowledged_behind_a_torn_entry() -> None:
     topic.append_quick()
     topic.disk.lose([entry_path("topics/t", torn.delta_version)], torn=True)
     assert torn_version(topic.append_durable) in (None, torn.delta_version)
+    check_acknowledged(a_log(topic.memory, topic.clock), topic.acknowledged)
+
+
+def test_what_a_writer_was_opened_over_is_read_once_however_long_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparklog.log.state._MAX_UNSYNCED", 3)  # what others wrote is soon too much to be remembered
+    topic = Topic(Random(0))
+    for _ in range(4):
+        topic.append_quick()
+    topic.append_durable()
+    for _ in range(4):
+        topic.append_quick()
+    topic.append_durable()
+    seen = len(topic.machine.calls)
+    topic.append_durable()
+    again = [call.path for call in topic.machine.calls[seen:] if call.op == "get"]
+    assert not {entry_path("topics/t", version) for version in range(5)} & {*again}
+    read = [call.path for call in topic.machine.calls if call.op == "get"]
+    assert [read.count(entry_path("topics/t", version)) for version in range(1, 4)] == [1, 1, 1]
     check_acknowledged(a_log(topic.memory, topic.clock), topic.acknowledged)
 
 

@@ -400,3 +400,17 @@ def test_what_a_dead_process_did_is_made_durable_before_it_is_said_to_be_done() 
     assert found.action is RecoveryAction.COMMITTED
     world.disk.lose(world.disk.objects())
     world.check()
+
+
+@pytest.mark.parametrize("place", ["topics/u/_delta_log/", "groups/"])
+def test_a_decision_is_made_durable_before_anything_of_it_is_carried_out(place: str) -> None:
+    """Who decided died before the fsync, and who carries it out dies in the middle: half of it can't be left."""
+    world = World()
+    decides = Fault(kind=FaultKind.CRASH_BEFORE, ops=["sync"], path="transactions/tx/00000000000000000002.json")
+    with pytest.raises(SimulatedCrash):
+        world.transact(Driver(world.cluster(decides)).init())
+    carries_out = Fault(kind=FaultKind.CRASH_BEFORE, ops=["create"], path=place)
+    with pytest.raises(SimulatedCrash):
+        recover_transactions(world.cluster(carries_out))
+    world.disk.lose(world.disk.objects())
+    world.check()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return group_of(nodeid.partition("::")[0]) or nodeid
 
     return ByMarker(config, log)
+
+
+@pytest.fixture(params=[True, False], ids=["ends waits", "restarts waits"])
+def sigint(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the signal does to a wait without a limit: as Python has it, and as ``import polars`` leaves it."""
+    signal.siginterrupt(signal.SIGINT, request.param)
+    yield
+    signal.siginterrupt(signal.SIGINT, True)
 
 
 @cache

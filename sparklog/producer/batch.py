@@ -291,9 +291,13 @@ class Unacknowledged(Batch):
         return self._header_size
 
 
-def bounded_s(timeout_s: float | None) -> float | None:
-    """A time to wait as locks accept it: they refuse Kafka's Long.MAX_VALUE milliseconds, infinity and less than 0."""
-    return None if timeout_s is None else min(max(0.0, timeout_s), _LONGEST_WAIT_S)
+def bounded_s(timeout_s: float | None) -> float:
+    """A time to wait as locks accept it: they refuse Kafka's Long.MAX_VALUE milliseconds, infinity and less than 0.
+
+    There is a limit for None, too: a wait without one is not interrupted by Ctrl-C where a library (Polars 2.1 is one)
+    has SIGINT restart what it interrupts.
+    """
+    return _LONGEST_WAIT_S if timeout_s is None else min(max(0.0, timeout_s), _LONGEST_WAIT_S)
 
 
 def _headers_column(headers: Mapping[int, Headers], count: int) -> pa.Array:

@@ -203,7 +203,7 @@ class Lane:
         Raises ``UnknownTopicOrPartitionError``, ``StoreError``, ``KafkaTimeoutError``."""
         max_block_ms = self._config.max_block_ms
         deadline = self._clock.ticks_ms() + max_block_ms
-        if not self._writing.acquire(timeout=bounded_s(max_block_ms / 1000) or 0.0):
+        if not self._writing.acquire(timeout=bounded_s(max_block_ms / 1000)):
             raise KafkaTimeoutError(f"topic {self.topic!r}: a commit was under way for max_block_ms={max_block_ms}")
         try:
             with self._cluster.store.patience(self._patience(deadline)):

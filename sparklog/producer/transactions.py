@@ -386,7 +386,7 @@ class _Completer:
     def submit(self, work: Callable[[], None]) -> None:
         """Do this once what was submitted before is done."""
         with self._condition:
-            self._condition.wait_for(lambda: self._work is None)
+            self._condition.wait_for(lambda: self._work is None, bounded_s(None))
             self._work = work
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="sparklog-completer", daemon=True)

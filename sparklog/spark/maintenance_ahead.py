@@ -97,7 +97,7 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
                 waiting.append(threads.submit(in_thread(work), job))
             if not waiting:
                 return
-            yield waiting.popleft().result()
+            yield waiting.popleft().result(threading.TIMEOUT_MAX)  # without a limit Ctrl-C may be deaf, see bounded_s
     finally:
         # An interrupt may come before a job that has begun is among those we wait for: the threads tell who is at work.
         is_over.set()

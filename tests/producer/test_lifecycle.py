@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -56,6 +57,26 @@ def older_threads() -> None:
     """Others' tests may have left some."""
     _older.clear()
     _older.update(threading.enumerate())
+
+
+@pytest.mark.usefixtures("sigint")
+@pytest.mark.parametrize("waiting", ["get", "flush"])
+def test_ctrl_c_ends_a_wait_without_a_limit(waiting: str) -> None:
+    cluster, store = a_held_cluster()
+    with a_producer(cluster) as producer:
+        store.hold("create")
+        future = producer.send("t", b"1")
+        store.wait_until_reached()
+        interrupt = threading.Timer(0.3, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+        too_late = threading.Timer(LONG_S, store.let_go)
+        too_late.start()
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.start()
+            future.get() if waiting == "get" else producer.flush()
+        assert not future.is_done
+        too_late.cancel()
+        store.let_go()
+        assert future.get(LONG_S).offset == 0
 
 
 def test_flush_waits_for_what_was_sent_before_and_lets_nothing_linger() -> None:

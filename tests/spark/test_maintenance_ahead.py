@@ -174,7 +174,7 @@ def in_plain_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "inheritable_thread_target", lambda spark: lambda work: work)
 
 
-@pytest.mark.usefixtures("in_plain_threads")
+@pytest.mark.usefixtures("in_plain_threads", "sigint")
 @pytest.mark.parametrize("delay_s", [0.0, 0.3])
 def test_an_interrupt_cancels_the_job_that_has_begun_whether_it_is_waited_for_yet_or_not(delay_s: float) -> None:
     ended = threading.Event()

@@ -70,9 +70,13 @@ def test_ctrl_c_ends_a_wait_without_a_limit(waiting: str) -> None:
         interrupt = threading.Timer(0.3, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
         too_late = threading.Timer(LONG_S, store.let_go)
         too_late.start()
-        with pytest.raises(KeyboardInterrupt):
+
+        def wait() -> None:
             interrupt.start()
             future.get() if waiting == "get" else producer.flush()
+
+        with pytest.raises(KeyboardInterrupt):
+            wait()
         assert not future.is_done
         too_late.cancel()
         store.let_go()

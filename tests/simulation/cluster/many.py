@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
@@ -88,11 +88,18 @@ def play_many(
     seeds: Iterable[int], *, processes: int | None = None, is_traced: bool = False, planted: str | None = None
 ) -> Iterator[Played]:
     """Seeds in their order, on all cores. What is left when the caller has seen enough isn't played."""
+    with players(processes) as pool:
+        yield from pool.map(partial(play, is_traced=is_traced, planted=planted), seeds, chunksize=_CHUNK)
+
+
+@contextmanager
+def players(processes: int | None = None) -> Iterator[Executor]:
+    """Processes, as many as there are cores, in which a seed plays as it does in any other."""
     with _same_order():
         context = multiprocessing.get_context("spawn")  # the caller may have threads
         pool = ProcessPoolExecutor(processes, context, _prepare)
         try:
-            yield from pool.map(partial(play, is_traced=is_traced, planted=planted), seeds, chunksize=_CHUNK)
+            yield pool
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 from sparklog.errors import ObjectNotFoundError
@@ -36,13 +36,26 @@ class Disk:
         """Whatever object has this path: if it holds these bytes, they aren't torn."""
         self._contents[path] = data
 
-    def is_flushed(self, path: str, data: bytes) -> None:
-        """The object survives."""
-        self._durable[path] = data
+    def flush(self, paths: Iterable[str], flush: Callable[[], None]) -> None:
+        """Call ``flush``; then the objects survive that have these paths now, as they are now."""
+        present = {path: data for path in paths if (data := self.read(path)) is not None}
+        self._flush(present, present, flush)
 
-    def all_is_flushed(self, objects: dict[str, bytes]) -> None:
-        """These objects survive, and nothing comes back that was deleted before."""
-        self._durable = dict(objects)
+    def flush_all(self, flush: Callable[[], None]) -> None:
+        """Call ``flush``; then everything survives as it is now, and nothing comes back that is deleted by now."""
+        present = self.objects()
+        self._flush(present.keys() | self._durable.keys(), present, flush)
+
+    def _flush(self, paths: Iterable[str], present: Mapping[str, bytes], flush: Callable[[], None]) -> None:
+        before = {path: self._durable.get(path) for path in paths}
+        flush()
+        for path, data in before.items():
+            if self._durable.get(path) != data:
+                continue  # another has flushed it meanwhile, as it was by then
+            if path in present:
+                self._durable[path] = present[path]
+            else:
+                self._durable.pop(path, None)
 
     def read(self, path: str) -> bytes | None:
         """What is visible at a path, if anything is."""
@@ -131,27 +144,19 @@ class PowerLossStore(WrappedStore):
             self._disk.content_is_flushed(path, data)
         self._store.put(path, data)
         if sync:
-            self._flush([path])
+            self.sync([path])
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         if sync:
             self._disk.content_is_flushed(path, data)
         result = self._store.create(path, data)
         if sync and result is CreateResult.CREATED:
-            self._flush([path])
+            self.sync([path])
         return result
 
     def sync(self, paths: Iterable[str]) -> None:
-        self._flush([*paths])
+        wanted = [*paths]
+        self._disk.flush(wanted, lambda: self._store.sync(wanted))
 
     def sync_all(self) -> None:
-        seen = self._disk.objects()
-        self._store.sync_all()
-        self._disk.all_is_flushed(seen)
-
-    def _flush(self, wanted: Sequence[str]) -> None:
-        seen = {path: self._disk.read(path) for path in wanted}
-        self._store.sync(wanted)
-        for path, data in seen.items():
-            if data is not None:
-                self._disk.is_flushed(path, data)
+        self._disk.flush_all(self._store.sync_all)

@@ -1,4 +1,4 @@
-"""Eight processes, 200 commits each, one topic: dense offsets, none lost, each writer's order kept."""
+"""Eight processes, one topic: dense offsets, none lost, each writer's order kept."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ def test_eight_processes_append_to_one_topic_in_a_local_folder(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_eight_processes_append_to_one_topic_on_s3(s3_uri: str, s3_options: dict[str, Any]) -> None:
-    check_many_writers(s3_uri, s3_options, 60)  # the server takes them one after the other
+    check_many_writers(s3_uri, s3_options, 40)  # the server takes them one after the other

@@ -52,11 +52,11 @@ class LazyDisk(Disk):
     def content_is_flushed(self, path: str, data: bytes) -> None:
         pass
 
-    def is_flushed(self, path: str, data: bytes) -> None:
-        pass
+    def flush(self, paths: Iterable[str], flush: Callable[[], None]) -> None:
+        flush()
 
-    def all_is_flushed(self, objects: dict[str, bytes]) -> None:
-        pass
+    def flush_all(self, flush: Callable[[], None]) -> None:
+        flush()
 
 
 class OwnAlone(PowerLossStore):
@@ -414,3 +414,24 @@ def test_a_decision_is_made_durable_before_anything_of_it_is_carried_out(place: 
         recover_transactions(world.cluster(carries_out))
     world.disk.lose(world.disk.objects())
     world.check()
+
+
+# The disk itself
+
+
+def test_what_another_flushes_while_everything_is_flushed_survives_as_it_was_then() -> None:
+    disk = Disk(memory := MemoryStore())
+    other = PowerLossStore(disk, memory)
+
+    class Slow(WrappedStore):
+        """Whose sync_all takes so long that another writes meanwhile."""
+
+        def sync_all(self) -> None:
+            other.put("a", b"new", sync=True)
+            other.create("b", b"b", sync=True)
+
+    memory.put("a", b"old")
+    memory.put("c", b"c")
+    PowerLossStore(disk, Slow(memory)).sync_all()
+    assert disk.lose(disk.objects()) == []
+    assert disk.objects() == {"a": b"new", "b": b"b", "c": b"c"}

@@ -149,7 +149,7 @@ def stream(root: str, folder: str, files_per_trigger: int) -> None:
 @pytest.mark.timeout(900)
 def test_spark_killed_at_random_moments_writes_each_batch_once(tmp_path: Path) -> None:
     need_java()
-    root, files, rounds = tmp_path / "cluster", 100, 3
+    root, files, rounds = tmp_path / "cluster", 100, 2
     cluster = a_cluster(root)
     (tmp_path / "input").mkdir()
     for number in range(files):

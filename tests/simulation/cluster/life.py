@@ -124,7 +124,7 @@ class Life:
         """An error that came of a call: may it come?"""
         self.world.note("error", f"{what}: {type(error).__name__}: {error}")
         self.world.counts[f"error {type(error).__name__}"] += 1
-        if not isinstance(error, _EXCUSED) or (self.play.weather.expected.is_fair and isinstance(error, _TROUBLES)):
+        if not isinstance(error, _EXCUSED) or (self.play.is_fair and isinstance(error, _TROUBLES)):
             self.play.violate(f"{self.name}: {what}: {type(error).__name__}: {error}")
 
     def attempt(self, what: str, act: Callable[[], object]) -> bool:

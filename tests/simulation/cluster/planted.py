@@ -15,14 +15,14 @@ from sparklog.errors import KafkaTimeoutError, ProducerFencedError
 from sparklog.groups import changes, keeper
 from sparklog.groups.changes import CommitOffsets
 from sparklog.groups.pending import PendOffsets
-from sparklog.log import append
+from sparklog.log import append, commit
 from sparklog.log.producer_state import Verdict
 from sparklog.log.publishing import Marker
 from sparklog.log.schema import DATA_SCHEMA
 from sparklog.storage import entry_log
 from sparklog.testing.history import AnomalyKind
 from sparklog.txn import forward, recovery, session
-from sparklog.txn.entries import TransactionEntry
+from sparklog.txn.entries import TransactionEntry, append_entry
 from sparklog.txn.session import TransactionSession
 
 __all__ = ["PLANTED", "Fault"]
@@ -210,6 +210,20 @@ def a_producer_is_fenced_by_an_abort() -> AbstractContextManager[object]:
     return mock.patch.object(TransactionSession, "_check_holder", check)
 
 
+def nobody_flushes_what_others_left() -> AbstractContextManager[object]:
+    """Rule L9: a writer fsyncs its own entry, and nothing of what lies before it."""
+    return mock.patch.object(commit, "_sync_what_came_before", lambda state: setattr(state, "unsynced", []))
+
+
+def decisions_are_not_flushed() -> AbstractContextManager[object]:
+    """Rule L9: topics are fsynced, and the transaction's own log isn't."""
+
+    def append(*given: Any, **kwargs: Any) -> Any:
+        return append_entry(*given, **{**kwargs, "sync": False})
+
+    return mock.patch.object(session, "append_entry", append)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What is planted, and what it must show: that a world breaks down in whatever way isn't enough."""
@@ -241,6 +255,8 @@ LOW = "low start: "
 """Of an owner that begins below what was committed."""
 OLDER = " is owned under "
 """Of a partition whose stamp became older."""
+UNDECIDED = "transaction-not-committed"
+"""Of a topic that has records whose commit isn't decided."""
 _K = AnomalyKind
 PLANTED: Mapping[str, Fault] = _faults(
     {
@@ -261,5 +277,7 @@ PLANTED: Mapping[str, Fault] = _faults(
         a_commit_is_told_before_it_is_made: (_K.LOST_WRITE, _K.OUT_OF_STEP),
         whoever_is_slow_is_timed_out: (": timed out too early, ",),
         a_producer_is_fenced_by_an_abort: (" was fenced, but nobody ",),
+        nobody_flushes_what_others_left: (_K.LOST_WRITE,),
+        decisions_are_not_flushed: (UNDECIDED,),
     }
 )

@@ -23,13 +23,14 @@ from sparklog.groups import rounds
 from sparklog.log import Cluster, create_topic
 from sparklog.log.state import load_state
 from sparklog.model import TopicPartition
-from sparklog.storage import MemoryStore
+from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import SimulatedCrash
 from sparklog.testing.history import Event, Recorder
 from sparklog.txn import session as session_of_transactions
 from tests.simulation.cluster.life import Job, Life
 from tests.simulation.cluster.planted import PLANTED
+from tests.simulation.cluster.power import Power, draw_dark, is_dark
 from tests.simulation.cluster.roles import RESTLESS, ROLES
 from tests.simulation.cluster.settling import settle
 from tests.simulation.cluster.shape import JobPlan, Shape, TopicPlan, draw_shape
@@ -49,6 +50,9 @@ _MOST_MS = 600_000.0
 """Of calm until everybody has ended: more than the longest flush and the delivery that it waits for."""
 _LATE_MS = 60_000.0
 """What is still on its way in the end arrives within."""
+_POWER_LOSS = 0.1
+"""How likely, with each look of the director, where the power fails at all."""
+_LAST_POWER_LOSS = 0.6
 _OUTAGES_MS = (2_000.0, 10_000.0, 40_000.0, 130_000.0)
 _NAPS_MS = (5_000.0, 20_000.0, 90_000.0)
 _RARER: tuple[tuple[ModuleType, str, object], ...] = (
@@ -110,12 +114,18 @@ class Play:
         self.shape: Shape = draw_shape(draw, has_nights=expected.night > 0)
         if self.shape.takes_over:
             expected = replace(expected, nap=0.02, crash=expected.crash / 4)
-        if expected.is_fair:
+        self.is_fair = expected.is_fair
+        """Does nothing befall anybody?"""
+        if self.is_fair:
             self.shape = replace(self.shape, kills=0.0)
             self.world.counts["fair worlds"] += 1
+        dark = is_dark(seed) and not self.is_fair
+        if dark:
+            self.shape, expected = draw_dark(seed, self.shape, expected)
         self.weather = Weather(self.world, expected)
         self.world.preempts = expected.preempts
         self.memory = MemoryStore(clock=self.world.process("store").clock)
+        self.power = Power(self.memory, self.world.counts) if dark else None
         self.recorder = _Recorder(self.world)
         self.violations: list[str] = []
         self.transaction_timeout_ms = draw.choice([10_000, 60_000, 60_000]) if not self.shape.takes_over else 60_000
@@ -138,8 +148,10 @@ class Play:
     def cluster(self, process: Process) -> Cluster:
         """The cluster as a process sees it."""
         watched = WatchedStore(self.memory, process.name, self.watch)
-        store = RetryingStore(self.weather.store(watched, process), clock=process.clock)
-        return Cluster(cluster_id="c", store=store, clock=process.clock)
+        store: ObjectStore = self.weather.store(watched, process)
+        if self.power is not None:
+            store = self.power.store(store, self._lose_power)
+        return Cluster(cluster_id="c", store=RetryingStore(store, clock=process.clock), clock=process.clock)
 
     def topic(self, name: str) -> TopicPlan:
         """What was planned of a topic."""
@@ -184,6 +196,8 @@ class Play:
             create_topic(log, plan.name, num_partitions=plan.partitions, configs=plan.configs)
             if self.shape.deletes_soon:
                 self._delete_soon(log)
+        if self.power is not None:
+            self.power.settle()
         self.weather.is_calm = False
         for job in self.jobs:
             self._begin(job, draw.choice([0.0, draw.uniform(0, 3_000)]))
@@ -197,10 +211,14 @@ class Play:
                 self._begin_shift()
             else:
                 self._trouble()
+            if self.power is not None and draw.random() < _POWER_LOSS:
+                self.power.plan(draw)
             for job in [*self.jobs]:
                 self._look_after(job, is_night=is_night)
+        if self.power is not None and draw.random() < _LAST_POWER_LOSS:
+            self._lose_power()
         self._heal()
-        settle(self, cluster)
+        settle(self, self.cluster(self._director))
 
     @staticmethod
     def _delete_soon(log: DeltaLog) -> None:
@@ -270,6 +288,18 @@ class Play:
             world.counts["naps"] += 1
             world.note("asleep", f"{life.name} for {duration_ms / 1000:.0f} s")
             life.process.freeze(duration_ms)
+
+    def _lose_power(self) -> None:
+        """All processes die at once, and what nobody has flushed is lost."""
+        if self.power is None:
+            return
+        self.world.note("power loss")
+        for job in self.jobs:
+            for life in job.lives:
+                life.process.die()
+        for path, what in self.power.fail(self.world.random).items():
+            self.world.note(what, path)
+        self.watch.begin_anew(self.power.objects())
 
     def _kill(self, life: Life) -> None:
         self.world.note("killed", life.name)

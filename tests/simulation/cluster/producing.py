@@ -20,10 +20,10 @@ from sparklog.producer import Producer
 from sparklog.testing.history import RecordingProducer, Source
 from tests.simulation.cluster.life import Life
 
-__all__ = ["End", "a_producer", "begin_epoch", "produce", "send_one", "send_some", "transact", "transaction"]
+__all__ = ["End", "a_producer", "begin_epoch", "hasty", "produce", "send_one", "send_some", "transact", "transaction"]
 
 
-def a_producer(life: Life, *, transactional_id: str | None = None) -> RecordingProducer:
+def a_producer(life: Life, *, transactional_id: str | None = None, acks: int | str | None = None) -> RecordingProducer:
     """A client with settings as they come."""
     draw = life.draw
     request_ms = draw.choice([500, 5_000])
@@ -35,6 +35,8 @@ def a_producer(life: Life, *, transactional_id: str | None = None) -> RecordingP
         "max_block_ms": draw.choice([3_000, 20_000, 60_000]),
         "retry_backoff_ms": draw.choice([10, 100]),
     }
+    if acks is not None or life.play.power is not None:
+        settings["acks"] = acks or "all"
     if settings["acks"] == 1:
         settings["enable_idempotence"] = False
     if transactional_id is not None:
@@ -80,17 +82,33 @@ def produce(life: Life) -> None:
     """Send, and now and then wait until all is stored."""
     draw = life.draw
     producer = a_producer(life)
+    short_s = 60 if life.play.is_fair else 0.5  # too short for some calls that wait for each other
     while life.goes_on():
         for _ in range(draw.choice([1, 1, 2, 3, 6])):
             life.attempt("send", lambda: send_one(life, producer))
             if draw.random() < 0.2:
                 life.rest(draw.expovariate(1 / 20))
         if draw.random() < 0.6:
-            life.attempt("flush", lambda: producer.producer.flush(draw.choice([0.5, 60, 300])))
+            life.attempt("flush", lambda: producer.producer.flush(draw.choice([short_s, 60, 300])))
         life.gap()
         if life.settings.get("is_slow"):
             life.rest(draw.uniform(0, 8_000))
     producer.close(draw.choice([None, 30.0]))
+
+
+def hasty(life: Life) -> None:
+    """Send with ``acks=1`` where the power may fail: nobody knows what will be left."""
+    producer = a_producer(life, acks=1)
+    while life.goes_on():
+        plan = life.play.topic(life.draw.choice(life.play.topic_names))
+        value, partition = life.value(), life.draw.randrange(plan.partitions)
+        if not plan.is_recreated:
+            producer.recorder.send(value, plan.name, partition)
+            life.attempt(
+                "send", partial(producer.producer.send, plan.name, value.encode(), b"hasty", partition=partition)
+            )
+        life.gap()
+    producer.close(30.0)
 
 
 def transact(life: Life) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from tests.simulation.cluster.consuming import consume, follow, loop
 from tests.simulation.cluster.jobs import administer, foreign, maintain_cluster, night, recover
 from tests.simulation.cluster.life import Life
-from tests.simulation.cluster.producing import produce, transact
+from tests.simulation.cluster.producing import hasty, produce, transact
 
 __all__ = ["RESTLESS", "ROLES"]
 
 ROLES: Mapping[str, Callable[[Life], None]] = {
     "produce": produce,
+    "hasty": hasty,
     "transact": transact,
     "loop": loop,
     "follow": follow,

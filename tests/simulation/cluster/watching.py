@@ -4,8 +4,9 @@ a topic."""
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -165,22 +166,38 @@ class Watch:
         Args:
             read: gives what lies in the store, in no time.
         """
-        folder, _, name = path.rpartition("/")
-        number, dot, suffix = name.partition(".")
-        if not number.isdigit() or dot + suffix != ".json" or not folder.startswith(_LOGS):
+        number = _number_of(path)
+        if number is None:
             return
+        folder = path.rpartition("/")[0]
         newest = self._newest.get(folder, -1)
-        if int(number) < newest:
+        if number < newest:
             self._counts["strays"] += 1
             return
-        if int(number) == newest:
+        if number == newest:
             self._violate(f"{path} was the newest of its log, and is created again")
             return
-        self._newest[folder] = int(number)
+        self._newest[folder] = number
         if folder.startswith(TRANSACTIONS_FOLDER):
-            self._see_decision(who, folder, decode_transaction(int(number), path, data))
+            self._see_decision(who, folder, decode_transaction(number, path, data))
         elif folder.startswith(GROUPS_FOLDER) and folder.endswith(_TABLE_LOG):
             self._see_offsets(who, folder.removesuffix(_TABLE_LOG), path, data, read)
+
+    def begin_anew(self, left: Mapping[str, bytes]) -> None:
+        """Everybody has died, and this is left; what was there before may be forgotten. No group has committed."""
+        self.check_course()
+        before = self._decisions
+        self._newest, self._decisions, self._tokens, self._heads = {}, {}, {}, {}
+        for path in sorted(left):
+            number, folder = _number_of(path), path.rpartition("/")[0]
+            if number is None:
+                continue
+            self._newest[folder] = number
+            if folder.startswith(TRANSACTIONS_FOLDER):
+                entry = decode_transaction(number, path, left[path])
+                known = before.get(folder)
+                holder = known.holder if known is not None and known.entry.header == entry.header else ""
+                self._decisions[folder] = _Decision(entry, -math.inf, holder)
 
     def _see_offsets(self, who: str, table: str, path: str, data: bytes, read: Callable[[str], bytes]) -> None:
         added = [json.loads(line)["add"]["path"] for line in data.splitlines() if line.startswith(b'{"add"')]
@@ -228,6 +245,13 @@ class Watch:
             for (old_version, old), (new_version, new) in pairwise(sorted(seen.items())):
                 if old.topic_id == new.topic_id and (_fell(old.starts, new.starts) or _fell(old.ends, new.ends)):
                     self._violate(f"{table}: went back from {old} at {old_version} to {new} at {new_version}")
+
+
+def _number_of(path: str) -> int | None:
+    """Of an entry of a log; None for any other object."""
+    folder, _, name = path.rpartition("/")
+    number, dot, suffix = name.partition(".")
+    return int(number) if number.isdigit() and dot + suffix == ".json" and folder.startswith(_LOGS) else None
 
 
 def _fell(old: tuple[int, ...], new: tuple[int, ...]) -> bool:

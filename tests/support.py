@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from sparklog.log.topic import create_topic
 from sparklog.paths import new_data_file
 from sparklog.storage import CreateResult, MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
-from sparklog.testing import ManualClock, WrappedStore
+from sparklog.testing import Disk, ManualClock, WrappedStore
 
 DAY_MS = 86_400_000
 T0_MS = 4_102_444_800_000
@@ -228,3 +228,16 @@ def two_days_of_others(memory: MemoryStore, clock: ManualClock, *, count: int = 
     result = clean_log(log, retention_ms=DAY_MS)
     assert result is not None
     assert result.deleted_count > 0
+
+
+class LazyDisk(Disk):
+    """Planted: no fsync does anything."""
+
+    def content_is_flushed(self, path: str, data: bytes) -> None:
+        pass
+
+    def flush(self, paths: Iterable[str], flush: Callable[[], None]) -> None:
+        flush()
+
+    def flush_all(self, flush: Callable[[], None]) -> None:
+        flush()

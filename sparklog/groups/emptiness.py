@@ -65,6 +65,7 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
         if newest is None:
             return 0
         if not newest.plan.members and (newest.plan.deleted or not deleted):
+            log.flush(newest.version)
             return newest.version
         deadline = cluster.clock.ticks_ms() + DEFAULT_RETRY_MS
         encode = partial(encode_generation, empty_plan(now_ms=cluster.clock.now_ms(), deleted=deleted))

@@ -261,6 +261,8 @@ class Rounds:
             except PositionLost:
                 self._reopen()
                 return
+            if look.entries:
+                self._generations.flush(look.position.version)
             self._position = look.position
             for generation in look.entries:
                 self._apply(generation)

@@ -130,6 +130,7 @@ class EntryLog(ABC, Generic[E]):
                 version=newest.version if newest else position.version,
                 token=newest.token if newest else position.token,
                 tail_seen_at=began if len(entries) < ahead else None,
+                is_durable=position.is_durable and newest is None,
             ),
         )
 
@@ -171,7 +172,7 @@ class EntryLog(ABC, Generic[E]):
                 unknown = True  # it is ours now, or may be ("exists" after a lost answer): only reading back settles it
                 if result is CreateResult.CREATED:
                     self._verify_if_due(position)
-                    return Created(advance(position, version=version, token=token, tail_seen_at=began))
+                    return Created(advance(position, version=version, token=token, tail_seen_at=began, is_durable=sync))
                 entry = self.read_entry(version)
                 if sync and entry is not None and entry.token in tokens:
                     self.store.sync([path])  # the attempt that made it may have failed after the link (rule L9)
@@ -191,7 +192,7 @@ class EntryLog(ABC, Generic[E]):
             if entry is None:  # taken a moment ago and gone now: somebody cleans below us
                 raise PositionLost(path)
             if entry.token in tokens:
-                return Created(advance(position, version=version, token=entry.token))
+                return Created(advance(position, version=version, token=entry.token, is_durable=sync))
             return Taken(entry)
 
     def verify(self, position: Position) -> None:
@@ -215,6 +216,29 @@ class NumberedLog(EntryLog[E]):
     @abstractmethod
     def folder(self) -> str:
         """Where its entries are, with a trailing slash."""
+
+    def create_next(
+        self,
+        position: Position,
+        encode: Callable[[str], bytes],
+        *,
+        tokens: set[str],
+        deadline_ticks_ms: float,
+        sync: bool,
+    ) -> Created | Taken[E]:
+        """As :meth:`EntryLog.create_next`. With ``sync`` the entry before it survives a power loss, too."""
+        if sync and position.version > 0 and not position.is_durable:
+            self.flush(position.version)
+        return EntryLog.create_next(
+            self, position, encode, tokens=tokens, deadline_ticks_ms=deadline_ticks_ms, sync=sync
+        )
+
+    def flush(self, number: int) -> None:
+        """Let an entry of another process survive a power loss, before anything is done because of it: who created it
+        may have died before its fsync. What lies before it, its creator has flushed (rule L9).
+
+        Raises ``StoreError``."""
+        self.store.sync([self.path_of(number)])
 
     def numbers(self) -> list[int]:
         """The numbers of the entries that are there."""

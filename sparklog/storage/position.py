@@ -31,6 +31,8 @@ class Position:
     anchor_ticks_ms: float
     """A tick of this process's clock at which no version beyond this one existed yet, or none beyond an earlier
     position of the same unbroken chain."""
+    is_durable: bool = False
+    """Is the entry known to survive a power loss (rule L9)? Tables' states know more than this, and don't ask."""
 
 
 def needs_verification(position: Position, *, learned_ticks_ms: float, tail_trust_ms: float) -> bool:
@@ -38,10 +40,12 @@ def needs_verification(position: Position, *, learned_ticks_ms: float, tail_trus
     return learned_ticks_ms - position.anchor_ticks_ms > tail_trust_ms
 
 
-def advance(position: Position, *, version: int, token: str, tail_seen_at: float | None = None) -> Position:
+def advance(
+    position: Position, *, version: int, token: str, tail_seen_at: float | None = None, is_durable: bool = False
+) -> Position:
     """The position after applying ``version``.
 
     ``tail_seen_at``: when a trusted look began that found nothing beyond ``version``; None if it wasn't looked for.
     """
     anchor = position.anchor_ticks_ms if tail_seen_at is None else tail_seen_at
-    return replace(position, version=version, token=token, anchor_ticks_ms=anchor)
+    return replace(position, version=version, token=token, anchor_ticks_ms=anchor, is_durable=is_durable)

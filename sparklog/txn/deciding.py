@@ -76,6 +76,7 @@ def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float
     for _ in range(_ATTEMPTS):
         decided = read_decision(log, decider)
         if decided is not None:
+            log.flush(decider.number)
             return decided
         began = log.clock.ticks_ms()
         newest = log.read_entry(decider.number - 1)

@@ -42,8 +42,7 @@ def decider_of(log: TransactionLog, entry: TransactionEntry) -> Decider:
 def roll_forward(cluster: Cluster, log: TransactionLog, entry: TransactionEntry, *, timeout_ms: float) -> Forwarded:
     """Carry out a decision: publish its files in every topic and settle its offsets in every group.
 
-    Each topic is loaded whole: a marker may lie far back (rule L5). Topics and groups are opened anew, so that the
-    first commit flushes all that is there, the decision too, whose writer may have died before its fsync (rule L9).
+    Each topic is loaded whole: a marker may lie far back (rule L5).
 
     Args:
         entry: a PrepareCommit or a PrepareAbort.
@@ -51,6 +50,7 @@ def roll_forward(cluster: Cluster, log: TransactionLog, entry: TransactionEntry,
     Raises:
         KafkaTimeoutError, CommitStateUnknownError, CorruptLogError, StoreError: not all is carried out; repeat it.
     """
+    log.flush(entry.version)
     is_committed = entry.state is TransactionState.PREPARE_COMMIT
     skipped = {
         topic

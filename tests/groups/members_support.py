@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from sparklog.errors import SparklogError
@@ -20,7 +20,7 @@ from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.storage.base import ObjectStore
 from sparklog.storage.retrying import RetryingStore
-from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
+from sparklog.testing import Disk, Fault, FaultKind, FaultyStore, ManualClock, PowerLossStore, SimulatedCrash
 from sparklog.testing.interrupted_store import InterruptedStore
 
 INTERVAL_MS = 3_000
@@ -39,10 +39,20 @@ class Group:
         self.memory = MemoryStore(clock=self.clock)
         self.is_away = False
         """Can nobody reach the store?"""
+        self.disk: Disk | None = None
+        """Of the one machine that all are on, if its power may fail."""
+        self.calls_left = math.inf
+        """Members' store calls until it does."""
         create_topic(self.cluster(self.memory).topic_log("t"), "t", num_partitions=partitions)
 
     def cluster(self, store: ObjectStore) -> Cluster:
+        store = store if self.disk is None else PowerLossStore(self.disk, store)
         return Cluster(cluster_id="c", store=RetryingStore(store, clock=self.clock, retry_ms=0), clock=self.clock)
+
+    def has_no_power(self) -> bool:
+        """Asked before each call of a member."""
+        self.calls_left -= 1
+        return self.calls_left < 0
 
     @property
     def rows(self) -> Rows:
@@ -98,12 +108,14 @@ class Member:
         strategy: str = "range",
         is_eager: bool = False,
         max_poll_interval_ms: int = 10**9,
+        faults: Sequence[Fault] = (),
     ) -> None:
         self.interrupted = InterruptedStore(group.memory)
         self.is_away = False
         """Can this one alone not reach the store?"""
         away = Fault(kind=FaultKind.THROTTLED, times=None, when=lambda _: self.is_away or group.is_away)
-        self.store = FaultyStore(self.interrupted, away)
+        outage = Fault(kind=FaultKind.CRASH_BEFORE, times=None, when=lambda _: group.has_no_power())
+        self.store = FaultyStore(self.interrupted, away, outage, *faults)
         self.clock = group.clock
         cluster = group.cluster(self.store)
         settings = MemberSettings(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -17,21 +16,11 @@ from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.testing import Disk, Fault, FaultKind, FaultyStore, ManualClock, PowerLossStore, SimulatedCrash
 from tests.groups.offset_support import ANN, BOB, HOUR_MS, P0, P1, a_table, check_whole, commit, do, offsets_of, take
-from tests.support import DAY_MS, T0_MS
+from tests.support import DAY_MS, T0_MS, LazyDisk
 
 SEEDS = range(40)
 STEPS = 12
 CALLS = 75  # of a play, or about so many
-
-
-class LazyDisk(Disk):
-    """Planted: entries are fsynced, and what lies before them isn't."""
-
-    def flush(self, paths: object, flush: Callable[[], None]) -> None:
-        flush()
-
-    def flush_all(self, flush: Callable[[], None]) -> None:
-        flush()
 
 
 class Group:

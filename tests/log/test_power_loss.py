@@ -23,6 +23,7 @@ from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.log import Cluster, TopicFollower, TopicWriter
 from sparklog.log.append import AppendResult
 from sparklog.log.state import load_state
+from sparklog.paths import transaction_entry
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.testing import (
     Disk,
@@ -35,28 +36,16 @@ from sparklog.testing import (
     WrappedStore,
 )
 from sparklog.txn.recovery import RecoveryAction, recover_transactions
-from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer, append, copy_of, versions_of
-from tests.txn.support import Driver, a_cluster, a_world, committed, values
+from tests.support import DAY_MS, T0_MS, LazyDisk, a_log, a_topic, a_writer, append, copy_of, versions_of
+from tests.txn.support import ANN, BOB, Driver, a_cluster, a_world, committed, take, values
+from tests.txn.support import a_log as a_transaction_log
 
 T = TypeVar("T")
 NEVER = 10**9
 SEEDS = range(32)
 STEPS = 8
 CALLS = 70  # of a play, or about so many: the power fails at one of them
-CALLS_OF_TRANSACTIONS = 115
-
-
-class LazyDisk(Disk):
-    """Planted: no fsync does anything."""
-
-    def content_is_flushed(self, path: str, data: bytes) -> None:
-        pass
-
-    def flush(self, paths: Iterable[str], flush: Callable[[], None]) -> None:
-        flush()
-
-    def flush_all(self, flush: Callable[[], None]) -> None:
-        flush()
+CALLS_OF_TRANSACTIONS = 120
 
 
 class OwnAlone(PowerLossStore):
@@ -321,6 +310,7 @@ class World:
         self.memory, self.clock, _ = a_world()
         self.disk = disk(self.memory)
         self.acknowledged: list[int] = []
+        self.member = ANN
         self.sent = 0
 
     def cluster(self, *faults: Fault) -> Cluster:
@@ -363,7 +353,7 @@ class World:
         assert there == [str(number) for number in range(1, len(there) + 1)]
         assert len(there) >= len(self.acknowledged)
         self.sent = len(there)
-        self.transact(Driver(self.cluster()).init())
+        self.transact(Driver(self.cluster(), member=self.member).init())
         self.disk.lose_power(Random(1))
         assert values(self.cluster(), "u") == [str(number) for number in range(1, self.sent + 1)]
 
@@ -413,6 +403,36 @@ def test_a_decision_is_made_durable_before_anything_of_it_is_carried_out(place: 
     with pytest.raises(SimulatedCrash):
         recover_transactions(world.cluster(carries_out))
     world.disk.lose(world.disk.objects())
+    world.check()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_no_entry_survives_above_one_that_is_lost(number: int) -> None:
+    """Whoever created it died before the fsync; the next owner of the id begins its epoch behind it, and no more."""
+    world = World()
+    entry = transaction_entry("tx", number)
+    dies = Fault(kind=FaultKind.CRASH_BEFORE, ops=["sync"], path=entry)
+    with suppress(SimulatedCrash):
+        driver = Driver(world.cluster(dies)).init()
+        for _ in range(2):
+            driver.begin()
+            driver.abort()
+    assert a_transaction_log(world.cluster()).numbers()[-1] == number
+    Driver(world.cluster()).init()
+    assert entry not in world.disk.lose([entry])
+    world.check()
+
+
+def test_offsets_count_by_no_decision_that_may_be_lost() -> None:
+    """Who decided died before the fsync, and whoever takes the partition lets its offsets count."""
+    world = World()
+    decides = Fault(kind=FaultKind.CRASH_BEFORE, ops=["sync"], path=transaction_entry("tx", 2))
+    with pytest.raises(SimulatedCrash):
+        world.transact(Driver(world.cluster(decides)).init())
+    take(world.cluster(), BOB)
+    assert committed(world.cluster()) == 6
+    world.disk.lose(world.disk.objects())
+    world.member = BOB
     world.check()
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from sparklog.delta.names import parse_name
 from sparklog.log.reading import object_path
+from sparklog.paths import TOPICS_FOLDER
 from sparklog.storage import ObjectStore
 from sparklog.testing import Disk, PowerLossStore, SimulatedCrash, WrappedStore
 from tests.simulation.cluster.shape import JobPlan, Shape
@@ -104,9 +105,9 @@ class Power:
     def fail(self, draw: random.Random) -> Mapping[str, str]:
         """Lose what isn't flushed. Nobody may be alive.
 
-        Where an entry of a log is torn then, or names a data file that is torn or lost, it is taken away with all
-        behind it, as a person would: reading stops there with an error that names it, and nothing that was acknowledged
-        lies behind.
+        Where an entry of a log is torn then, or one of a topic's is lost or names a data file that is torn or lost, it
+        is taken away with all behind it, as a person would: reading stops there with an error that names it, and
+        nothing that was acknowledged lies behind.
 
         Returns:
             What became of objects, by path.
@@ -116,7 +117,9 @@ class Power:
         hit = self._disk.lose_power(draw)
         after = self._disk.objects()
         told = {path: _told(before.get(path), after.get(path)) for path in hit}
-        spoilt = {path for path, what in told.items() if what != "back"}
+        spoilt = {
+            path for path, what in told.items() if what == "torn" or (what == "lost" and path.startswith(TOPICS_FOLDER))
+        }
         for path in sorted(_from(spoilt | _adding(spoilt, after), after)):
             self._store.delete([path])
             told[path] = "taken away"

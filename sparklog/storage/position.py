@@ -15,7 +15,7 @@ See docs/decisions/0001-trust-is-anchored-at-the-tail.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 __all__ = ["DEFAULT_TAIL_TRUST_MS", "Position", "advance", "needs_verification"]
 
@@ -31,7 +31,7 @@ class Position:
     anchor_ticks_ms: float
     """A tick of this process's clock at which no version beyond this one existed yet, or none beyond an earlier
     position of the same unbroken chain."""
-    is_durable: bool = False
+    is_durable: bool = field(default=False, compare=False)
     """Is the entry known to survive a power loss (rule L9)? Tables' states know more than this, and don't ask."""
 
 

@@ -216,12 +216,16 @@ def nobody_flushes_what_others_left() -> AbstractContextManager[object]:
 
 
 def decisions_are_not_flushed() -> AbstractContextManager[object]:
-    """Rule L9: topics are fsynced, and the transaction's own log isn't."""
+    """Rule L9: topics are fsynced, and transactions' own logs aren't, by their producers nor by others."""
 
     def append(*given: Any, **kwargs: Any) -> Any:
         return append_entry(*given, **{**kwargs, "sync": False})
 
-    return mock.patch.object(session, "append_entry", append)
+    stack = ExitStack()
+    for place in (session, forward):
+        stack.enter_context(mock.patch.object(place, "append_entry", append))
+    stack.enter_context(mock.patch.object(entry_log.NumberedLog, "flush"))
+    return stack
 
 
 @dataclass(frozen=True, slots=True)

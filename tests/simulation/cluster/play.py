@@ -148,7 +148,7 @@ class Play:
     def cluster(self, process: Process) -> Cluster:
         """The cluster as a process sees it."""
         watched = WatchedStore(self.memory, process.name, self.watch)
-        store: ObjectStore = self.weather.store(watched, process)
+        store: ObjectStore = self.weather.store(watched, process, is_folder=self.power is not None)
         if self.power is not None:
             store = self.power.store(store, self._lose_power)
         return Cluster(cluster_id="c", store=RetryingStore(store, clock=process.clock), clock=process.clock)

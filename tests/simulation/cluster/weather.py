@@ -18,6 +18,7 @@ __all__ = ["Forecast", "Weather", "WeatheredStore", "forecast"]
 T = TypeVar("T")
 
 _WRITES = frozenset({"put", "create", "delete"})
+_FLUSHES = frozenset({"sync", "sync_all"})
 _LONGEST_NAP_MS = 600_000.0
 _FAIR = 0.03
 """How many worlds are without trouble: there nothing is excused by it."""
@@ -125,9 +126,9 @@ class Weather:
         """Processes that nothing befalls."""
         self._network = world.process("network")
 
-    def store(self, store: ObjectStore, process: Process) -> WeatheredStore:
-        """``store`` as a process sees it."""
-        return WeatheredStore(store, process, self)
+    def store(self, store: ObjectStore, process: Process, *, is_folder: bool) -> WeatheredStore:
+        """``store`` as a process sees it. Only where it is a folder there is something to flush."""
+        return WeatheredStore(store, process, self, is_folder=is_folder)
 
     def call(self, process: Process, op: str, path: str, call: Callable[[], T]) -> T:
         """Carry out one call of a process, as luck will have it."""
@@ -274,13 +275,16 @@ class Weather:
 class WeatheredStore(WrappedStore):
     """A store as one process sees it."""
 
-    def __init__(self, store: ObjectStore, process: Process, weather: Weather) -> None:
+    def __init__(self, store: ObjectStore, process: Process, weather: Weather, *, is_folder: bool) -> None:
         super().__init__(store)
         self._process = process
         self._weather = weather
+        self._is_folder = is_folder
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
         if self._weather.world.current is None:  # what an engine reads by itself, outside of the world
+            return call()
+        if op in _FLUSHES and not self._is_folder:
             return call()
         return self._weather.call(self._process, op, path, call)
 

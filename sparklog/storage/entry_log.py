@@ -153,6 +153,7 @@ class EntryLog(ABC, Generic[E]):
         Args:
             encode: the entry's bytes for a token.
             tokens: of all attempts at this commit, at whichever version; each attempt adds its own.
+            sync: fsync the entry (rule L9).
         Raises:
             PositionLost: rule L1; whether the entry is in the log, the reloaded state decides.
             KafkaTimeoutError: the deadline passed and no attempt can have been carried out.
@@ -161,6 +162,8 @@ class EntryLog(ABC, Generic[E]):
         """
         version = position.version + 1
         path = self.path_of(version)
+        if sync:
+            self._flush_before(position)
         unknown = False
         backoff = Backoff(self.clock)
         while True:
@@ -195,6 +198,10 @@ class EntryLog(ABC, Generic[E]):
                 return Created(advance(position, version=version, token=entry.token, is_durable=sync))
             return Taken(entry)
 
+    def _flush_before(self, position: Position) -> None:
+        """Let the entry at ``position`` survive a power loss before another follows it: of a table its state tells who
+        commits what is to be flushed. Raises ``StoreError``."""
+
     def verify(self, position: Position) -> None:
         """Read the entry at ``position`` again. Raises ``PositionLost`` unless it still carries the same token."""
         entry = self.read_entry(position.version) if position.version >= 0 else None
@@ -217,28 +224,16 @@ class NumberedLog(EntryLog[E]):
     def folder(self) -> str:
         """Where its entries are, with a trailing slash."""
 
-    def create_next(
-        self,
-        position: Position,
-        encode: Callable[[str], bytes],
-        *,
-        tokens: set[str],
-        deadline_ticks_ms: float,
-        sync: bool,
-    ) -> Created | Taken[E]:
-        """As :meth:`EntryLog.create_next`. With ``sync`` the entry before it survives a power loss, too."""
-        if sync and position.version > 0 and not position.is_durable:
-            self.flush(position.version)
-        return EntryLog.create_next(
-            self, position, encode, tokens=tokens, deadline_ticks_ms=deadline_ticks_ms, sync=sync
-        )
-
     def flush(self, number: int) -> None:
         """Let an entry of another process survive a power loss, before anything is done because of it: who created it
         may have died before its fsync. What lies before it, its creator has flushed (rule L9).
 
         Raises ``StoreError``."""
         self.store.sync([self.path_of(number)])
+
+    def _flush_before(self, position: Position) -> None:
+        if position.version > 0 and not position.is_durable:
+            self.flush(position.version)
 
     def numbers(self) -> list[int]:
         """The numbers of the entries that are there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
 from sparklog.errors import ObjectNotFoundError
@@ -144,19 +144,21 @@ class PowerLossStore(WrappedStore):
             self._disk.content_is_flushed(path, data)
         self._store.put(path, data)
         if sync:
-            self.sync([path])
+            self._flush([path])
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         if sync:
             self._disk.content_is_flushed(path, data)
         result = self._store.create(path, data)
         if sync and result is CreateResult.CREATED:
-            self.sync([path])
+            self._flush([path])
         return result
 
     def sync(self, paths: Iterable[str]) -> None:
-        wanted = [*paths]
-        self._disk.flush(wanted, lambda: self._store.sync(wanted))
+        self._flush([*paths])
 
     def sync_all(self) -> None:
         self._disk.flush_all(self._store.sync_all)
+
+    def _flush(self, paths: Sequence[str]) -> None:
+        self._disk.flush(paths, lambda: self._store.sync(paths))

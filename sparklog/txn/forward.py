@@ -50,7 +50,7 @@ def roll_forward(cluster: Cluster, log: TransactionLog, entry: TransactionEntry,
     Raises:
         KafkaTimeoutError, CommitStateUnknownError, CorruptLogError, StoreError: not all is carried out; repeat it.
     """
-    log.flush(entry.version)
+    log.flush(entry.version)  # whose writer may have died before its fsync: nothing is carried out that may be lost
     is_committed = entry.state is TransactionState.PREPARE_COMMIT
     skipped = {
         topic

@@ -145,7 +145,7 @@ def test_a_create_that_comes_late_takes_the_name_from_whoever_was_told_nothing()
 
     def create() -> None:
         assert world.current is not None
-        store = weather.store(memory, world.current.process)
+        store = weather.store(memory, world.current.process, is_folder=False)
         with pytest.raises(StoreOutcomeUnknownError):
             store.create("x", b"late")
         world.pause(60_000.0)

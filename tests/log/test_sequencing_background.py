@@ -276,10 +276,10 @@ def test_closing_does_not_wait_for_what_has_not_begun(memory: MemoryStore, clock
     sequencing = Sequencing(max_delay_ms=10**9)
     sequencing.meet(open_state(log))
     sequencing.close(timeout_ms=60_000)
-    assert "sparklog-sequencing" not in {thread.name for thread in threading.enumerate()}
+    assert not _threads()
     assert contents(log) == {0: [(0, "a")]}
     sequencing.meet(open_state(log))
-    assert "sparklog-sequencing" not in {thread.name for thread in threading.enumerate()}
+    assert not _threads()
 
 
 @pytest.mark.usefixtures("topic")
@@ -354,5 +354,15 @@ def test_a_producer_sequences_what_it_meets() -> None:
 
 @pytest.fixture(autouse=True)
 def no_thread_stays() -> Iterator[None]:
+    _older.clear()
+    _older.update(_threads())  # of others' tests
     yield
-    assert "sparklog-sequencing" not in {thread.name for thread in threading.enumerate()}
+    assert not _threads()
+
+
+_older: set[threading.Thread] = set()
+
+
+def _threads() -> set[threading.Thread]:
+    """Those that sequence for this test."""
+    return {thread for thread in threading.enumerate() if thread.name == "sparklog-sequencing"} - _older

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import time
 from collections import deque
@@ -50,6 +51,8 @@ __all__ = ["Coordinator", "OnCommit"]
 _LOGGER = logging.getLogger("sparklog.consumer")
 _DEFAULT_STRATEGY = ("range", "cooperative-sticky")
 """Source: Kafka ``ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG``."""
+
+_DOUBT_AGAIN_MS = 1_000.0
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, "Exception | None"], object]
@@ -103,6 +106,8 @@ class Coordinator:
         self._views_version = -1
         self._generation = -1
         """As of the last poll."""
+        self._doubted: dict[str, float] = {}
+        """Topics that reading didn't find any more, and when to look again unless the group has gone on by then."""
 
     def _new_membership(self, settings: MemberSettings) -> Membership:
         return Membership(settings, self._clock, tell=self._news, wake=self._wake)
@@ -173,6 +178,29 @@ class Coordinator:
         if missing is not None:
             raise UnknownTopicOrPartitionError(f"unknown topic {missing!r}: it is read once it exists")
         self._has_raised = False
+
+    @property
+    def is_member(self) -> bool:
+        """Are topics subscribed, so that the group decides which partitions are read?"""
+        return self._is_member
+
+    def doubt(self, topics: Collection[str]) -> None:
+        """Reading doesn't find these topics any more, or not with as many partitions: the group's next generation goes
+        on without them, or with what was created under their names. No poll raises it.
+
+        Source: Kafka ``FetchCollector.handleInitializeErrors``, which asks for new metadata.
+        """
+        now = self._clock.ticks_ms()
+        again = {topic for topic in topics if self._doubted.get(topic, math.inf) <= now}
+        fresh = set(topics) - self._doubted.keys()
+        if not (again or fresh):
+            return
+        self._doubted = {topic: self._doubted.get(topic, 0.0) for topic in topics}
+        self._doubted |= dict.fromkeys(again | fresh, now + _DOUBT_AGAIN_MS)
+        if again:
+            with self._shared.lock:
+                self._shared.look_again(again)
+        self._membership.doubt_topics(again | fresh)
 
     def forsake(self, kept: Collection[TopicPartition]) -> None:
         """The application assigns these partitions and no others: no rebalance will commit what it stops reading.

@@ -371,18 +371,25 @@ class Consumer:
         Raises:
             CommitFailedError: a partition belongs to another member by now. What was processed since the last commit
                 is read again there; ``poll`` goes on with the partitions that are left.
+                Or partitions were assigned by hand, and the group has members.
             RebalanceInProgressError: the member is between two assignments; poll, then commit again.
             FencedInstanceIdError: another consumer uses this ``group_instance_id``.
-            UnknownMemberIdError: partitions were assigned by hand, and the group has members.
+            KafkaTimeoutError: not done within ``timeout_ms``, and it won't be.
+            CommitStateUnknownError: a ``KafkaTimeoutError``, too: the commit is under way, and may still be carried
+                out. To commit again is safe: commits of one consumer are carried out in the order of the calls.
+            WakeupError: another thread called :meth:`wakeup`; the commit may still be carried out.
             IllegalStateError: there is no ``group_id``.
-            OffsetMetadataTooLargeError, InvalidArgumentError, KafkaTimeoutError, WakeupError, StoreError.
+            OffsetMetadataTooLargeError, InvalidArgumentError, StoreError.
         """
         with self._guard:
             coordinator, bound = self._coordinator("commit"), self._timeout(timeout_ms)
             wanted = coordinator.consumed() if offsets is None else _check_offsets(offsets)
             try:
                 if wanted:
-                    self._await(coordinator.commit(wanted, bound), bound)
+                    committing = coordinator.commit(wanted, bound)
+                    if not self._session.wait(committing.done, bound):
+                        coordinator.give_up(committing, bound)
+                    _result(committing)
             finally:
                 coordinator.run_callbacks()
 
@@ -418,7 +425,8 @@ class Consumer:
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> int | OffsetAndMetadata | None:
-        """What the group has committed for a partition, whoever did; None where nothing was.
+        """What the group has committed for a partition, whoever did; None where nothing was, or for another topic
+        of this name, which was deleted.
 
         Args:
             metadata: return an ``OffsetAndMetadata``, not only the offset.
@@ -430,8 +438,15 @@ class Consumer:
         """
         with self._guard:
             coordinator, bound = self._coordinator("committed"), self._timeout(timeout_ms)
-            row = self._stable_rows(coordinator, check_partition(partition), bound).get(partition)
-            found = None if row is None else row.committed
+            clock = self._session.cluster.clock
+            deadline = clock.ticks_ms() + bound
+            wanted = check_partition(partition)
+            row = self._stable_rows(coordinator, wanted, bound).get(wanted)
+            if row is None or row.committed is None:
+                return None
+            left_ms = max(0.0, deadline - clock.ticks_ms())
+            topic_id = self._session.ask(partial(lookups.topic_id, partition=wanted), left_ms)
+            found = None if topic_id is None else row.committed_for(topic_id)
             return found if metadata or found is None else found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -552,10 +567,7 @@ class Consumer:
         """What the offset table says. Raises what that raises, ``KafkaTimeoutError``, ``WakeupError``."""
         if not self._session.wait(future.done, timeout_ms):
             raise KafkaTimeoutError(f"timed out after {timeout_ms:g} ms while waiting for the group's offset table")
-        error = future.exception()
-        if error is not None:
-            raise error.with_traceback(None)
-        return future.result()
+        return _result(future)
 
     def _timeout(self, timeout_ms: float | None) -> float:
         _check_timeout(0 if timeout_ms is None else timeout_ms)
@@ -566,6 +578,14 @@ def _positive(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         raise InvalidArgumentError(f"{name}={value!r}: expected a whole number, 1 or more")
     return value
+
+
+def _result(future: Future[Rows]) -> Rows:
+    """Of a future that is done. Raises its error."""
+    error = future.exception()
+    if error is not None:
+        raise error.with_traceback(None)
+    return future.result()
 
 
 def _check_offset(value: object) -> None:

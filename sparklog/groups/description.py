@@ -10,7 +10,7 @@ from sparklog.errors import SparklogError
 from sparklog.groups.generations import Generation
 from sparklog.groups.members import MemberState
 from sparklog.groups.proposals import need_of
-from sparklog.groups.rows import OffsetRow, Rows
+from sparklog.groups.rows import Rows
 from sparklog.log import TopicDescription
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
@@ -142,13 +142,17 @@ def current_offsets(rows: Rows, topics: Mapping[str, TopicDescription]) -> dict[
     """What is committed for partitions that exist, sorted.
 
     What was committed for a topic that was deleted doesn't count, nor for the topic of the same name that was created
-    later. Source: Kafka ``GroupCoordinatorService.onPartitionsDeleted`` removes these.
+    later: see :meth:`OffsetRow.committed_for <sparklog.groups.rows.OffsetRow.committed_for>`.
     """
-    return {
-        partition: row.committed
-        for partition, row in sorted(rows.items(), key=lambda item: item[0])
-        if row.committed is not None and _is_current(partition, row, topics.get(partition.topic))
-    }
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for partition, row in sorted(rows.items(), key=lambda item: item[0]):
+        topic = topics.get(partition.topic)
+        if topic is None or partition.partition >= topic.partition_count:
+            continue
+        committed = row.committed_for(topic.topic_id)
+        if committed is not None:
+            found[partition] = committed
+    return found
 
 
 def describe(
@@ -251,10 +255,3 @@ def _partitions(
         )
         for partition in sorted(subscribed | committed.keys())
     ]
-
-
-def _is_current(partition: TopicPartition, row: OffsetRow, topic: TopicDescription | None) -> bool:
-    """Is the row of the topic that exists now? One that doesn't say of which it is, is taken to be."""
-    if topic is None or partition.partition >= topic.partition_count:
-        return False
-    return row.topic_id in ("", topic.topic_id)

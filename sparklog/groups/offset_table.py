@@ -213,10 +213,13 @@ class OffsetTable:
             return
         self._thread = thread  # only one that was started can be joined
 
-    def close(self, timeout_ms: float = 60_000) -> None:
-        """Wait for maintenance that is under way: a process that exits in the middle of it may crash."""
-        if self._thread is not None:
-            self._thread.join(timeout_ms / 1000)
+    def close(self, timeout_ms: float = 60_000) -> bool:
+        """Wait for maintenance that is under way: a process that exits in the middle of it may crash. True: it has
+        ended, or there is none."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_ms / 1000)
+        return not self._thread.is_alive()
 
     def _as_of_now(self, state: OffsetState | None) -> OffsetState:
         return load_state(self._log) if state is None else catch_up(self._log, state)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.admin import Admin
 from sparklog.errors import (
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
@@ -211,6 +212,22 @@ def test_an_offset_of_a_topic_that_is_gone_is_none_of_its_namesakes():
     send(cluster, "vwxyz")
     with Member(cluster, "t") as member:
         run(lambda: member.text == "vwxyz", member)
+
+
+def test_what_was_committed_for_a_topic_that_is_gone_is_not_told_of_its_namesake():
+    """✗ ``committed`` gives an offset that the new topic may not even have, where the admin gives none."""
+    cluster = a_topic("abc", partitions=2)
+    for number in (0, 1):
+        commit(cluster, 3, number)
+    admin = Admin(cluster)
+    with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([tp(0)])
+        assert (consumer.committed(tp(0)), consumer.committed(tp(1))) == (3, 3)  # one that it reads, and another
+        delete_topic(cluster.topic_log("t"), "t")
+        assert (consumer.committed(tp(0)), admin.list_group_offsets("g")) == (None, {})
+        create_topic(cluster.topic_log("t"), "t")
+        assert [consumer.committed(tp(n), metadata=True) for n in (0, 1)] == [None, None]
+        assert admin.list_group_offsets("g") == {}
 
 
 def test_a_topic_that_is_not_there_is_told_and_the_others_are_read_and_once_it_comes_it_is_too():

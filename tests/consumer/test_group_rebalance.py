@@ -22,7 +22,7 @@ from sparklog.groups.assignors import Assignor, RangeAssignor
 from sparklog.log import Cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import MemoryStore
-from tests.consumer.group_support import FAST, Listener, Member, Outage, joined, run
+from tests.consumer.group_support import FAST, Gate, Listener, Member, Outage, joined, run
 from tests.consumer.support import LONG_MS, a_cluster, a_consumer, send, tp, until, with_topic
 
 LONG_SESSION_MS = 60_000
@@ -71,6 +71,52 @@ def test_a_listener_is_called_inside_poll_alone_and_until_then_nothing_moves():
         b.poll(100)
         assert (a.numbers, b.numbers) == ([0, 1], [])
         joined(a, b, count=2)
+
+
+@pytest.mark.parametrize("strategy", [None, "range"], ids=["cooperative", "eager"])
+def test_no_poll_waits_for_the_commit_before_partitions_are_given_up(strategy: str | None):
+    """✗ ``poll(0)`` stands still for as long as the offset table does, up to ``default_api_timeout_ms``; or goes on,
+    and returns records of what is given up, which nobody commits any more.
+
+    Source: Kafka ``ConsumerCoordinator.onJoinPrepare``.
+    """
+    gate = Gate(MemoryStore())
+    cluster = with_topic(a_cluster(gate), partitions=2)
+    settings: dict[str, Any] = {
+        "partition_assignment_strategy": strategy,
+        "session_timeout_ms": LONG_SESSION_MS,
+        "default_api_timeout_ms": 5_000,
+    }
+    with Member(cluster, "t", **settings) as a, Member(cluster, "t", **settings) as b:
+        joined(a, count=2)
+        for partition in (0, 1):
+            send(cluster, "ab", partition=partition)
+        run(lambda: len(a.seen) == 4, a)
+        gate.shut()
+        run(gate.waiting.is_set, a, b)
+        for partition in (0, 1):
+            send(cluster, "cd", partition=partition)
+        kept_count = 1 if strategy is None else 0
+        until(lambda: a.poll() >= 0 and len(a.seen) == 4 + 2 * kept_count)
+        for _ in range(5):
+            a.poll(2)
+        assert len({record.partition for record in a.seen[4:]}) == kept_count
+        assert a.listener.calls == [("assigned", [0, 1])]
+        gate.open()
+        run(lambda: len(a.numbers) == len(b.numbers) == 1, a, b)
+        run(lambda: len(a.seen) + len(b.seen) == 8, a, b)
+        assert sorted(a.text + b.text) == [*"aabbccdd"]  # the heir goes on where the other stood
+
+
+def test_partitions_are_given_up_without_a_commit_that_takes_too_long():
+    gate = Gate(MemoryStore())
+    cluster = with_topic(a_cluster(gate), "ab", partitions=2)
+    with Member(cluster, "t", default_api_timeout_ms=50) as a, Member(cluster, "t") as b:
+        run(lambda: a.text == "ab", a)
+        gate.shut()
+        run(lambda: len(a.numbers) == 1, a, b)
+        assert gate.waiting.is_set()
+        gate.open()
 
 
 def test_who_names_an_eager_assignor_gives_up_all_before_it_gets_anything():

@@ -45,7 +45,8 @@ class Consumer:
     """Reads records of topics, each partition in order.
 
     A thread of its own, started by the first call that needs it, follows the topics and reads ahead. The consumer is
-    for one thread at a time; only :meth:`wakeup` and :meth:`metrics` may be called by others.
+    for one thread at a time; others may call :meth:`wakeup`, and what only looks: :meth:`metrics`, :meth:`assignment`,
+    :meth:`subscription` and :meth:`paused`.
 
     With a ``group_id`` the consumers of one group share the partitions of what they subscribe to, on however many
     machines; two more threads show that this one lives and keep its offsets. Without one a consumer alone takes every
@@ -120,10 +121,10 @@ class Consumer:
             self._session.subscribe(listener)
 
     def subscription(self) -> set[str] | None:
-        """The topics that are subscribed; those found by a pattern. None where nothing is."""
-        with self._guard:
-            topics = self._session.subscription.topics
-            return None if topics is None else set(topics)
+        """The topics that are subscribed; those found by a pattern. None where nothing is. From any thread."""
+        self._guard.check()
+        topics = self._session.subscription.topics
+        return None if topics is None else set(topics)
 
     def unsubscribe(self) -> None:
         """Read nothing any more: neither subscribed topics nor assigned partitions."""
@@ -148,8 +149,9 @@ class Consumer:
             self._session.assign(wanted)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read now; empty until ``poll`` has found those of a subscription."""
-        with self._guard, self._session.shared.lock:
+        """The partitions that are read now; empty until ``poll`` has found those of a subscription. From any thread."""
+        self._guard.check()
+        with self._session.shared.lock:
             return self._session.shared.assignment.partitions()
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> Records:
@@ -202,13 +204,15 @@ class Consumer:
             return self
 
     def __next__(self) -> ConsumerRecord:
-        for record in self._records:
-            if self._guard.is_closed or self._guard.is_forked:
-                break
-            return record
-        if self._guard.is_closed:
+        guard = self._guard
+        if not guard.user:  # to enter would cost a third of all that a record costs
+            for record in self._records:
+                if guard.is_closed or guard.is_forked:
+                    break
+                return record
+        if guard.is_closed:
             raise StopIteration
-        with self._guard:
+        with guard:
             while True:
                 self._stop_handing()
                 found = self._poll(self._session.config.consumer_timeout_ms, None, move=False)
@@ -281,8 +285,9 @@ class Consumer:
                 self._session.shared.change()
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
-        with self._guard, self._session.shared.lock:
+        """The partitions that are paused. From any thread."""
+        self._guard.check()
+        with self._session.shared.lock:
             return {state.partition for state in self._session.shared.assignment if state.paused}
 
     def beginning_offsets(
@@ -352,6 +357,7 @@ class Consumer:
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Kafka's consumer metrics: group to name to value. From any thread."""
+        self._guard.check_process()
         with self._session.shared.lock:
             assigned_count = len(self._session.shared.assignment)
         return self._session.metrics.snapshot(assigned_count=assigned_count)

@@ -16,6 +16,7 @@ from sparklog.model import OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "GroupDescription",
+    "GroupListing",
     "GroupPartition",
     "GroupState",
     "MemberDescription",
@@ -23,6 +24,7 @@ __all__ = [
     "current_offsets",
     "describe",
     "group_exists",
+    "protocol_of",
     "topics_of",
     "undescribed",
 ]
@@ -85,6 +87,18 @@ class GroupPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """A group, and where it stands. Source: Kafka ``GroupListing``."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    """As of :class:`GroupDescription`."""
+    error: SparklogError | None = None
+    """Why its state is ``Unknown``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
     """A group as of one moment."""
 
@@ -120,6 +134,11 @@ def group_exists(newest: Generation | None, members: Mapping[str, MemberState], 
     if newest is not None and not newest.plan.deleted:
         return True
     return bool(members) or any(row.committed is not None for row in rows.values())
+
+
+def protocol_of(newest: Generation | None, members: Mapping[str, MemberState]) -> str:
+    """``consumer``; empty for a group that has no members and never had any since it was created."""
+    return CONSUMER_PROTOCOL if members or (newest is not None and not newest.plan.deleted) else ""
 
 
 def actual_members(newest: Generation | None, living: Mapping[str, MemberState]) -> dict[str, MemberState]:
@@ -180,7 +199,7 @@ def describe(
         group_id=group_id,
         state=_state(newest, members, rows, described),
         generation_id=newest.version if newest is not None else 0,
-        protocol_type=CONSUMER_PROTOCOL if members or (newest is not None and not newest.plan.deleted) else "",
+        protocol_type=protocol_of(newest, members),
         assignor=newest.plan.assignor if newest is not None and members else "",
         members=described,
         partitions=tuple(_partitions(members, rows, topics, owners)),

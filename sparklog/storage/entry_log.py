@@ -237,8 +237,13 @@ class NumberedLog(EntryLog[E]):
 
     def numbers(self) -> list[int]:
         """The numbers of the entries that are there."""
-        names = self.store.list_names(self.folder)
-        return [int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))]
+        found = map(self.number_of, self.store.list_names(self.folder))
+        return [number for number in found if number is not None]
+
+    def number_of(self, name: str) -> int | None:
+        """The number of an entry by its name in the folder; None where it isn't the name of one."""
+        found = _NUMBERED.fullmatch(name)
+        return None if found is None else int(found[1])
 
     def open_newest(self) -> tuple[E | None, Position]:
         """The newest entry, and where one stands after reading it. A LIST and a GET.

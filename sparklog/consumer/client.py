@@ -106,7 +106,7 @@ class Consumer:
         Replaces what was subscribed before. The partitions are assigned inside :meth:`poll`. Partitions that a topic
         gets later, and topics that come later, are read from their beginning, whatever ``auto_offset_reset`` says
         (but for ``none``): all they hold is younger than the subscription. Topics that match a pattern are looked for
-        at once and every 5 minutes.
+        at once and every 5 minutes; what one member of a group finds, those with the same pattern have, too.
 
         A topic that doesn't exist is no error here: ``poll`` raises ``UnknownTopicOrPartitionError`` until it does.
 
@@ -166,7 +166,8 @@ class Consumer:
         Raises:
             IllegalStateError: nothing is subscribed or assigned.
             UnknownTopicOrPartitionError: a topic or partition doesn't exist, or was deleted (and perhaps made again:
-                then it is read from its beginning).
+                then it is read from its beginning). Of a topic that was deleted while a group subscribed to it no poll
+                raises this: the group goes on without it.
             OffsetOutOfRangeError, NoOffsetForPartitionError: with ``auto_offset_reset="none"``.
             RecordDeserializationError: a deserializer failed; the position stays at the record.
             CorruptRecordError: a data file can't be read; the position stays before it.

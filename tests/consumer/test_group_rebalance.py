@@ -59,6 +59,17 @@ def test_only_what_moves_is_revoked_and_a_member_that_leaves_gives_back_all_it_h
     assert a.listener.threads == b.listener.threads == {"MainThread"}
 
 
+def test_a_member_that_is_given_nothing_is_told_nothing():
+    """What was written for members that are told all they have, as ``seek_to_beginning(*assigned)``, would mean every
+    partition where nothing was assigned."""
+    cluster = a_topic(1)
+    with Member(cluster, "t") as a, Member(cluster, "t") as b:
+        joined(a)
+        run(lambda: {a.consumer.group_metadata().generation_id, b.consumer.group_metadata().generation_id} == {2}, a, b)
+        joined(a, b)
+        assert all(partitions for member in (a, b) for _, partitions in member.listener.calls)
+
+
 def test_a_listener_is_called_inside_poll_alone_and_until_then_nothing_moves():
     cluster = a_topic(2)
     with Member(cluster, "t") as a, Member(cluster, "t") as b:

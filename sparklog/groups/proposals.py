@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from sparklog.errors import InconsistentGroupProtocolError
@@ -98,6 +99,8 @@ def subscribed_topics(
     for state in members.values():
         if state.pattern:
             found.setdefault(state.pattern, set()).update(state.topics)
+    if not found:
+        return {member_id: state.topics for member_id, state in members.items()}
     matched = {pattern: tuple(sorted(topics.difference(missing))) for pattern, topics in found.items()}
     return {i: matched[state.pattern] if state.pattern else state.topics for i, state in members.items()}
 
@@ -122,11 +125,11 @@ def need_of(
     changed = frozenset(
         member_id
         for member_id, state in members.items()
-        if _subscription(state, subscribed[member_id]) != plan.members[member_id].subscription
+        if (subscribed[member_id], state.pattern, state.assignors) != plan.members[member_id].subscription
     )
     if changed:
         return ("subscriptions", changed, frozenset(subscribed[member_id] for member_id in changed))
-    wanted = {topic for topics in subscribed.values() for topic in topics}
+    wanted = frozenset(chain.from_iterable({*subscribed.values()}))
     came = frozenset(
         (topic, *seen[topic])
         for topic in wanted & seen.keys()
@@ -168,7 +171,7 @@ def plan_generation(
     previous = newest.plan if newest is not None else None
     subscribed = subscribed_topics(members, missing)
     plan_members = {member_id: _member(members[member_id], subscribed[member_id]) for member_id in sorted(members)}
-    wanted = {topic for found in subscribed.values() for topic in found}
+    wanted = frozenset(chain.from_iterable({*subscribed.values()}))
     topics = {
         topic: _facts(previous, plan_members.values(), topic, *seen[topic]) for topic in sorted(wanted & seen.keys())
     }
@@ -240,16 +243,12 @@ def _was_awaited(previous: GenerationPlan, members: Collection[GenerationMember]
     return by_name or any(member.subscription.pattern in patterns for member in previous.members.values())
 
 
-def _subscription(state: MemberState, topics: tuple[str, ...]) -> Subscription:
-    return Subscription(topics=topics, pattern=state.pattern, assignors=state.assignors)
-
-
 def _member(state: MemberState, topics: tuple[str, ...]) -> GenerationMember:
     return GenerationMember(
         instance_id=state.instance_id,
         client_id=state.client_id,
         host=state.host,
-        subscription=_subscription(state, topics),
+        subscription=Subscription(topics=topics, pattern=state.pattern, assignors=state.assignors),
     )
 
 

@@ -35,7 +35,7 @@ from sparklog.errors import (
 )
 from sparklog.groups import administration
 from sparklog.groups.description import GroupDescription, GroupListing
-from sparklog.groups.looking import group_listings, group_names
+from sparklog.groups.inspection import group_listings, group_names
 from sparklog.groups.pending import Deciding
 from sparklog.groups.resets import OffsetReset, PartitionBounds, ResetTo, plan_reset
 from sparklog.log.cluster import Cluster, open_cluster, topic_names

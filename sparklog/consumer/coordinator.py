@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.listener import ConsumerRebalanceListener
+from sparklog.consumer.member_settings import member_settings
 from sparklog.consumer.metrics import ASSIGNED, LOST, REVOKED, ConsumerMetrics
 from sparklog.consumer.partitions import PartitionState
 from sparklog.consumer.restoring import Restoring
@@ -24,14 +24,11 @@ from sparklog.consumer.subscription import EARLIEST, HELD, Subscription
 from sparklog.errors import (
     CommitFailedError,
     CommitStateUnknownError,
-    InvalidArgumentError,
-    InvalidConfigurationError,
     KafkaTimeoutError,
     RebalanceInProgressError,
     SparklogError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.groups.assignors import ASSIGNORS, Assignor, assignor_of
 from sparklog.groups.changes import CommitOffsets, TakePartitions
 from sparklog.groups.heartbeat import HeartbeatThread
 from sparklog.groups.keeper import OffsetKeeper
@@ -41,7 +38,6 @@ from sparklog.groups.rows import OffsetRow, Rows, Stamp
 from sparklog.groups.unowned import EmptyGroup, UnownedCommit
 from sparklog.log import Cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.paths import encode_id
 from sparklog.storage.retrying import Patience
 from sparklog.txn.deciding import deciding_for
 from sparklog.txn.recovery import Helper
@@ -49,8 +45,6 @@ from sparklog.txn.recovery import Helper
 __all__ = ["Coordinator", "OnCommit"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
-_DEFAULT_STRATEGY = ("range", "cooperative-sticky")
-"""Source: Kafka ``ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG``."""
 
 _DOUBT_AGAIN_MS = 1_000.0
 
@@ -79,7 +73,7 @@ class Coordinator:
         self._metrics = metrics
         self._clock: Clock = cluster.clock
         self._group_id = group_id
-        self._membership = self._new_membership(_member_settings(config, group_id))
+        self._membership = self._new_membership(member_settings(config, group_id))
         self._helper = Helper(cluster)
         self._keeper = OffsetKeeper(
             cluster,
@@ -545,41 +539,6 @@ class Coordinator:
         heartbeat = self._heartbeat
         if heartbeat is not None:
             heartbeat.wake()
-
-
-def _member_settings(config: ConsumerConfig, group_id: str) -> MemberSettings:
-    """Raises ``InvalidConfigurationError``."""
-    strategy = config.partition_assignment_strategy
-    try:
-        encode_id(group_id)
-        assignors = _assignors(_DEFAULT_STRATEGY if strategy is None else strategy)
-    except InvalidArgumentError as error:
-        raise InvalidConfigurationError(f"group_id={group_id!r}: {error}") from None
-    except ValueError as error:
-        raise InvalidConfigurationError(f"partition_assignment_strategy={strategy!r}: {error}") from None
-    return MemberSettings(
-        group_id=group_id,
-        instance_id=config.group_instance_id,
-        client_id=config.client_id or "",
-        host=socket.gethostname(),
-        session_timeout_ms=config.session_timeout_ms,
-        heartbeat_interval_ms=config.heartbeat_interval_ms,
-        max_poll_interval_ms=config.max_poll_interval_ms,
-        metadata_max_age_ms=config.metadata_max_age_ms,
-        assignors={assignor.name: assignor for assignor in assignors},
-        # Who names an eager assignor wants its callbacks; who names none gets what Kafka's newest protocol does.
-        is_eager=strategy is not None and not all(assignor.is_cooperative for assignor in assignors),
-    )
-
-
-def _assignors(strategy: object) -> list[Assignor]:
-    if isinstance(strategy, str):
-        strategy = [name.strip() for name in strategy.split(",")]
-    if not isinstance(strategy, list | tuple):
-        strategy = [strategy]
-    if not strategy:
-        raise ValueError(f"expected one of {', '.join(ASSIGNORS)}, or a list")
-    return [assignor_of(one) for one in strategy]
 
 
 def _log_failure(offsets: Offsets, error: Exception | None) -> None:

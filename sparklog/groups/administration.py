@@ -31,7 +31,7 @@ from sparklog.groups.description import (
     undescribed,
 )
 from sparklog.groups.emptiness import StoreNow, empty_generation
-from sparklog.groups.looking import Seen, each, group_folders, look_at
+from sparklog.groups.inspection import InspectedGroup, each, group_folders, inspect_group
 from sparklog.groups.offset_state import look_once, offset_log
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.pending import Deciding, pending_deciders, settle_pending, stable_rows
@@ -70,8 +70,8 @@ def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> li
     """
     now = StoreNow(cluster)
     wanted_groups = group_folders(cluster) if groups is None else groups
-    seen = each(lambda group: _understood(lambda: look_at(cluster, group, now)), wanted_groups)
-    wanted = {topic for one in seen if isinstance(one, Seen) for topic in topics_of(one.members, one.rows)}
+    seen = each(lambda group: _understood(lambda: inspect_group(cluster, group, now)), wanted_groups)
+    wanted = {topic for one in seen if isinstance(one, InspectedGroup) for topic in topics_of(one.members, one.rows)}
     names = sorted(wanted)
     topics = dict(zip(names, each(lambda name: _understood(lambda: _topics(cluster, [name])), names), strict=True))
     described = [_described(group, one, topics) for group, one in zip(wanted_groups, seen, strict=True)]
@@ -134,7 +134,7 @@ def delete_offsets(
     table, wanted = OffsetTable(cluster, group), set(partitions)
     for _ in range(_ATTEMPTS):
         rows = table.fetch()  # before the members are looked at: whoever takes a partition later changes its row
-        seen = look_at(cluster, group)
+        seen = inspect_group(cluster, group)
         if not seen.exists:
             raise _unknown(group)
         for member_id, state in seen.members.items():
@@ -163,7 +163,7 @@ def delete_group(cluster: Cluster, group: str, deciding: Deciding, *, timeout_ms
         NonEmptyGroupError: it has members.
         KafkaTimeoutError, StoreError: whether it is deleted is unknown; the same call again may say so.
     """
-    if not look_at(cluster, group).exists:
+    if not inspect_group(cluster, group).exists:
         raise _unknown(group)
     remnants = list_members(cluster.store, group)
     refusal = NonEmptyGroupError(f"group {group!r} wasn't deleted: it has members; stop its consumers first")
@@ -198,9 +198,11 @@ def remove_members(cluster: Cluster, group: str, members: Iterable[str]) -> list
 
 
 def _described(
-    group: str, seen: Seen | SparklogError, topics: Mapping[str, Mapping[str, TopicDescription] | SparklogError]
+    group: str,
+    seen: InspectedGroup | SparklogError,
+    topics: Mapping[str, Mapping[str, TopicDescription] | SparklogError],
 ) -> GroupDescription:
-    if not isinstance(seen, Seen):
+    if not isinstance(seen, InspectedGroup):
         return undescribed(group, seen)
     known: dict[str, TopicDescription] = {}
     for topic in topics_of(seen.members, seen.rows):

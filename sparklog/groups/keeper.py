@@ -222,9 +222,11 @@ class OffsetKeeper:
                 else:
                     again.append((one.job, other))
             refused, rows = self._try(again, deadline) if again else ([], rows)
-        unstable = [one for one in final if isinstance(one.refusal, UnstableOffsetCommitError)]
+        unstable: list[_Refused] = []
         for one in final:
-            if one not in unstable:
+            if isinstance(one.refusal, UnstableOffsetCommitError):
+                unstable.append(one)
+            else:
                 one.job.future.set_exception(one.refusal)
         return self._change_stable(unstable, rows, deadline) if unstable else rows
 

@@ -11,7 +11,7 @@ from sparklog.errors import SparklogError
 from sparklog.groups.changes import FLOOR
 from sparklog.groups.emptiness import empty_since_ms
 from sparklog.groups.generations import generation_log
-from sparklog.groups.looking import group_names
+from sparklog.groups.inspection import group_names
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.log import create_topic
 from sparklog.model import TopicPartition

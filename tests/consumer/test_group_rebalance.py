@@ -123,7 +123,7 @@ def test_no_poll_waits_for_the_commit_before_partitions_are_given_up(strategy: s
 def test_partitions_are_given_up_without_a_commit_that_takes_too_long():
     gate = Gate(MemoryStore())
     cluster = with_topic(a_cluster(gate), "ab", partitions=2)
-    settings = {"session_timeout_ms": LONG_SESSION_MS, "auto_commit_interval_ms": 3_600_000}
+    settings: dict[str, Any] = {"session_timeout_ms": LONG_SESSION_MS, "auto_commit_interval_ms": 3_600_000}
     with Member(cluster, "t", default_api_timeout_ms=50, **settings) as a, Member(cluster, "t", **settings) as b:
         run(lambda: a.text == "ab", a)
         gate.shut()

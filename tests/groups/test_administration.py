@@ -32,7 +32,7 @@ from sparklog.groups.changes import Change, CommitOffsets, CommitUnowned, TakePa
 from sparklog.groups.description import GroupDescription, GroupState
 from sparklog.groups.emptiness import empty_generation
 from sparklog.groups.generations import GenerationPlan, encode_generation, generation_log
-from sparklog.groups.looking import group_listings, group_names, look_at
+from sparklog.groups.inspection import group_listings, group_names, inspect_group
 from sparklog.groups.members import MemberState, encode_member
 from sparklog.groups.offset_state import has_committed, load_whole, look_once, offset_log
 from sparklog.groups.offset_table import OffsetTable
@@ -452,12 +452,12 @@ def test_a_partition_that_a_member_takes_meanwhile_is_not_forgotten(stage, monke
     stage.commit_unowned({P0: 2})
 
     def then_a_member_comes(*arguments):
-        monkeypatch.setattr(administration, "look_at", look_at)
-        seen = look_at(*arguments)
+        monkeypatch.setattr(administration, "inspect_group", inspect_group)
+        seen = inspect_group(*arguments)
         stage.settle("c", 1, stage.decide(stage.join("c")))
         return seen
 
-    monkeypatch.setattr(administration, "look_at", then_a_member_comes)
+    monkeypatch.setattr(administration, "inspect_group", then_a_member_comes)
     with pytest.raises(GroupSubscribedToTopicError):
         stage.forget(P0)
     stage.commit(Stamp(1, "c"), {P0: 4})

@@ -36,7 +36,7 @@ from sparklog.paths import (
 )
 from sparklog.storage import ObjectInfo
 
-__all__ = ["Seen", "each", "group_folders", "group_listings", "group_names", "look_at"]
+__all__ = ["InspectedGroup", "each", "group_folders", "group_listings", "group_names", "inspect_group"]
 
 _LOOKS_AT_ONCE = 16
 _ATTEMPTS = 5
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class InspectedGroup:
     """A group as it was seen."""
 
     newest: Generation | None
@@ -98,7 +98,7 @@ def group_listings(cluster: Cluster) -> list[GroupListing]:
     return [listing for listing in found if listing is not None]
 
 
-def look_at(cluster: Cluster, group: str, now: StoreNow | None = None) -> Seen:
+def inspect_group(cluster: Cluster, group: str, now: StoreNow | None = None) -> InspectedGroup:
     """A group's members, its newest generation, then its rows. Two LISTs and three GETs, a GET for each member, and the
     store's time where there are any.
 
@@ -107,7 +107,7 @@ def look_at(cluster: Cluster, group: str, now: StoreNow | None = None) -> Seen:
     folder = _look_into(cluster, group)
     newest, members = _members(cluster, group, folder, now or StoreNow(cluster))
     rows = look_once(offset_log(cluster, group)) if folder.has_offsets else {}
-    return Seen(newest=newest, members=members, rows=rows)
+    return InspectedGroup(newest=newest, members=members, rows=rows)
 
 
 def _members(

@@ -32,6 +32,7 @@ __all__ = [
     "new_data_file",
     "new_probe",
     "open_transactions",
+    "sequencing_claim",
     "topic_table",
     "transaction_entry",
     "transaction_log",
@@ -72,6 +73,11 @@ def check_topic_name(topic: str) -> str:
 def topic_table(topic: str) -> str:
     """The folder of a topic's Delta table, without a trailing slash."""
     return f"topics/{check_topic_name(topic)}"
+
+
+def sequencing_claim(table: str) -> str:
+    """The object by which a client says that it sequences a table. Engines pass over names that begin with ``_``."""
+    return f"{table}/_sequencing.json"
 
 
 def group_offsets_table(group: str) -> str:

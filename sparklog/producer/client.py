@@ -266,6 +266,7 @@ class Producer:
         deadline = None if timeout is None else began + timeout * 1000
         lanes = self._all_lanes()
         for lane in lanes:
+            lane.finish_by(deadline)
             lane.queue.hurry()
         for lane in lanes:
             if not lane.queue.flush(deadline):
@@ -311,6 +312,7 @@ class Producer:
         if self._transactions is not None and not any(lane.owns_current_thread() for lane in lanes):
             self._transactions.close(None if deadline_s is None else deadline_s * 1000)
         for lane in lanes:
+            lane.finish_by(None if deadline_s is None else deadline_s * 1000)
             lane.end(closed)
         in_callback = any(lane.owns_current_thread() for lane in lanes)
         aborted = KafkaTimeoutError(

@@ -140,7 +140,7 @@ class Admin:
     def list_topics(self) -> list[str]:
         """The names of the topics, sorted.
 
-        Costs one listing, and one look at the newest commit of each, 16 at a time: that tells which are deleted.
+        Costs one listing, and one look at the newest commit of each, 32 at a time: that tells which are deleted.
         """
         return topic_names(self._cluster())
 
@@ -288,7 +288,7 @@ class Admin:
     def list_groups(self) -> list[str]:
         """The names of the consumer groups, sorted: those that have members, offsets, or had members.
 
-        Costs one listing, and one look at the newest generation of each, 16 at a time: that tells which are deleted.
+        Costs one listing, and one look at the newest generation of each, 32 at a time: that tells which are deleted.
         """
         return administration.group_names(self._cluster())
 
@@ -437,7 +437,7 @@ class Admin:
     ) -> list[TransactionListing]:
         """The transactional ids, sorted: all, or those in some states or of some producers.
 
-        Costs two listings, and a look at the newest entry of each, 16 at a time: a LIST and a GET. *Ongoing* means
+        Costs two listings, and a look at the newest entry of each, 32 at a time: a LIST and a GET. *Ongoing* means
         that a transaction may be open: a producer has the id and hasn't closed, or it died.
 
         Args:

@@ -338,7 +338,7 @@ class Consumer:
             return None if count is None else set(range(count))
 
     def topics(self) -> set[str]:
-        """The names of all topics of the cluster. One listing, and one look at each topic, 16 at a time."""
+        """The names of all topics of the cluster. One listing, and one look at each topic, 32 at a time."""
         with self._guard:
             return set(topic_names(self._session.cluster))
 

@@ -7,7 +7,6 @@ the offset table where a member has taken the partition since.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -44,6 +43,7 @@ from sparklog.groups.roster import list_members, read_members
 from sparklog.groups.rows import Rows
 from sparklog.log import Cluster, TopicDescription, describe_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.parallel import parallel_map
 from sparklog.paths import GROUPS_FOLDER, decode_id, encode_id, member_heartbeat, member_state
 
 __all__ = [
@@ -57,10 +57,8 @@ __all__ = [
     "remove_members",
 ]
 
-_LOOKS_AT_ONCE = 16
 _ATTEMPTS = 5
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -79,11 +77,11 @@ def group_names(cluster: Cluster) -> list[str]:
     """The groups of a cluster, sorted; deleted ones are left out.
 
     Costs one listing of the folder of groups and, since a deleted group's generations stay (rule L8), one look at the
-    newest generation of each, 16 at a time: a LIST and a GET, and where that doesn't tell, a look at members and
+    newest generation of each, 32 at a time: a LIST and a GET, and where that doesn't tell, a look at members and
     offsets. A group that can't be understood is listed: describing it says what is wrong.
     """
     groups = [name for name in map(_group_of, cluster.store.list_names(GROUPS_FOLDER)) if name is not None]
-    living = _each(lambda group: _is_group(cluster, group), groups)
+    living = parallel_map(lambda group: _is_group(cluster, group), groups)
     return sorted(group for group, lives in zip(groups, living, strict=True) if lives)
 
 
@@ -98,10 +96,10 @@ def describe_groups(cluster: Cluster, groups: Sequence[str]) -> list[GroupDescri
         InvalidArgumentError: a name that no group may have.
         StoreError.
     """
-    seen = _each(lambda group: _understood(lambda: _look(cluster, group)), groups)
+    seen = parallel_map(lambda group: _understood(lambda: _look(cluster, group)), groups)
     wanted = {topic for one in seen if isinstance(one, _Seen) for topic in topics_of(one.members, one.rows)}
     names = sorted(wanted)
-    topics = dict(zip(names, _each(lambda name: _understood(lambda: _topics(cluster, [name])), names), strict=True))
+    topics = dict(zip(names, parallel_map(lambda name: _understood(lambda: _topics(cluster, [name])), names), strict=True))
     return [_described(group, one, topics) for group, one in zip(groups, seen, strict=True)]
 
 
@@ -276,7 +274,7 @@ def _group_of(folder: str) -> str | None:
 
 
 def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescription]:
-    """Those topics that exist. A GET, a LIST and a GET each, 16 at a time."""
+    """Those topics that exist. A GET, a LIST and a GET each, 32 at a time."""
 
     def look(name: str) -> TopicDescription | None:
         try:
@@ -284,7 +282,7 @@ def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescript
         except (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError):
             return None
 
-    return {topic.name: topic for topic in _each(look, sorted(names)) if topic is not None}
+    return {topic.name: topic for topic in parallel_map(look, sorted(names)) if topic is not None}
 
 
 def _check_exists(partition: TopicPartition, topics: Mapping[str, TopicDescription]) -> None:
@@ -331,11 +329,3 @@ def _delete_members(cluster: Cluster, group: str, member_ids: Iterable[str]) -> 
 
 def _unknown(group: str) -> GroupIdNotFoundError:
     return GroupIdNotFoundError(f"unknown group: {group!r}")
-
-
-def _each(act: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    """Act on each, several at a time; the results in their order."""
-    if len(items) < 2:
-        return [act(item) for item in items]
-    with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(items)), "sparklog-groups") as threads:
-        return list(threads.map(act, items))

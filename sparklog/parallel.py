@@ -1,0 +1,56 @@
+"""Calls side by side, in a bounded number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TypeVar
+
+__all__ = ["AT_ONCE", "parallel_map", "parallel_results"]
+
+AT_ONCE = 32
+"""Calls under way at once: as many as an object store's client keeps connections."""
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def parallel_map(call: Callable[[S], T], items: Iterable[S], *, at_once: int = AT_ONCE) -> list[T]:
+    """The result of ``call`` for each item, in the order of the items; up to ``at_once`` calls are under way at once.
+
+    A single item is dealt with in the caller's thread. The threads see the caller's context variables, such as the
+    patience of a :class:`~sparklog.storage.retrying.RetryingStore`.
+
+    Raises:
+        The error of the first item whose call failed, once the calls that are under way have ended; calls that haven't
+        begun by then are not made. So it is with an interrupt in the caller's thread.
+    """
+    wanted = list(items)
+    if len(wanted) < 2:
+        return [call(item) for item in wanted]
+    with ThreadPoolExecutor(min(at_once, len(wanted)), "sparklog-parallel") as threads:
+        futures = [threads.submit(copy_context().run, call, item) for item in wanted]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            _cancel(futures)
+
+
+def parallel_results(
+    call: Callable[[S], T], items: Iterable[S], *, at_once: int = AT_ONCE
+) -> list[tuple[T | None, Exception | None]]:
+    """As :func:`parallel_map`, with what each call raised in the place of its result: no item's error hides another's."""
+
+    def attempt(item: S) -> tuple[T | None, Exception | None]:
+        try:
+            return call(item), None
+        except Exception as error:
+            return None, error
+
+    return parallel_map(attempt, items, at_once=at_once)
+
+
+def _cancel(futures: Iterable[Future[T]]) -> None:
+    for future in futures:
+        future.cancel()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import TypeVar
 
-__all__ = ["AT_ONCE", "parallel_map", "parallel_results"]
+__all__ = ["AT_ONCE", "attempt", "parallel_map", "parallel_results"]
 
 AT_ONCE = 32
 """Calls under way at once: as many as an object store's client keeps connections."""
@@ -37,18 +38,17 @@ def parallel_map(call: Callable[[S], T], items: Iterable[S], *, at_once: int = A
             _cancel(futures)
 
 
-def parallel_results(
-    call: Callable[[S], T], items: Iterable[S], *, at_once: int = AT_ONCE
-) -> list[tuple[T | None, Exception | None]]:
-    """As :func:`parallel_map`, with what each call raised in the place of its result: no item's error hides another's."""
+def parallel_results(call: Callable[[S], T], items: Iterable[S], *, at_once: int = AT_ONCE) -> list[T | Exception]:
+    """As :func:`parallel_map`; what a call raised takes the place of its result, and hinders no other call."""
+    return parallel_map(partial(attempt, call), items, at_once=at_once)
 
-    def attempt(item: S) -> tuple[T | None, Exception | None]:
-        try:
-            return call(item), None
-        except Exception as error:
-            return None, error
 
-    return parallel_map(attempt, items, at_once=at_once)
+def attempt(call: Callable[[S], T], item: S) -> T | Exception:
+    """The result of a call, or what it raised."""
+    try:
+        return call(item)
+    except Exception as error:
+        return error
 
 
 def _cancel(futures: Iterable[Future[T]]) -> None:

@@ -99,7 +99,9 @@ def describe_groups(cluster: Cluster, groups: Sequence[str]) -> list[GroupDescri
     seen = parallel_map(lambda group: _understood(lambda: _look(cluster, group)), groups)
     wanted = {topic for one in seen if isinstance(one, _Seen) for topic in topics_of(one.members, one.rows)}
     names = sorted(wanted)
-    topics = dict(zip(names, parallel_map(lambda name: _understood(lambda: _topics(cluster, [name])), names), strict=True))
+    topics = dict(
+        zip(names, parallel_map(lambda name: _understood(lambda: _topics(cluster, [name])), names), strict=True)
+    )
     return [_described(group, one, topics) for group, one in zip(groups, seen, strict=True)]
 
 

@@ -19,6 +19,7 @@ from sparklog.log.segments import Segment
 __all__ = [
     "complete_stats",
     "conform",
+    "decode_segment",
     "empty_records",
     "find_by_sequence",
     "find_timestamp",
@@ -59,7 +60,18 @@ def read_segment(
         ObjectNotFoundError: the file is gone (vacuumed): load the topic again and plan anew (rule L10).
     """
     path = object_path(log.table, segment.path)
-    found = decode_file(path, log.store.read(path), ["offset_delta", *columns])
+    return decode_segment(path, log.store.read(path), segment, start_offset=start_offset, columns=columns)
+
+
+def decode_segment(
+    path: str, data: bytes, segment: Segment, *, start_offset: int = 0, columns: tuple[str, ...] = _ALL
+) -> pa.Table:
+    """As :func:`read_segment`, of the file's bytes.
+
+    Args:
+        path: of the file, for messages.
+    """
+    found = decode_file(path, data, ["offset_delta", *columns])
     deltas = conform(path, found, "offset_delta")
     if deltas.null_count:
         raise CorruptRecordError(f"corrupt data file {path}: {deltas.null_count} of its records have no offset_delta")
@@ -123,9 +135,12 @@ def complete_stats(log: DeltaLog, segment: Segment) -> Segment:
     )
 
 
-def find_timestamp(log: DeltaLog, segment: Segment, timestamp_ms: int, *, start_offset: int) -> tuple[int, int] | None:
-    """Offset and timestamp (ms) of the segment's first record not older than ``timestamp_ms``; None without one."""
-    table = read_segment(log, segment, start_offset=start_offset, columns=("timestamp",))
+def find_timestamp(
+    path: str, data: bytes, segment: Segment, timestamp_ms: int, *, start_offset: int
+) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the first record of a segment's file that isn't older than ``timestamp_ms``; None
+    without one. Raises ``CorruptRecordError``, which names ``path``."""
+    table = decode_segment(path, data, segment, start_offset=start_offset, columns=("timestamp",))
     times = milliseconds(table["timestamp"])
     young = table.set_column(1, "timestamp", times).filter(pc.greater_equal(times, timestamp_ms))
     return None if young.num_rows == 0 else (young["offset"][0].as_py(), young["timestamp"][0].as_py())

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from sparklog.clock import Clock
 from sparklog.errors import StoreError
+from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 
 __all__ = ["DEFAULT_RETRY_MS", "Backoff", "Patience", "RetryingStore", "retry"]
@@ -139,8 +140,8 @@ class RetryingStore(ObjectStore):
         except StoreError as error:
             if not error.retriable:
                 raise
-        # One by one: of very many, some may fail at every attempt to read them all.
-        return [self._read_or_none(path) for path in paths]
+        # Each by itself: of very many, some may fail at every attempt to read them all.
+        return parallel_map(self._read_or_none, paths)
 
     def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
         self._retry(lambda: self._store.put(path, data, sync=sync))

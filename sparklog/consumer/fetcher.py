@@ -58,10 +58,14 @@ class Fetcher:
         """Topics whose partitions all have enough buffered."""
         self.is_limited = False
         """Has a partition enough buffered, so that there is more to read once records are taken? Under the lock."""
+        self._has_wants = False
+        """Was there something to read when that was looked for last? Only news and the consumer change that."""
         self._look_ticks_ms = 0.0
         """When to look at the topics although what is known of them isn't read yet."""
         self._retry_ticks_ms: dict[str, float] = {}
         self._listed_ticks_ms: float | None = None
+        self._kept: frozenset[str] = frozenset()
+        """The topics that were wanted at the last look."""
         self._unconfirmed: set[str] = set()
         """Names that match the pattern and under which no topic was found yet."""
         self._turn = 0
@@ -81,8 +85,8 @@ class Fetcher:
             is_changed = shared.is_changed
             if is_changed:
                 self._note_changes()
+            wants = self._wants() if is_changed or shared.has_room or self._has_wants else []
             shared.is_changed = shared.has_room = False
-            wants = self._wants()
             is_known = bool(wants) and not (is_changed or has_opened) and self._clock.ticks_ms() < self._look_ticks_ms
         try:
             if is_known:
@@ -117,13 +121,11 @@ class Fetcher:
 
     def next_due_ticks_ms(self) -> float:
         """When there is something to look at next, as far as is known. Under the lock."""
+        topics = self._to_look_at() - self._topics.opening
+        retries = [self._retry_ticks_ms[topic] for topic in topics & self._retry_ticks_ms.keys()]
+        due = self._rhythm.next_due_ms(topics - self._retry_ticks_ms.keys())
         latest = self._clock.ticks_ms() + _LONGEST_WAIT_MS
-        due = (
-            max(self._rhythm.next_due_ms(topic), self._retry_ticks_ms.get(topic, -math.inf))
-            for topic in self._to_look_at()
-            if not self._topics.is_opening(topic)
-        )
-        return min([latest, self._next_listing_ticks_ms(), *due])
+        return min(latest, due, self._next_listing_ticks_ms(), *retries)
 
     def _opened(self) -> None:
         """By another thread: a topic that was being opened is there, or can't be."""
@@ -169,18 +171,26 @@ class Fetcher:
         with shared.lock:
             wanted = shared.wanted_topics()
             asked = (self._to_look_at() | self._changed & wanted) - shared.errors.keys()
-        self._topics.keep(wanted)
-        self._rhythm.keep(wanted)
+        self._keep(wanted)
         now = self._clock.ticks_ms()
         self._look_ticks_ms = now + _LOOK_MS
         until_ticks_ms = max(until_ticks_ms, now)
         asked = frozenset(topic for topic in asked if self._retry_ticks_ms.get(topic, now) <= until_ticks_ms)
         self._fail_all(self._open(asked))
-        polled = self._poll(self._rhythm.due(asked, until_ticks_ms) | (asked & self._changed))
+        due = self._rhythm.due(asked, until_ticks_ms) | (asked & (self._changed | self._topics.behind()))
+        polled = self._poll(due)
         self._changed = (self._changed & wanted) - polled.news.keys()
+        for topic in polled.news.keys() & self._retry_ticks_ms.keys():
+            del self._retry_ticks_ms[topic]
         self._fail_all(polled)
-        self._topics.meet_foreign_files()
-        return self._publish(wanted) or any(polled.news.values())
+        self._topics.meet_foreign_files(polled.news)
+        return self._publish() or any(polled.news.values())
+
+    def _keep(self, wanted: frozenset[str]) -> None:
+        if wanted != self._kept:
+            self._topics.keep(wanted)
+            self._rhythm.keep(wanted)
+            self._kept = wanted
 
     def _open(self, topics: Iterable[str]) -> Polled:
         opened = self._topics.open(topics)
@@ -199,19 +209,20 @@ class Fetcher:
             self._retry_ticks_ms[topic] = self._clock.ticks_ms() + self._config.retry_backoff_ms
             self._fail(topic, error)
 
-    def _publish(self, wanted: frozenset[str]) -> bool:
+    def _publish(self) -> bool:
         """Let the consumer see the topics. True: something is new."""
-        views = {topic: self._topics.view(topic) for topic in wanted if self._topics.is_followed(topic)}
+        views = self._topics.views()
         shared = self._shared
         with shared.lock:
             before = shared.views
-            if views != before:
-                shared.views = views
-                counts = [{t: (v.topic_id, v.partition_count) for t, v in each.items()} for each in (before, views)]
-                if counts[0] != counts[1]:
-                    shared.views_version += 1
-                    shared.tell()
-            return views != before
+            if views is before or views == before:
+                return False
+            shared.views = views
+            counts = [{t: (v.topic_id, v.partition_count) for t, v in each.items()} for each in (before, views)]
+            if counts[0] != counts[1]:
+                shared.views_version += 1
+                shared.tell()
+            return True
 
     def _fail(self, topic: str, error: Exception) -> None:
         shared = self._shared
@@ -306,6 +317,7 @@ class Fetcher:
             self._metrics.fetched(self._clock.ticks_ms() - began, size_bytes, record_count)
         if self._reader.is_behind:
             self._reader.is_behind = False
+            self._topics.look_anew()
             self._look_ticks_ms = 0.0
         return True
 
@@ -345,6 +357,7 @@ class Fetcher:
                 wants.append(want)
         self._sated = frozenset(shared.assignment.topics() - hungry)
         self.is_limited = is_limited
+        self._has_wants = bool(wants)
         wants.sort(key=lambda want: (want.state.buffered_bytes, want.state.turn))
         return wants
 

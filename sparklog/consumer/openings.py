@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from sparklog.log import Cluster, TopicFollower
@@ -30,6 +30,11 @@ class Openings:
 
     def __bool__(self) -> bool:
         return bool(self._futures)
+
+    @property
+    def topics(self) -> Set[str]:
+        """Those that are being opened, or of which :meth:`take` hasn't told yet."""
+        return self._futures.keys()
 
     @property
     def have_ended(self) -> bool:

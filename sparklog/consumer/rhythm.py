@@ -1,13 +1,14 @@
 """When to look at each topic again: soon after news, then ever less often. Pure.
 
-Nobody tells a consumer that there is news, so it asks the store, and each look is a request. A topic that had news
-within the last second is looked at after 1 ms, 1.5 ms, 2.25 ms, … up to three times as long as a look takes, 10 to
-100 ms. One that has been quiet for longer is looked at less and less often: after a tenth of the time for which it has
-been quiet, up to ``fetch_max_wait_ms``, or up to 200 times as long as a look takes if that is shorter. So on a folder,
-where looks cost next to nothing, news is found soon whenever it comes.
+Nobody tells a consumer that there is news, so it asks the store, and each look at a topic is a request. A topic that
+had news within the last second is looked at after ever longer waits, up to three times as long as a look takes, or 10
+to 100 ms. One that has been quiet for longer is looked at after a tenth of the time for which it has been quiet, at
+most after ``fetch_max_wait_ms``, or after 200 times as long as a look takes if that is shorter: so on a folder, where
+looks cost next to nothing, news is found soon whenever it comes.
 
-Many quiet topics share 25 looks in each ``fetch_max_wait_ms``, which is 50 a second by default, or as many as take a
-thirtieth of the time if those are more.
+Many topics share a number of looks in each ``fetch_max_wait_ms``: the quiet ones 25, which is 50 a second by default,
+and those that had news within the last second 125. Where looks are so quick that more of them take a thirtieth of the
+time, or for those with news a sixth, they share as many as that.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from dataclasses import dataclass
 __all__ = ["Rhythm"]
 
 _SHORTEST_WAIT_MS = 1.0
+_FIRST_SHARE = 1 / 16
+"""The first wait after news, as a part of the longest; it grows from look to look."""
 _GROWTH = 1.5
 _LATELY_MS = 1_000.0
+"""A topic without news for longer is quiet."""
 _LATELY_LOOKS = 3.0
 """A topic with news lately isn't looked at for so many times as long as a look takes …"""
 _LATELY_WAIT_MS = (10.0, 100.0)
@@ -28,16 +32,30 @@ _LATELY_WAIT_MS = (10.0, 100.0)
 _QUIET_LOOKS = 200.0
 _QUIET_SHARE = 0.1
 """The longest wait for a quiet topic, as a part of the time for which it has been quiet."""
-_SHARED_LOOKS = 25.0
-"""Looks at quiet topics in each ``fetch_max_wait_ms``."""
-_IDLE_PARTS = 30.0
-"""Looks at quiet topics take at most one of so many parts of the time, if the number of looks isn't to bound them."""
 _EARLY_SHARE = 1 / 8
 """A topic may be looked at earlier by so much of its wait, in company of others."""
 _MOST_QUIET = 16
-"""Quiet topics in one look: the active ones, which are looked at together with them, wait for no more."""
+"""Quiet topics in one look: the others, which are looked at together with them, wait for no more."""
 _WEIGHT = 0.25
 """Of the newest look in what looks are known to take."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """How often topics may be looked at that share their looks."""
+
+    looks: float
+    """In each ``fetch_max_wait_ms`` …"""
+    parts: float
+    """… or as many as take one of so many parts of the time, if these are more."""
+
+    def wait_ms(self, topic_count: int, *, each_ms: float, longest_ms: float) -> float:
+        """The time in which each of so many topics is looked at once."""
+        return topic_count * min(longest_ms / self.looks, self.parts * each_ms)
+
+
+_QUIET_BUDGET = _Budget(looks=25.0, parts=30.0)
+_LATELY_BUDGET = _Budget(looks=125.0, parts=6.0)
 
 
 @dataclass(slots=True)
@@ -70,25 +88,26 @@ class Rhythm:
         for topic in self._paces.keys() - set(topics):
             del self._paces[topic]
 
-    def due(self, topics: Iterable[str], now_ms: float) -> set[str]:
-        """Those of the topics to look at now: all that had news lately and are due, and of the quiet ones those that
-        have been due for longest. A topic that is new is due at once."""
+    def due(self, topics: Iterable[str], until_ms: float) -> set[str]:
+        """Those of the topics to look at: all that had news lately and are due by then, and of the quiet ones those
+        that have been due for longest. A topic that is new is due at once."""
         due, quiet = set(), []
         for topic in topics:
             pace = self._paces.get(topic)
             if pace is None:
                 due.add(topic)
-            elif pace.due_ticks_ms - pace.wait_ms * _EARLY_SHARE <= now_ms:
+            elif pace.due_ticks_ms - pace.wait_ms * _EARLY_SHARE <= until_ms:
                 if pace.is_quiet:
                     quiet.append((pace.due_ticks_ms, topic))
                 else:
                     due.add(topic)
         return due | {topic for _, topic in sorted(quiet)[:_MOST_QUIET]}
 
-    def next_due_ms(self, topic: str) -> float:
-        """When to look at a topic next; long ago for one that is new."""
-        pace = self._paces.get(topic)
-        return -math.inf if pace is None else pace.due_ticks_ms
+    def next_due_ms(self, topics: Collection[str]) -> float:
+        """When to look at the first of the topics: long ago if one is new, never if there is none."""
+        if not self._paces.keys() >= set(topics):
+            return -math.inf
+        return min((self._paces[topic].due_ticks_ms for topic in topics), default=math.inf)
 
     def looked(self, news: Mapping[str, bool], *, now_ms: float, took_ms: float) -> None:
         """A look at topics has ended.
@@ -109,19 +128,22 @@ class Rhythm:
         for topic, is_new in news.items():
             pace = self._paces[topic]
             if not is_new:
-                longest_ms = self._longest_wait_ms(now_ms - pace.news_ticks_ms, quiet_count)
-                pace.wait_ms = min(max(pace.wait_ms * _GROWTH, _SHORTEST_WAIT_MS), longest_ms)
+                longest_ms = self._longest_wait_ms(pace, now_ms, quiet_count)
+                first_ms = max(_SHORTEST_WAIT_MS, longest_ms * _FIRST_SHARE)
+                pace.wait_ms = min(max(pace.wait_ms * _GROWTH, first_ms), longest_ms)
             pace.due_ticks_ms = now_ms + pace.wait_ms
 
-    def _longest_wait_ms(self, quiet_ms: float, quiet_count: int) -> float:
-        """How long a topic isn't looked at that has had no news for ``quiet_ms``, as so many others haven't."""
+    def _longest_wait_ms(self, pace: _Pace, now_ms: float, quiet_count: int) -> float:
         low_ms, high_ms = _LATELY_WAIT_MS
         lately_ms = min(max(low_ms, min(_LATELY_LOOKS * self._call_ms, high_ms)), self._longest_ms)
-        if quiet_ms <= _LATELY_MS:
-            return lately_ms
-        alone_ms = max(lately_ms, min(_QUIET_LOOKS * self._call_ms, quiet_ms * _QUIET_SHARE, self._longest_ms))
-        each_ms = min(self._longest_ms / _SHARED_LOOKS, _IDLE_PARTS * self._each_ms)
-        return max(alone_ms, quiet_count * each_ms)
+        if not pace.is_quiet:
+            return max(lately_ms, self._shared_ms(_LATELY_BUDGET, len(self._paces) - quiet_count))
+        quiet_ms = now_ms - pace.news_ticks_ms
+        alone_ms = max(lately_ms, min(_QUIET_LOOKS * self._call_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
+        return max(alone_ms, self._shared_ms(_QUIET_BUDGET, quiet_count))
+
+    def _shared_ms(self, budget: _Budget, topic_count: int) -> float:
+        return budget.wait_ms(topic_count, each_ms=self._each_ms, longest_ms=self._longest_ms)
 
     def _learn(self, took_ms: float, topic_count: int) -> None:
         each_ms = took_ms / min(topic_count, _MOST_QUIET)

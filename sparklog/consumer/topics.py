@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from sparklog.consumer.openings import Openings, open_topic
@@ -55,7 +55,11 @@ class FollowedTopics:
         self.cluster = cluster
         self._openings = Openings(cluster, opened)
         self._followers: dict[str, TopicFollower] = {}
-        self._views: dict[str, tuple[TopicHead, TopicView]] = {}
+        self._views: dict[str, TopicView] = {}
+        self._heads: dict[str, TopicHead] = {}
+        """Of the views."""
+        self._unseen: set[str] = set()
+        """Those of which there may be something new that isn't in the views."""
         self._sequencing = Sequencing()
         self._stale: set[str] = set()
         """Those that couldn't be looked at when it was tried last."""
@@ -69,16 +73,18 @@ class FollowedTopics:
     def drop(self, topic: str) -> None:
         """Follow a topic no longer; it may be opened anew."""
         self._followers.pop(topic, None)
-        self._views.pop(topic, None)
+        self._heads.pop(topic, None)
         self._stale.discard(topic)
+        self._unseen.add(topic)
 
     def is_followed(self, topic: str) -> bool:
         """Was the topic opened, and is it still there as far as is known?"""
         return topic in self._followers
 
-    def is_opening(self, topic: str) -> bool:
-        """Is the topic being opened?"""
-        return topic in self._openings
+    @property
+    def opening(self) -> Set[str]:
+        """The topics that are being opened."""
+        return self._openings.topics
 
     @property
     def have_opened(self) -> bool:
@@ -104,6 +110,7 @@ class FollowedTopics:
             ended = self._openings.take()
         opened = {topic: found for topic, found in ended.items() if isinstance(found, TopicFollower)}
         self._followers.update(opened)
+        self._unseen |= opened.keys()
         errors = {topic: found for topic, found in ended.items() if isinstance(found, Exception)}
         return Polled(dict.fromkeys(opened, True), errors)
 
@@ -117,6 +124,7 @@ class FollowedTopics:
         """
         followers = {topic: self._followers[topic] for topic in sorted(topics) if topic in self._followers}
         self._stale |= followers.keys()
+        self._unseen |= followers.keys()
         news, errors = {}, {}
         for topic, found in zip(followers, poll_all([*followers.values()]), strict=True):
             if isinstance(found, Exception):
@@ -128,10 +136,10 @@ class FollowedTopics:
                 self._stale.discard(topic)
         return Polled(news, errors)
 
-    def meet_foreign_files(self) -> None:
-        """Have offsets given, in the background, to what other engines wrote without (rule F2)."""
-        for follower in self._followers.values():
-            self._sequencing.meet(follower.state)
+    def meet_foreign_files(self, topics: Iterable[str]) -> None:
+        """Have offsets given, in the background, to what other engines wrote to these topics without (rule F2)."""
+        for topic in topics:
+            self._sequencing.meet(self._followers[topic].state)
 
     def close(self) -> None:
         """Wait for what is under way in the background."""
@@ -142,23 +150,40 @@ class FollowedTopics:
         """The follower of a topic that is followed."""
         return self._followers[topic]
 
-    def view(self, topic: str) -> TopicView:
-        """What is known of a topic that is followed; the same object as long as nothing changes."""
-        follower = self._followers[topic]
+    def look_anew(self) -> None:
+        """A follower may have loaded its topic anew since it was polled."""
+        self._unseen |= self._followers.keys()
+
+    def views(self) -> dict[str, TopicView]:
+        """What is known of the topics that are followed; the same objects, and the same dict, where nothing changed."""
+        changed = {topic: view for topic in self._unseen if (view := self._view(topic)) is not self._views.get(topic)}
+        self._unseen.clear()
+        if changed:
+            views = {**self._views, **changed}
+            self._views = {topic: view for topic, view in views.items() if view is not None}
+        return self._views
+
+    def behind(self) -> set[str]:
+        """The topics whose ends weren't seen yet: more may be there."""
+        return {topic for topic, view in self.views().items() if not view.caught_up}
+
+    def _view(self, topic: str) -> TopicView | None:
+        follower = self._followers.get(topic)
+        if follower is None:
+            return None
         head, caught_up = follower.head, follower.caught_up and topic not in self._stale
         known = self._views.get(topic)
-        if known is not None and known[0] is head and known[1].caught_up is caught_up:
-            return known[1]
+        if known is not None and self._heads.get(topic) is head and known.caught_up is caught_up:
+            return known
+        self._heads[topic] = head
         is_append_time = head.config["message.timestamp.type"] == "LogAppendTime"
-        view = TopicView(
+        return TopicView(
             topic_id=head.topic_id,
             log_start_offsets=head.log_start_offsets,
             log_end_offsets=head.log_end_offsets,
             timestamp_type=LOG_APPEND_TIME if is_append_time else CREATE_TIME,
             caught_up=caught_up,
         )
-        self._views[topic] = (head, view)
-        return view
 
     def names(self) -> list[str]:
         """The names under which topics are, or were: those of deleted ones stay."""

@@ -1,13 +1,14 @@
 """Simulated time in which calls side by side overlap: what something takes on a store that answers after so long.
 
-Nothing runs in threads. A call that is handed to an executor is made at once, in the caller's thread, but its time passes
-beside that of the calls that are under way: it begins once one of the executor's threads is free, and the caller's time
-goes on only where it waits for a result. So the figures are exact, and the same in each run.
+Nothing runs in threads. A call that is handed to an executor is made at once, in the caller's thread, but its time
+passes beside that of the calls that are under way: it begins once one of the executor's threads is free, and the
+caller's time goes on only where it waits for a result. So the figures are exact, and the same in each run.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -15,11 +16,12 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from sparklog.clock import Clock
+from sparklog.paths import TOPICS_FOLDER
 from sparklog.storage.base import ObjectStore
 from sparklog.testing import CountingStore
 from tests.support import T0_MS
 
-__all__ = ["OverlappingClock", "SlowStore", "overlapping"]
+__all__ = ["OverlappingClock", "SlowStore", "copy_topic", "overlapping"]
 
 T = TypeVar("T")
 AT_ONCE = 32
@@ -51,39 +53,38 @@ class OverlappingClock(Clock):
         """Let time pass until a moment, unless it is over."""
         self.now = max(self.now, at_ms)
 
-    def wait_for_next_end(self) -> bool:
-        """Let time pass until one of the calls that are under way ends. False: none is."""
+    def next_end_ms(self) -> float:
+        """When the first of the calls ends that are under way; never if none is."""
         while self.ends and self.ends[0] <= self.now:
             heapq.heappop(self.ends)
-        if not self.ends:
-            return False
-        self.now = heapq.heappop(self.ends)
-        return True
+        return self.ends[0] if self.ends else math.inf
 
 
 class SlowStore(CountingStore):
-    """Each request takes so long; of one call for many objects 32 are under way at once.
+    """Each request takes ``latency_ms``, a hundred times as long for a path with ``slow`` in it; of one call for many
+    objects 32 requests are under way at once."""
 
-    Args:
-        latency_ms: 0 until :attr:`latency_ms` is set, so that a test can prepare what it reads.
-    """
-
-    def __init__(self, store: ObjectStore, clock: OverlappingClock) -> None:
+    def __init__(self, store: ObjectStore, clock: OverlappingClock, *, latency_ms: float, slow: str = "") -> None:
         super().__init__(store)
         self._clock = clock
-        self.latency_ms = 0.0
+        self._latency_ms = latency_ms
+        self._slow = slow
 
     def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
-        self._clock.advance(self.latency_ms * -(-len(paths) // AT_ONCE))
+        self._pass(paths)
         return super().read_many(paths)
 
     def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
-        self._clock.advance(self.latency_ms * -(-len(objects) // AT_ONCE))
+        self._pass([*objects])
         super().put_many(objects, sync=sync)
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
-        self._clock.advance(self.latency_ms)
+        self._pass([path])
         return super()._call(op, path, call)
+
+    def _pass(self, paths: Sequence[str]) -> None:
+        is_slow = bool(self._slow) and any(self._slow in path for path in paths)
+        self._clock.advance(self._latency_ms * (100 if is_slow else -(-len(paths) // AT_ONCE)))
 
 
 class _Future(Future[Any]):
@@ -154,3 +155,11 @@ def overlapping() -> Iterator[OverlappingClock]:
         mock.patch("sparklog.consumer.openings.ThreadPoolExecutor", executor),
     ):
         yield clock
+
+
+def copy_topic(store: ObjectStore, topic: str, names: Sequence[str]) -> None:
+    """Let there be a topic of each name with what another one holds: cheaper than to create and to fill them."""
+    objects = {found.path: store.read(found.path) for found in store.list(f"{TOPICS_FOLDER}{topic}/")}
+    for name in names:
+        for path, data in objects.items():
+            store.put(path.replace(f"{TOPICS_FOLDER}{topic}/", f"{TOPICS_FOLDER}{name}/", 1), data)

@@ -1,11 +1,16 @@
 """A consumer of many topics, on a store that takes 20 ms a request, 32 at once: how soon, and by how many requests."""
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from sparklog.storage import MemoryStore
-from tests.consumer.support import Rounds, a_cluster, send, tp, with_topic
+from sparklog.consumer import openings
+from sparklog.errors import CorruptLogError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.log import delete_topic
+from sparklog.storage import MemoryStore, ObjectInfo, ObjectStore
+from sparklog.testing import WrappedStore
+from tests.consumer.support import LONG_MS, Rounds, a_cluster, a_consumer, send, take, tp, until, with_topic
 from tests.overlapping import OverlappingClock, SlowStore, copy_topic, overlapping
 
 
@@ -119,3 +124,73 @@ def test_a_topic_that_opens_slowly_holds_up_no_other(clock):
     driven = Driven(clock, 40, slow="/t003/")
     assert driven.run(lambda: driven.count == 39) < 500
     assert driven.run(lambda: driven.count == 40) > 5_000
+
+
+# Threads that open topics
+
+
+class Gate(WrappedStore):
+    """Listings of the topics' logs wait until the gate is open."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.is_open = threading.Event()
+        self.listed: list[str] = []
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        self.listed.append(prefix)
+        assert self.is_open.wait(LONG_MS / 1_000)
+        return self._store.list(prefix, after=after)
+
+
+def a_gate(topic_count: int) -> tuple[Gate, list[str]]:
+    memory = MemoryStore()
+    with_topic(a_cluster(memory), "a")
+    topics = [f"t{number:03}" for number in range(topic_count)]
+    copy_topic(memory, "t", topics)
+    return Gate(memory), topics
+
+
+def test_close_while_topics_are_being_opened_waits_for_those_and_opens_no_other(monkeypatch):
+    monkeypatch.setattr(openings, "AT_ONCE", 2)
+    store, topics = a_gate(20)
+    consumer = a_consumer(a_cluster(store), *topics)
+    assert consumer.poll(timeout_ms=10) == {}
+    until(lambda: len(store.listed) == 2)
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    closing.join(0.02)
+    assert closing.is_alive()
+    store.is_open.set()
+    closing.join(LONG_MS / 1_000)
+    assert len({*store.listed}) == 2
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("sparklog-opening")])
+
+
+def test_a_topic_that_is_not_wanted_any_more_when_it_is_open_is_not_followed():
+    store, topics = a_gate(3)
+    with a_consumer(a_cluster(store), *topics) as consumer:
+        assert consumer.poll(timeout_ms=10) == {}
+        until(lambda: len(store.listed) == 3)
+        consumer.subscribe(topics[:1])
+        store.is_open.set()
+        assert [record.topic for record in take(consumer, 1)] == topics[:1]
+        assert consumer.poll(timeout_ms=20) == {}
+        assert consumer.assignment() == {tp(topic="t000")}
+
+
+def test_what_is_wrong_with_one_topic_hides_neither_the_others_nor_their_errors():
+    memory = MemoryStore()
+    with_topic(a_cluster(memory), "a")
+    copy_topic(memory, "t", ["a", "b", "c", "d"])
+    memory.put("topics/b/_delta_log/00000000000000000001.json", b"no json")
+    delete_topic(a_cluster(memory).topic_log("c"), "c")
+    found: set[str] = set()
+    errors: set[type[Exception]] = set()
+    with a_consumer(a_cluster(memory), *"abcd") as consumer:
+        while found != {"a", "d"} or len(errors) < 2:
+            try:
+                found |= {at.topic for at in consumer.poll(timeout_ms=LONG_MS)}
+            except SparklogError as error:
+                errors.add(type(error))
+    assert errors == {CorruptLogError, UnknownTopicOrPartitionError}

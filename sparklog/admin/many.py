@@ -1,4 +1,4 @@
-"""Calls about several topics or groups: what was given, checked; one after the other."""
+"""Calls about several topics or groups: what was given, checked; then all of them side by side."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sparklog.errors import InvalidArgumentError, InvalidTypeError, SparklogError
 from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.parallel import parallel_results
 from sparklog.paths import check_topic_name, encode_id
 
 __all__ = [
@@ -28,18 +29,22 @@ T = TypeVar("T")
 
 
 def each(items: Mapping[str, S], act: Callable[[str, S], T]) -> dict[str, T]:
-    """Act on one topic or group after the other; an error tells of the others."""
-    done: dict[str, T] = {}
-    for name, item in items.items():
-        try:
-            done[name] = act(name, item)
-        except SparklogError as error:
-            if len(items) > 1:
-                rest = [other for other in items if other != name and other not in done]
-                told = [f"{what}: {', '.join(names)}" for what, names in (("done", done), ("not tried", rest)) if names]
-                error.args = (f"{error} ({'; '.join(told)})",)
-            raise
-    return done
+    """Act on each topic or group, up to 32 at once; none waits for another or fails with it.
+
+    Raises:
+        The error of the first that failed. Its message tells which others were done and which failed, too.
+    """
+    results = dict(zip(items, parallel_results(lambda name: act(name, items[name]), items), strict=True))
+    errors = {name: result for name, result in results.items() if isinstance(result, Exception)}
+    done = {name: result for name, result in results.items() if not isinstance(result, Exception)}
+    if not errors:
+        return done
+    error = next(iter(errors.values()))
+    if len(items) > 1 and isinstance(error, SparklogError):
+        failed = list(errors)[1:]
+        told = [f"{what}: {', '.join(names)}" for what, names in (("done", done), ("also failed", failed)) if names]
+        error.args = (f"{error} ({'; '.join(told)})",)
+    raise error
 
 
 def listed(given: Iterable[S]) -> list[S]:

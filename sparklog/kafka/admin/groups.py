@@ -193,7 +193,8 @@ class GroupCalls(ABC):
         """Put members out of a group: ``{member id or instance id: class}``. One that still runs joins again."""
         admin = self._admin()
         wanted = [one.member_id or one.group_instance_id or "" for one in members]
-        outcomes = each(wanted, lambda member: admin.remove_group_members(group_id, [member]))
+        # One by one: each is a generation of its own, and two would get in each other's way.
+        outcomes = each(wanted, lambda member: admin.remove_group_members(group_id, [member]), at_once=1)
         return {member: NoError if error is None else _class_of(error) for member, _, error in outcomes}
 
 

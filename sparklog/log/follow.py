@@ -24,7 +24,7 @@ from sparklog.storage.entry_log import PositionLost
 __all__ = ["TopicFollower", "poll_all"]
 
 _MAX_DOUBLINGS = 5
-_MOST_TOGETHER = 1_024
+_MOST_TOGETHER = 2_048
 """Entries that :func:`poll_all` asks for in one call; more only where it is one for each topic."""
 _MAX_TRANSACTIONS_KEPT = 1_000
 """A reader has no use for the producers' ``txn`` actions."""
@@ -200,9 +200,11 @@ class TopicFollower:
         return head.log_start_offsets[partition], head.log_end_offsets[partition]
 
 
-def poll_all(followers: Sequence[TopicFollower]) -> list[list[Entry] | Exception]:
+def poll_all(followers: Sequence[TopicFollower], expected: Sequence[int] = ()) -> list[list[Entry] | Exception]:
     """Poll several topics of one cluster: one call to the store for all of them, whatever is new in how many.
 
+    Args:
+        expected: how many entries are likely to be new in each: one more is asked for, so that one poll is enough.
     Returns:
         For each what :meth:`TopicFollower.poll` returns, or what it raises: no topic's error hides another's news.
     Raises:
@@ -212,7 +214,8 @@ def poll_all(followers: Sequence[TopicFollower]) -> list[list[Entry] | Exception
         return [attempt(TopicFollower.poll, follower) for follower in followers]
     log = followers[0].log
     most = max(1, _MOST_TOGETHER // len(followers))
-    paths = [follower.next_paths(min(follower.ahead, most)) for follower in followers]
+    likely = [count + 1 for count in expected] or [1] * len(followers)
+    paths = [f.next_paths(min(max(f.ahead, ahead), most)) for f, ahead in zip(followers, likely, strict=True)]
     began = log.clock.ticks_ms()
     try:
         data = iter(log.store.read_many([path for each in paths for path in each]))

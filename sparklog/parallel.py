@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -32,8 +33,8 @@ def parallel_map(call: Callable[[S], T], items: Iterable[S], *, at_once: int = A
         return [call(item) for item in wanted]
     with ThreadPoolExecutor(min(at_once, len(wanted)), "sparklog-parallel") as threads:
         futures = [threads.submit(copy_context().run, call, item) for item in wanted]
-        try:
-            return [future.result() for future in futures]
+        try:  # Some libraries have SIGINT restart what it interrupts: then Ctrl-C doesn't end a wait without a limit.
+            return [future.result(threading.TIMEOUT_MAX) for future in futures]
         finally:
             _cancel(futures)
 

@@ -39,7 +39,7 @@ _MOST_QUIET = 16
 _NEAR_MS = 2.0
 """A store that has answered so quickly is near: what it takes to look at one topic counts; else how long that lasts."""
 _WEIGHT = 0.25
-"""Of the newest look in what looks are known to take."""
+"""Of a look that took longer than looks are known to take: one that was held up is no rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,9 @@ class Rhythm:
     def __init__(self, longest_wait_ms: float) -> None:
         self._longest_ms = max(_SHORTEST_WAIT_MS, longest_wait_ms)
         self._paces: dict[str, _Pace] = {}
-        self._has_looked = False
-        self._call_ms = 0.0
-        """How long a look takes, whatever the number of its topics."""
-        self._each_ms = 0.0
+        self._call_ms = math.inf
+        """How long a look takes, whatever the number of its topics; not known before the first."""
+        self._each_ms = math.inf
         """How long a look takes for each of its topics."""
         self._is_near = False
 
@@ -150,9 +149,10 @@ class Rhythm:
         return budget.wait_ms(topic_count, look_ms=look_ms, longest_ms=self._longest_ms)
 
     def _learn(self, took_ms: float, topic_count: int) -> None:
-        each_ms = took_ms / topic_count
-        weight = _WEIGHT if self._has_looked else 1.0
-        self._call_ms += weight * (took_ms - self._call_ms)
-        self._each_ms += weight * (each_ms - self._each_ms)
-        self._has_looked = True
+        self._call_ms = _learned(self._call_ms, took_ms)
+        self._each_ms = _learned(self._each_ms, took_ms / topic_count)
         self._is_near = self._is_near or took_ms < _NEAR_MS
+
+
+def _learned(known_ms: float, took_ms: float) -> float:
+    return took_ms if took_ms <= known_ms else known_ms + _WEIGHT * (took_ms - known_ms)

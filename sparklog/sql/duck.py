@@ -19,6 +19,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
+from sparklog.parallel import parallel_results
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.sql.dataset import topic_dataset
 from sparklog.sql.names import check_names, system_names
@@ -147,13 +148,13 @@ def _connect(
     connection: duckdb.DuckDBPyConnection = _duckdb().connect()
     try:
         connection.execute("set TimeZone = 'UTC'")
-        for topic in topics:
-            try:
-                dataset = topic_dataset(cluster, topic)
-            except (UnknownTopicOrPartitionError, NotATopicError):
-                if skip_deleted:
-                    continue
-                raise
+        wanted = list(topics)
+        loaded = parallel_results(lambda topic: topic_dataset(cluster, topic), wanted)
+        for topic, dataset in zip(wanted, loaded, strict=True):
+            if skip_deleted and isinstance(dataset, UnknownTopicOrPartitionError | NotATopicError):
+                continue
+            if isinstance(dataset, Exception):
+                raise dataset
             connection.from_arrow(dataset).filter(_READABLE).project(_PROJECTION).create_view(topic)
         for view, name in system.items():
             connection.from_arrow(pa.Table.from_batches([read_view(cluster, view)])).create_view(name)

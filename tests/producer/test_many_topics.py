@@ -79,4 +79,9 @@ def test_a_producer_that_is_closed_while_topics_are_being_opened_ends_their_thre
         for future in sent:
             with pytest.raises(IllegalStateError, match="closed"):
                 future.result(LONG_S)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sparklog-sender")]
+    ending = [
+        thread for thread in threading.enumerate() if thread.name.startswith(("sparklog-send", "sparklog-commit"))
+    ]
+    for thread in ending:
+        thread.join(LONG_S)
+    assert not any(thread.is_alive() for thread in ending)

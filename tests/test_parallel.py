@@ -58,7 +58,7 @@ def test_an_interrupt_ends_the_wait_and_nothing_more_is_called(monkeypatch: pyte
     class Interrupted(ThreadPoolExecutor):
         def submit(self, call, /, *args, **kwargs):
             future = super().submit(call, *args, **kwargs)
-            future.result = interrupt  # as if the signal came while the caller waits
+            monkeypatch.setattr(future, "result", interrupt)  # as if the signal came while the caller waits
             return future
 
     def interrupt(timeout=None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
@@ -20,6 +20,7 @@ from sparklog.errors import (
     NotATopicError,
     OffsetOutOfRangeError,
     SparklogError,
+    StoreError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster
@@ -176,13 +177,13 @@ class Fetcher:
         self._look_ticks_ms = now + _LOOK_MS
         until_ticks_ms = max(until_ticks_ms, now)
         asked = frozenset(topic for topic in asked if self._retry_ticks_ms.get(topic, now) <= until_ticks_ms)
-        self._fail_all(self._open(asked))
+        self._open(asked)
         due = self._rhythm.due(asked, until_ticks_ms) | (asked & (self._changed | self._topics.behind()))
         polled = self._poll(due)
         self._changed = (self._changed & wanted) - polled.news.keys()
         for topic in polled.news.keys() & self._retry_ticks_ms.keys():
             del self._retry_ticks_ms[topic]
-        self._fail_all(polled)
+        self._fail_all(polled.errors)
         self._topics.meet_foreign_files(polled.news)
         return self._publish() or any(polled.news.values())
 
@@ -192,10 +193,17 @@ class Fetcher:
             self._rhythm.keep(wanted)
             self._kept = wanted
 
-    def _open(self, topics: Iterable[str]) -> Polled:
+    def _open(self, topics: Iterable[str]) -> None:
         opened = self._topics.open(topics)
         self._unconfirmed -= opened.news.keys()
-        return opened
+        outages = {t: e for t, e in opened.errors.items() if isinstance(e, StoreError) and e.retriable}
+        if len(outages) < 2:
+            self._fail_all(opened.errors)
+            return
+        # A store that can't be read now isn't an error of each topic: it is told once.
+        self._fail_all({topic: error for topic, error in opened.errors.items() if topic not in outages})
+        self._retry_later(outages)
+        raise next(iter(outages.values()))
 
     def _poll(self, topics: Iterable[str]) -> Polled:
         began = self._clock.ticks_ms()
@@ -204,9 +212,13 @@ class Fetcher:
         self._rhythm.looked(polled.news, now_ms=ended, took_ms=ended - began)
         return polled
 
-    def _fail_all(self, polled: Polled) -> None:
-        for topic, error in polled.errors.items():
-            self._retry_ticks_ms[topic] = self._clock.ticks_ms() + self._config.retry_backoff_ms
+    def _retry_later(self, topics: Iterable[str]) -> None:
+        at_ms = self._clock.ticks_ms() + self._config.retry_backoff_ms
+        self._retry_ticks_ms.update(dict.fromkeys(topics, at_ms))
+
+    def _fail_all(self, errors: Mapping[str, Exception]) -> None:
+        self._retry_later(errors)
+        for topic, error in errors.items():
             self._fail(topic, error)
 
     def _publish(self) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.delta.actions import Entry
-from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.errors import SparklogError, StoreError, UnknownTopicOrPartitionError
 from sparklog.log.cluster import Cluster
 from sparklog.log.follow import TopicFollower, poll_all
-from sparklog.parallel import parallel_results
+from sparklog.parallel import parallel_map
 from sparklog.spark.admission import Cut
 
 __all__ = ["Followed", "FollowedTopics", "KnownCut", "cuts_of", "or_raise"]
@@ -60,7 +60,7 @@ class FollowedTopics:
         Returns:
             Of each topic what is known of it, or why it can't be read: ``UnknownTopicOrPartitionError`` if it is gone.
         Raises:
-            StoreError: a retriable one, of several topics together.
+            StoreError: the store can't be read now.
         """
         wanted = list(dict.fromkeys(topics))
         found: dict[str, Followed | Exception] = {}
@@ -74,12 +74,17 @@ class FollowedTopics:
             if isinstance(outcome, UnknownTopicOrPartitionError):
                 del self.by_name[topic]
         missing = [topic for topic in wanted if topic not in self.by_name]
-        found.update(zip(missing, parallel_results(self._open, missing), strict=True))
+        found.update(zip(missing, parallel_map(self._open, missing), strict=True))
         self.by_name.update({topic: one for topic, one in found.items() if isinstance(one, Followed)})
         return {topic: found.get(topic) or self.by_name[topic] for topic in wanted}
 
-    def _open(self, topic: str) -> Followed:
-        follower = TopicFollower(self._cluster.topic_log(topic), topic)
+    def _open(self, topic: str) -> Followed | Exception:
+        try:
+            follower = TopicFollower(self._cluster.topic_log(topic), topic)
+        except StoreError:
+            raise  # what fails for one topic fails for all
+        except SparklogError as error:
+            return error
         return Followed(follower, [KnownCut(_end_of(follower), is_next=False)])
 
 

@@ -6,11 +6,12 @@ from typing import NamedTuple
 import pytest
 
 from sparklog.admin import LATEST, Admin
-from sparklog.errors import GroupIdNotFoundError, TopicAlreadyExistsError
-from sparklog.groups.resets import ResetTo
+from sparklog.errors import GroupIdNotFoundError, StorePermissionError, TopicAlreadyExistsError
+from sparklog.groups.resets import Kind, ResetTo
 from sparklog.kafka.admin.requests import each as each_of_kafkas
 from sparklog.model import OffsetAndMetadata, TopicPartition
-from sparklog.storage import MemoryStore
+from sparklog.storage import CreateResult, MemoryStore
+from sparklog.testing import WrappedStore
 from tests.consumer.support import a_cluster, send, with_topic
 from tests.overlapping import OverlappingClock, SlowStore, copy_topic, overlapping
 from tests.support import T0_MS
@@ -70,7 +71,7 @@ def test_a_reset_by_time_is_five_requests_a_topic_and_a_file_for_each_partition(
         admin.reset_group_offsets("g", ResetTo("time", T0_MS + 1), dry_run=True)
     plans = {}
 
-    def reset(kind: str, number: int) -> None:
+    def reset(kind: Kind, number: int) -> None:
         plans[kind] = admin.reset_group_offsets("g", ResetTo(kind, number), PARTITIONS[:64], dry_run=True)
 
     place.took(lambda: admin.describe_groups(["g"]))
@@ -94,6 +95,18 @@ def test_files_of_many_partitions_are_read_together_for_their_times():
         found = admin.list_offsets({TopicPartition("t", partition): T0_MS + 2 for partition in range(12)})
         assert {offset.offset for offset in found.values()} == {2}
         assert clock.now - began == 5 * 20  # the hint, a listing, the entries, another listing, the files
+
+
+def test_topics_that_have_not_begun_when_the_store_fails_are_not_tried(place):
+    names = [f"n{number:02}" for number in range(40)]
+
+    class Broken(WrappedStore):
+        def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+            raise StorePermissionError(f"create {path}: forbidden")
+
+    admin = Admin(a_cluster(Broken(place.store), place.clock))
+    with pytest.raises(StorePermissionError, match=r"create topics/n00/.*: forbidden \(not tried: n01, n02, .*, n39\)"):
+        admin.create_topics(names)
 
 
 def test_groups_are_deleted_side_by_side(place):

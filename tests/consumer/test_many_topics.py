@@ -2,14 +2,15 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from sparklog.consumer import openings
-from sparklog.errors import CorruptLogError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnknownTopicOrPartitionError
 from sparklog.log import delete_topic
 from sparklog.storage import MemoryStore, ObjectInfo, ObjectStore
-from sparklog.testing import WrappedStore
+from sparklog.testing import Fault, FaultKind, FaultyStore, WrappedStore
 from tests.consumer.support import LONG_MS, Rounds, a_cluster, a_consumer, send, take, tp, until, with_topic
 from tests.overlapping import OverlappingClock, SlowStore, copy_topic, overlapping
 
@@ -17,7 +18,7 @@ from tests.overlapping import OverlappingClock, SlowStore, copy_topic, overlappi
 class Driven:
     """A fetcher of many topics, each with one record, driven as its thread does, on simulated time."""
 
-    def __init__(self, clock: OverlappingClock, topic_count: int, *, slow: str = "", **settings: object) -> None:
+    def __init__(self, clock: OverlappingClock, topic_count: int, *, slow: str = "", **settings: Any) -> None:
         self.clock = clock
         self.memory = MemoryStore(clock=clock)
         with_topic(a_cluster(self.memory, clock), "a")
@@ -194,3 +195,19 @@ def test_what_is_wrong_with_one_topic_hides_neither_the_others_nor_their_errors(
             except SparklogError as error:
                 errors.add(type(error))
     assert errors == {CorruptLogError, UnknownTopicOrPartitionError}
+
+
+def test_a_store_that_fails_while_many_topics_are_opened_is_told_once_and_then_all_are_opened():
+    memory = MemoryStore()
+    with_topic(a_cluster(memory), "a")
+    topics = [f"t{number:03}" for number in range(20)]
+    copy_topic(memory, "t", topics)
+    fault = Fault(kind=FaultKind.THROTTLED, ops=["list"], times=len(topics))
+    with a_consumer(a_cluster(FaultyStore(memory, fault)), *topics, retry_backoff_ms=50) as consumer:
+        errors, count = 0, 0
+        while count < len(topics):
+            try:
+                count += sum(map(len, consumer.poll(timeout_ms=LONG_MS).values()))
+            except StoreUnavailableError:
+                errors += 1
+        assert 1 <= errors < len(topics) / 2

@@ -310,6 +310,6 @@ def test_a_topic_of_a_pattern_that_cannot_be_read_is_an_error_of_its_own():
             try:
                 seen += [at.topic for at in consumer.poll(timeout_ms=LONG_MS)]
             except CorruptLogError as error:
-                assert "topics/in-1/" in str(error)
-                seen.append("error")
+                seen.append(str(error))
+        assert any("topics/in-1/" in one for one in seen)
         assert consumer.subscription() == {"in-1", "in-2"}

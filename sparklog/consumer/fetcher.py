@@ -1,9 +1,8 @@
-"""The fetcher: a thread that follows the topics and reads ahead what the consumer will ask for next."""
+"""The fetcher: it follows the topics and reads ahead what the consumer will ask for next."""
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from sparklog.clock import Clock
@@ -27,14 +26,12 @@ from sparklog.log import Cluster
 from sparklog.model import OffsetAndTimestamp, TopicPartition
 from sparklog.parallel import parallel_map
 
-__all__ = ["Fetcher", "FetcherThread"]
+__all__ = ["Fetcher"]
 
 _LONGEST_WAIT_MS = 1_000.0
 """Where no time is known at which there is something to do."""
 _LOOK_MS = 1_000.0
 """As long as records that are known to be there are read, the topics are looked at so often."""
-_ABSENT_MS = 1_000.0
-"""A consumer that hasn't polled for so long is busy: nothing new is looked for until it comes back."""
 _NO_TOPIC = (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError)
 
 
@@ -408,67 +405,3 @@ class Fetcher:
         chunk = Chunk(batch=empty_batch(), next_offset=want.end_offset, size_bytes=0, fetched_ticks_ms=now)
         self._shared.assignment.deliver(want.state, chunk)
         return want.end_offset
-
-
-class FetcherThread:
-    """Lets a fetcher do its rounds until it is stopped; rests where there is nothing to do."""
-
-    def __init__(self, fetcher: Fetcher, shared: Shared, clock: Clock) -> None:
-        self._fetcher = fetcher
-        self._shared = shared
-        self._clock = clock
-        self._thread = threading.Thread(target=self._run, name="sparklog-fetcher", daemon=True)
-
-    def start(self) -> None:
-        """Begin, once."""
-        self._thread.start()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait until the thread has ended after it was stopped. True: it has."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        self._do_rounds()
-        self._fetcher.close()
-
-    def _do_rounds(self) -> None:
-        shared = self._shared
-        until_ticks_ms = self._clock.ticks_ms()
-        while not shared.is_stopped:
-            try:
-                is_busy = self._fetcher.round(until_ticks_ms)
-            except Exception as error:
-                is_busy = False
-                with shared.lock:
-                    shared.errors[""] = error
-                    shared.tell()
-            with shared.lock:
-                is_idle = not is_busy or "" in shared.errors
-                until_ticks_ms = self._rest() if is_idle else self._clock.ticks_ms()
-
-    def _rest(self) -> float:
-        """Wait until there is something to do. Under the lock.
-
-        Returns:
-            What is due by then is to be done now. The clock that tells what is due may be another than the machine's,
-            by which this waits: it need not have come as far.
-        """
-        shared, fetcher = self._shared, self._fetcher
-        while not shared.is_stopped and ("" in shared.errors or not fetcher.has_news):
-            now = self._clock.ticks_ms()
-            is_absent = not shared.polling and now - shared.polled_ticks_ms > _ABSENT_MS
-            if is_absent or not fetcher.has_work:
-                shared.is_parked = True
-                shared.work.wait()
-                shared.is_parked = False
-                continue
-            due = fetcher.next_due_ticks_ms()
-            if due <= now:
-                return now
-            shared.is_limited = fetcher.is_limited
-            was_told = shared.work.wait((due - now) / 1000)
-            shared.is_limited = False
-            if not was_told:
-                return max(due, self._clock.ticks_ms())
-        return self._clock.ticks_ms()

@@ -8,7 +8,7 @@ looks cost next to nothing, news is found soon whenever it comes.
 
 Many topics share a number of looks in each ``fetch_max_wait_ms``: the quiet ones 25, which is 50 a second by default,
 and those that had news within the last second 125. On a store that answers within 2 ms, such as a folder, they share as
-many as take a thirtieth of the time, or for those with news a sixth, if these are more.
+many as take a sixtieth of the time, or for those with news a sixth, if these are more.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Budget:
         return topic_count * min(longest_ms / self.looks, self.parts * look_ms)
 
 
-_QUIET_BUDGET = _Budget(looks=25.0, parts=30.0)
+_QUIET_BUDGET = _Budget(looks=25.0, parts=60.0)
 _LATELY_BUDGET = _Budget(looks=125.0, parts=6.0)
 
 

@@ -14,7 +14,8 @@ from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.coordinator import Coordinator
 from sparklog.consumer.draining import Draining
-from sparklog.consumer.fetcher import Fetcher, FetcherThread
+from sparklog.consumer.fetcher import Fetcher
+from sparklog.consumer.fetching import FetcherThread
 from sparklog.consumer.guard import Guard
 from sparklog.consumer.listener import ConsumerRebalanceListener
 from sparklog.consumer.lookups import Lookup, Lookups

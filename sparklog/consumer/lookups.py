@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.errors import NotATopicError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, TopicFollower
 from sparklog.log.head import TopicHead
 from sparklog.log.state import open_state
@@ -72,6 +72,14 @@ class Lookups:
             return self._heads([topic])[topic].partition_count
         except UnknownTopicOrPartitionError:
             return None
+
+    def topic_id(self, partition: TopicPartition) -> str | None:
+        """The id of a partition's topic; None where there is no such topic, or no such partition."""
+        try:
+            head = self._heads([partition.topic])[partition.topic]
+        except (UnknownTopicOrPartitionError, NotATopicError):
+            return None
+        return head.topic_id if partition.partition < head.partition_count else None
 
     def _heads_of(self, partitions: Collection[TopicPartition]) -> dict[str, TopicHead]:
         heads = self._heads(at.topic for at in partitions)

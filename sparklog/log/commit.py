@@ -20,11 +20,11 @@ from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, Sparklog
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.state import GAP_INFO, TopicState, load_state
-from sparklog.storage.entry_log import PositionLost, Taken
+from sparklog.storage.entry_log import Look, PositionLost, Taken
 from sparklog.storage.position import Position, advance
 from sparklog.storage.retrying import retry
 
-__all__ = ["Commit", "Committed", "catch_up", "commit", "create_first"]
+__all__ = ["Commit", "Committed", "apply_look", "catch_up", "commit", "create_first"]
 
 T = TypeVar("T")
 
@@ -170,7 +170,11 @@ def create_first(log: DeltaLog, wanted: Commit, *, deadline_ticks_ms: float) -> 
 
 def catch_up(state: TopicState, *, ahead: int) -> list[Entry]:
     """Read and apply up to ``ahead`` entries beyond the state. Raises ``PositionLost`` (rule L1)."""
-    look = state.log.look(state.position, ahead=ahead)
+    return apply_look(state, state.log.look(state.position, ahead=ahead))
+
+
+def apply_look(state: TopicState, look: Look[Entry]) -> list[Entry]:
+    """Apply the entries that a look beyond the state has found; returns them."""
     for entry in look.entries:  # the tail's anchor belongs to the last of them alone: applying one may fail
         state.apply(entry, advance(state.position, version=entry.version, token=entry.token))
     state.position = look.position

@@ -53,16 +53,24 @@ def object_path(table: str, path: str) -> str:
 
 
 def read_segment(
-    log: DeltaLog, segment: Segment, *, start_offset: int = 0, columns: tuple[str, ...] = _ALL
+    log: DeltaLog,
+    segment: Segment,
+    *,
+    start_offset: int = 0,
+    columns: tuple[str, ...] = _ALL,
+    data: bytes | None = None,
 ) -> pa.Table:
     """The records of a segment from ``start_offset`` on: a column ``offset`` (int64), then ``columns``, by offset.
 
+    Args:
+        data: the file's bytes, where they were read already.
     Raises:
         CorruptRecordError: the file is truncated or no Parquet, or doesn't number its records; names the file.
         ObjectNotFoundError: the file is gone (vacuumed): load the topic again and plan anew (rule L10).
     """
     path = object_path(log.table, segment.path)
-    found = _read_columns(log, segment, ["offset_delta", *columns])
+    wanted = ["offset_delta", *columns]
+    found = _read_columns(log, segment, wanted) if data is None else decode_file(path, data, wanted)
     deltas = conform(path, found, "offset_delta")
     if deltas.null_count:
         raise CorruptRecordError(f"corrupt data file {path}: {deltas.null_count} of its records have no offset_delta")
@@ -126,9 +134,12 @@ def complete_stats(log: DeltaLog, segment: Segment) -> Segment:
     )
 
 
-def find_timestamp(log: DeltaLog, segment: Segment, timestamp_ms: int, *, start_offset: int) -> tuple[int, int] | None:
-    """Offset and timestamp (ms) of the segment's first record not older than ``timestamp_ms``; None without one."""
-    table = read_segment(log, segment, start_offset=start_offset, columns=("timestamp",))
+def find_timestamp(
+    log: DeltaLog, segment: Segment, timestamp_ms: int, *, start_offset: int, data: bytes | None = None
+) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the first record of a segment that isn't older than ``timestamp_ms``; None without
+    one. Arguments and errors as of :func:`read_segment`."""
+    table = read_segment(log, segment, start_offset=start_offset, columns=("timestamp",), data=data)
     times = milliseconds(table["timestamp"])
     young = table.set_column(1, "timestamp", times).filter(pc.greater_equal(times, timestamp_ms))
     return None if young.num_rows == 0 else (young["offset"][0].as_py(), young["timestamp"][0].as_py())

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction
-from sparklog.delta.listing import Listing, list_log, still_there
+from sparklog.delta.listing import Listing, is_untouched, list_log, still_there
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnsupportedVersionError
 from sparklog.storage.position import Position
@@ -230,8 +230,7 @@ def read_log(log: DeltaLog) -> LogCopy | None:
         found = log.read_raw_entries([version for version, _ in listing.entries])
         entries = [pair for pair in found if pair is not None]
         complete = None not in parts and len(entries) == len(found)
-        # If the oldest entry is the one we listed, nothing behind it was cleaned while we read (rules L1, L3).
-        if not complete or not still_there(log, first_version, first_listed):
+        if not complete or not is_untouched(log, first_version, first_listed):  # else it was cleaned while we read
             continue
         copies = {part.path: data or b"" for part, data in zip(listing.checkpoint_parts, parts, strict=True)}
         try:

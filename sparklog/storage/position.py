@@ -5,9 +5,9 @@ Cleanup deletes only entries whose *successor* has been there for ``log.retentio
 
 - *Young*: nothing beyond ``anchor`` existed less than ``tail_trust_ms`` ago. Then whatever lies beyond it is younger
   than that, and can't have been cleaned and created again.
-- *Verified*: after the look, the entry at our own version still holds our token, and no mark lies above it. Then nothing
-  behind it was ever deleted, and what the look found is the original. (In a log without marks, whose entries are
-  deleted strictly from the oldest on, the token alone says so.)
+- *Verified*: after the look, the entry at our own version still holds our token, and no mark lies above it. Then
+  nothing behind it was ever deleted, and what the look found is the original. (In a log without marks, whose entries
+  are deleted strictly from the oldest on, the token alone says so.)
 
 A look that finds version + 1 *not there* moves the anchor; one that finds it doesn't, however often (a process that
 catches up from far behind reads entries that may be a day old).

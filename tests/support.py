@@ -30,7 +30,7 @@ from sparklog.testing import Disk, ManualClock, WrappedStore
 
 DAY_MS = 86_400_000
 T0_MS = 4_102_444_800_000
-"""2100-01-01: a checkpoint that deltalake writes drops what has expired by the real time; a test's time isn't before it."""
+"""2100-01-01: deltalake goes by the real time where it drops what has expired, so a test's time isn't before it."""
 
 
 def a_log(

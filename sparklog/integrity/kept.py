@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from sparklog.delta.actions import Entry
 from sparklog.delta.checkpoint import check_checkpoint, checkpoint_threshold
-from sparklog.delta.listing import read_hint
+from sparklog.delta.listing import read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import CheckpointPart, last_checkpoint_path, log_folder, parse_name
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, UnsupportedVersionError
@@ -173,7 +173,9 @@ def check_checkpoints(log: DeltaLog, kept: KeptLog, topic: str, *, live_file_cou
                 seen=str(error),
                 expected="a checkpoint that reads back; an older one, or the log from its start, is read instead",
             )
-    late, due = kept.newest - newest, checkpoint_threshold(live_file_count)
+    hint = read_checkpoint_hint(log)
+    due = checkpoint_threshold(live_file_count, max(0, hint.row_count - live_file_count))
+    late = kept.newest - newest
     if late > _MUCH_TOO_LATE * due:
         yield Finding(
             code=Code.CHECKPOINT_DUE,
@@ -181,11 +183,10 @@ def check_checkpoints(log: DeltaLog, kept: KeptLog, topic: str, *, live_file_cou
             seen=f"{late} versions follow the newest checkpoint",
             expected=f"one about every {due} versions; opening the topic is slow",
         )
-    yield from _check_hint(log, kept, topic)
+    yield from _check_hint(log, kept, hint.version, topic)
 
 
-def _check_hint(log: DeltaLog, kept: KeptLog, topic: str) -> Iterator[Finding]:
-    hint = read_hint(log)
+def _check_hint(log: DeltaLog, kept: KeptLog, hint: int, topic: str) -> Iterator[Finding]:
     path = last_checkpoint_path(log.table)
     if hint >= 0:
         is_newer = hint > kept.newest and hint in list_kept(log).checkpoints  # written since we listed

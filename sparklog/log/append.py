@@ -323,7 +323,7 @@ class TopicWriter:
         self._meet_foreign_files()
 
     def close(self) -> None:
-        """Wait for a checkpoint or a sequencing that is under way."""
+        """Write a checkpoint if one is due; wait for it, and for a checkpoint or a sequencing that is under way."""
         self._checkpoints.close()
         if self._sequencing is not None:
             self._sequencing.close()

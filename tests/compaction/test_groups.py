@@ -196,7 +196,7 @@ def test_one_group_that_cannot_be_understood_hinders_no_other() -> None:
 
 
 def test_old_generations_and_replaced_files_go() -> None:
-    memory, stage = a_stage()
+    _, stage = a_stage()
     stage.a_stable_group()
     for _ in range(3):
         stage.decide()

@@ -376,8 +376,8 @@ def test_a_cleanup_costs_the_same_requests_however_many_entries_go() -> None:
     for count in (10, 100):
         clock = ManualClock(start_ms=T0_MS)
         memory = MemoryStore(clock=clock)
-        two_days_of_others(memory, clock, count=count) if a_topic(memory, clock) else None
-        log = a_log(memory, clock)
+        log = a_topic(memory, clock)
+        two_days_of_others(memory, clock, count=count)
         clock.advance(2 * DAY_MS)
         append(a_writer(log), "newest")
         write_checkpoint(log)

@@ -108,15 +108,17 @@ def _versions(objects: Iterable[ObjectInfo]) -> Iterator[_Version]:
     """The versions that objects are of, ascending. Entries that Spark compacted, ``N.M.compacted.json``, are listed at
     N and belong to M."""
     waiting: dict[int, _Version] = {}
+    at = -1
     for found in objects:
         file = found.path.rpartition("/")[2]
         name = parse_name(file)
         number = name.version if isinstance(name, CheckpointPart) else name if name is not None else aside_version(file)
         if number is None:
             continue
-        listed_at = int(file[:20])
-        for complete in sorted(one for one in waiting if one < listed_at):
-            yield waiting.pop(complete)
+        if int(file[:20]) != at:
+            at = int(file[:20])
+            for complete in sorted(one for one in waiting if one < at):
+                yield waiting.pop(complete)
         version = waiting.setdefault(number, _Version(number=number))
         version.paths.append(found.path)
         if isinstance(name, int):

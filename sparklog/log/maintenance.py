@@ -22,8 +22,8 @@ _MAX_DELAY_MS = 500.0
 _REST = 4
 """After a checkpoint a writer rests for so many times as long as it took: however fast it commits, checkpoints take a
 small part of its time …"""
-_MAX_LATE = 2
-"""… but for no more than so many times the versions after which one is due."""
+_MAX_LATE = 1.5
+"""… but for no more than so many times the versions after which one is due: at twice as many the next is there."""
 _MAX_FAILURES = 5
 """After so many failures in a row nobody tries again until the next commit that makes a checkpoint due."""
 _MAX_SEQUENCING_DELAY_MS = 1_000.0
@@ -50,9 +50,9 @@ class _Committed:
 class Checkpoints:
     """Writes a topic's checkpoints when they are due, one at a time, away from the caller's thread.
 
-    After a checkpoint it rests, so that a fast writer doesn't spend its time on them, but no longer than until twice as
-    many versions follow as make one due. What became due meanwhile is written after the rest, also if nobody commits
-    any more, and by :meth:`close`. So whoever stops leaves at most twice as many versions behind.
+    After a checkpoint it rests, so that a fast writer doesn't spend its time on them, but no longer than until half as
+    many versions more follow as make one due. What became due meanwhile is written after the rest, also if nobody
+    commits any more, and by :meth:`close`. So whoever stops leaves at most twice as many versions behind.
 
     A checkpoint that fails is logged and tried again: it only makes opening slower.
     """
@@ -127,7 +127,7 @@ class Checkpoints:
             other_row_count=self._other_rows(newest),
         )
 
-    def _is_late(self, times: int = 1) -> bool:
+    def _is_late(self, times: float = 1.0) -> bool:
         """Do at least so many times the versions follow the newest checkpoint after which one is due?"""
         newest = self._newest
         if newest is None:

@@ -265,8 +265,8 @@ def rested(memory, clock, log):
     return starts
 
 
-def test_while_it_rests_a_checkpoint_waits_until_twice_the_threshold(rested):
-    assert [version for version in range(3, 203) if rested(version)] == [202]
+def test_while_it_rests_a_checkpoint_waits_until_one_and_a_half_times_the_threshold(rested):
+    assert [version for version in range(3, 153) if rested(version)] == [152]
 
 
 def test_the_rest_is_four_times_what_the_checkpoint_took(clock, rested):

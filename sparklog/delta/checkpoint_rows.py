@@ -113,10 +113,16 @@ class CheckpointPartFile:
         with _Naming(self.path):
             return [row for batch in self.batches(kind, fields) for row in batch.to_pylist()]
 
-    def columns_with_values(self) -> Iterator[str]:
-        """The leaf columns that have a value in some row, or of which the file doesn't say whether they have."""
+    def columns_with_values(self) -> dict[str, int]:
+        """The leaf columns that have a value in some row, or of which the file doesn't say whether they have, and in
+        how many rows at most."""
         with _Naming(self.path):
-            yield from (name for name in self._leaves if self._groups_with(name))
+            groups = range(self._file.metadata.num_row_groups)
+            counts = {
+                name: sum(_value_count(self._file.metadata, group, number) for group in groups)
+                for name, number in self._leaves.items()
+            }
+        return {name: count for name, count in counts.items() if count}
 
     def _has(self, name: str) -> bool:
         return any(leaf == name or leaf.startswith(f"{name}.") for leaf in self._leaves)
@@ -127,7 +133,7 @@ class CheckpointPartFile:
         if number is None:
             return []
         metadata = self._file.metadata
-        return [group for group in range(metadata.num_row_groups) if _may_have_value(metadata, group, number)]
+        return [group for group in range(metadata.num_row_groups) if _value_count(metadata, group, number)]
 
 
 def live_files(parts: Mapping[str, bytes]) -> pa.Table:
@@ -147,12 +153,12 @@ def live_files(parts: Mapping[str, bytes]) -> pa.Table:
     return pa.Table.from_batches(batches, schema)
 
 
-def _may_have_value(metadata: pq.FileMetaData, group: int, leaf: int) -> bool:
+def _value_count(metadata: pq.FileMetaData, group: int, leaf: int) -> int:
+    """How many values a column has in a row group; all that it may have, where the file doesn't say."""
     column = metadata.row_group(group).column(leaf)
     statistics = column.statistics
-    if statistics is None or not statistics.has_null_count:
-        return bool(column.num_values)
-    return bool(statistics.null_count < column.num_values)
+    is_known = statistics is not None and statistics.has_null_count
+    return int(column.num_values - (statistics.null_count if is_known else 0))
 
 
 def _with_fields(found: pa.StructArray, fields: pa.StructType) -> pa.StructArray:

@@ -157,9 +157,16 @@ def _merge(parts: Sequence[CheckpointPartFile], tail: _Tail, now_ms: int) -> Enc
 
 
 def _check_columns(part: CheckpointPartFile) -> None:
-    for name in part.columns_with_values():
+    counts = part.columns_with_values()
+    for name, count in counts.items():
         kind, _, rest = name.partition(".")
-        if rest.partition(".")[0] not in _KNOWN_FIELDS.get(kind, ()):
+        field_name = rest.partition(".")[0]
+        # Spark writes the same once more, typed; its table may be set to write statistics in that way alone.
+        is_derived = kind == "add" and (
+            field_name == "partitionValues_parsed"
+            or (field_name == "stats_parsed" and count <= counts.get("add.stats", 0))
+        )
+        if not is_derived and field_name not in _KNOWN_FIELDS.get(kind, ()):
             raise NotUnderstoodError(f"column {name} of {part.path}")
 
 

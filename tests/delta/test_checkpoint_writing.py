@@ -355,6 +355,31 @@ def test_a_column_of_the_checkpoint_before_that_isnt_known_is_left_to_deltalake_
     assert said(ours([], with_column("stats_parsed", pa.nulls(4, parsed.type))))["add"]
 
 
+@pytest.mark.parametrize(("texts", "is_understood"), [(2, True), (1, False), (0, False)])
+def test_what_spark_writes_once_more_in_types_of_its_own_is_left_out_where_the_text_is_there(
+    texts: int, is_understood: bool
+) -> None:
+    """Source: Delta protocol, ``delta.checkpoint.writeStatsAsStruct``, ``writeStatsAsJson``."""
+    stats = ['{"numRecords":1}'] * texts + [None] * (2 - texts)
+    written = ours([START, an_entry(*(add(name, stats=text) for name, text in zip("ab", stats, strict=True)))])
+    table = pq.read_table(io.BytesIO(written.data))
+    adds = table["add"].combine_chunks()
+    typed = {
+        "partitionValues_parsed": pa.array([None, None, {"p": 1}, {"p": 1}], pa.struct([("p", pa.int32())])),
+        "stats_parsed": pa.array([None, None, *[{"numRecords": 1}] * 2], pa.struct([("numRecords", pa.int64())])),
+    }
+    names = [*(field.name for field in adds.type), *typed]
+    both = pa.StructArray.from_arrays([*adds.flatten(), *typed.values()], names, mask=adds.is_null())
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.set_column(table.schema.get_field_index("add"), "add", both), sink)
+    before = {checkpoint_path(TABLE, 1): sink.getvalue().to_pybytes()}
+    if is_understood:
+        assert said(ours([], before)) == said(written)
+    else:
+        with pytest.raises(NotUnderstoodError, match=r"column add\.stats_parsed\.numRecords"):
+            ours([], before)
+
+
 def test_a_checkpoint_without_metadata_is_left_to_deltalake() -> None:
     with pytest.raises(NotUnderstoodError):
         ours([an_entry(protocol())])

@@ -140,12 +140,15 @@ def is_untouched(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
     """Is the entry of a listing still the same object, and was nothing from its version on cleaned before this call?
 
     One LIST, of the versions behind it and of the marks of cleanups, which sort behind all of them (rules L3, L12).
+    False also where it took longer than the trust: of marks that come and go meanwhile it may have missed some.
     """
+    began = log.clock.ticks_ms()
     objects = log.store.list(log_folder(log.table), after=version_prefix(log.table, version))
     rest = iter([found for found in objects if found.path >= listed.path])
     if next(rest, None) != listed:
         return False
-    return all(mark_of(found) <= version for found in rest)
+    is_below = any(mark_of(found) > version for found in rest)
+    return not is_below and log.clock.ticks_ms() - began <= log.tail_trust_ms
 
 
 def _arrange(objects: Iterable[ObjectInfo], without: frozenset[int], *, began_ticks_ms: float) -> Listing | None:

@@ -519,6 +519,29 @@ def test_a_log_without_metadata_is_corrupt() -> None:
 # --- a log that changes under its reader
 
 
+def test_a_load_during_which_a_cleanup_has_begun_begins_anew() -> None:
+    """Rule L3: all that it listed was still there; but of what lies behind, somebody may have created some anew."""
+    log = with_appends(4, checkpoint_at=2)
+    store = InterruptedStore(log.store)
+    calls = 1 + 1 + 1 + 3  # the hint, a listing, the checkpoint, its own entry and the two behind it
+    store.interrupt(lambda: log.mark_cleaned(3), at=calls, after=False)
+    with pytest.raises(StoreUnavailableError, match="cleaned under 5 attempts"):
+        load_snapshot(a_log(store))  # the mark lies above the checkpoint, which no cleanup does
+    log.store.delete([f"{log.cleanup_marks}below-{3:020d}"])
+    log.mark_cleaned(2)
+    assert load_snapshot(log) is not None
+
+
+def test_a_load_whose_last_listing_took_longer_than_the_trust_begins_anew() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    append(a_writer(a_topic(memory, clock)), "a")
+    delay = Fault(kind=FaultKind.DELAY, ops=["list"], delay_ms=61_000, skip=1)
+    store = FaultyStore(memory, delay, clock=clock)
+    assert loaded(a_log(store, clock)).position.version == 1
+    assert [call.op for call in store.calls].count("list") == 4
+
+
 def two_days_later(memory: MemoryStore, clock: ManualClock) -> None:
     """Others append, write a checkpoint and two days later clean all that lies below it."""
     log = a_log(memory, clock)

@@ -430,9 +430,14 @@ class Coordinator:
         if not offsets:
             return
         try:
-            self.commit(offsets, timeout_ms).result(timeout_ms / 1_000)
-        except (SparklogError, FutureTimeoutError) as error:
-            _LOGGER.warning("group %s: automatic commit failed: %s", self._group_id, error)
+            committing = self.commit(offsets, timeout_ms)
+            try:
+                committing.exception(timeout_ms / 1_000)
+            except FutureTimeoutError:
+                self.give_up(committing, timeout_ms)
+            committing.result()
+        except SparklogError as error:
+            _LOGGER.warning("group %s: automatic commit: %s", self._group_id, error)
 
     # Ending.
 

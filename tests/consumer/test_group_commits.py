@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -459,6 +460,17 @@ def test_the_positions_are_committed_at_the_end_if_that_is_automatic(end: str, a
         run(lambda: member.text == "abc", member)
         getattr(member.consumer, end)()
         assert committed(cluster) == [3 if auto else None]
+
+
+def test_a_commit_at_the_end_that_takes_too_long_is_told_as_what_it_is(caplog: pytest.LogCaptureFixture):
+    """✗ "automatic commit failed: ", though it lands a moment later."""
+    gate = Gate(MemoryStore())
+    consumer = by_hand(with_topic(a_cluster(gate), "abc"), "t", enable_auto_commit=True)
+    take(consumer, 3)
+    gate.shut()
+    consumer.close(timeout_ms=10)
+    gate.open()
+    assert re.search(r"were not committed within [\d.]+ ms.*(won't be|may still be carried out)", caplog.text)
 
 
 def test_a_block_that_ends_with_an_error_commits_nothing():

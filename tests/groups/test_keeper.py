@@ -140,6 +140,21 @@ def test_what_a_transaction_had_left_pending_is_decided_and_the_commit_repeated(
         assert both[0].result(LONG_S)
 
 
+def test_a_commit_that_waited_for_a_transaction_does_not_undo_one_that_was_asked_for_later():
+    """✗ The later one has nothing to wait for and is carried out first: the offset goes back to the older one's."""
+    cluster = a_system_cluster()
+    pend = PendOffsets(offsets={P1: OffsetAndMetadata(9)}, decider=DECIDER, owner=Stamp(0, ""), topic_ids={P1: "id"})
+    do(OffsetTable(cluster, "g"), pend)
+    with a_keeper(cluster, Deciding(decide=lambda _: True, look=lambda _: True)) as keeper:
+        begun = Held(keeper, unowned({P2: 0}))
+        changes = [unowned({P0: 4}), unowned({P0: 5, P1: 5, P2: 5}), unowned({P0: 6}), unowned({P1: 7, P2: 7})]
+        futures = [keeper.change(change, timeout_ms=LONG_MS) for change in changes]
+        begun.let_go()
+        for future in futures:
+            future.result(LONG_S)
+        assert offsets(keeper.fetch([], timeout_ms=LONG_MS).result(LONG_S)) == [6, 7, 7]
+
+
 # Beside members that have come and gone
 
 

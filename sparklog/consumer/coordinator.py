@@ -223,6 +223,7 @@ class Coordinator:
                 if state.begin == HELD and state.position is None:
                     self._begin(state, rows.get(state.partition), {})
             self._shared.change()
+        self._restoring.forget()  # at last: what an interrupt cuts off before, the next poll does
 
     def _note_generation(self) -> None:
         generation = self._membership.metadata().generation_id

@@ -152,7 +152,9 @@ class Coordinator:
                 self._drop(released, REVOKED, listener)
             finally:
                 membership.released(released)
-        added = membership.hand_over()
+        with self._shared.lock:
+            assigned = self._shared.assignment.partitions()
+        added = membership.hand_over(assigned)
         if added:
             self._add(added)
             self._tell(sorted(added), ASSIGNED, listener)

@@ -123,6 +123,24 @@ def test_no_poll_waits_for_the_commit_before_partitions_are_given_up(strategy: s
         assert sorted(a.text + b.text) == [*"aabbccdd"]  # the heir goes on where the other stood
 
 
+def test_what_an_interrupted_poll_was_handed_is_taken_up_by_the_next(monkeypatch: pytest.MonkeyPatch):
+    """✗ The group takes its partitions for handed over, and nobody ever reads them."""
+    with Member(with_topic(a_cluster(), "ab"), "t") as member:
+        coordinator = member.consumer._session.coordinator
+        assert coordinator is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(coordinator, "_add", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run(lambda: False, member)
+        assert not member.numbers
+        run(lambda: member.text == "ab", member)
+        assert member.listener.calls == [("assigned", [0])]
+
+
+def interrupted(_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_who_names_an_eager_assignor_gives_up_all_before_it_gets_anything():
     cluster = a_topic(4)
     eager: dict[str, Any] = {"partition_assignment_strategy": "range", "session_timeout_ms": LONG_SESSION_MS}

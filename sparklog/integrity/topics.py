@@ -146,7 +146,7 @@ class _Check:
         spared |= {_object_path(table, path) for path, is_live in history.live.items() if not is_live}
         left = [one for one in files.unnamed if one[0] not in spared]
         if left and self._state.checkpoint_version >= 0:  # it remembers those that were removed for a week
-            removed = {_object_path(table, path) for path in removed_files(self._log)}
+            removed = {_object_path(table, path) for path in removed_files(self._log).removed_ms}
             left = [one for one in left if one[0] not in removed]
         if left:
             oldest_ms = files.newest_ms - min(modified_ms for _, _, modified_ms in left)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkClean", "clean_there", "is_small", "read_there"]
+__all__ = ["SparkClean", "clean_there", "most_in_memory", "read_there"]
 
 _LOGGER = logging.getLogger("sparklog.spark")
 _IN_MEMORY = 8
@@ -63,7 +63,7 @@ class SparkClean:
         self._small_bytes = small_bytes
 
     def __call__(self, log: DeltaLog, plan: CleanPlan, compression: str, file_bytes: int) -> CleanPass:
-        if is_small(plan, self._small_bytes):
+        if _is_small(plan, self._small_bytes):
             return clean_with_arrow(log, plan, compression, file_bytes)
         layout = Layout.of(plan, compression=compression, file_bytes=file_bytes)
         return CleanPass(end_offset=plan.end_offset, pieces=self._pieces(log, layout))
@@ -138,9 +138,15 @@ class _Learned:
                 _LOGGER.warning("what the executors keep of a compaction can't be freed: %s", error)
 
 
-def is_small(plan: CleanPlan, small_bytes: int) -> bool:
+def most_in_memory(small_bytes: int) -> int:
+    """How many bytes a pass may deal with that one process does sooner than executors, where ``small_bytes`` are what
+    it merges sooner."""
+    return small_bytes * _IN_MEMORY
+
+
+def _is_small(plan: CleanPlan, small_bytes: int) -> bool:
     """Is a pass for one process, sooner than for executors?"""
-    return plan.clean_bytes + plan.dirty_bytes <= small_bytes * _IN_MEMORY
+    return plan.clean_bytes + plan.dirty_bytes <= most_in_memory(small_bytes)
 
 
 def read_there(place: Place, table: str, layout: Layout, batches: Batches) -> Batches:

@@ -18,6 +18,7 @@ from sparklog.compaction import OptimizePolicy, Outcome, Step
 from sparklog.compaction.compact import CompactReport, compact_topic
 from sparklog.compaction.maintain import Wanted, maintain_topic
 from sparklog.compaction.optimize import optimize_topic
+from sparklog.compaction.run import Run
 from sparklog.consumer import Consumer
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidArgumentError, RetriableError, UnknownTopicOrPartitionError
@@ -256,7 +257,7 @@ def test_a_cluster_is_maintained_many_topics_at_a_time_and_one_that_fails_hinder
     assert [one.outcome for one in found["small"].optimize.ranges] == [Outcome.DONE]
     assert report.may_succeed_later is False
     assert told == [("", step) for step in Step]  # no topic was too much for a task
-    assert main("retention", ["--cluster", str(tmp_path), "--json"]) == FAILED
+    assert main("retention", ["--cluster", str(tmp_path), "--json", "--full"]) == FAILED
     told_by_job = json.loads(capsys.readouterr().out)
     assert [topic["retention"] and topic["retention"]["removed_files"] for topic in told_by_job["topics"]] == [
         *[0, 0, 0],  # done above
@@ -287,8 +288,9 @@ def test_where_spark_gives_up_it_is_a_failure_of_the_step_that_may_succeed_later
     for pairs in ([("a", "2")], [("a", "3")]):
         append_pairs(a_writer(cluster.topic_log("t")), pairs)
     wanted = Wanted(steps=[Step.OPTIMIZE], policy=OptimizePolicy(min_files=2, growth=1.1), rewrite=give_up)
-    done = maintain_topic(cluster, "t", wanted, deleted=False)
-    assert [type(error) for error in done.errors.values()] == [RetriableError]
+    done = maintain_topic(Run(cluster, timeout_ms=60_000), "t", wanted)
+    assert done is not None
+    assert [type(error) for error in done.report.errors.values()] == [RetriableError]
     capfd.readouterr()  # Spark tells it at length
     assert is_idle(spark)
 

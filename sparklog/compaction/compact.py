@@ -18,7 +18,7 @@ from sparklog.compaction.keys import Counts
 from sparklog.compaction.optimizing import TARGET_BYTES
 from sparklog.compaction.progress import Progress, silent
 from sparklog.compaction.replacing import Outcome, Replacement, commit_replacement, why_gone
-from sparklog.compaction.rewriting import Rewritten
+from sparklog.compaction.rewriting import NOT_REWRITABLE, Rewritten
 from sparklog.compaction.topics import (
     check_columns,
     check_removal,
@@ -31,8 +31,6 @@ from sparklog.compaction.topics import (
 from sparklog.compaction.units import unreadable_files
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
-    CorruptRecordError,
-    InvalidArgumentError,
     ObjectNotFoundError,
     RetriableError,
     SparklogError,
@@ -285,7 +283,7 @@ class _Job:
             segments = [segment for unit in next_plan.units for segment in unit.segments]
             lost = why_gone(self.state, segments, error, topic_id=self._topic_id)
             return self._failed(going.told, error, lost) if lost else replace(going.told, outcome=Outcome.OVERTAKEN)
-        except (CorruptRecordError, InvalidArgumentError) as error:
+        except NOT_REWRITABLE as error:
             return self._failed(going.told, error, str(error))
         except RetriableError as error:  # lost races, or an engine that gave up: other partitions may fare better
             if not may_succeed_later(error):  # the topic is gone, or nobody knows what became of a commit
@@ -301,7 +299,7 @@ class _Job:
         """One pass; did it come to its end?"""
         cleaning = self._clean(self._log, plan, self._compression, self._file_bytes)
         tombstones_kept = records = 0
-        total = sum(unit.record_count for unit in plan.units if unit.last_offset < cleaning.end_offset)
+        total = sum(unit.record_count for unit in plan.units if unit.first_offset < cleaning.end_offset)
         with closing(cleaning.pieces) as pieces:
             for piece in pieces:
                 going.told = replace(going.told, counts=going.told.counts + piece.counts)
@@ -309,7 +307,9 @@ class _Job:
                     outcome = self._replace(rewritten)
                     if outcome is not Outcome.DONE:
                         came_to = piece.first_offset  # below, each key is there once: its later records weren't met
-                        if came_to > plan.first_dirty_offset and self._remember(plan, came_to, tombstones_kept):
+                        if came_to > plan.first_dirty_offset and self._remember(
+                            plan, came_to, tombstones_kept, cleaning.due_tombstones_end
+                        ):
                             going.told = replace(going.told, first_dirty_offset=came_to)
                         going.told = replace(going.told, outcome=outcome)
                         return False
@@ -317,7 +317,7 @@ class _Job:
                 tombstones_kept += piece.counts.tombstones_kept
                 records += piece.counts.records
                 self._progress(f"partition {plan.partition}: {records} of {total} records")
-        if not self._remember(plan, cleaning.end_offset, tombstones_kept):
+        if not self._remember(plan, cleaning.end_offset, tombstones_kept, cleaning.due_tombstones_end):
             going.told = replace(going.told, outcome=Outcome.OVERTAKEN)
             return False
         going.told = replace(going.told, outcome=Outcome.DONE, first_dirty_offset=cleaning.end_offset)
@@ -334,7 +334,7 @@ class _Job:
         outcome, self.state = commit_replacement(self.state, replacement, timeout_ms=self._timeout_ms)
         return outcome
 
-    def _remember(self, plan: CleanPlan, end_offset: int, tombstone_count: int) -> bool:
+    def _remember(self, plan: CleanPlan, end_offset: int, tombstone_count: int, due_tombstones_end: int) -> bool:
         """Commit up to where the partition is clean. False: somebody else has cleaned it meanwhile."""
 
         def decide(now: TopicState) -> Commit | None:
@@ -344,7 +344,7 @@ class _Job:
             after = found.after_pass(
                 end_offset=end_offset,
                 tombstone_count=tombstone_count,
-                due_tombstones_end=plan.due_tombstones_end,
+                due_tombstones_end=due_tombstones_end,
                 now_ms=self._now_ms(),
             )
             wanted.append(after)

@@ -20,7 +20,15 @@ from sparklog.log.schema import DATA_SCHEMA
 from sparklog.log.segments import Segment
 from sparklog.storage.base import ObjectStore
 
-__all__ = ["RECORD_SCHEMA", "WHOLE_FILE_BYTES", "OpenSegments", "is_read_whole", "open_segments"]
+__all__ = [
+    "RECORD_SCHEMA",
+    "WHOLE_FILE_BYTES",
+    "OpenSegments",
+    "RangeFile",
+    "RowGroup",
+    "is_read_whole",
+    "open_segments",
+]
 
 RECORD_SCHEMA = pa.schema(
     [pa.field("offset", pa.int64()), *(DATA_SCHEMA.field(name) for name in ("timestamp", "key", "value", "headers"))]
@@ -97,11 +105,11 @@ def _open_file(
     path = object_path(log.table, segment.path)
     source: Any
     if by_ranges:
-        source = pa.PythonFile(_RangeFile(log.store, path, segment.size_bytes), mode="r")
+        source = pa.PythonFile(RangeFile(log.store, path, segment.size_bytes), mode="r")
     else:
         source = pa.BufferReader(_present(path, data))
     parquet = _open_parquet(path, source, buffer_bytes=_BUFFER_BYTES if by_ranges else 0)
-    groups = [_RowGroup.of(parquet, number) for number in range(parquet.metadata.num_row_groups)]
+    groups = [RowGroup.of(parquet, number) for number in range(parquet.metadata.num_row_groups)]
     size_bytes = sum(group.size_bytes for group in groups)
     is_small = size_bytes <= _WHOLE_PIECES * piece_bytes and not any(group.expands for group in groups)
     last_offsets = None if is_small else _decode(path, lambda: _last_offsets(path, parquet, segment))
@@ -118,14 +126,17 @@ def _whole(batch: pa.RecordBatch) -> OpenSegments:
 
 
 @dataclass(frozen=True, slots=True)
-class _RowGroup:
+class RowGroup:
+    """How large a row group of a data file is, as far as its records need it."""
+
     row_count: int
     size_bytes: int
     """Encoded but not compressed."""
     expands: bool
+    """Once decoded it may be much larger: values are in a dictionary."""
 
     @classmethod
-    def of(cls, parquet: pq.ParquetFile, number: int) -> _RowGroup:
+    def of(cls, parquet: pq.ParquetFile, number: int) -> RowGroup:
         group = parquet.metadata.row_group(number)
         size, expands = 0, False
         for column in (group.column(at) for at in range(group.num_columns)):
@@ -138,6 +149,7 @@ class _RowGroup:
         return cls(group.num_rows, size, expands)
 
     def rows_per_piece(self, piece_bytes: int) -> int:
+        """How many rows are about ``piece_bytes`` once decoded; at least one."""
         rows = self.row_count * piece_bytes // max(1, self.size_bytes)
         return max(1, min(rows, _FEW_ROWS if self.expands else _MAX_ROWS))
 
@@ -146,7 +158,7 @@ def _stream(
     path: str,
     parquet: pq.ParquetFile,
     segment: Segment,
-    groups: Sequence[_RowGroup],
+    groups: Sequence[RowGroup],
     wanted: Sequence[int],
     start_offset: int,
     piece_bytes: int,
@@ -240,7 +252,7 @@ def _present(path: str, data: bytes | None) -> bytes:
     return data
 
 
-class _RangeFile(io.RawIOBase):
+class RangeFile(io.RawIOBase):
     """An object of a store as a file that can be sought in; each read is one request."""
 
     def __init__(self, store: ObjectStore, path: str, size_bytes: int) -> None:

@@ -66,7 +66,11 @@ class SparkClean:
         if _is_small(plan, self._small_bytes):
             return clean_with_arrow(log, plan, compression, file_bytes)
         layout = Layout.of(plan, compression=compression, file_bytes=file_bytes)
-        return CleanPass(end_offset=plan.end_offset, pieces=self._pieces(log, layout))
+        return CleanPass(
+            end_offset=plan.end_offset,
+            due_tombstones_end=plan.due_tombstones_end,
+            pieces=self._pieces(log, layout),
+        )
 
     def _learning(self, log: DeltaLog, layout: Layout) -> _Learned:
         """What to read and to shuffle; no job has begun."""

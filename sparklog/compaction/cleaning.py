@@ -143,7 +143,7 @@ def _learn_due_tombstones(log: DeltaLog, plan: CleanPlan, latest: LatestOffsets,
             due = pc.and_(pc.is_null(piece["value"]), pc.less(offsets, due_end))
             latest.add(piece["key"].filter(due), offsets.filter(due))
             if latest.exceeds(most_bytes):
-                return min(due_end, offsets[-1].as_py() + 1)
+                return min(due_end, int(offsets[-1].as_py()) + 1)
     return due_end
 
 

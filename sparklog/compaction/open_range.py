@@ -266,8 +266,7 @@ def _open(path: str, source: Any, *, buffer_bytes: int = 0) -> pq.ParquetFile:
 def _check_is_null(path: str, file: pq.ParquetFile, name: str) -> None:
     """Raise ``InvalidRecordError`` where a column that a topic doesn't have holds a value: a file that is written anew
     has no such column."""
-    read = _understood(path, lambda: file.iter_batches(_SCAN_ROWS, columns=[name], use_threads=False))
-    while (batch := _understood(path, lambda: next(read, None))) is not None:
+    for batch in _batches(path, file, [name], rows=_SCAN_ROWS):
         if batch.num_rows and batch.column(0).null_count < batch.num_rows:
             raise InvalidRecordError(
                 f"data file {path}: column {name!r} holds values, and a topic has no such column, so a rewritten file "
@@ -298,14 +297,17 @@ def _read_pieces(path: str, file: pq.ParquetFile, schema: pa.Schema, *, rows: in
             yield _conform(path, pa.table({"none": pa.nulls(shape.row_count)}), schema)
             continue
         at_once = rows or shape.rows_per_piece(_PIECE_BYTES)
-        batches = _understood(path, lambda at_once=at_once, number=number: _batches(file, at_once, number, present))
-        while (batch := _understood(path, lambda batches=batches: next(batches, None))) is not None:
+        for batch in _batches(path, file, present, rows=at_once, groups=[number]):
             yield _conform(path, pa.Table.from_batches([batch]), schema)
 
 
-def _batches(file: pq.ParquetFile, rows: int, number: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    found: Iterator[pa.RecordBatch] = file.iter_batches(rows, [number], columns, use_threads=False)
-    return found
+def _batches(
+    path: str, file: pq.ParquetFile, columns: Sequence[str], *, rows: int, groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Columns of a file, ``rows`` at a time; of some row groups, or all. Raises ``CorruptRecordError``."""
+    found = _understood(path, lambda: file.iter_batches(rows, groups, [*columns], use_threads=False))
+    while (batch := _understood(path, lambda: next(found, None))) is not None:
+        yield batch
 
 
 def _conform(path: str, table: pa.Table, schema: pa.Schema) -> pa.Table:

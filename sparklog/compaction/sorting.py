@@ -71,7 +71,7 @@ def _slices(table: pa.Table) -> Iterator[pa.Table]:
 
 def _rows_of(table: pa.Table, size_bytes: int) -> int:
     """About how many rows of a table are so many bytes; at least one."""
-    return max(1, table.num_rows * size_bytes // max(1, table.nbytes))
+    return max(1, int(table.num_rows) * size_bytes // max(1, int(table.nbytes)))
 
 
 def _spill(tables: Sequence[pa.Table], path: Path) -> Path:

@@ -53,6 +53,18 @@ def is_idle(spark: Any) -> bool:
     return not is_working and spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
 
+def jobs_of(spark: Any) -> set[int]:
+    """Those that belong to no group."""
+    return set(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def tasks_of(spark: Any, jobs: set[int]) -> int:
+    """How many tasks these jobs have run."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = {stage for job in jobs for stage in tracker.getJobInfo(job).stageIds}
+    return sum(info.numCompletedTasks for info in map(tracker.getStageInfo, stages) if info is not None)
+
+
 def table_of(cluster: Cluster, topic: str = "t") -> str:
     return f"{cluster.store.uri.removeprefix('file://')}/topics/{topic}"
 
@@ -193,10 +205,15 @@ def test_a_driver_that_is_killed_between_commits_leaves_all_whole_and_the_next_r
         compact_topic(log, "t", now_ms=T0_MS, target_bytes=1, clean=SparkClean(spark, place, small_bytes=0))
     assert is_idle(spark)
     assert 12 < len(check()) < 56
-    [topic] = ss.run_compaction(spark, tmp_path, small_bytes=0).topics
-    assert topic.compact is not None
-    assert topic.compact.partitions[0].outcome is Outcome.DONE
+    jobs = jobs_of(spark)
+    groups = len(live(cluster.topic_log("t"))) - 1
+    clean = SparkClean(spark, place, small_bytes=0)
+    [done] = compact_topic(cluster.topic_log("t"), "t", now_ms=T0_MS, target_bytes=1, clean=clean).partitions
+    assert done.outcome is Outcome.DONE
     assert len(check()) < 20
+    # The keys are read and shuffled once: each wave of groups runs their tasks alone.
+    shuffle = int(spark.conf.get("spark.sql.shuffle.partitions"))
+    assert tasks_of(spark, jobs_of(spark) - jobs) <= 1 + shuffle + 1 + groups
     assert load_state(cluster.topic_log("t")).head.log_end_offsets[0] == 56
 
 

@@ -118,7 +118,7 @@ def maintain(
     reports = [*unchanged.values(), *(one.report for one in found)]
     groups = of_cluster.do(
         Step.GROUPS,
-        lambda: forget_groups(cluster, now_ms=run.fresh_ms(), dry_run=dry_run, timeout_ms=timeout_ms),
+        lambda: forget_groups(cluster, now_ms=run.now_ms(), dry_run=dry_run, timeout_ms=timeout_ms),
     )
     return MaintenanceReport(
         topics=tuple(sorted(reports, key=lambda report: report.topic)),

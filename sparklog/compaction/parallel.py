@@ -15,7 +15,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def all_at_once(act: Callable[[S], T], items: Sequence[S], *, stop: Callable[[], object]) -> list[T]:
+def all_at_once(act: Callable[[S], T], items: Sequence[S], *, stop: Callable[[], object] = lambda: None) -> list[T]:
     """Act on each of ``items``, 16 at a time; the results in their order.
 
     Args:

@@ -195,7 +195,10 @@ def _unchanged(
         note = notes.get(name)
         if note is None or note.version < 0 or is_due(note, steps, policy=wanted.policy, now_ms=now_ms):
             return False
-        return is_newest(run.cluster.topic_log(name), note)
+        try:
+            return is_newest(run.cluster.topic_log(name), note)
+        except InvalidTopicError:  # whoever wrote the note
+            return False
 
     still = all_at_once(is_unchanged, names, stop=run.stop)
     return {

@@ -43,7 +43,8 @@ class Run:
         self.cluster = cluster
         self._timeout_ms = timeout_ms
         self._dry_run = dry_run
-        self._lock = threading.RLock()
+        self._time_lock = threading.Lock()
+        self._ids_lock = threading.RLock()
         self._began: tuple[int, float] | None = None
         self._recovered: Sequence[Recovered] | None = None
         self._ids: Mapping[str, IdSeen] | None = None
@@ -88,21 +89,20 @@ class Run:
     @property
     def began_ms(self) -> int:
         """The store's time when it was asked for first, milliseconds since the epoch; later things count as younger."""
-        with self._lock:
-            return self._begin()[0]
+        return self._begin()[0]
 
     def now_ms(self) -> int:
         """The store's time now, or a little earlier."""
-        with self._lock:
-            began_ms, ticks_ms = self._begin()
+        began_ms, ticks_ms = self._begin()
         return began_ms + int(self.cluster.clock.ticks_ms() - ticks_ms)
 
     def _begin(self) -> tuple[int, float]:
         """The store's time when it was asked for first, and the clock's ticks right after that."""
-        if self._began is None:
-            began_ms = self.fresh_ms()
-            self._began = (began_ms, self.cluster.clock.ticks_ms())
-        return self._began
+        with self._time_lock:
+            if self._began is None:
+                began_ms = self.fresh_ms()
+                self._began = (began_ms, self.cluster.clock.ticks_ms())
+            return self._began
 
     def fresh_ms(self) -> int:
         """The store's time now. A PUT, a LIST and a DELETE; none in a dry run."""
@@ -110,12 +110,12 @@ class Run:
 
     def recovered(self, found: Sequence[Recovered]) -> None:
         """All transactions were just recovered, after :attr:`began_ms` was learned: it needn't be done again."""
-        with self._lock:
+        with self._ids_lock:
             self._recovered = found
 
     def ids(self) -> Mapping[str, IdSeen]:
         """What the newest entries of the transactional ids say. Raises ``StoreError``: the listings."""
-        with self._lock:
+        with self._ids_lock:
             if self._ids is None and self._recovered is not None:
                 self._ids = self.barrier().ids  # costs the same, and somebody may need it, too
             elif self._ids is None:
@@ -124,7 +124,7 @@ class Run:
 
     def barrier(self) -> TransactionBarrier:
         """The barrier that every sweep of this run relies on (rule L10). Raises ``StoreError``: the listings."""
-        with self._lock:
+        with self._ids_lock:
             if self._barrier is None:
                 self._barrier = set_barrier(
                     self.cluster,

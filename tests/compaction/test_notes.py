@@ -20,7 +20,7 @@ from sparklog.log.topic import alter_topic, create_topic, delete_records, delete
 from sparklog.paths import MAINTENANCE_NOTES
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
-from tests.compaction.support import append_at, append_pairs, live, stored
+from tests.compaction.support import append_at, append_pairs, live, pairs_of, stored
 from tests.support import DAY_MS, T0_MS, a_writer, append, foreign_commit, foreign_entry, unsequenced_file, versions_of
 from tests.txn.support import Driver, a_cluster, data_files
 
@@ -174,6 +174,56 @@ def test_what_becomes_due_by_time_alone_is_done_when_it_does() -> None:
     clock.advance(1)
     assert looked_at(maintain(cluster)) == ["t0"]
     assert live(log) == []
+
+
+KEYED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1}
+
+
+@pytest.mark.parametrize(
+    ("configs", "due_after_ms"),
+    [
+        ({**KEYED, "max.compaction.lag.ms": 3 * HOUR_MS}, 3 * HOUR_MS + 1),
+        ({**KEYED, "min.cleanable.dirty.ratio": 0.5, "min.compaction.lag.ms": 2 * HOUR_MS}, 2 * HOUR_MS),
+        ({**KEYED, "max.compaction.lag.ms": 1, "delete.retention.ms": 5 * HOUR_MS}, 5 * HOUR_MS),
+    ],
+    ids=["a record that waited", "one that was too young", "a tombstone"],
+)
+def test_compaction_that_becomes_due_by_time_is_noted_to_the_millisecond(
+    configs: dict[str, object], due_after_ms: int
+) -> None:
+    _, clock, cluster = a_world(0)
+    log = cluster.topic_log("t")
+    create_topic(log, "t", configs=configs)
+    for pair in (("a", None), ("a", None), ("newest", "x")):
+        append_pairs(a_writer(log), [pair], timestamp_ms=clock.now_ms())
+    if "delete.retention.ms" in configs:
+        clock.advance(2)
+    maintain(cluster)
+    before = pairs_of(log)
+    began_ms = clock.now_ms()
+    assert read_notes(cluster)["t"].due_ms[Step.COMPACT] == began_ms + due_after_ms
+    clock.advance(due_after_ms - 1)
+    assert looked_at(maintain(cluster)) == []
+    maintain(cluster, full=True)
+    assert pairs_of(log) == before  # nor does a look find anything
+    clock.advance(1)
+    assert looked_at(maintain(cluster)) == ["t"]
+    assert pairs_of(log) != before
+
+
+def test_what_a_run_leaves_for_the_next_it_does_not_note_as_done() -> None:
+    """Files that were merged may be merged again."""
+    pairs = OptimizePolicy(min_files=2, max_files=2, growth=1.1)
+    _, _, cluster = a_world(1)
+    log = cluster.topic_log("t0")
+    writer = a_writer(log, topic="t0")
+    for number in range(8):
+        append(writer, str(number))
+    counts = []
+    while looked_at(maintain(cluster, policy=pairs)):
+        counts.append(len(live(log)))
+    assert counts == sorted(counts, reverse=True)
+    assert (counts[0], counts[-1]) == (5, 2)
 
 
 def test_other_steps_and_other_policies_have_to_look_for_themselves() -> None:

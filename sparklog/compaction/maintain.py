@@ -98,24 +98,11 @@ def maintain(
     """
     run = Run(cluster, timeout_ms=timeout_ms, dry_run=dry_run)
     wanted = Wanted(steps=steps, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms)
-    if topics is None:
-        names, by_notes = [*cluster.store.list_names(TOPICS_FOLDER)], not dry_run
-    else:
-        names, by_notes = sorted(set(topics)), False
-        all_at_once(lambda name: _check_topic(cluster, name), names, stop=run.stop)
+    names = _named(cluster, topics, run)
     of_cluster = _ClusterSteps(steps if topics is None else (), tell)
     transactions = None if dry_run else of_cluster.do(Step.TRANSACTIONS, lambda: _recover(run, timeout_ms))
-    notes = read_notes(cluster) if by_notes else {}
-    is_asked = not by_notes or full or (Step.VACUUM in steps and {*steps} != {*Step})
-    unchanged = {} if is_asked else _unchanged(run, names, notes, wanted)
-    looked_at = {
-        name: 0 if is_asked or name not in notes else notes[name].search_ms for name in names if name not in unchanged
-    }
-    found = [one for one in (each_topic or each_topic_at_once)(run, looked_at, wanted, tell) if one is not None]
-    if by_notes:
-        after = {one.report.topic: _merged(notes.get(one.report.topic), one.note) for one in found if one.note}
-        write_notes(cluster, notes, after, names)
-    reports = [*unchanged.values(), *(one.report for one in found)]
+    carry_out = each_topic or each_topic_at_once
+    reports = _maintain_topics(run, names, wanted, tell, carry_out, by_notes=topics is None and not dry_run, full=full)
     groups = of_cluster.do(
         Step.GROUPS,
         lambda: forget_groups(cluster, now_ms=run.now_ms(), dry_run=dry_run, timeout_ms=timeout_ms),
@@ -158,6 +145,44 @@ class _ClusterSteps:
             self.errors[step] = error
 
         return attempt(f"cluster: {step.value}", act, failed)
+
+
+def _named(cluster: Cluster, topics: Iterable[str] | None, run: Run) -> list[str]:
+    """The names of the topics that were asked for, which are there; or of all folders that may be a topic's."""
+    if topics is None:
+        return [*cluster.store.list_names(TOPICS_FOLDER)]
+    names = sorted(set(topics))
+    all_at_once(lambda name: _check_topic(cluster, name), names, stop=run.stop)
+    return names
+
+
+def _maintain_topics(
+    run: Run,
+    names: Sequence[str],
+    wanted: Wanted,
+    tell: Tell,
+    each_topic: EachTopic,
+    *,
+    by_notes: bool,
+    full: bool,
+) -> list[TopicMaintenance]:
+    """What became of the topics, in no order.
+
+    Args:
+        by_notes: pass over what is noted to need nothing, and note it for the next run.
+        full: but pass over none.
+    """
+    notes = read_notes(run.cluster) if by_notes else {}
+    is_asked = not by_notes or full or (Step.VACUUM in wanted.steps and {*wanted.steps} != {*Step})
+    unchanged = {} if is_asked else _unchanged(run, names, notes, wanted)
+    looked_at = {
+        name: 0 if is_asked or name not in notes else notes[name].search_ms for name in names if name not in unchanged
+    }
+    found = [one for one in each_topic(run, looked_at, wanted, tell) if one is not None]
+    if by_notes:
+        after = {one.report.topic: _merged(notes.get(one.report.topic), one.note) for one in found if one.note}
+        write_notes(run.cluster, notes, after, names)
+    return [*unchanged.values(), *(one.report for one in found)]
 
 
 def _check_topic(cluster: Cluster, name: str) -> None:

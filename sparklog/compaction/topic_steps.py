@@ -41,8 +41,9 @@ __all__ = [
 ]
 
 DEFAULT_TIMEOUT_MS = 60_000.0
-_MUCH_TO_LOAD = 20_000
-"""Actions in a checkpoint: a topic with more is loaded while no other such topic is."""
+_MUCH_TO_LOAD = 5_000
+"""Actions in a checkpoint: a topic with more is loaded while no other such topic is. The others wait with what they
+have loaded, 12 MB at most each, while one is rewritten."""
 _STALE_MS = 60_000.0
 """After a step that took longer the topic is loaded anew: what others did meanwhile would make plans void."""
 _LOGGER = logging.getLogger("sparklog.compaction")

@@ -139,7 +139,7 @@ def test_topics_are_read_at_the_same_time_and_rewritten_one_after_the_other() ->
 
 def test_topics_that_take_much_memory_are_loaded_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, cluster = a_world(4)
-    monkeypatch.setattr("sparklog.compaction.topic_steps.read_hint_size", lambda _: 20_001)
+    monkeypatch.setattr("sparklog.compaction.topic_steps.read_hint_size", lambda _: 5_001)
     loading, most = 0, 0
     lock = threading.Lock()
 

@@ -14,6 +14,7 @@ from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.parallel import all_at_once
 from sparklog.compaction.rewriting import Rewritten
 from sparklog.compaction.run import Run
+from sparklog.compaction.units import FileRange
 from sparklog.delta.log import DeltaLog
 from sparklog.log import Cluster
 from sparklog.log.state import load_state
@@ -118,9 +119,7 @@ def test_topics_are_read_at_the_same_time_and_rewritten_one_after_the_other() ->
     rewriting_now, most = 0, 0
     lock = threading.Lock()
 
-    def one_by_one(
-        log: DeltaLog, ranges: Sequence[rewriting.FileRange], compression: str
-    ) -> Generator[Rewritten, None, None]:
+    def one_by_one(log: DeltaLog, ranges: Sequence[FileRange], compression: str) -> Generator[Rewritten, None, None]:
         nonlocal rewriting_now, most
         with lock:
             rewriting_now += 1

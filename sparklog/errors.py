@@ -13,7 +13,7 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     │  ├─ UnknownTopicOrPartitionError
     │  ├─ RebalanceInProgressError       poll, then commit again
     │  ├─ ConcurrentTransactionsError    another one of this transactional id is being finished
-    │  ├─ UnstableOffsetCommitError      a transaction that isn't decided yet may change the offset
+    │  ├─ UnstableOffsetCommitError      a transaction that isn't decided or carried out yet may change the offset
     │  └─ CorruptRecordError             a data file can't be read; names it
     ├─ StoreError                        what an object store said; names the path
     │  ├─ ObjectNotFoundError
@@ -29,7 +29,7 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     ├─ InvalidTxnStateError  InvalidTransactionTimeoutError  TransactionalIdNotFoundError
     ├─ MessageSizeTooLargeError  InvalidTimestampError  InvalidRecordError            the record is refused
     ├─ RecordDeserializationError  NoOffsetForPartitionError
-    ├─ CommitFailedError                 the partition belongs to another member by now
+    ├─ CommitFailedError                 the partition belongs to another member by now, or the group to its members
     ├─ UnknownMemberIdError  IllegalGenerationError  InconsistentGroupProtocolError
     ├─ FencedInstanceIdError             fatal: another consumer uses this group_instance_id
     ├─ GroupIdNotFoundError  NonEmptyGroupError  GroupSubscribedToTopicError  OffsetMetadataTooLargeError
@@ -131,7 +131,8 @@ class CorruptRecordError(RetriableError):
 class CommitStateUnknownError(KafkaTimeoutError):
     """A commit's answer was lost and could not be settled in time: read the log back before anything else.
 
-    A time-out for whoever catches time-outs, but not retriable: the same call again could store the records twice.
+    A time-out for whoever catches time-outs, but not retriable: the same call again could store the records twice. Of a
+    consumer's ``commit`` alone the same call again is safe: it sets the same offsets.
     """
 
     retriable = False
@@ -255,11 +256,13 @@ class ConcurrentTransactionsError(RetriableError):
 
 
 class UnstableOffsetCommitError(RetriableError):
-    """A transaction that isn't decided yet may change the committed offset (Kafka error 88)."""
+    """A transaction may still change the committed offset: it isn't decided yet, or it is committed and its records
+    aren't in their topics yet (Kafka error 88)."""
 
 
 class CommitFailedError(SparklogError):
-    """Offsets weren't committed: the partition was given to another member, or the consumer left its group.
+    """Offsets weren't committed: the partition was given to another member, or the consumer left its group; or the
+    consumer assigns partitions itself, and the group has members.
 
     ``poll`` joins again; what was processed since the last commit is read again by the partition's new owner.
     """

@@ -24,6 +24,7 @@ __all__ = [
     "decode_id",
     "encode_id",
     "generation_path",
+    "group_folder",
     "group_generations",
     "group_members",
     "group_offsets_table",
@@ -33,6 +34,7 @@ __all__ = [
     "new_data_file",
     "new_probe",
     "open_transactions",
+    "sequencing_claim",
     "topic_table",
     "transaction_entry",
     "transaction_log",
@@ -75,6 +77,16 @@ def check_topic_name(topic: str) -> str:
 def topic_table(topic: str) -> str:
     """The folder of a topic's Delta table, without a trailing slash."""
     return f"topics/{check_topic_name(topic)}"
+
+
+def group_folder(group: str) -> str:
+    """The folder of all that a group has, with its trailing slash. Raises ``InvalidArgumentError``."""
+    return f"{GROUPS_FOLDER}{encode_id(group)}/"
+
+
+def sequencing_claim(table: str) -> str:
+    """The object by which a client says that it sequences a table. Engines pass over names that begin with ``_``."""
+    return f"{table}/_sequencing.json"
 
 
 def group_offsets_table(group: str) -> str:

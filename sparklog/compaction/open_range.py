@@ -20,10 +20,11 @@ from sparklog.compaction.units import FileRange
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, InvalidRecordError, ObjectNotFoundError
 from sparklog.log.encode import open_parquet
+from sparklog.log.range_file import RangeFile
 from sparklog.log.reading import conform, object_path
 from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS
 from sparklog.log.segments import Segment, overlapping
-from sparklog.log.streaming import RangeFile, RowGroup
+from sparklog.log.streaming import RowGroup
 
 __all__ = ["PRODUCER", "OpenRange"]
 

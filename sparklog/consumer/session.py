@@ -7,21 +7,24 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, TypeVar
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.coordinator import Coordinator
 from sparklog.consumer.draining import Draining
-from sparklog.consumer.fetcher import Fetcher, FetcherThread
+from sparklog.consumer.fetcher import Fetcher
+from sparklog.consumer.fetching import FetcherThread
 from sparklog.consumer.guard import Guard
+from sparklog.consumer.helping import Helping
 from sparklog.consumer.listener import ConsumerRebalanceListener
+from sparklog.consumer.lookups import Lookup, Lookups
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.partitions import PartitionState
 from sparklog.consumer.reading import ReadLimits
-from sparklog.consumer.shared import Request, Shared
+from sparklog.consumer.shared import Shared
 from sparklog.consumer.subscription import HELD, Subscription
-from sparklog.consumer.topics import FollowedTopics
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, UnknownTopicOrPartitionError, WakeupError
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
@@ -56,6 +59,9 @@ class Session:
         self._owns_store = owns_store
         self._limits = limits
         self._thread: FetcherThread | None = None
+        self._lookups = Lookups(cluster)
+        self._lookup: Lookup[Any] | None = None
+        """The newest; it may be under way though nobody waits for it any more."""
         self._views_version = -1
         self._has_raised = False
         group_id = config.group_id
@@ -63,6 +69,7 @@ class Session:
             None if group_id is None else Coordinator(cluster, config, self.shared, self.metrics, group_id)
         )
         """None without a group."""
+        self._helping = Helping(cluster)
         weakref.finalize(self, _abandon, self.shared, self.guard, self.coordinator).atexit = False
         _LIVE.add(self)
 
@@ -98,14 +105,13 @@ class Session:
             with shared.lock:
                 shared.end_wait()
 
-    def ask(self, answer: Callable[[FollowedTopics], Any], timeout_ms: float) -> Any:
-        """What the fetcher's thread answers. Raises what that raises, ``KafkaTimeoutError``, ``WakeupError``."""
-        request = Request(answer)
-        with self.shared.lock:
-            self.shared.ask(request)
-        if not self.wait(lambda: request.is_done, timeout_ms):
+    def ask(self, question: Callable[[Lookups], T], timeout_ms: float) -> T:
+        """The answer to a question about topics, whatever this consumer reads meanwhile. Raises what the answer raises,
+        ``KafkaTimeoutError``, ``WakeupError``."""
+        self._lookup = lookup = Lookup(partial(question, self._lookups), ended=self._tell)
+        if not self.wait(lambda: lookup.is_done, timeout_ms):
             raise KafkaTimeoutError(f"timed out after {timeout_ms:g} ms while reading the log")
-        return request.result()
+        return lookup.result()
 
     def catch_up(self, *, records_first: bool = False, rebalance: bool = True) -> None:
         """Raise what went wrong in the background, and take up partitions that came or went.
@@ -116,12 +122,19 @@ class Session:
             rebalance: also those that the group gives and takes: inside ``poll`` alone, when what the last one
                 returned is processed.
         """
+        if rebalance:
+            self._helping.polled()
         if self.coordinator is not None and (rebalance or self.subscription.manual):
             # First: a member that can't read still polls, and others wait for what it must give up.
             self.coordinator.reconcile(self.subscription, self.listener)
+        unknown: set[str] = set()
         with self.shared.lock:
+            if self.coordinator is not None and self.coordinator.is_member:
+                unknown = self.shared.unknown_topics()
             waits = records_first and self._has_raised and bool(self.shared.assignment.ready())
-            found = None if waits else self.shared.next_error()
+            found = None if waits else self.shared.next_error(without=unknown)
+        if self.coordinator is not None and unknown:
+            self.coordinator.doubt(unknown)
         self._has_raised = found is not None
         if found is not None:
             topic, error = found
@@ -206,6 +219,7 @@ class Session:
     def stop(self) -> None:
         """Let the threads end as soon as they can."""
         self.shared.stop()
+        self._helping.stop()
         if self.coordinator is not None:
             self.coordinator.stop()
 
@@ -213,16 +227,20 @@ class Session:
         """Wait for the threads' ends. True: they have ended."""
         deadline = time.monotonic() + timeout_s
         ended = self._thread is None or self._thread.join(timeout_s)
-        left_s = max(0.0, deadline - time.monotonic())
-        return (self.coordinator is None or self.coordinator.join(left_s)) and ended
+        for other in (self._lookup, self.coordinator, self._helping):
+            if other is not None:
+                ended = other.join(max(0.0, deadline - time.monotonic())) and ended
+        return ended
 
     def _start(self) -> None:
         if self._thread is None:
             fetcher = Fetcher(self.cluster, self.config, self.shared, self.metrics, self._limits)
-            self._thread = FetcherThread(
-                fetcher, self.shared, self._clock, longest_wait_ms=float(self.config.fetch_max_wait_ms)
-            )
+            self._thread = FetcherThread(fetcher, self.shared, self._clock)
             self._thread.start()
+
+    def _tell(self) -> None:
+        with self.shared.lock:
+            self.shared.tell()
 
     def _reassign(self) -> None:
         shared, subscription = self.shared, self.subscription

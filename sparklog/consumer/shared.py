@@ -4,39 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Collection
 
 from sparklog.clock import Clock
 from sparklog.consumer.partitions import Assignment
-from sparklog.consumer.topics import FollowedTopics, TopicView
+from sparklog.consumer.topics import TopicView
+from sparklog.errors import UnknownTopicOrPartitionError
 
-__all__ = ["Request", "Shared"]
-
-
-class Request:
-    """A question to the fetcher, which alone may use the followers."""
-
-    def __init__(self, answer: Callable[[FollowedTopics], Any]) -> None:
-        self._answer = answer
-        self.is_done = False
-        self._result: Any = None
-        self._error: Exception | None = None
-
-    def run(self, topics: FollowedTopics) -> None:
-        """Find the answer; in the fetcher's thread."""
-        try:
-            self._result = self._answer(topics)
-        except Exception as error:
-            self._error = error
-        self.is_done = True
-
-    def result(self) -> Any:
-        """The answer, or raises what went wrong."""
-        if self._error is not None:
-            raise self._error
-        return self._result
+__all__ = ["Shared"]
 
 
 class Shared:
@@ -64,13 +39,14 @@ class Shared:
         """Goes up when topics or partitions come or go."""
         self.errors: dict[str, Exception] = {}
         """By topic, or by "" where it concerns all. Nothing more is done for a topic until its error was raised."""
-        self.requests: deque[Request] = deque()
         self.is_changed = True
         """Did the consumer change what it wants since the fetcher looked last?"""
         self.has_room = True
         """Were records taken since the fetcher looked last?"""
         self.is_parked = False
         """Does the fetcher wait until it is told to go on?"""
+        self.is_limited = False
+        """Does the fetcher wait though there may be more to read, because there was no room for it?"""
         self.is_stopped = False
         self.is_woken = False
         self.polling = 0
@@ -90,13 +66,8 @@ class Shared:
     def took(self) -> None:
         """The consumer took records: there is room again. Under the lock."""
         self.has_room = True
-        if self.is_parked:
+        if self.is_parked or self.is_limited:
             self.work.notify()
-
-    def ask(self, request: Request) -> None:
-        """Put a question to the fetcher. Under the lock."""
-        self.requests.append(request)
-        self.work.notify()
 
     def begin_wait(self) -> None:
         """The consumer wants records: the fetcher goes on if it rested. Under the lock."""
@@ -121,18 +92,38 @@ class Shared:
             self.is_woken = True
             self.tell()
 
-    def next_error(self) -> tuple[str, Exception] | None:
-        """An error to raise, and its topic; it is then forgotten, so that the fetcher tries again. Under the lock."""
+    def next_error(self, *, without: Collection[str] = ()) -> tuple[str, Exception] | None:
+        """An error to raise, and its topic; it is then forgotten, so that the fetcher tries again. Under the lock.
+
+        Args:
+            without: topics whose errors stay where they are.
+        """
         for topic in self.errors:
-            self.work.notify()
-            return topic, self.errors.pop(topic)
+            if topic not in without:
+                self.work.notify()
+                return topic, self.errors.pop(topic)
         for state in self.assignment.failed.values():
-            if state.error is not None and not state.chunks:
+            if state.error is not None and not state.chunks and state.partition.topic not in without:
                 error = state.error
                 self.assignment.forgive(state)
                 self.change()
                 return state.partition.topic, error
         return None
+
+    def unknown_topics(self) -> set[str]:
+        """Topics that the fetcher didn't find any more, or not with as many partitions. Under the lock."""
+        failed = self.assignment.failed.values()
+        partitions = {s.partition.topic for s in failed if isinstance(s.error, UnknownTopicOrPartitionError)}
+        return partitions | {t for t, error in self.errors.items() if isinstance(error, UnknownTopicOrPartitionError)}
+
+    def look_again(self, topics: Collection[str]) -> None:
+        """Forget the errors of topics, so that the fetcher tries again. Under the lock."""
+        for topic in topics:
+            self.errors.pop(topic, None)
+        for state in [*self.assignment.failed.values()]:
+            if state.partition.topic in topics:
+                self.assignment.forgive(state)
+        self.change()
 
     def wanted_topics(self) -> frozenset[str]:
         """What the fetcher is to follow: what is subscribed, else what is assigned. Under the lock."""
@@ -150,6 +141,9 @@ class Shared:
         self.change()
 
     def forget_errors(self) -> None:
-        """Of topics that aren't wanted any more. Under the lock."""
+        """Of topics that aren't wanted any more, and where nothing is wanted all. Under the lock."""
         wanted = self.wanted_topics()
-        self.errors = {topic: error for topic, error in self.errors.items() if topic == "" or topic in wanted}
+        is_reading = bool(wanted) or self.pattern is not None
+        self.errors = {
+            topic: error for topic, error in self.errors.items() if topic in wanted or (topic == "" and is_reading)
+        }

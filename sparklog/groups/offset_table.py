@@ -44,6 +44,7 @@ from sparklog.groups.offset_files import (
 )
 from sparklog.groups.offset_maintenance import maintain_offsets
 from sparklog.groups.offset_state import (
+    COMMITTED_INFO,
     FORMAT_INFO,
     NO_TABLE,
     LiveFile,
@@ -51,12 +52,12 @@ from sparklog.groups.offset_state import (
     catch_up,
     load_state,
     load_whole,
+    offset_log,
     state_of,
 )
 from sparklog.groups.rows import Rows
 from sparklog.log.cluster import Cluster
 from sparklog.log.reading import object_path
-from sparklog.paths import group_offsets_table
 from sparklog.storage.entry_log import PositionLost, Taken
 from sparklog.storage.position import advance, needs_verification
 from sparklog.storage.retrying import retry
@@ -109,12 +110,7 @@ class OffsetTable:
         self.group = group
         self._writer = f"sparklog.writer.{secrets.token_hex(8)}"
         """The appId of this object's ``txn`` actions."""
-        self._log = DeltaLog(
-            store=cluster.store,
-            table=group_offsets_table(group),
-            clock=cluster.clock,
-            tail_trust_ms=cluster.tail_trust_ms,
-        )
+        self._log = offset_log(cluster, group)
         self._state: OffsetState | None = None
         self._commit_number = 0
         self._pause_until_ticks_ms = 0.0
@@ -139,7 +135,13 @@ class OffsetTable:
         self._state = self._as_of_now(self._state)
         return self._state.rows
 
-    def change(self, changes: Sequence[Change], *, deadline_ticks_ms: float) -> Changed:
+    def change(
+        self,
+        changes: Sequence[Change],
+        *,
+        deadline_ticks_ms: float,
+        before_commit: Callable[[], object] = lambda: None,
+    ) -> Changed:
         """Carry out ``changes``, one after the other, in one commit that is durable when this returns.
 
         One that is refused doesn't hinder the others. The table is created when it isn't there. Where nothing is to be
@@ -147,6 +149,8 @@ class OffsetTable:
 
         Args:
             deadline_ticks_ms: on the cluster's clock; a commit that won is success however late.
+            before_commit: called between the upload and the create that makes it count, before each attempt; may wait.
+                What it raises is raised, and nothing was changed unless by an earlier attempt.
         Raises:
             KafkaTimeoutError: the deadline passed; nothing was and nothing will be changed.
             CommitStateUnknownError: not settled in time; the changes may be carried out, together and once.
@@ -154,7 +158,13 @@ class OffsetTable:
         """
         clock = self._log.clock
         self._commit_number += 1  # a number is never given to other changes, whatever became of these (rule L2)
-        work = _Work(self._log, deadline_ticks_ms=deadline_ticks_ms, writer=self._writer, number=self._commit_number)
+        work = _Work(
+            self._log,
+            deadline_ticks_ms=deadline_ticks_ms,
+            writer=self._writer,
+            number=self._commit_number,
+            before_commit=before_commit,
+        )
         pause_ms = min(self._pause_until_ticks_ms, deadline_ticks_ms) - clock.ticks_ms()
         if pause_ms > 0:  # rule L11: others may have the next version
             clock.sleep_ms(pause_ms)
@@ -213,10 +223,13 @@ class OffsetTable:
             return
         self._thread = thread  # only one that was started can be joined
 
-    def close(self, timeout_ms: float = 60_000) -> None:
-        """Wait for maintenance that is under way: a process that exits in the middle of it may crash."""
-        if self._thread is not None:
-            self._thread.join(timeout_ms / 1000)
+    def close(self, timeout_ms: float = 60_000) -> bool:
+        """Wait for maintenance that is under way: a process that exits in the middle of it may crash. True: it has
+        ended, or there is none."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_ms / 1000)
+        return not self._thread.is_alive()
 
     def _as_of_now(self, state: OffsetState | None) -> OffsetState:
         return load_state(self._log) if state is None else catch_up(self._log, state)
@@ -236,7 +249,15 @@ class OffsetTable:
 class _Work:
     """One call of ``change`` on its way."""
 
-    def __init__(self, log: DeltaLog, *, deadline_ticks_ms: float, writer: str, number: int) -> None:
+    def __init__(
+        self,
+        log: DeltaLog,
+        *,
+        deadline_ticks_ms: float,
+        writer: str,
+        number: int,
+        before_commit: Callable[[], object],
+    ) -> None:
         self.lost_races = 0
         self.round_trip_ms = 0.0
         """How long the last upload and create took."""
@@ -246,6 +267,7 @@ class _Work:
         self._writer = writer
         self._number = number
         self._deadline = deadline_ticks_ms
+        self._before_commit = before_commit
         self._began = log.clock.ticks_ms()
         self._tokens: set[str] = set()
 
@@ -264,7 +286,10 @@ class _Work:
         version, data = state.position.version + 1, encode_rows(decided.rows)
         file = LiveFile(path=new_offset_file(version), size_bytes=len(data))
         self.patiently(lambda: log.store.put(object_path(log.table, file.path), data, sync=True))
-        entry = _Entry(state, file, len(decided.rows), log=log, writer=self._writer, number=self._number)
+        waits_since = clock.ticks_ms()
+        self._before_commit()
+        began += clock.ticks_ms() - waits_since  # for others' commits no round trip took so long
+        entry = _Entry(state, file, decided.rows, log=log, writer=self._writer, number=self._number)
         try:
             outcome = log.create_next(
                 state.position, entry.encode, tokens=self._tokens, deadline_ticks_ms=self._deadline, sync=True
@@ -325,8 +350,9 @@ class _Entry:
     """A commit that waits for its token."""
 
     def __init__(
-        self, state: OffsetState, file: LiveFile, row_count: int, *, log: DeltaLog, writer: str, number: int
+        self, state: OffsetState, file: LiveFile, rows: Rows, *, log: DeltaLog, writer: str, number: int
     ) -> None:
+        self._committed_count = sum(row.committed is not None for row in rows.values())
         self._now_ms = now_ms = log.clock.now_ms()
         self._operation = "WRITE" if state.position.version != NO_TABLE else "CREATE OFFSET TABLE"
         self._actions: list[Action] = [
@@ -341,7 +367,7 @@ class _Entry:
                 partition_values={},
                 size_bytes=file.size_bytes,
                 modification_ms=now_ms,
-                stats={"numRecords": row_count},
+                stats={"numRecords": len(rows)},
             ),
         ]
 
@@ -349,7 +375,7 @@ class _Entry:
         return encode_entry(
             actions=self._actions,
             token=token,
-            info={FORMAT_INFO: FORMAT_VERSION},
+            info={FORMAT_INFO: FORMAT_VERSION, COMMITTED_INFO: self._committed_count},
             operation=self._operation,
             blind_append=False,
             timestamp_ms=self._now_ms,

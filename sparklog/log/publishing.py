@@ -14,6 +14,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.log.commit import Commit, Committed, commit
 from sparklog.log.files import UploadedFile
+from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.state import TopicState, load_state
 
@@ -100,12 +101,14 @@ def publish(
     *,
     deadline_ticks_ms: float,
     sync: bool,
+    gaps: ForeignGaps | None = None,
 ) -> tuple[Published, Committed]:
     """Publish the files of a decided transaction in one topic, unless the topic has them.
 
     Args:
         state: whole, or opened before the transaction was decided (rule L5).
         topic_id: of the topic that the records were meant for.
+        gaps: as for :func:`~sparklog.log.commit.commit`.
     Raises:
         CorruptLogError, and as :func:`~sparklog.log.commit.commit`. Safe to repeat.
     """
@@ -120,7 +123,7 @@ def publish(
         plan, base_offsets = plan_publish(now.head, files, marker, table=now.log.table)
         return plan
 
-    done = commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=sync)
+    done = commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=sync, gaps=gaps)
     if is_gone:
         base_offsets = (UNKNOWN_OFFSET,) * len(files)
     elif done.commit is None:

@@ -29,7 +29,7 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.reading import object_path
 from sparklog.paths import topic_table
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
-from sparklog.txn.overview import age_ms, at_once, markers_by_id, may_be_open, transactional_ids
+from sparklog.txn.overview import SessionMarker, age_ms, at_once, markers_by_id, may_be_open, transactional_ids
 from sparklog.txn.recovery import EXPIRATION_MS, Recovered, recover_transactions
 
 __all__ = ["IdSeen", "TransactionBarrier", "look_at_ids", "named_files", "set_barrier"]
@@ -79,7 +79,7 @@ def set_barrier(
 ) -> TransactionBarrier:
     """Set a barrier for the sweeps of any number of topics. What can't be finished is told in its ``error``.
 
-    Costs a recovery; then two listings, a LIST and a GET for each transactional id, 16 ids at a time, and a LIST more
+    Costs a recovery; then two listings, a LIST and a GET for each transactional id, 32 ids at a time, and a LIST more
     for one that may have a transaction open, or that expired.
 
     Args:
@@ -106,7 +106,7 @@ def set_barrier(
 
 
 def look_at_ids(cluster: Cluster, *, now_ms: int) -> dict[str, IdSeen]:
-    """Read the newest entry of every transactional id, 16 at a time; changes nothing.
+    """Read the newest entry of every transactional id, 32 at a time; changes nothing.
 
     Args:
         now_ms: the store's time.
@@ -135,13 +135,15 @@ def named_files(seen: Iterable[IdSeen]) -> dict[str, frozenset[str]]:
     return found
 
 
-def _seen(log: TransactionLog, newest: TransactionEntry | None, markers: Collection[int], now_ms: int) -> IdSeen:
+def _seen(
+    log: TransactionLog, newest: TransactionEntry | None, markers: Collection[SessionMarker], now_ms: int
+) -> IdSeen:
     if newest is None:
         return IdSeen(transactional_id=log.transactional_id)
     oldest_file_ms, expired_for_ms = 0, None
     if newest.is_expired:
         expired_for_ms = age_ms(log, newest, now_ms=now_ms)
-    elif any(marker > newest.version or may_be_open(log, newest, marker) for marker in markers):
+    elif any(marker.number > newest.version or may_be_open(log, newest, marker) for marker in markers):
         ahead_ms = max(newest.header.timeout_ms, _MOST_UPLOADED_AHEAD_MS)
         oldest_file_ms = max(0, age_ms(log, newest, now_ms=now_ms)) + ahead_ms
     return IdSeen(

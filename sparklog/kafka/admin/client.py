@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from sparklog.admin import Admin, NewPartitions, NewTopic, TopicDescription
 from sparklog.admin.many import listed
@@ -35,9 +35,10 @@ from sparklog.kafka.errors import (
     UnknownTopicOrPartitionError,
     code_of,
 )
-from sparklog.kafka.settings import admin_settings
+from sparklog.kafka.settings import admin_settings, config_of
 from sparklog.log import Cluster, open_cluster
 from sparklog.model import OffsetAndTimestamp, TopicPartition
+from sparklog.parallel import parallel_map
 
 __all__ = ["KafkaAdminClient"]
 
@@ -58,10 +59,15 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         storage_options: access to its store.
         configs: kafka-python's settings, see docs/kafka_python.md. ``request_timeout_ms`` bounds a call that has no
             ``timeout_ms`` of its own.
+    Attributes:
+        config: every setting by name, as given or with its default; a dict of this client's own, that changes nothing.
+            ``DEFAULT_CONFIG`` has the defaults.
     Raises:
         NoBrokersAvailable: by a call: there is no cluster, or its store doesn't answer.
         KafkaConfigurationError: an unknown setting, or one that isn't allowed; named.
     """
+
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = config_of(None, AdminConfig.parse({}), {})
 
     def __init__(
         self,
@@ -73,7 +79,9 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         self._root = check_root(bootstrap_servers)
         self._storage_options = storage_options
         self._settings = admin_settings(configs)
-        self._timeout_ms = AdminConfig.parse(self._settings).request_timeout_ms
+        parsed = AdminConfig.parse(self._settings)
+        self.config = config_of(self._root, parsed, configs)
+        self._timeout_ms = parsed.request_timeout_ms
         self._clock: Clock = SystemClock()
         self._reached: tuple[Cluster, Admin] | None = None
         self._is_closed = False
@@ -86,13 +94,16 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         """Topics by name or id, or all. One that isn't there has an ``error_code`` and no partitions."""
         if topics is None:
             return [topic_answer(topic) for topic in self._admin().describe_topics()]
-        answers = []
-        for asked in listed(topics):
+        asked = listed(topics)
+        describe = self._describing(asked)
+
+        def answer(one: str | uuid.UUID) -> dict[str, Any]:
             try:
-                answers.append(topic_answer(self._describe(asked)))
+                return topic_answer(describe(one))
             except (UnknownTopicOrPartitionError, InvalidTopicError) as error:
-                answers.append(unknown_topic_answer(asked, error))
-        return answers
+                return unknown_topic_answer(one, error)
+
+        return parallel_map(answer, asked)
 
     def create_topics(
         self,
@@ -112,7 +123,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         if validate_only and wait_for_metadata:
             raise IllegalArgumentError("validate_only and wait_for_metadata exclude one another")
         asked = new_topics_of(new_topics)
-        admin, bound_ms = self._admin(create=not validate_only), timeout_ms or self._timeout_ms
+        admin, bound_ms = self._admin(create=not validate_only), self._bound_ms(timeout_ms)
         outcomes = each(
             asked,
             lambda topic: admin.create_topics([topic], timeout_ms=bound_ms, validate_only=validate_only).get(
@@ -140,14 +151,15 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         Returns:
             ``{"topics": [{"name": …, "topic_id": …, "error_code": 0, "error_message": None}]}``
         """
-        admin, bound_ms = self._admin(), timeout_ms or self._timeout_ms
+        admin, bound_ms, wanted = self._admin(), self._bound_ms(timeout_ms), listed(topics)
+        describe = self._describing(wanted)
 
         def delete(asked: str | uuid.UUID) -> TopicDescription:
-            topic = self._describe(asked)
+            topic = describe(asked)
             admin.delete_topics([topic.name], timeout_ms=bound_ms)
             return topic
 
-        outcomes = each(listed(topics), delete)
+        outcomes = each(wanted, delete)
         raise_first(outcomes, raise_errors)
         return {
             "topics": [
@@ -169,7 +181,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         raise_errors: bool = True,
     ) -> CreatePartitionsResponse:
         """Let topics grow to a total number of partitions: a number, ``NewPartitions``, or a dict with ``count``."""
-        admin, bound_ms = self._admin(), timeout_ms or self._timeout_ms
+        admin, bound_ms = self._admin(), self._bound_ms(timeout_ms)
 
         def grow(item: tuple[str, int | Mapping[str, Any] | NewPartitions]) -> object:
             name, asked = item
@@ -247,7 +259,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         """Take settings of topics back to their defaults: those that are named, or all. Else :meth:`alter_configs`."""
         changes: dict[str, dict[str, object]] = {}
         for resource in topics_of("reset_configs", config_resources):
-            names = resource.configs or self._describe(resource.name).config.explicit
+            names = resource.configs or self._admin().describe_topics([resource.name])[0].config.explicit
             changes[resource.name] = dict.fromkeys(names)
         return self._alter(changes, validate_only, raise_on_unknown)
 
@@ -262,7 +274,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         Returns:
             ``{partition: {"partition_index": …, "low_watermark": …, "error_code": 0}}``
         """
-        done = self._admin().delete_records(records_to_delete, timeout_ms=timeout_ms or self._timeout_ms)
+        done = self._admin().delete_records(records_to_delete, timeout_ms=self._bound_ms(timeout_ms))
         return {
             at: {"partition_index": at.partition, "low_watermark": offset, "error_code": 0}
             for at, offset in done.items()
@@ -306,6 +318,10 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
     def __reduce__(self) -> NoReturn:
         raise TypeError("a KafkaAdminClient can't be pickled: make one in each process")
 
+    def _bound_ms(self, timeout_ms: float | None) -> float:
+        """The bound of a call. 0 is one: what isn't done at once fails."""
+        return self._timeout_ms if timeout_ms is None else timeout_ms
+
     def _admin(self, *, create: bool = False) -> Admin:
         if self._is_closed:
             raise IllegalStateError("the admin client is closed")
@@ -315,14 +331,22 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
             self._reached = cluster, Admin(cluster, **self._settings)
         return self._reached[1]
 
-    def _describe(self, asked: str | uuid.UUID) -> TopicDescription:
-        """Raises ``UnknownTopicOrPartitionError``, ``InvalidTopicError``."""
-        if isinstance(asked, str):
-            return self._admin().describe_topics([asked])[0]
-        for topic in self._admin().describe_topics():
-            if topic.topic_id == asked.hex:
-                return topic
-        raise UnknownTopicIdError(f"unknown topic id: {asked}")
+    def _describing(self, asked: Iterable[str | uuid.UUID]) -> Callable[[str | uuid.UUID], TopicDescription]:
+        """What describes each of these topics. To find ids all topics are described, once.
+
+        It raises ``UnknownTopicOrPartitionError``, ``InvalidTopicError``."""
+        admin = self._admin()
+        has_ids = any(isinstance(one, uuid.UUID) for one in asked)
+        by_id = {topic.topic_id: topic for topic in admin.describe_topics()} if has_ids else {}
+
+        def describe(one: str | uuid.UUID) -> TopicDescription:
+            if isinstance(one, str):
+                return admin.describe_topics([one])[0]
+            if one.hex not in by_id:
+                raise UnknownTopicIdError(f"unknown topic id: {one}")
+            return by_id[one.hex]
+
+        return describe
 
     def _alter(
         self, changes: Mapping[str, Mapping[str, object]], validate_only: bool, raise_on_unknown: bool

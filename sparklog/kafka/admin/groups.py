@@ -26,6 +26,7 @@ from sparklog.kafka.errors import (
     for_code,
 )
 from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.parallel import parallel_map
 
 __all__ = ["GroupCalls", "MemberToRemove"]
 
@@ -79,8 +80,8 @@ class GroupCalls(ABC):
                 "group_state": group.state.value,
                 "group_type": GroupType.CLASSIC.value,
             }
-            for group in self._admin().describe_groups()
-            if group.exists and group.state.value in states and GroupType.CLASSIC.value in types
+            for group in self._admin().list_group_states()
+            if group.state.value in states and GroupType.CLASSIC.value in types
         ]
 
     def describe_groups(
@@ -104,12 +105,16 @@ class GroupCalls(ABC):
             specs = group_specs if isinstance(group_specs, Mapping) else dict.fromkeys(group_specs)
         if not specs:
             raise IllegalArgumentError("list_group_offsets: expected at least one group")
-        admin, found = self._admin(), {}
-        for group, partitions in specs.items():
-            asked = None if partitions is None else [TopicPartition(*at) for at in listed(partitions)]
-            unread = {} if asked is None else dict.fromkeys(asked, _NOTHING_COMMITTED)
-            found[group] = {**unread, **admin.list_group_offsets(group, asked)}
-        return found
+        admin = self._admin()
+        asked = {
+            group: None if partitions is None else [TopicPartition(*at) for at in listed(partitions)]
+            for group, partitions in specs.items()
+        }
+        found = parallel_map(lambda item: admin.list_group_offsets(*item), [*asked.items()])
+        return {
+            group: {**dict.fromkeys(partitions or (), _NOTHING_COMMITTED), **offsets}
+            for (group, partitions), offsets in zip(asked.items(), found, strict=True)
+        }
 
     def alter_group_offsets(
         self,
@@ -193,7 +198,8 @@ class GroupCalls(ABC):
         """Put members out of a group: ``{member id or instance id: class}``. One that still runs joins again."""
         admin = self._admin()
         wanted = [one.member_id or one.group_instance_id or "" for one in members]
-        outcomes = each(wanted, lambda member: admin.remove_group_members(group_id, [member]))
+        # One by one: each is a generation of its own, and two would get in each other's way.
+        outcomes = each(wanted, lambda member: admin.remove_group_members(group_id, [member]), at_once=1)
         return {member: NoError if error is None else _class_of(error) for member, _, error in outcomes}
 
 

@@ -78,7 +78,7 @@ def maintain(
     """Do ``steps`` for a cluster, 16 topics at a time. Safe to run twice at once and to kill at any point.
 
     A topic to which nothing happened since a run left nothing to do, and for which nothing has become due by time, is
-    passed over, for two requests; but each is looked at once a day, and then its folder is searched for files that
+    passed over, for three requests; but each is looked at once a day, and then its folder is searched for files that
     nobody needs.
 
     Args:

@@ -1,5 +1,5 @@
 """What runs remember of topics in which nothing is due: one object for the whole cluster, so that the next run can pass
-such a topic over for two requests, however large it is.
+such a topic over for three requests, however large it is.
 
 A note says that nothing is due as long as a certain entry is the newest of the topic's log, and up to when. It is a
 hint. Whoever goes by it first reads that the entry is still the newest (rule L1); what would be due by time alone, the
@@ -117,7 +117,7 @@ def write_notes(
 
 
 def is_newest(log: DeltaLog, note: TopicNote) -> bool:
-    """Is the entry that a note is of still the newest of its log? Two GETs. No, where that can't be told."""
+    """Is the entry that a note is of still the newest of its log? Two GETs and a LIST. No, where that can't be told."""
     position = Position(version=note.version, token=note.token, anchor_ticks_ms=-math.inf)
     try:
         return not log.look(position).entries

@@ -23,7 +23,7 @@ from sparklog.compaction.rewriting import Rewrite, rewrite_with_arrow
 from sparklog.compaction.run import Run
 from sparklog.compaction.units import FileRange
 from sparklog.compaction.vacuum import vacuum_state
-from sparklog.delta.listing import read_hint_size
+from sparklog.delta.listing import read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidTopicError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log.sequencing import sequence_state
@@ -164,7 +164,7 @@ def attempt(what: str, act: Callable[[], T], failed: Callable[[SparklogError], o
 def _room_for(run: Run, log: DeltaLog) -> AbstractContextManager[object]:
     """Many topics are loaded at once, but of those that take much memory one after the other."""
     try:
-        is_much = read_hint_size(log) > _MUCH_TO_LOAD
+        is_much = read_checkpoint_hint(log).row_count > _MUCH_TO_LOAD
     except SparklogError:  # whoever loads the topic tells it
         is_much = False
     return run.alone if is_much else nullcontext()

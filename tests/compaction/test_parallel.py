@@ -15,6 +15,7 @@ from sparklog.compaction.parallel import all_at_once
 from sparklog.compaction.rewriting import Rewritten
 from sparklog.compaction.run import Run
 from sparklog.compaction.units import FileRange
+from sparklog.delta.listing import CheckpointHint
 from sparklog.delta.log import DeltaLog
 from sparklog.log import Cluster
 from sparklog.log.state import load_state
@@ -138,7 +139,9 @@ def test_topics_are_read_at_the_same_time_and_rewritten_one_after_the_other() ->
 
 def test_topics_that_take_much_memory_are_loaded_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, cluster = a_world(4)
-    monkeypatch.setattr("sparklog.compaction.topic_steps.read_hint_size", lambda _: 5_001)
+    monkeypatch.setattr(
+        "sparklog.compaction.topic_steps.read_checkpoint_hint", lambda _: CheckpointHint(row_count=5_001)
+    )
     loading, most = 0, 0
     lock = threading.Lock()
 

@@ -237,9 +237,9 @@ def test_the_cost_of_each_call(memory: MemoryStore, clock: ManualClock) -> None:
         do(other, commit(ANN, {P0: offset}))
     assert costs(table.fetch) == {"get": 1 + 4 + 3, "list": 1}
     clock.advance(61_000)
-    assert costs(table.fetch) == {"get": 2}  # rule L1: and its own entry
+    assert costs(table.fetch) == {"get": 2, "list": 1}  # rule L1: and its own entry, and the marks of cleanups
     clock.advance(61_000)
-    assert costs(lambda: do(table, commit(ANN, {P0: 77}))) == {"get": 2, "sync": 1, "put": 1, "create": 1}
+    assert costs(lambda: do(table, commit(ANN, {P0: 77}))) == {"get": 2, "list": 1, "sync": 1, "put": 1, "create": 1}
 
 
 def test_nothing_costs_more_as_a_table_ages(memory: MemoryStore, clock: ManualClock) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparklog.compaction.parallel import all_at_once
 from sparklog.delta.cleanup import clean_log
 from sparklog.errors import NonEmptyGroupError, SparklogError
 from sparklog.groups.changes import FLOOR, ExpireOffsets
@@ -18,6 +17,7 @@ from sparklog.groups.offset_maintenance import LOG_RETENTION_MS, sweep
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.rows import Rows
 from sparklog.log import Cluster
+from sparklog.parallel import parallel_map
 
 __all__ = ["GroupReport", "forget_group", "forget_groups"]
 
@@ -44,7 +44,7 @@ class GroupReport:
 def forget_groups(
     cluster: Cluster, *, now_ms: int, retention_ms: int = DEFAULT_RETENTION_MS, dry_run: bool = False, timeout_ms: float
 ) -> list[GroupReport]:
-    """:func:`forget_group` for each of a cluster's groups, 16 at a time; one that fails hinders no other. Raises
+    """:func:`forget_group` for each of a cluster's groups, 32 at a time; one that fails hinders no other. Raises
     ``StoreError`` where they can't be listed."""
 
     def forget(group: str) -> GroupReport:
@@ -55,7 +55,7 @@ def forget_groups(
         except SparklogError as error:
             return _report(group, dry_run=dry_run, error=error)
 
-    return all_at_once(forget, group_names(cluster))
+    return parallel_map(forget, group_names(cluster))
 
 
 def forget_group(

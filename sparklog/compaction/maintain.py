@@ -14,7 +14,6 @@ from sparklog.compaction.due import is_due
 from sparklog.compaction.groups import forget_groups
 from sparklog.compaction.notes import TopicNote, is_newest, read_notes, write_notes
 from sparklog.compaction.optimizing import OptimizePolicy
-from sparklog.compaction.parallel import all_at_once
 from sparklog.compaction.reports import MaintenanceReport, SequenceReport, Step, TopicMaintenance
 from sparklog.compaction.run import Run
 from sparklog.compaction.topic_steps import (
@@ -31,6 +30,7 @@ from sparklog.compaction.topic_steps import (
 from sparklog.errors import InvalidTopicError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster
 from sparklog.log.state import open_state
+from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.txn.recovery import EXPIRATION_MS, Recovered, recover_transactions
 
@@ -51,6 +51,9 @@ __all__ = [
     "maintain_topic",
     "quiet",
 ]
+
+_TOPICS_AT_ONCE = 16
+"""Topics that are loaded at once: each keeps its state in memory while it waits for its turn to be rewritten."""
 
 T = TypeVar("T")
 
@@ -98,7 +101,7 @@ def maintain(
     """
     run = Run(cluster, timeout_ms=timeout_ms, dry_run=dry_run)
     wanted = Wanted(steps=steps, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms)
-    names = _named(cluster, topics, run)
+    names = _named(cluster, topics)
     of_cluster = _ClusterSteps(steps if topics is None else (), tell)
     transactions = None if dry_run else of_cluster.do(Step.TRANSACTIONS, lambda: _recover(run, timeout_ms))
     carry_out = each_topic or each_topic_at_once
@@ -124,7 +127,7 @@ def each_topic_at_once(
     def maintain_one(name: str) -> TopicOutcome | None:
         return maintain_topic(run, name, wanted, search_ms=topics[name], tell=tell)
 
-    return all_at_once(maintain_one, [*topics], stop=run.stop)
+    return parallel_map(maintain_one, topics, at_once=_TOPICS_AT_ONCE, stop=run.stop)
 
 
 class _ClusterSteps:
@@ -147,12 +150,12 @@ class _ClusterSteps:
         return attempt(f"cluster: {step.value}", act, failed)
 
 
-def _named(cluster: Cluster, topics: Iterable[str] | None, run: Run) -> list[str]:
+def _named(cluster: Cluster, topics: Iterable[str] | None) -> list[str]:
     """The names of the topics that were asked for, which are there; or of all folders that may be a topic's."""
     if topics is None:
         return [*cluster.store.list_names(TOPICS_FOLDER)]
     names = sorted(set(topics))
-    all_at_once(lambda name: _check_topic(cluster, name), names, stop=run.stop)
+    parallel_map(lambda name: _check_topic(cluster, name), names)
     return names
 
 
@@ -225,7 +228,7 @@ def _unchanged(
         except InvalidTopicError:  # whoever wrote the note
             return False
 
-    still = all_at_once(is_unchanged, names, stop=run.stop)
+    still = parallel_map(is_unchanged, names)
     return {
         name: TopicMaintenance(topic=name, deleted=notes[name].deleted, unchanged=True)
         for name, is_so in zip(names, still, strict=True)

@@ -27,9 +27,10 @@ from dataclasses import dataclass, field
 from sparklog.errors import SparklogError
 from sparklog.log.cluster import Cluster
 from sparklog.log.reading import object_path
+from sparklog.parallel import parallel_map
 from sparklog.paths import topic_table
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
-from sparklog.txn.overview import SessionMarker, age_ms, at_once, markers_by_id, may_be_open, transactional_ids
+from sparklog.txn.overview import SessionMarker, age_ms, markers_by_id, may_be_open, transactional_ids
 from sparklog.txn.recovery import EXPIRATION_MS, Recovered, recover_transactions
 
 __all__ = ["IdSeen", "TransactionBarrier", "look_at_ids", "named_files", "set_barrier"]
@@ -123,7 +124,7 @@ def look_at_ids(cluster: Cluster, *, now_ms: int) -> dict[str, IdSeen]:
         except SparklogError as error:
             return IdSeen(transactional_id=transactional_id, error=error.with_traceback(None))
 
-    return {one.transactional_id: one for one in at_once(look, transactional_ids(cluster))}
+    return {one.transactional_id: one for one in parallel_map(look, transactional_ids(cluster))}
 
 
 def named_files(seen: Iterable[IdSeen]) -> dict[str, frozenset[str]]:

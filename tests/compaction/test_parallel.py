@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import threading
 from collections.abc import Generator, Sequence
 
@@ -11,7 +10,6 @@ import pytest
 from sparklog.compaction import OptimizePolicy, Step, maintain, rewriting
 from sparklog.compaction.maintain import Wanted, each_topic_at_once, quiet
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.parallel import all_at_once
 from sparklog.compaction.rewriting import Rewritten
 from sparklog.compaction.run import Run
 from sparklog.compaction.units import FileRange
@@ -39,37 +37,6 @@ def a_world(count: int, *, files: int = 5) -> tuple[MemoryStore, ManualClock, Cl
         create_topic(log, f"t{number}")
         append_each(a_writer(log, topic=f"t{number}"), *map(str, range(files)))
     return memory, clock, cluster
-
-
-def test_results_come_in_order_and_many_at_a_time() -> None:
-    together = threading.Barrier(16, timeout=WAIT_S)
-
-    def act(number: int) -> int:
-        together.wait()
-        return 2 * number
-
-    assert all_at_once(act, range(32)) == [*range(0, 64, 2)]
-    assert all_at_once(lambda one: one, []) == []
-    assert all_at_once(lambda _: threading.current_thread(), [1]) == [threading.current_thread()]
-
-
-@pytest.mark.parametrize("is_interrupted", [False, True])
-def test_an_error_or_an_interrupt_ends_what_is_at_work_and_begins_nothing_more(is_interrupted: bool) -> None:
-    stopped = threading.Event()
-    begun: list[int] = []
-
-    def act(number: int) -> None:
-        begun.append(number)
-        if number == 0 and not is_interrupted:
-            raise OSError("odd")
-        if number == 0:
-            _thread.interrupt_main()
-        assert stopped.wait(WAIT_S)
-
-    with pytest.raises(KeyboardInterrupt if is_interrupted else OSError):
-        all_at_once(act, range(40), stop=stopped.set)
-    assert stopped.is_set()
-    assert len(begun) < 40
 
 
 def test_an_interrupt_ends_the_steps_of_all_topics_and_each_is_whole() -> None:

@@ -51,7 +51,7 @@ class Run:
         self._barrier: TransactionBarrier | None = None
         self._stopped = threading.Event()
         self.alone = threading.RLock()
-        """Held while files are rewritten, and while a topic is dealt with that takes much memory: one at a time."""
+        """Held while files are copied or rewritten, and while a topic is dealt with that takes much memory."""
 
     def stop(self) -> None:
         """Let :meth:`go_on` raise from now on, in whichever thread."""

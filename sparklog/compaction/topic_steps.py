@@ -338,7 +338,8 @@ class _Steps:
         count = state.head.unsequenced_count
         if self._wanted.dry_run or not count:
             return SequenceReport(sequenced_files=count, refused={}), state
-        done = sequence_state(state, timeout_ms=self._wanted.timeout_ms)
+        with self._run.alone:
+            done = sequence_state(state, timeout_ms=self._wanted.timeout_ms)
         return SequenceReport(sequenced_files=done.sequenced_count, refused=done.refused), load_state(state.log)
 
     def _without_what_deletion_caused(self, report: TopicMaintenance) -> TopicMaintenance:

@@ -92,7 +92,7 @@ def vacuum_state(
         log_retention_ms = max(log_retention_ms, retention_ms)  # what a checkpoint has forgotten, the entries tell
     checkpoint = None
     if not dry_run:
-        checkpoint, state = _write_checkpoint_if_worthwhile(state, timeout_ms=timeout_ms)
+        checkpoint, state = _write_checkpoint_if_worthwhile(state, run, timeout_ms=timeout_ms)
     oldest = _OldestEntries(log_folder(log.table))
     candidates: list[ObjectInfo] = []
     if search:  # one listing serves all that goes by ages
@@ -122,13 +122,14 @@ def vacuum_state(
     return report, state
 
 
-def _write_checkpoint_if_worthwhile(state: TopicState, *, timeout_ms: float) -> tuple[int | None, TopicState]:
+def _write_checkpoint_if_worthwhile(state: TopicState, run: Run, *, timeout_ms: float) -> tuple[int | None, TopicState]:
     log, head = state.log, state.head
     known = {"version": state.position.version, "checkpoint_version": state.checkpoint_version}
     if not checkpoint_worthwhile(**known, live_file_count=head.live_file_count):
         return None, state
     if head.unsequenced_count and not head.deleted:
-        sequence_topic(log, timeout_ms=timeout_ms)  # rule F2: a checkpoint forgets the order of foreign commits
+        with run.alone:
+            sequence_topic(log, timeout_ms=timeout_ms)  # rule F2: a checkpoint forgets the order of foreign commits
         state = load_state(log)
     version = write_checkpoint(log)
     if version is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
-from sparklog.compaction import OptimizePolicy, Step, maintain, rewriting
+from sparklog.compaction import OptimizePolicy, Step, maintain, rewriting, topic_steps
 from sparklog.compaction.maintain import Wanted, each_topic_at_once, quiet
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.rewriting import Rewritten
@@ -16,16 +18,19 @@ from sparklog.compaction.units import FileRange
 from sparklog.delta.listing import CheckpointHint
 from sparklog.delta.log import DeltaLog
 from sparklog.log import Cluster
+from sparklog.log.sequencing import sequence_state
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock, WrappedStore
 from tests.compaction.support import append_each, live
-from tests.support import T0_MS, a_writer, contents
+from tests.support import T0_MS, a_writer, contents, foreign_commit, foreign_file, foreign_records
 from tests.txn.support import a_cluster
 
 PAIRS = OptimizePolicy(min_files=2, max_files=2, growth=1.1)
 WAIT_S = 10
+
+T = TypeVar("T")
 
 
 def a_world(count: int, *, files: int = 5) -> tuple[MemoryStore, ManualClock, Cluster]:
@@ -37,6 +42,32 @@ def a_world(count: int, *, files: int = 5) -> tuple[MemoryStore, ManualClock, Cl
         create_topic(log, f"t{number}")
         append_each(a_writer(log, topic=f"t{number}"), *map(str, range(files)))
     return memory, clock, cluster
+
+
+class AtOnce:
+    """Tells how many were within it at the same time at most."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._now = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._now -= 1
+
+    def counted(self, call: Callable[..., T]) -> Callable[..., T]:
+        def within(*arguments: Any, **more: Any) -> T:
+            with self:
+                time.sleep(0.002)
+                return call(*arguments, **more)
+
+        return within
 
 
 def test_an_interrupt_ends_the_steps_of_all_topics_and_each_is_whole() -> None:
@@ -84,44 +115,39 @@ def test_topics_are_read_at_the_same_time_and_rewritten_one_after_the_other() ->
                 together.wait()
             return super().read(path)
 
-    rewriting_now, most = 0, 0
-    lock = threading.Lock()
+    at_once = AtOnce()
 
     def one_by_one(log: DeltaLog, ranges: Sequence[FileRange], compression: str) -> Generator[Rewritten, None, None]:
-        nonlocal rewriting_now, most
-        with lock:
-            rewriting_now += 1
-            most = max(most, rewriting_now)
-        yield from rewriting.rewrite_with_arrow(log, ranges, compression)
-        with lock:
-            rewriting_now -= 1
+        with at_once:
+            yield from rewriting.rewrite_with_arrow(log, ranges, compression)
 
     run = Run(a_cluster(Together(memory), clock), timeout_ms=60_000)
     wanted = Wanted(steps=[Step.OPTIMIZE], policy=PAIRS, rewrite=one_by_one)
     found = each_topic_at_once(run, {f"t{number}": 0 for number in range(8)}, wanted, quiet)
     reports = [one.report.optimize for one in found if one is not None]
     assert [len(one.ranges) for one in reports if one is not None] == [2] * 8
-    assert most == 1
+    assert at_once.most == 1
 
 
 def test_topics_that_take_much_memory_are_loaded_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, cluster = a_world(4)
-    monkeypatch.setattr(
-        "sparklog.compaction.topic_steps.read_checkpoint_hint", lambda _: CheckpointHint(row_count=5_001)
-    )
-    loading, most = 0, 0
-    lock = threading.Lock()
-
-    def load(log: DeltaLog) -> object:
-        nonlocal loading, most
-        with lock:
-            loading += 1
-            most = max(most, loading)
-        found = load_state(log)
-        with lock:
-            loading -= 1
-        return found
-
-    monkeypatch.setattr("sparklog.compaction.topic_steps.load_state", load)
+    hint = CheckpointHint(row_count=5_001)
+    monkeypatch.setattr(topic_steps, "read_checkpoint_hint", lambda _: hint)
+    at_once = AtOnce()
+    monkeypatch.setattr(topic_steps, "load_state", at_once.counted(load_state))
     assert maintain(cluster).failures == []
-    assert most == 1
+    assert at_once.most == 1
+
+
+def test_files_of_other_engines_are_copied_one_topic_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy takes 256 MiB of memory."""
+    _, _, cluster = a_world(4)
+    for number in range(4):
+        log = cluster.topic_log(f"t{number}")
+        foreign_commit(log, foreign_file(log, foreign_records("x")))
+    at_once = AtOnce()
+    monkeypatch.setattr(topic_steps, "sequence_state", at_once.counted(sequence_state))
+    report = maintain(cluster)
+    assert report.failures == []
+    assert [one.sequence and one.sequence.sequenced_files for one in report.topics] == [1] * 4
+    assert at_once.most == 1

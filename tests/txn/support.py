@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,9 @@ from sparklog.groups.rows import Decider, Rows, Stamp
 from sparklog.log import Cluster, TopicFollower, TopicWriter, create_topic
 from sparklog.log.files import UploadedFile
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.storage import MemoryStore, ObjectStore
+from sparklog.storage import CreateResult, MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
-from sparklog.testing import ManualClock
+from sparklog.testing import ManualClock, WrappedStore
 from sparklog.txn.deciding import decide
 from sparklog.txn.entries import (
     TopicFiles,
@@ -111,6 +111,23 @@ def data_files(cluster: Cluster, topic: str) -> set[str]:
     folder = f"topics/{topic}/"
     paths = (found.path for found in cluster.store.list(folder))
     return {path for path in paths if path.endswith(".parquet") and "_delta_log" not in path}
+
+
+class Overtaken(WrappedStore):
+    """Right before one of the creates of a path others act."""
+
+    def __init__(self, store: ObjectStore, path: str, others_act: Callable[[], object], *, skip: int = 0) -> None:
+        super().__init__(store)
+        self._path = path
+        self._others_act = others_act
+        self._skip = skip
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        if self._path in path:
+            self._skip -= 1
+            if self._skip == -1:
+                self._others_act()
+        return super().create(path, data, sync=sync)
 
 
 @dataclass

@@ -22,6 +22,8 @@ class Guard:
         self._lock = threading.RLock()
         self._user = 0
         self.is_closed = False
+        self.was_interrupted = False
+        """Did an interrupt end a call, perhaps in the middle of a change?"""
         self.is_forked = False
         """Is this the copy of a consumer in a child process?"""
         _GUARDS.add(self)
@@ -44,6 +46,8 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self.was_interrupted = True
         self._lock.release()
 
 

@@ -15,6 +15,7 @@ from sparklog.groups.changes import Change, CommitUnowned, TakePartitions
 from sparklog.groups.offset_table import Changed, OffsetTable
 from sparklog.groups.pending import Deciding, pending_deciders, settle_pending, stable_rows
 from sparklog.groups.rows import Rows
+from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.storage.retrying import Patience
@@ -64,7 +65,9 @@ class OffsetKeeper:
         self._store = cluster.store
         self._clock: Clock = cluster.clock
         self._tell = tell
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        """Taken as it is: ``with`` a condition, an interrupt could leave it held."""
+        self._condition = threading.Condition(self._lock)
         self._jobs: deque[_Job] = deque()
         self._is_stopped = False
         self._thread: threading.Thread | None = None
@@ -94,7 +97,7 @@ class OffsetKeeper:
 
     def stop(self) -> None:
         """End once all that was asked for is done."""
-        with self._condition:
+        with self._lock:
             self._is_stopped = True
             self._condition.notify()
 
@@ -116,19 +119,25 @@ class OffsetKeeper:
         deadline = self._clock.ticks_ms() + timeout_ms
         job = _Job(make=make, deadline_ticks_ms=deadline, partitions=partitions, waits=waits)
         job.future.set_running_or_notify_cancel()  # what others may have built upon can't be cancelled
-        with self._condition:
+        if self._thread is None and not self._is_stopped:
+            uninterrupted(self._start)
+        with self._lock:
             if self._is_stopped:
                 raise IllegalStateError("this consumer is closed")
-            self._jobs.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sparklog-offsets", daemon=True)
-                self._thread.start()
             self._condition.notify()
+            self._jobs.append(job)
         return job.future
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="sparklog-offsets", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def _run(self) -> None:
         while True:
-            with self._condition:
+            with self._lock:
                 while not (self._jobs or self._is_stopped):
                     if not self._condition.wait(_IDLE_S):
                         break

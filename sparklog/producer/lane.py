@@ -29,11 +29,12 @@ from sparklog.errors import (
     TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.interrupts import bounded_s, uninterrupted
 from sparklog.log import Cluster, Marker, StagedFile, TopicWriter, UploadedFile
 from sparklog.log.maintenance import Sequencing
 from sparklog.log.reading import object_path
 from sparklog.producer.accumulator import Buffer, TopicQueue
-from sparklog.producer.batch import Batch, Outcome, bounded_s
+from sparklog.producer.batch import Batch, Outcome
 from sparklog.producer.drain import Drain, drain
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.partitioner import StickyPartition
@@ -201,6 +202,9 @@ class Lane:
         """Learn of new partitions and settings.
 
         Raises ``UnknownTopicOrPartitionError``, ``StoreError``, ``KafkaTimeoutError``."""
+        uninterrupted(self._refresh)
+
+    def _refresh(self) -> None:
         max_block_ms = self._config.max_block_ms
         deadline = self._clock.ticks_ms() + max_block_ms
         if not self._writing.acquire(timeout=bounded_s(max_block_ms / 1000)):
@@ -235,7 +239,7 @@ class Lane:
     def has_held(self) -> bool:
         """Is something of the open transaction here, uploaded or on its way?"""
         with self._buffer.lock:
-            return bool(self._held or self._staging or self.queue.unfinished or self._failure)
+            return bool(self._held or self._staging or self.queue.unfinished() or self._failure)
 
     def held_files(self) -> tuple[UploadedFile, ...]:
         """All that the open transaction has uploaded, after a flush."""
@@ -431,9 +435,11 @@ class Lane:
                 if self._in_flight < self._config.max_in_flight_requests_per_connection:
                     wait_ms = self.queue.wait_ms(now_ticks_ms=self._clock.ticks_ms(), idle=not self._staged)
                 if wait_ms == 0.0:
-                    self._in_flight += 1
                     self._staging_of = self._transaction
                     self._staging = self.queue.take()
+                    if not self._staging:
+                        continue
+                    self._in_flight += 1
                     return list(self._staging)
                 if self._closing and not self.queue.has_records:
                     return []
@@ -504,7 +510,7 @@ class Lane:
                     self._fail_staged(staged, self._aborted)
                     break
         self._writer.close()
-        self._buffer.drop_condition(self.queue.changed)
+        self.queue.close()
 
     def _is_over(self) -> bool:
         """Has the sender ended, and is nothing left for the committer? What a transaction has sent to a topic that was

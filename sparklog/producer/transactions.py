@@ -17,6 +17,7 @@ from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
     InvalidTransactionTimeoutError,
+    InvalidTxnStateError,
     InvalidTypeError,
     KafkaTimeoutError,
     SparklogError,
@@ -25,9 +26,9 @@ from sparklog.errors import (
     TransactionAbortedError,
 )
 from sparklog.groups.changes import check_offset
+from sparklog.interrupts import CallThread, bounded_s
 from sparklog.log import Cluster, Marker
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.producer.batch import bounded_s
 from sparklog.producer.lane import Lane
 from sparklog.storage.retrying import Patience
 from sparklog.txn.entries import TopicFiles
@@ -43,6 +44,8 @@ _LOGGER = logging.getLogger("sparklog.producer")
 
 class Transactions:
     """One producer's. The methods may be called by several threads; one is carried out at a time.
+
+    Where an interrupt might part it, another thread does it: so it goes on, and the same call again tells how it ended.
 
     Args:
         lanes: of the topics that were sent to.
@@ -66,6 +69,7 @@ class Transactions:
         self._session = TransactionSession(
             cluster, self._id, timeout_ms=config.transaction_timeout_ms, sync=config.acks == ACKS_ALL
         )
+        self._calls = CallThread("sparklog-transactions")
         self._completer = _Completer()
         self._lock = threading.RLock()
         self._state = ClientState.UNINITIALIZED
@@ -75,12 +79,15 @@ class Transactions:
         """Of a transaction that is decided and not carried out everywhere."""
         self._began_ticks_ms = 0.0
         self._is_known_to_session = False
-        self._takes_records = False
+        self._is_ending = False
+        """The open transaction is being committed or aborted: it takes no more records."""
+        self._number = 0
+        """How many were begun."""
 
     @property
     def is_open(self) -> bool:
         """May records be sent?"""
-        return self._takes_records
+        return self._state is ClientState.IN_TRANSACTION and not self._is_ending
 
     def adopt(self, lane: Lane) -> None:
         """Have a topic written to in this producer's name, and only within a transaction. Again does nothing."""
@@ -97,7 +104,7 @@ class Transactions:
             IllegalStateError: no transaction is open.
             TransactionAbortableError: it failed: abort it. Whatever is fatal.
         """
-        if self._takes_records:
+        if self.is_open:
             return
         self._raise_error("send")
         if self._state is ClientState.IN_TRANSACTION:
@@ -106,6 +113,9 @@ class Transactions:
 
     def init(self) -> None:
         """See :meth:`Producer.init_transactions`."""
+        self._calls.run(self._init, key="init_transactions")
+
+    def _init(self) -> None:
         timeout_ms = self._config.transaction_timeout_ms
         if timeout_ms > _MAX_TIMEOUT_MS:
             raise InvalidTransactionTimeoutError(
@@ -122,15 +132,24 @@ class Transactions:
     def begin(self) -> None:
         """See :meth:`Producer.begin_transaction`."""
         with self._lock:
-            self._step("begin_transaction", ClientState.IN_TRANSACTION)
+            self._raise_error("begin_transaction")
+            check_client_step("begin_transaction", self._state, ClientState.IN_TRANSACTION)
             self._began_ticks_ms, self._is_known_to_session = self._clock.ticks_ms(), False
-            self._take_records(True)
+            self._number += 1
+            self._is_ending = False
+            self._state = ClientState.IN_TRANSACTION  # what counts is this one step: an interrupt may come at any other
+            self._changed(True)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], metadata: ConsumerGroupMetadata
     ) -> None:
         """See :meth:`Producer.send_offsets_to_transaction`."""
         _check_offsets(offsets, metadata)
+        self._calls.run(lambda: self._send_offsets(offsets, metadata))
+
+    def _send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], metadata: ConsumerGroupMetadata
+    ) -> None:
         with self._lock:
             self._step("send_offsets_to_transaction", ClientState.IN_TRANSACTION, is_inside=True)
             if not offsets:
@@ -145,6 +164,9 @@ class Transactions:
 
     def commit(self) -> None:
         """See :meth:`Producer.commit_transaction`."""
+        self._calls.run(self._commit, key=("commit_transaction", self._number))
+
+    def _commit(self) -> None:
         with self._lock:
             self._step("commit_transaction", ClientState.COMMITTING, is_prepared=True)
             with self._patient() as deadline:
@@ -215,6 +237,13 @@ class Transactions:
 
     def abort(self) -> None:
         """See :meth:`Producer.abort_transaction`."""
+        if self._calls.interrupted == ("commit_transaction", self._number):
+            raise InvalidTxnStateError(
+                "abort_transaction: commit_transaction was interrupted; call it again to learn how it ended"
+            )
+        self._calls.run(self._abort, key=("abort_transaction", self._number))
+
+    def _abort(self) -> None:
         with self._lock:
             is_repeated = self._state is ClientState.ABORTING
             self._step("abort_transaction", ClientState.ABORTING)
@@ -249,7 +278,7 @@ class Transactions:
         with self._lock:
             try:
                 if self._state in (ClientState.IN_TRANSACTION, ClientState.ABORTABLE_ERROR):
-                    self.abort()
+                    self._abort()
                 self._completer.wait(self._left_s(deadline_ticks_ms))
                 if self._state is ClientState.READY:
                     self._session.close()
@@ -258,6 +287,7 @@ class Transactions:
             for lane in self._lanes():
                 lane.wait_until_published(self._left_s(deadline_ticks_ms))
             self._take_back(TransactionAbortedError("the producer was closed within the transaction"))
+            self._calls.stop()
             self._completer.stop()
             self._session.wait_for_maintenance()
 
@@ -300,8 +330,9 @@ class Transactions:
         return error
 
     def _take_records(self, takes_records: bool) -> None:
-        """May records be sent from now on? If not, none is added once every queue was told to :meth:`hurry`."""
-        self._takes_records = takes_records
+        """Does the open transaction take records from now on? If not, none is added once every queue was told to
+        :meth:`hurry`."""
+        self._is_ending = not takes_records
         self._changed(takes_records)
 
     def _deciding(self, call: Callable[[], Marker | None]) -> Marker | None:

@@ -37,9 +37,10 @@ from sparklog.log.producer_state import (
 from sparklog.log.publishing import Marker, Published, publish
 from sparklog.log.reading import find_by_sequence, object_path
 from sparklog.log.segments import SegmentIndex
-from sparklog.log.state import TopicState, open_state
+from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.paths import new_data_file
 from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.retrying import retry
 
 __all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile", "plan_append"]
 
@@ -196,6 +197,11 @@ class TopicWriter:
         return self._state
 
     @property
+    def version(self) -> int:
+        """The newest version of the topic that this writer knows."""
+        return self._state.position.version
+
+    @property
     def producer_id(self) -> int:
         """Random, 63 bits. Another one after an append whose outcome couldn't be settled (rule L2)."""
         return self._producer_id
@@ -232,7 +238,8 @@ class TopicWriter:
             while catch_up(self._state, ahead=_REFRESH_AHEAD):
                 pass
         except PositionLost:
-            self._state = open_state(self._log)
+            # Whole: of a transaction that is decided and not carried out yet, others may have left the marker (L5).
+            self._state = load_state(self._log)
         if self.head.deleted or self.head.topic_id != self._topic_id:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
         self._meet_foreign_files()
@@ -293,12 +300,16 @@ class TopicWriter:
         """They won't be published."""
         self._staged.difference_update(file.path for file in files)
 
-    def publish(self, files: Sequence[UploadedFile], marker: Marker, *, timeout_ms: float) -> Published:
+    def publish(
+        self, files: Sequence[UploadedFile], marker: Marker, *, known_version: int, timeout_ms: float
+    ) -> Published:
         """Publish the files of a transaction that is decided: once, whoever else does so at the same time.
 
-        This writer must have been opened before the transaction was decided: what came before that it may not know
-        (rule L5). Safe to repeat after any error.
+        Safe to repeat after any error.
 
+        Args:
+            known_version: a :attr:`version` of before the transaction was decided. Its marker can only have come after
+                it; where this writer doesn't know all that did, it loads the table (rule L5).
         Raises:
             KafkaTimeoutError, CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
         """
@@ -306,6 +317,8 @@ class TopicWriter:
         began = clock.ticks_ms()
         if self._pause_until_ticks_ms > began:  # rule L11: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
+        if self._state.forgotten_version > known_version:
+            self._state = retry(lambda: load_state(self._log), clock=clock, deadline_ticks_ms=began + timeout_ms)
         published, done = publish(
             self._state, self._topic_id, files, marker, deadline_ticks_ms=began + timeout_ms, sync=self._sync
         )

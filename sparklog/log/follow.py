@@ -95,6 +95,7 @@ class TopicFollower:
         self._full_polls = 0 if self._caught_up else self._full_polls + 1
         if len(self._state.transactions) > _MAX_TRANSACTIONS_KEPT:
             self._state.transactions.clear()
+            self._state.forgotten_version = self._state.position.version
         self._check_alive()
         return entries
 

@@ -62,6 +62,8 @@ class TopicState:
     """The newest checkpoint this process knows of; -1 for none."""
     transactions: dict[str, SetTransaction] = field(default_factory=dict)
     """By app_id; complete only in a whole state."""
+    forgotten_version: int = -1
+    """The newest version that may have set ``txn`` actions which ``transactions`` lacks; -1: it lacks none."""
     whole: WholeTopic | None = None
     unrecorded_ends: frozenset[int] = frozenset()
     """Partitions whose ends a foreign file raised and no ``txn`` tells of yet; the next commit of ours does (L6)."""
@@ -91,6 +93,7 @@ class TopicState:
         """Become light, knowing of no producer but this one: a writer needs no more, however long it lives."""
         own = self.transactions.get(app_id(producer_id))
         self.transactions = {own.app_id: own} if own else {}
+        self.forgotten_version = self.position.version
         self.whole = None
 
     def apply(self, entry: Entry, position: Position, *, synced: bool = False) -> None:
@@ -157,6 +160,7 @@ def open_state(log: DeltaLog) -> TopicState:
         checkpoint_version=newest.checkpoint_version,
         unread=range(newest.checkpoint_version + 1, newest.position.version),
         transactions={a.app_id: a for a in newest.entry.actions if isinstance(a, SetTransaction)},
+        forgotten_version=newest.position.version - 1,
     )
 
 

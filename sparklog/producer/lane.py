@@ -160,6 +160,8 @@ class Lane:
         """What the sender encodes and uploads at this moment."""
         self._held: list[_Held] = []
         """Of the open transaction, or of one that is decided and not published yet."""
+        self._version_before = -1
+        """Of the topic, as the writer knew it when the first of ``_held`` was uploaded: before it was decided."""
         self._failure: SparklogError | None = None
         """Why the open transaction can't be committed."""
         self._transaction = 0
@@ -305,6 +307,8 @@ class Lane:
             self._staging = ()
             is_open = transaction == self._transaction
             if is_open:
+                if not self._held:
+                    self._version_before = self._writer.version
                 self._held.append(held)
                 self._failure = self._failure or held.error
         if not is_open:
@@ -344,7 +348,12 @@ class Lane:
             base_offsets: Sequence[int] = ()
             if files:
                 with self._writing, self._cluster.store.patience(self._patience(deadline)):
-                    published = self._writer.publish(files, publication.marker, timeout_ms=max(0.0, deadline - began))
+                    published = self._writer.publish(
+                        files,
+                        publication.marker,
+                        known_version=self._version_before,
+                        timeout_ms=max(0.0, deadline - began),
+                    )
                 base_offsets = published.base_offsets
                 if published.is_skipped:
                     _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", self.topic)

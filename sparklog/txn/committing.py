@@ -138,6 +138,7 @@ class UploadCommitter:
         check_age(topics, now_ms=self._cluster.clock.now_ms())
         for topic, named in topics.items():  # before the decision: what a topic got since then, it is asked (rule L5)
             self._check_topic(topic, named)
+        known = {topic: self._writers[topic].version for topic in topics}
         session.begin(ticks_ms=began_ticks_ms)
         try:
             marker = session.commit(topics, batch=batch, deadline_ticks_ms=deadline_ticks_ms)
@@ -145,7 +146,10 @@ class UploadCommitter:
             self._may_be_committed = session.may_be_committed
         for topic, named in topics.items():
             left_ms = max(0.0, deadline_ticks_ms - self._cluster.clock.ticks_ms())
-            if self._writers[topic].publish(named.files, marker, timeout_ms=left_ms).is_skipped:
+            published = self._writers[topic].publish(
+                named.files, marker, known_version=known[topic], timeout_ms=left_ms
+            )
+            if published.is_skipped:
                 _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", topic)
         try:
             session.complete(deadline_ticks_ms=deadline_ticks_ms)

@@ -65,6 +65,11 @@ def transactions_are_published_again() -> AbstractContextManager[object]:
     return mock.patch.object(Marker, "is_in", return_value=False)
 
 
+def who_lost_its_position_opens_light() -> AbstractContextManager[object]:
+    """Rule L5: a writer that lost its position goes on from the newest commit alone, which may be behind a marker."""
+    return mock.patch.object(append, "load_state", append.open_state)
+
+
 def recovery_skips_a_topic() -> AbstractContextManager[object]:
     """Rule T3: what is decided isn't carried out in the last of its topics."""
     roll = forward.roll_forward
@@ -268,6 +273,7 @@ PLANTED: Mapping[str, Fault] = _faults(
         unknown_is_told_as_failed: (_K.ABORTED_READ, _K.CONTRADICTION),
         own_entry_is_not_known_again: (_K.DUPLICATE,),
         transactions_are_published_again: (_K.DUPLICATE, _K.INCONSISTENT_OFFSETS),
+        who_lost_its_position_opens_light: (_K.DUPLICATE, _K.INCONSISTENT_OFFSETS),
         recovery_skips_a_topic: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
         nobody_finishes_what_was_left: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
         a_fenced_producer_decides_once_more: (_K.LOST_WRITE, _K.TORN_TRANSACTION, _K.OUT_OF_STEP),

@@ -25,6 +25,7 @@ from sparklog.errors import (
     MessageSizeTooLargeError,
     ProducerFencedError,
     SparklogError,
+    StorePermissionError,
     TransactionAbortableError,
     TransactionAbortedError,
     TransactionTimedOutError,
@@ -741,21 +742,36 @@ def test_a_commit_whose_answer_is_lost_may_only_be_repeated_and_is_a_success_the
 
 
 def test_a_commit_that_is_certainly_not_decided_may_be_aborted() -> None:
-    cluster, troubled, _ = a_cluster_with_trouble(Fault(kind=FaultKind.THROTTLED, path=DECISION, times=20))
+    cluster, troubled, _ = a_cluster_with_trouble(Fault(kind=FaultKind.READ_ONLY, path=DECISION, times=1))
     with a_producer(troubled, max_block_ms=1_000) as producer:
         producer.begin_transaction()
         producer.send("t", b"never")
-        with pytest.raises(KafkaTimeoutError) as raised:
+        with pytest.raises(StorePermissionError):
             producer.commit_transaction()
-        assert not isinstance(raised.value, CommitStateUnknownError)
-        while True:
-            try:
-                producer.abort_transaction()
-                break
-            except KafkaTimeoutError:
-                continue
+        producer.abort_transaction()
         commit_one(producer, b"next")
     assert values(cluster) == [b"next"]
+
+
+@pytest.mark.parametrize("kind", [FaultKind.THROTTLED, FaultKind.FALSE_REFUSAL])
+def test_a_decision_that_was_refused_for_now_may_be_made_all_the_same(kind: FaultKind) -> None:
+    later = Fault(kind=FaultKind.THROTTLED, path=DECISION, ops=["create"], skip=1, times=6)
+    cluster, troubled, _ = a_cluster_with_trouble(later, Fault(kind=kind, path=DECISION, ops=["create"], times=1))
+    with a_producer(troubled, max_block_ms=200) as producer:
+        producer.begin_transaction()
+        producer.send("t", b"once")
+        with pytest.raises(CommitStateUnknownError):
+            producer.commit_transaction()
+        with pytest.raises(InvalidTxnStateError):
+            producer.abort_transaction()
+        while True:
+            try:
+                producer.commit_transaction()
+                break
+            except CommitStateUnknownError:
+                continue
+        commit_one(producer, b"next")
+    assert values(cluster) == [b"once", b"next"]
 
 
 @pytest.mark.parametrize("is_stored", [True, False])

@@ -11,7 +11,7 @@ from unittest import mock
 from sparklog.compaction import cleaning, rewriting
 from sparklog.compaction.keys import Counts, LatestOffsets
 from sparklog.consumer.coordinator import Coordinator
-from sparklog.errors import KafkaTimeoutError, ProducerFencedError
+from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, ProducerFencedError, StoreUnavailableError
 from sparklog.groups import changes, keeper
 from sparklog.groups.changes import CommitOffsets
 from sparklog.groups.pending import PendOffsets
@@ -40,6 +40,21 @@ def unknown_is_told_as_failed() -> AbstractContextManager[object]:
     return mock.patch.object(entry_log, "CommitStateUnknownError", KafkaTimeoutError)
 
 
+def refusals_are_believed() -> AbstractContextManager[object]:
+    """Rule L2: where the last attempt at an entry was refused, none counts as carried out."""
+    create = entry_log.EntryLog.create_next
+
+    def create_next(self: Any, *given: Any, **kwargs: Any) -> Any:
+        try:
+            return create(self, *given, **kwargs)
+        except CommitStateUnknownError as error:
+            if isinstance(error.__cause__, StoreUnavailableError):
+                raise KafkaTimeoutError(str(error)) from error
+            raise
+
+    return mock.patch.object(entry_log.EntryLog, "create_next", create_next)
+
+
 class _NeverTold(set[str]):
     """Tokens of attempts that nobody remembers."""
 
@@ -63,11 +78,6 @@ def own_entry_is_not_known_again() -> AbstractContextManager[object]:
 def transactions_are_published_again() -> AbstractContextManager[object]:
     """Rule L7: nobody looks for the marker."""
     return mock.patch.object(Marker, "is_in", return_value=False)
-
-
-def who_lost_its_position_opens_light() -> AbstractContextManager[object]:
-    """Rule L5: a writer that lost its position goes on from the newest commit alone, which may be behind a marker."""
-    return mock.patch.object(append, "load_state", append.open_state)
 
 
 def recovery_skips_a_topic() -> AbstractContextManager[object]:
@@ -271,9 +281,9 @@ PLANTED: Mapping[str, Fault] = _faults(
     {
         trust_never_ends: (FORKS, _K.LOST_WRITE, _K.OUT_OF_STEP),
         unknown_is_told_as_failed: (_K.ABORTED_READ, _K.CONTRADICTION),
+        refusals_are_believed: (_K.ABORTED_READ, _K.CONTRADICTION),
         own_entry_is_not_known_again: (_K.DUPLICATE,),
         transactions_are_published_again: (_K.DUPLICATE, _K.INCONSISTENT_OFFSETS),
-        who_lost_its_position_opens_light: (_K.DUPLICATE, _K.INCONSISTENT_OFFSETS),
         recovery_skips_a_topic: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
         nobody_finishes_what_was_left: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
         a_fenced_producer_decides_once_more: (_K.LOST_WRITE, _K.TORN_TRANSACTION, _K.OUT_OF_STEP),

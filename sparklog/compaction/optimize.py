@@ -107,7 +107,7 @@ def optimize_topic(
     if dry_run:
         planned = tuple(_planned(found) for found in ranges)
         return OptimizeReport(topic=topic, ranges=planned, delta_version=state.position.version, dry_run=True)
-    topic_id = state.head.topic_id
+    topic_id, known_version = state.head.topic_id, state.position.version
     merged: list[MergedRange] = []
     bytes_before, total_bytes = 0, sum(found.size_bytes for found in ranges)
     left = _StillThere(ranges, lambda found: is_live(state, found.segments))
@@ -124,6 +124,7 @@ def optimize_topic(
                     data_change=False,
                     operation="OPTIMIZE",
                     topic_id=topic_id,
+                    known_version=known_version,
                 )
                 committing()
                 outcome, state = commit_replacement(state, replacement, timeout_ms=timeout_ms)

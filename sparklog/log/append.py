@@ -38,15 +38,12 @@ from sparklog.log.publishing import Marker, Published, publish
 from sparklog.log.reading import find_by_sequence, object_path
 from sparklog.log.segments import SegmentIndex
 from sparklog.log.state import TopicState, load_state, open_state
+from sparklog.log.uploads import check_uploads, fresh_ms, is_at_risk
 from sparklog.paths import new_data_file
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
 
 __all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile", "plan_append"]
-
-MAX_UPLOAD_AGE_MS = 86_400_000
-"""A file that was uploaded longer ago is uploaded again: the orphan sweep spares files for seven days (rule L10)."""
-
 
 _MAX_PRODUCERS_KNOWN = 1_000
 _REFRESH_AHEAD = 8
@@ -59,6 +56,7 @@ class StagedFile:
     facts: UploadedFile
     batch: EncodedBatch
     uploaded_ticks_ms: float
+    """When its upload had ended."""
 
     @property
     def path(self) -> str:
@@ -225,7 +223,7 @@ class TopicWriter:
             stamp = ProducerStamp(producer_id, producer_epoch, sequences.get(partition, 0))
             encoded.append((partition, encode_batch(records, stamp, compression=compression)))
             sequences[partition] = next_sequence(stamp.base_sequence, records.num_rows)
-        files = self._upload_encoded(encoded)
+        files = self._upload_encoded(encoded, topic_version=self.version)
         with self._identity:
             if self._producer_id == producer_id:
                 self._next_sequences = sequences
@@ -275,7 +273,7 @@ class TopicWriter:
                 tokens=append.tokens,
                 deadline_ticks_ms=began + timeout_ms,
                 sync=self._sync,
-                prepare=append.upload_again_if_old,
+                prepare=append.upload_again_if_at_risk,
             )
             self._state = done.state
             result = append.result(done)
@@ -299,6 +297,17 @@ class TopicWriter:
     def forget(self, files: Sequence[UploadedFile]) -> None:
         """They won't be published."""
         self._staged.difference_update(file.path for file in files)
+
+    def check_uploads(self, files: Sequence[UploadedFile]) -> None:
+        """Before it is decided that uploaded files are published: may they be (rule L10)? One small GET for each that
+        somebody may have deleted.
+
+        Raises:
+            TransactionTimedOutError: one is too old, or is gone; names it.
+            StoreError.
+        """
+        retention_ms = self.head.deleted_file_retention_ms
+        check_uploads(self._log, files, self._state.vacuums, retention_ms=retention_ms)
 
     def publish(
         self, files: Sequence[UploadedFile], marker: Marker, *, known_version: int, timeout_ms: float
@@ -352,21 +361,23 @@ class TopicWriter:
             self._counter = 0
             self._next_sequences = {}
 
-    def _upload_encoded(self, batches: Sequence[tuple[int, EncodedBatch]]) -> list[StagedFile]:
-        now_ms, ticks_ms = self._log.clock.now_ms(), self._log.clock.ticks_ms()
-        files = [
-            StagedFile(
-                facts=UploadedFile.of(new_data_file(partition), partition, batch, uploaded_ms=now_ms),
-                batch=batch,
-                uploaded_ticks_ms=ticks_ms,
-            )
+    def _upload_encoded(self, batches: Sequence[tuple[int, EncodedBatch]], *, topic_version: int) -> list[StagedFile]:
+        """``topic_version``: one that is known now."""
+        now_ms = self._log.clock.now_ms()
+        facts = [
+            UploadedFile.of(new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version)
             for partition, batch in batches
         ]
-        self._log.store.put_many(
-            {object_path(self._log.table, file.path): file.batch.data for file in files}, sync=self._sync
-        )
-        self._staged.update(file.path for file in files)
-        return files
+        data = {
+            object_path(self._log.table, file.path): batch.data for file, (_, batch) in zip(facts, batches, strict=True)
+        }
+        self._log.store.put_many(data, sync=self._sync)
+        ticks_ms = self._log.clock.ticks_ms()
+        self._staged.update(file.path for file in facts)
+        return [
+            StagedFile(facts=file, batch=batch, uploaded_ticks_ms=ticks_ms)
+            for file, (_, batch) in zip(facts, batches, strict=True)
+        ]
 
 
 class _Append:
@@ -380,8 +391,10 @@ class _Append:
         self._entry = ProducerEntry(producer_epoch=writer._producer_epoch, counter=writer._counter)
         self._base_offsets: tuple[int, ...] = ()
         self._first_decided_at: float | None = None
+        self._state = writer._state
 
     def decide(self, state: TopicState) -> Commit | None:
+        self._state = state
         writer = self._writer
         now = state.log.clock.ticks_ms()
         if self._first_decided_at is None:
@@ -406,13 +419,25 @@ class _Append:
         plan, self._base_offsets = planned
         return plan
 
-    def upload_again_if_old(self) -> bool:
-        clock = self._writer._log.clock
-        old = [f for f in self.files if clock.ticks_ms() - f.uploaded_ticks_ms > MAX_UPLOAD_AGE_MS]
-        if old:
-            again = iter(self._writer._upload_encoded([(file.partition, file.batch) for file in old]))
-            self.files = [next(again) if file in old else file for file in self.files]
-        return bool(old)
+    def upload_again_if_at_risk(self) -> bool:
+        """Files that somebody may have deleted, or may be about to, get new names (rule L10)."""
+        state, now = self._state, self._writer._log.clock.ticks_ms()
+        fresh = fresh_ms(state.head.deleted_file_retention_ms)
+
+        def may_be_gone(file: StagedFile) -> bool:
+            facts = file.facts
+            return now - file.uploaded_ticks_ms > fresh or is_at_risk(
+                state.vacuums, topic_version=facts.topic_version, uploaded_ms=facts.uploaded_ms
+            )
+
+        gone = {file.path: file for file in self.files if may_be_gone(file)}
+        if gone:
+            again = self._writer._upload_encoded(
+                [(file.partition, file.batch) for file in gone.values()], topic_version=state.position.version
+            )
+            new = dict(zip(gone, again, strict=True))
+            self.files = [new.get(file.path, file) for file in self.files]
+        return bool(gone)
 
     def result(self, done: Committed) -> AppendResult:
         if done.commit is not None:

@@ -25,9 +25,13 @@ class UploadedFile:
     stamp: ProducerStamp
     uploaded_ms: int
     """Wall time of the upload; the file's modification time in the log."""
+    topic_version: int = -1
+    """A version of the topic that was known before the upload; -1: none is known."""
 
     @classmethod
-    def of(cls, path: str, partition: int, batch: EncodedBatch, *, uploaded_ms: int) -> UploadedFile:
+    def of(
+        cls, path: str, partition: int, batch: EncodedBatch, *, uploaded_ms: int, topic_version: int = -1
+    ) -> UploadedFile:
         """Of a batch that is uploaded under ``path``."""
         return cls(
             path=path,
@@ -38,6 +42,7 @@ class UploadedFile:
             max_timestamp_ms=batch.max_timestamp_ms,
             stamp=batch.stamp,
             uploaded_ms=uploaded_ms,
+            topic_version=topic_version,
         )
 
     def to_add(self, base_offset: int) -> AddFile:

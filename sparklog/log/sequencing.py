@@ -31,12 +31,11 @@ from sparklog.log.foreign import ForeignFile, Piece, check_partition, read_forei
 from sparklog.log.head import TopicHead
 from sparklog.log.segments import Segment
 from sparklog.log.state import TopicState, load_state
+from sparklog.log.uploads import why_not_to_publish
 
 __all__ = ["SequencingResult", "plan_sequencing", "sequence_state", "sequence_topic"]
 
 _LOGGER = logging.getLogger(__name__)
-_MAX_COPY_AGE_MS = 86_400_000.0
-"""A copy that was put longer ago isn't committed: the orphan sweep spares files for seven days (rule L10)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +136,7 @@ def sequence_state(
     log = state.log
     if state.head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: the one at {log.store.uri}/{log.table} was deleted")
-    began_ticks_ms = log.clock.ticks_ms()
+    began_ticks_ms, known_version = log.clock.ticks_ms(), state.position.version
     refused: dict[str, str] = {}
     files: list[ForeignFile] = []
     for segment in sequencing_order(state.require_whole().index.unsequenced()):
@@ -155,6 +154,15 @@ def sequence_state(
     def decide(now: TopicState) -> Commit | None:
         if now.whole is None or now.head.deleted:
             return None
+        reason = why_not_to_publish(
+            log,
+            now.vacuums,
+            began_ticks_ms=began_ticks_ms,
+            known_version=known_version,
+            retention_ms=now.head.deleted_file_retention_ms,
+        )
+        if reason is not None:
+            raise KafkaTimeoutError(f"sequencing of {log.table} begins anew: {reason}")
         return plan_sequencing(
             now.head,
             now.whole.index.by_path,
@@ -163,15 +171,7 @@ def sequence_state(
             append_only=is_append_only(now.whole.metadata),
         )
 
-    def check_age() -> bool:
-        age_ms = log.clock.ticks_ms() - began_ticks_ms
-        if age_ms > _MAX_COPY_AGE_MS:
-            raise KafkaTimeoutError(f"{log.table}: sequencing began {age_ms / 3_600_000:.0f} h ago, begin anew")
-        return False
-
-    done = commit(
-        state, decide, deadline_ticks_ms=log.clock.ticks_ms() + timeout_ms, sync=sync, prepare=check_age
-    ).state
+    done = commit(state, decide, deadline_ticks_ms=log.clock.ticks_ms() + timeout_ms, sync=sync).state
     # Not from the commit: one whose answer was lost is found done, and no commit is left to make.
     live = done.require_whole().index.by_path
     published = [file for file in files if all(piece.add.path in live for piece in file.pieces)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import zip_longest
 
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
@@ -30,6 +31,7 @@ from sparklog.log.head import (
 from sparklog.log.producer_state import ProducerEntry, app_id, producer_entry
 from sparklog.log.reading import complete_stats, object_path
 from sparklog.log.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
+from sparklog.log.uploads import Vacuum, with_vacuum
 from sparklog.storage.position import Position
 
 __all__ = ["TopicState", "WholeTopic", "load_state", "open_state"]
@@ -71,6 +73,8 @@ class TopicState:
     """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
     unsequenced_version: int = -1
     """The newest version that may have added files without a base offset; -1: none is known that did."""
+    vacuums: tuple[Vacuum, ...] = ()
+    """Those of other engines that are told between the versions this state has seen."""
     unread: range = range(0)
     """The versions behind the checkpoint that a light state was opened over: nobody here has read them."""
     unsynced: list[str] | None = None
@@ -118,6 +122,7 @@ class TopicState:
         self.position = position
         if any(isinstance(action, AddFile) and is_unsequenced(action) for action in entry.actions):
             self.unsequenced_version = entry.version
+        self.vacuums = with_vacuum(self.vacuums, entry)
         self.transactions.update((a.app_id, a) for a in entry.actions if isinstance(a, SetTransaction))
         if self.whole is not None:
             for action in entry.actions:
@@ -198,6 +203,7 @@ def load_state(log: DeltaLog) -> TopicState:
         whole=WholeTopic(index=index, metadata=snapshot.metadata, tail=snapshot.tail),
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
         unwritable=_unwritable(log, snapshot.protocol),
+        vacuums=reduce(with_vacuum, snapshot.tail, ()),
     )
 
 

@@ -160,8 +160,6 @@ class Lane:
         """What the sender encodes and uploads at this moment."""
         self._held: list[_Held] = []
         """Of the open transaction, or of one that is decided and not published yet."""
-        self._version_before = -1
-        """Of the topic, as the writer knew it when the first of ``_held`` was uploaded: before it was decided."""
         self._failure: SparklogError | None = None
         """Why the open transaction can't be committed."""
         self._transaction = 0
@@ -248,6 +246,14 @@ class Lane:
         with self._buffer.lock:
             return tuple(file for held in self._held for file in held.files)
 
+    def check_held(self) -> None:
+        """Before it is decided that they are published: may all that are held be? Raises as
+        :meth:`TopicWriter.check_uploads`."""
+        files = self.held_files()
+        if files:
+            with self._writing:
+                self._writer.check_uploads(files)
+
     def publish(self, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
         """Have the committer publish what is held; its transaction is decided. After an error: call it again."""
         done: Future[None] = Future()
@@ -307,8 +313,6 @@ class Lane:
             self._staging = ()
             is_open = transaction == self._transaction
             if is_open:
-                if not self._held:
-                    self._version_before = self._writer.version
                 self._held.append(held)
                 self._failure = self._failure or held.error
         if not is_open:
@@ -351,7 +355,7 @@ class Lane:
                     published = self._writer.publish(
                         files,
                         publication.marker,
-                        known_version=self._version_before,
+                        known_version=min(file.topic_version for file in files),
                         timeout_ms=max(0.0, deadline - began),
                     )
                 base_offsets = published.base_offsets

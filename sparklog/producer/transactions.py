@@ -197,6 +197,11 @@ class Transactions:
         if failure is not None:
             self._fail(failure)
             raise TransactionAbortableError(f"a record of the transaction can't be stored: {failure}") from failure
+        for lane in self._lanes():
+            try:
+                lane.check_held()
+            except TransactionAbortableError as error:
+                raise self._fail(error) from None
         self._tell_session(deadline)
         return self._session.has_offsets or any(lane.held_files() for lane in self._lanes())
 

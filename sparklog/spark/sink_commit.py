@@ -19,9 +19,10 @@ from sparklog.log.files import UploadedFile
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.state import TopicState
+from sparklog.log.uploads import check_uploads
 from sparklog.spark.sink_writing import TaskFiles
 from sparklog.storage.retrying import Patience
-from sparklog.txn.committing import UploadCommitter, check_age, delete_uploads
+from sparklog.txn.committing import UploadCommitter, delete_uploads
 from sparklog.txn.entries import QueryBatch, TopicFiles
 
 __all__ = ["QueryRun", "commit_batch", "commit_job", "gathered", "withdraw"]
@@ -128,6 +129,8 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
     tokens: set[str] = set()
 
     def decide(now: TopicState) -> Commit | None:
+        nonlocal decided_on
+        decided_on = now
         planned = plan_append(
             now.head,
             now.producer(producer_id),
@@ -142,7 +145,8 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
 
     def check() -> bool:
         try:
-            check_age({topic: named}, now_ms=clock.now_ms())
+            retention_ms = decided_on.head.deleted_file_retention_ms
+            check_uploads(decided_on.log, named.files, decided_on.vacuums, retention_ms=retention_ms)
         except SparklogError as error:
             if tokens:
                 raise CommitStateUnknownError(
@@ -153,7 +157,7 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
 
     with cluster.store.patience(Patience(deadline_ticks_ms=deadline)):
         checkpoints = Checkpoints()
-        state = TopicWriter(cluster.topic_log(topic), topic, sync=True, checkpoints=checkpoints).state
-        done = commit(state, decide, tokens=tokens, deadline_ticks_ms=deadline, sync=True, prepare=check)
+        decided_on = TopicWriter(cluster.topic_log(topic), topic, sync=True, checkpoints=checkpoints).state
+        done = commit(decided_on, decide, tokens=tokens, deadline_ticks_ms=deadline, sync=True, prepare=check)
     checkpoints.after_commit(done.state)
     checkpoints.close()

@@ -17,10 +17,9 @@ from sparklog.errors import (
     InvalidArgumentError,
     ProducerFencedError,
     SparklogError,
-    TransactionTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.append import MAX_UPLOAD_AGE_MS, TopicWriter
+from sparklog.log.append import TopicWriter
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import catch_up
 from sparklog.log.reading import object_path
@@ -31,7 +30,7 @@ from sparklog.txn.batches import is_committed
 from sparklog.txn.entries import QueryBatch, TopicFiles, open_transaction_log
 from sparklog.txn.session import TransactionSession
 
-__all__ = ["UploadCommitter", "check_age", "delete_uploads", "learn"]
+__all__ = ["UploadCommitter", "delete_uploads", "learn"]
 
 _LOGGER = logging.getLogger("sparklog.txn")
 _SESSION_TIMEOUT_MS = 900_000
@@ -39,8 +38,6 @@ _SESSION_TIMEOUT_MS = 900_000
 _TAKEOVERS = 3
 """So often one commit takes the id back from other processes of its own holder."""
 _CLEANUP_MS = 10_000
-_LARGEST_SKEW_MS = 86_400_000
-"""Between the clocks of two machines. With it a file that is taken to be a day old is two, and a sweep spares seven."""
 
 
 class UploadCommitter:
@@ -86,7 +83,7 @@ class UploadCommitter:
         Raises:
             IllegalStateError: a later batch of the query is committed.
             UnknownTopicOrPartitionError: a topic was deleted since its files were uploaded.
-            TransactionTimedOutError: a file was uploaded so long ago that it may be swept.
+            TransactionTimedOutError: a file was uploaded so long ago that it may be swept, or is gone.
             ProducerFencedError: another driver has taken the id.
             KafkaTimeoutError: not decided, and it won't be; or decided, and not carried out everywhere
                 (:attr:`may_be_committed`).
@@ -135,9 +132,9 @@ class UploadCommitter:
         session = self._begun(deadline_ticks_ms)
         if batch is not None and is_committed(session.batches, batch):
             return False
-        check_age(topics, now_ms=self._cluster.clock.now_ms())
         for topic, named in topics.items():  # before the decision: what a topic got since then, it is asked (rule L5)
             self._check_topic(topic, named)
+            self._writers[topic].check_uploads(named.files)
         known = {topic: self._writers[topic].version for topic in topics}
         session.begin(ticks_ms=began_ticks_ms)
         try:
@@ -210,26 +207,6 @@ def learn(writer: TopicWriter) -> None:
         is_new = True
     if is_new or writer.head.deleted:
         writer.refresh()
-
-
-def check_age(topics: Mapping[str, TopicFiles], *, now_ms: int) -> None:
-    """Raise ``TransactionTimedOutError`` if a file is so old that a sweep may take it (rule L10).
-
-    The clock of whoever uploaded it told when that was: where the two clocks differ by more than a day, nobody knows.
-    """
-    newest_ms = max(file.uploaded_ms for named in topics.values() for file in named.files)
-    if newest_ms - now_ms > _LARGEST_SKEW_MS:
-        raise TransactionTimedOutError(
-            f"a file was uploaded {(newest_ms - now_ms) / 3_600_000:.1f} hours from now, by the clock of the machine "
-            f"that did: expected the machines' clocks to differ by {_LARGEST_SKEW_MS // 3_600_000} hours at most"
-        )
-    oldest = min((file for named in topics.values() for file in named.files), key=lambda file: file.uploaded_ms)
-    age_ms = now_ms - oldest.uploaded_ms
-    if age_ms > MAX_UPLOAD_AGE_MS:
-        raise TransactionTimedOutError(
-            f"{oldest.path} was uploaded {age_ms / 3_600_000:.1f} hours ago; expected no more than "
-            f"{MAX_UPLOAD_AGE_MS // 3_600_000}, since files that nobody names are swept: write the records again"
-        )
 
 
 def delete_uploads(cluster: Cluster, paths: Mapping[str, list[str]]) -> None:

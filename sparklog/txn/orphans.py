@@ -6,8 +6,9 @@ files that were removed from the table longer ago than any reader may still need
 A file's age alone proves nothing: whoever decided to publish a young one may sleep for a week before its create. So the
 sweep first learns the store's time, and then makes every decision impossible that was taken before: it takes the next
 number of each transactional id that may have a transaction open, and the next version of the topic's log. Whoever
-decides later has looked at the age of its files once more, and they are younger than a day (``MAX_UPLOAD_AGE_MS``), or
-than a transaction may last. So none of them was seven days old at the time that was learned.
+decides later has looked at the age of its files once more, and they are younger than a day
+(:func:`~sparklog.log.uploads.longest_age_ms`), or than a transaction may last. So none of them was seven days old at
+the time that was learned.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction
+from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction, listed_features
 from sparklog.delta.listing import Listing, list_log, still_there
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnsupportedVersionError
@@ -41,6 +41,10 @@ _LOGGER = logging.getLogger(__name__)
 _ATTEMPTS = 5
 READER_VERSION = 1
 WRITER_VERSION = 2
+_LISTING_READER, _LISTING_WRITER = 3, 7
+"""Versions that ask for nothing but the features they list. Source: Delta protocol, "Table Features"."""
+_KNOWN_FEATURES = frozenset({"appendOnly", "invariants"})
+"""What writer version 2 asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,17 +170,28 @@ def load_snapshot(log: DeltaLog) -> Snapshot | None:
 
 
 def check_protocol(table: str, protocol: Protocol, *, write: bool) -> None:
-    """Raise ``UnsupportedVersionError`` unless we may read (and write) a table of this protocol."""
-    if protocol.min_reader_version > READER_VERSION:
-        kind, needed, known = "reader", protocol.min_reader_version, READER_VERSION
-    elif write and protocol.min_writer_version > WRITER_VERSION:
-        kind, needed, known = "writer", protocol.min_writer_version, WRITER_VERSION
-    else:
+    """May we read (and write) a table of this protocol? Of the versions that we know, and of those that ask for nothing
+    but the features they list, where we know these.
+
+    Raises:
+        UnsupportedVersionError: tells what is asked for.
+    """
+    _check_version(
+        table, "reader", protocol.min_reader_version, READER_VERSION, _LISTING_READER, protocol.reader_features
+    )
+    if write:
+        needed, listed = protocol.min_writer_version, protocol.writer_features
+        _check_version(table, "writer", needed, WRITER_VERSION, _LISTING_WRITER, listed)
+
+
+def _check_version(table: str, kind: str, needed: int, known: int, listing: int, listed: Sequence[str] | None) -> None:
+    if needed <= known or (needed == listing and listed is not None and _KNOWN_FEATURES.issuperset(listed)):
         return
-    features = f" (features {', '.join(sorted(set(protocol.features)))})" if protocol.features else ""
+    unknown = sorted(set(listed or ()) - _KNOWN_FEATURES)
+    features = f" (features {', '.join(unknown)})" if unknown else ""
     raise UnsupportedVersionError(
-        f"{table} needs Delta {kind} version {needed}{features}; sparklog knows {kind} version {known}: "
-        "an upgrade of the table's protocol isn't supported"
+        f"{table} needs Delta {kind} version {needed}{features}; sparklog knows {kind} version {known}, and of the "
+        f"features {', '.join(sorted(_KNOWN_FEATURES))}: take the upgrade of the table's protocol back"
     )
 
 
@@ -267,11 +282,11 @@ def _read_header(parts: Mapping[str, bytes]) -> CheckpointHeader:
                 app_id=row["appId"], version=row["version"], last_updated_ms=row.get("lastUpdated") or 0
             )
         for row in rows.get("protocol", ()):
-            features = [*(row.get("readerFeatures") or ()), *(row.get("writerFeatures") or ())]
             protocol = Protocol(
                 min_reader_version=row["minReaderVersion"],
                 min_writer_version=row["minWriterVersion"],
-                features=tuple(features),
+                reader_features=listed_features(row.get("readerFeatures")),
+                writer_features=listed_features(row.get("writerFeatures")),
             )
         for row in rows.get("metaData", ()):
             metadata = Metadata(

@@ -1,14 +1,14 @@
 """Appending: upload files that have no offsets yet, then let one commit assign them (design section 4).
 
-What may be appended and which offsets it gets is decided by :func:`plan_append`, which is pure; :class:`TopicWriter`
-acts: it uploads, runs the commit loop and finds out what became of a commit whose answer was lost.
+What may be appended and which offsets it gets is decided by :func:`~sparklog.log.append_plan.plan_append`;
+:class:`TopicWriter` acts: it uploads, runs the commit loop and finds out what became of a commit whose answer was lost.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from sparklog.errors import (
     StoreError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.log.append_plan import plan_append
 from sparklog.log.commit import Commit, Committed, catch_up, commit
 from sparklog.log.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
 from sparklog.log.files import UploadedFile
@@ -30,9 +31,7 @@ from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_state import (
     PRODUCER_EXPIRATION_MS,
     ProducerEntry,
-    check_counter,
     new_producer_id,
-    producer_txn,
 )
 from sparklog.log.publishing import Marker, Published, publish
 from sparklog.log.reading import find_by_sequence, object_path
@@ -43,7 +42,7 @@ from sparklog.paths import new_data_file
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
 
-__all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile", "plan_append"]
+__all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile"]
 
 _MAX_PRODUCERS_KNOWN = 1_000
 _REFRESH_AHEAD = 8
@@ -75,56 +74,6 @@ class AppendResult:
     """Offset of the first record of each file, in the order in which the files were given."""
     delta_version: int
     """The commit that published them; -1 where it is known no more."""
-
-
-def plan_append(
-    head: TopicHead,
-    known: ProducerEntry | None,
-    files: Sequence[UploadedFile],
-    *,
-    topic: str,
-    topic_id: str,
-    producer_id: int,
-    entry: ProducerEntry,
-    now_ms: int,
-) -> tuple[Commit, tuple[int, ...]] | None:
-    """Assign offsets: each file starts at its partition's log end offset, several of one partition follow one another.
-
-    Args:
-        known: what the topic has of this producer.
-        topic_id: of the topic that the records were meant for.
-        entry: the producer's epoch and the counter of this append.
-    Returns:
-        The commit and the files' base offsets; None where the log already holds this counter.
-    Raises:
-        UnknownTopicOrPartitionError: the topic was deleted (and perhaps created again), or has no such partition.
-        InvalidProducerEpochError, OutOfOrderSequenceError: see :func:`check_counter`.
-    """
-    if head.topic_id != topic_id or head.deleted:
-        raise UnknownTopicOrPartitionError(f"topic {topic!r} with id {topic_id} was deleted")
-    verdict = check_counter(
-        known, topic=topic, producer_id=producer_id, producer_epoch=entry.producer_epoch, counter=entry.counter
-    )
-    if verdict.duplicate:
-        return None
-    ends = list(head.log_end_offsets)
-    base_offsets: list[int] = []
-    for file in files:
-        if not 0 <= file.partition < len(ends):
-            raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} has no partition {file.partition}; it has 0 to {len(ends) - 1}"
-            )
-        base_offsets.append(ends[file.partition])
-        ends[file.partition] += file.record_count
-    adds = [file.to_add(base_offset) for file, base_offset in zip(files, base_offsets, strict=True)]
-    after = replace(head, log_end_offsets=tuple(ends), live_file_count=head.live_file_count + len(files))
-    plan = Commit(
-        actions=[*adds, producer_txn(producer_id, entry, now_ms=now_ms)],
-        head=after,
-        operation="WRITE",
-        blind_append=True,
-    )
-    return plan, tuple(base_offsets)
 
 
 class TopicWriter:

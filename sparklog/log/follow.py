@@ -84,7 +84,10 @@ class TopicFollower:
 
         Raises:
             UnknownTopicOrPartitionError: the topic was deleted, and perhaps created again: that is another topic.
+            UnsupportedVersionError, NotATopicError: what another engine did to it can't be understood, as long as it
+                lasts.
         """
+        self._caught_up = False
         ahead = 1 << min(max(0, self._full_polls - 1), _MAX_DOUBLINGS)
         try:
             entries = catch_up(self._state, ahead=ahead)

@@ -32,6 +32,7 @@ from sparklog.log.producer_state import ProducerEntry, app_id, producer_entry
 from sparklog.log.reading import complete_stats, object_path
 from sparklog.log.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
 from sparklog.log.uploads import Vacuum, with_vacuum
+from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 
 __all__ = ["TopicState", "WholeTopic", "load_state", "open_state"]
@@ -69,6 +70,9 @@ class TopicState:
     whole: WholeTopic | None = None
     unrecorded_ends: frozenset[int] = frozenset()
     """Partitions whose ends a foreign file raised and no ``txn`` tells of yet; the next commit of ours does (L6)."""
+    unreadable: UnsupportedVersionError | NotATopicError | None = None
+    """Why what follows can't be understood: a foreign engine asks for a newer Delta reader, or broke the topic's
+    properties. Then the position alone goes on, until an entry says that it may be otherwise."""
     unwritable: UnsupportedVersionError | None = None
     """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
     unsequenced_version: int = -1
@@ -101,18 +105,42 @@ class TopicState:
         self.whole = None
 
     def apply(self, entry: Entry, position: Position, *, synced: bool = False) -> None:
-        """Go on to the next version. ``synced``: its objects are known to survive a power loss.
+        """Go on to the next version; what can't be understood makes the state :attr:`unreadable`.
 
+        Args:
+            synced: its objects are known to survive a power loss.
         Raises:
-            UnsupportedVersionError: a foreign engine asks for a newer Delta reader.
-            NotATopicError: a foreign engine broke the topic's properties.
+            PositionLost: the table may be readable again: load it.
             StoreError: a file that came without statistics can't be looked into now.
             The state is then as it was before.
         """
+        if self.unreadable is not None:
+            self._pass_over(entry, position)
+            return
+        try:
+            self._apply(entry, position, synced=synced)
+        except (UnsupportedVersionError, NotATopicError) as error:
+            self.unreadable = error
+            self.position = position
+
+    def _pass_over(self, entry: Entry, position: Position) -> None:
+        is_by_protocol = isinstance(self.unreadable, UnsupportedVersionError)
+        for action in entry.actions:
+            if isinstance(action, Protocol):
+                error = _unreadable(self.log, action)
+                if error is None:
+                    raise PositionLost(entry_path(self.log.table, entry.version))
+                self.unreadable = error
+            elif isinstance(action, Metadata) and not is_by_protocol:
+                raise PositionLost(entry_path(self.log.table, entry.version))
+        self.position = position
+
+    def _apply(self, entry: Entry, position: Position, *, synced: bool) -> None:
+        unwritable = self.unwritable
         for action in entry.actions:
             if isinstance(action, Protocol):
                 check_protocol(self.log.table, action, write=False)
-                self.unwritable = _unwritable(self.log, action)
+                unwritable = _unwritable(self.log, action)
         foreign = entry.info is None
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
         head = apply_entry(self.log.table, self.head, entry)
@@ -120,6 +148,7 @@ class TopicState:
         self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
         self.head = head
         self.position = position
+        self.unwritable = unwritable
         if any(isinstance(action, AddFile) and is_unsequenced(action) for action in entry.actions):
             self.unsequenced_version = entry.version
         self.vacuums = with_vacuum(self.vacuums, entry)
@@ -223,6 +252,14 @@ def apply_files(index: SegmentIndex, entry: Entry, added: Sequence[Segment]) -> 
 def _raised_ends(before: TopicHead, after: TopicHead) -> frozenset[int]:
     ends = zip_longest(before.log_end_offsets, after.log_end_offsets, fillvalue=0)  # partitions may have been added
     return frozenset(partition for partition, (old, new) in enumerate(ends) if new > old)
+
+
+def _unreadable(log: DeltaLog, protocol: Protocol) -> UnsupportedVersionError | None:
+    try:
+        check_protocol(log.table, protocol, write=False)
+    except UnsupportedVersionError as error:
+        return error
+    return None
 
 
 def _unwritable(log: DeltaLog, protocol: Protocol) -> UnsupportedVersionError | None:

@@ -29,6 +29,7 @@ from sparklog.groups.changes import check_offset
 from sparklog.interrupts import CallThread, bounded_s
 from sparklog.log import Cluster, Marker
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sparklog.producer.completer import Completer
 from sparklog.producer.lane import Lane
 from sparklog.storage.retrying import Patience
 from sparklog.txn.entries import TopicFiles
@@ -70,7 +71,7 @@ class Transactions:
             cluster, self._id, timeout_ms=config.transaction_timeout_ms, sync=config.acks == ACKS_ALL
         )
         self._calls = CallThread("sparklog-transactions")
-        self._completer = _Completer()
+        self._completer = Completer()
         self._lock = threading.RLock()
         self._state = ClientState.UNINITIALIZED
         self._error: SparklogError | None = None
@@ -407,54 +408,6 @@ class _Deadline:
 
     def __exit__(self, *error: object) -> None:
         self._patience.__exit__(*error)  # type: ignore[arg-type]
-
-
-class _Completer:
-    """A thread that does one thing at a time, after the caller was told that its transaction is committed."""
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._work: Callable[[], None] | None = None
-        self._is_busy = False
-        self._is_stopped = False
-        self._thread: threading.Thread | None = None
-
-    def submit(self, work: Callable[[], None]) -> None:
-        """Do this once what was submitted before is done."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._work is None, bounded_s(None))
-            self._work = work
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sparklog-completer", daemon=True)
-                self._thread.start()
-            self._condition.notify_all()
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait until nothing is left to do. False: not in time."""
-        with self._condition:
-            return self._condition.wait_for(lambda: self._work is None and not self._is_busy, bounded_s(timeout_s))
-
-    def stop(self) -> None:
-        """End the thread once it is done."""
-        with self._condition:
-            self._is_stopped = True
-            self._condition.notify_all()
-
-    def _run(self) -> None:
-        while True:
-            with self._condition:
-                self._is_busy = False
-                self._condition.notify_all()
-                self._condition.wait_for(lambda: self._work is not None or self._is_stopped)
-                work, self._work = self._work, None
-                if work is None:
-                    return
-                self._is_busy = True
-                self._condition.notify_all()
-            try:
-                work()
-            except BaseException:  # whatever it is, nobody may wait for this thread for ever
-                _LOGGER.exception("completing a transaction failed unexpectedly")
 
 
 def _check_offsets(offsets: object, metadata: object) -> None:

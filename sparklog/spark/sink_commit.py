@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparklog.errors import CommitStateUnknownError, SparklogError, UnknownTopicOrPartitionError
-from sparklog.log.append import TopicWriter, plan_append
+from sparklog.log.append import TopicWriter
+from sparklog.log.append_plan import plan_append
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
 from sparklog.log.files import UploadedFile

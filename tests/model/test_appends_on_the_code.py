@@ -58,7 +58,7 @@ SHOWN: list[tuple[str, Plant, str]] = [
     ("fresh_tokens", planting.an_append_has_one_token, r"^acknowledged: {'b0': 2, 'a0': 1}, there: {'a0': 1}"),
     ("check_opening", planting.what_was_listed_is_there, STRAY),
     ("read_token", planting.exists_is_success, LOST),
-    ("counter", planting.nobody_looks_for_the_counter, r"^offsets \[0, 2, 3\] aren't dense"),
+    ("counter", planting.nobody_looks_for_the_counter, "holds a record twice"),
     ("decide_again", planting.the_first_decision_stands, r"^offsets \[0, 0\] aren't dense"),
     ("oldest_first", planting.cleanup_begins_with_the_newest, LOST),
     ("below_checkpoint", planting.cleanup_needs_no_checkpoint, "version 0 is missing, though version 2 exists"),

@@ -15,7 +15,7 @@ from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, Producer
 from sparklog.groups import changes, keeper
 from sparklog.groups.changes import CommitOffsets
 from sparklog.groups.pending import PendOffsets
-from sparklog.log import append, commit
+from sparklog.log import append_plan, commit
 from sparklog.log.producer_state import Verdict
 from sparklog.log.publishing import Marker
 from sparklog.log.schema import DATA_SCHEMA
@@ -71,7 +71,7 @@ def own_entry_is_not_known_again() -> AbstractContextManager[object]:
 
     stack = ExitStack()
     stack.enter_context(mock.patch.object(entry_log.EntryLog, "create_next", create_next))
-    stack.enter_context(mock.patch.object(append, "check_counter", return_value=Verdict(duplicate=False)))
+    stack.enter_context(mock.patch.object(append_plan, "check_counter", return_value=Verdict(duplicate=False)))
     return stack
 
 

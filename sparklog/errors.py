@@ -29,7 +29,7 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     ├─ InvalidTxnStateError  InvalidTransactionTimeoutError  TransactionalIdNotFoundError
     ├─ MessageSizeTooLargeError  InvalidTimestampError  InvalidRecordError            the record is refused
     ├─ RecordDeserializationError  NoOffsetForPartitionError
-    ├─ CommitFailedError                 the partition belongs to another member by now
+    ├─ CommitFailedError                 the partition belongs to another member by now, or the group to its members
     ├─ UnknownMemberIdError  IllegalGenerationError  InconsistentGroupProtocolError
     ├─ FencedInstanceIdError             fatal: another consumer uses this group_instance_id
     ├─ GroupIdNotFoundError  NonEmptyGroupError  GroupSubscribedToTopicError  OffsetMetadataTooLargeError
@@ -134,7 +134,8 @@ class CorruptRecordError(RetriableError):
 class CommitStateUnknownError(KafkaTimeoutError):
     """A commit's answer was lost and could not be settled in time: read the log back before anything else.
 
-    A time-out for whoever catches time-outs, but not retriable: the same call again could store the records twice.
+    A time-out for whoever catches time-outs, but not retriable: the same call again could store the records twice. Of a
+    consumer's ``commit`` alone the same call again is safe: it sets the same offsets.
     """
 
     retriable = False
@@ -265,7 +266,8 @@ class UnstableOffsetCommitError(RetriableError):
 
 
 class CommitFailedError(SparklogError):
-    """Offsets weren't committed: the partition was given to another member, or the consumer left its group.
+    """Offsets weren't committed: the partition was given to another member, or the consumer left its group; or the
+    consumer assigns partitions itself, and the group has members.
 
     ``poll`` joins again; what was processed since the last commit is read again by the partition's new owner.
     """

@@ -23,6 +23,7 @@ __all__ = [
     "decode_id",
     "encode_id",
     "generation_path",
+    "group_folder",
     "group_generations",
     "group_members",
     "group_offsets_table",
@@ -72,6 +73,11 @@ def check_topic_name(topic: str) -> str:
 def topic_table(topic: str) -> str:
     """The folder of a topic's Delta table, without a trailing slash."""
     return f"topics/{check_topic_name(topic)}"
+
+
+def group_folder(group: str) -> str:
+    """The folder of all that a group has, with its trailing slash. Raises ``InvalidArgumentError``."""
+    return f"{GROUPS_FOLDER}{encode_id(group)}/"
 
 
 def group_offsets_table(group: str) -> str:

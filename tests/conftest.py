@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
 from tests.spark_session import SPARK_TIMEOUT_S, spark
+from tests.support import SUMMARY_LINE
 
 __all__ = ["s3_endpoint", "s3_options", "s3_uri", "spark"]
 
@@ -25,6 +26,13 @@ SHARED = ("spark", "kafka")
 """Markers of tests that share one JVM, which is made once per process."""
 OWN_JVM = ("tests/spark/test_sink_kill.py",)
 """Files whose tests start and kill JVMs of their own."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]:
+        for name, text in report.user_properties:
+            if name == SUMMARY_LINE and report.when == "call":
+                terminalreporter.write_line(f"{report.nodeid}: {text}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

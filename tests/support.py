@@ -28,6 +28,8 @@ from sparklog.storage import CreateResult, MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import Disk, ManualClock, WrappedStore
 
+SUMMARY_LINE = "line of the summary"
+"""A property of this name (see pytest's ``record_property``) is repeated in the summary of a run, passed or failed."""
 DAY_MS = 86_400_000
 T0_MS = 4_102_444_800_000
 """2100-01-01: checkpoints drop expired ``txn`` actions by the real time, so a test's time must not lie before it."""

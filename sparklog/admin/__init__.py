@@ -3,7 +3,7 @@
 from sparklog.admin.client import Admin
 from sparklog.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic
-from sparklog.groups.description import GroupDescription, GroupPartition, GroupState, MemberDescription
+from sparklog.groups.description import GroupDescription, GroupListing, GroupPartition, GroupState, MemberDescription
 from sparklog.groups.resets import OffsetReset, ResetTo
 from sparklog.log.sequencing import SequencingResult
 from sparklog.log.topic import HIGH_WATERMARK, TopicDescription
@@ -19,6 +19,7 @@ __all__ = [
     "Admin",
     "ConfigEntry",
     "GroupDescription",
+    "GroupListing",
     "GroupPartition",
     "GroupState",
     "MemberDescription",

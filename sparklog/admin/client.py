@@ -34,7 +34,8 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.groups import administration
-from sparklog.groups.description import GroupDescription
+from sparklog.groups.description import GroupDescription, GroupListing
+from sparklog.groups.inspection import group_listings, group_names
 from sparklog.groups.pending import Deciding
 from sparklog.groups.resets import OffsetReset, PartitionBounds, ResetTo, plan_reset
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
@@ -288,9 +289,18 @@ class Admin:
     def list_groups(self) -> list[str]:
         """The names of the consumer groups, sorted: those that have members, offsets, or had members.
 
-        Costs one listing, and one look at the newest generation of each, 16 at a time: that tells which are deleted.
+        Costs a LIST, and for each group a LIST and a GET, or two LISTs and a GET where it never had members, 16 groups
+        at a time: that tells which are deleted.
         """
-        return administration.group_names(self._cluster())
+        return group_names(self._cluster())
+
+    def list_group_states(self) -> list[GroupListing]:
+        """The consumer groups of :meth:`list_groups`, each with its state. Source: Kafka ``Admin.listGroups``.
+
+        Costs what :meth:`list_groups` does for a group without members, and little less than describing it for one that
+        has some; no topic is looked at. One that can't be understood is ``Unknown``, and has an ``error``.
+        """
+        return group_listings(self._cluster())
 
     def describe_groups(self, groups: Iterable[str] | None = None) -> list[GroupDescription]:
         """Groups as of now, in the order of their names as given; all of them for None.
@@ -302,7 +312,7 @@ class Admin:
         Raises ``InvalidArgumentError``: a name that no group may have.
         """
         cluster = self._cluster()
-        names = administration.group_names(cluster) if groups is None else [check_group(one) for one in listed(groups)]
+        names = None if groups is None else [check_group(one) for one in listed(groups)]
         return administration.describe_groups(cluster, names)
 
     def list_group_offsets(

@@ -41,7 +41,7 @@ def list_(ctx: click.Context, state: bool, json_: bool) -> None:
     """List the groups' names."""
     admin = admin_of(ctx)
     if state:
-        found = [(group.group_id, group.state.value) for group in admin.describe_groups()]
+        found = [(group.group_id, group.state.value) for group in admin.list_group_states()]
         if json_:
             click.echo(as_json([{"group": name, "state": state} for name, state in found]))
         else:

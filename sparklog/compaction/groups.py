@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from sparklog.delta.cleanup import clean_log
 from sparklog.errors import NonEmptyGroupError, SparklogError
-from sparklog.groups.administration import group_names
 from sparklog.groups.changes import FLOOR, ExpireOffsets
 from sparklog.groups.description import GroupState, describe
 from sparklog.groups.emptiness import empty_generation, empty_since_ms, members_now
 from sparklog.groups.expiry import DEFAULT_RETENTION_MS, expired
 from sparklog.groups.generations import Generation, clean_generations, generation_log
+from sparklog.groups.inspection import group_names
 from sparklog.groups.members import MemberState
 from sparklog.groups.offset_maintenance import LOG_RETENTION_MS, sweep
 from sparklog.groups.offset_table import OffsetTable

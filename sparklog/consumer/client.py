@@ -46,7 +46,8 @@ class Consumer:
     """Reads records of topics, each partition in order.
 
     A thread of its own, started by the first call that needs it, follows the topics and reads ahead. The consumer is
-    for one thread at a time; only :meth:`wakeup` and :meth:`metrics` may be called by others.
+    for one thread at a time; others may call :meth:`wakeup`, and what only looks: :meth:`metrics`, :meth:`assignment`,
+    :meth:`subscription` and :meth:`paused`.
 
     With a ``group_id`` the consumers of one group share the partitions of what they subscribe to, on however many
     machines; two more threads show that this one lives and keep its offsets. Without one a consumer alone takes every
@@ -108,7 +109,7 @@ class Consumer:
         Replaces what was subscribed before. The partitions are assigned inside :meth:`poll`. Partitions that a topic
         gets later, and topics that come later, are read from their beginning, whatever ``auto_offset_reset`` says
         (but for ``none``): all they hold is younger than the subscription. Topics that match a pattern are looked for
-        at once and every 5 minutes.
+        at once and every 5 minutes; what one member of a group finds, those with the same pattern have, too.
 
         A topic that doesn't exist is no error here: ``poll`` raises ``UnknownTopicOrPartitionError`` until it does.
 
@@ -123,10 +124,10 @@ class Consumer:
             self._session.subscribe(listener)
 
     def subscription(self) -> set[str] | None:
-        """The topics that are subscribed; those found by a pattern. None where nothing is."""
-        with self._guard:
-            topics = self._session.subscription.topics
-            return None if topics is None else set(topics)
+        """The topics that are subscribed; those found by a pattern. None where nothing is. From any thread."""
+        self._guard.check()
+        topics = self._session.subscription.topics
+        return None if topics is None else set(topics)
 
     def unsubscribe(self) -> None:
         """Read nothing any more: neither subscribed topics nor assigned partitions."""
@@ -151,8 +152,9 @@ class Consumer:
             self._session.assign(wanted)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read now; empty until ``poll`` has found those of a subscription."""
-        with self._guard, self._session.shared.lock:
+        """The partitions that are read now; empty until ``poll`` has found those of a subscription. From any thread."""
+        self._guard.check()
+        with self._session.shared.lock:
             return self._session.shared.assignment.partitions()
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> Records:
@@ -167,7 +169,8 @@ class Consumer:
         Raises:
             IllegalStateError: nothing is subscribed or assigned.
             UnknownTopicOrPartitionError: a topic or partition doesn't exist, or was deleted (and perhaps made again:
-                then it is read from its beginning).
+                then it is read from its beginning). Of a topic that was deleted while a group subscribed to it no poll
+                raises this: the group goes on without it.
             OffsetOutOfRangeError, NoOffsetForPartitionError: with ``auto_offset_reset="none"``.
             RecordDeserializationError: a deserializer failed; the position stays at the record.
             CorruptRecordError: a data file can't be read; the position stays before it.
@@ -209,13 +212,15 @@ class Consumer:
             return self
 
     def __next__(self) -> ConsumerRecord:
-        for record in self._records:
-            if self._guard.is_closed or self._guard.is_forked:
-                break
-            return record
-        if self._guard.is_closed:
+        guard = self._guard
+        if not guard.user:  # to enter would cost a third of all that a record costs
+            for record in self._records:
+                if guard.is_closed or guard.is_forked:
+                    break
+                return record
+        if guard.is_closed:
             raise StopIteration
-        with self._guard:
+        with guard:
             while True:
                 self._stop_handing()
                 found = self._poll(self._session.config.consumer_timeout_ms, None, None)
@@ -289,8 +294,9 @@ class Consumer:
                 self._session.shared.change()
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
-        with self._guard, self._session.shared.lock:
+        """The partitions that are paused. From any thread."""
+        self._guard.check()
+        with self._session.shared.lock:
             return {state.partition for state in self._session.shared.assignment if state.paused}
 
     def beginning_offsets(
@@ -360,6 +366,7 @@ class Consumer:
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Kafka's consumer metrics: group to name to value. From any thread."""
+        self._guard.check_process()
         with self._session.shared.lock:
             assigned_count = len(self._session.shared.assignment)
         return self._session.metrics.snapshot(assigned_count=assigned_count)
@@ -379,18 +386,25 @@ class Consumer:
         Raises:
             CommitFailedError: a partition belongs to another member by now. What was processed since the last commit
                 is read again there; ``poll`` goes on with the partitions that are left.
+                Or partitions were assigned by hand, and the group has members.
             RebalanceInProgressError: the member is between two assignments; poll, then commit again.
             FencedInstanceIdError: another consumer uses this ``group_instance_id``.
-            UnknownMemberIdError: partitions were assigned by hand, and the group has members.
+            KafkaTimeoutError: not done within ``timeout_ms``, and it won't be.
+            CommitStateUnknownError: a ``KafkaTimeoutError``, too: the commit is under way, and may still be carried
+                out. To commit again is safe: commits of one consumer are carried out in the order of the calls.
+            WakeupError: another thread called :meth:`wakeup`; the commit may still be carried out.
             IllegalStateError: there is no ``group_id``.
-            OffsetMetadataTooLargeError, InvalidArgumentError, KafkaTimeoutError, WakeupError, StoreError.
+            OffsetMetadataTooLargeError, InvalidArgumentError, StoreError.
         """
         with self._guard:
             coordinator, bound = self._coordinator("commit"), self._timeout(timeout_ms)
             wanted = coordinator.consumed() if offsets is None else _check_offsets(offsets)
             try:
                 if wanted:
-                    self._await(coordinator.commit(wanted, bound), bound)
+                    committing = coordinator.commit(wanted, bound)
+                    if not self._session.wait(committing.done, bound):
+                        coordinator.give_up(committing, bound)
+                    _result(committing)
             finally:
                 coordinator.run_callbacks()
 
@@ -426,7 +440,8 @@ class Consumer:
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> int | OffsetAndMetadata | None:
-        """What the group has committed for a partition, whoever did; None where nothing was.
+        """What the group has committed for a partition, whoever did; None where nothing was, or for another topic
+        of this name, which was deleted.
 
         Args:
             metadata: return an ``OffsetAndMetadata``, not only the offset.
@@ -438,8 +453,15 @@ class Consumer:
         """
         with self._guard:
             coordinator, bound = self._coordinator("committed"), self._timeout(timeout_ms)
-            row = self._stable_rows(coordinator, check_partition(partition), bound).get(partition)
-            found = None if row is None else row.committed
+            clock = self._session.cluster.clock
+            deadline = clock.ticks_ms() + bound
+            wanted = check_partition(partition)
+            row = self._stable_rows(coordinator, wanted, bound).get(wanted)
+            if row is None or row.committed is None:
+                return None
+            left_ms = max(0.0, deadline - clock.ticks_ms())
+            topic_id = self._session.ask(partial(lookups.topic_id, partition=wanted), left_ms)
+            found = None if topic_id is None else row.committed_for(topic_id)
             return found if metadata or found is None else found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -573,10 +595,7 @@ class Consumer:
         """What the offset table says. Raises what that raises, ``KafkaTimeoutError``, ``WakeupError``."""
         if not self._session.wait(future.done, timeout_ms):
             raise KafkaTimeoutError(f"timed out after {timeout_ms:g} ms while waiting for the group's offset table")
-        error = future.exception()
-        if error is not None:
-            raise error.with_traceback(None)
-        return future.result()
+        return _result(future)
 
     def _timeout(self, timeout_ms: float | None) -> float:
         _check_timeout(0 if timeout_ms is None else timeout_ms)
@@ -587,6 +606,14 @@ def _positive(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         raise InvalidArgumentError(f"{name}={value!r}: expected a whole number, 1 or more")
     return value
+
+
+def _result(future: Future[Rows]) -> Rows:
+    """Of a future that is done. Raises its error."""
+    error = future.exception()
+    if error is not None:
+        raise error.with_traceback(None)
+    return future.result()
 
 
 def _check_offset(value: object) -> None:

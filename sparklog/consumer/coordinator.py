@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 import logging
-import socket
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # only since Python 3.11 the built-in one
-from functools import partial
 from typing import NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.listener import ConsumerRebalanceListener
+from sparklog.consumer.member_settings import member_settings
 from sparklog.consumer.metrics import ASSIGNED, LOST, REVOKED, ConsumerMetrics
 from sparklog.consumer.partitions import PartitionState
+from sparklog.consumer.restoring import Restoring
+from sparklog.consumer.revoking import Revoking
 from sparklog.consumer.shared import Shared
 from sparklog.consumer.subscription import EARLIEST, HELD, Subscription
 from sparklog.errors import (
     CommitFailedError,
-    InvalidArgumentError,
-    InvalidConfigurationError,
+    CommitStateUnknownError,
+    KafkaTimeoutError,
     RebalanceInProgressError,
     SparklogError,
-    UnknownMemberIdError,
     UnknownTopicOrPartitionError,
-    UnstableOffsetCommitError,
 )
-from sparklog.groups.assignors import ASSIGNORS, Assignor, assignor_of
-from sparklog.groups.changes import Change, CommitOffsets, CommitUnowned, TakePartitions
-from sparklog.groups.emptiness import empty_generation
+from sparklog.groups.changes import CommitOffsets, TakePartitions
 from sparklog.groups.heartbeat import HeartbeatThread
 from sparklog.groups.keeper import OffsetKeeper
 from sparklog.groups.membership import MemberSettings, Membership
 from sparklog.groups.rounds import Rounds
 from sparklog.groups.rows import OffsetRow, Rows, Stamp
-from sparklog.groups.topics import TopicCatalog
+from sparklog.groups.unowned import EmptyGroup, UnownedCommit
 from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.paths import encode_id
 from sparklog.storage.retrying import Patience
 from sparklog.txn.deciding import deciding_for
 from sparklog.txn.recovery import Helper
@@ -50,8 +47,8 @@ from sparklog.txn.recovery import Helper
 __all__ = ["Coordinator", "OnCommit"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
-_DEFAULT_STRATEGY = ("range", "cooperative-sticky")
-"""Source: Kafka ``ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG``."""
+
+_DOUBT_AGAIN_MS = 1_000.0
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, "Exception | None"], object]
@@ -78,7 +75,7 @@ class Coordinator:
         self._metrics = metrics
         self._clock: Clock = cluster.clock
         self._group_id = group_id
-        self._membership = self._new_membership(_member_settings(config, group_id))
+        self._membership = self._new_membership(member_settings(config, group_id))
         self._helper = Helper(cluster)
         self._keeper = OffsetKeeper(
             cluster,
@@ -99,13 +96,18 @@ class Coordinator:
         """Told of what became of the commits that ``auto_commit_interval_ms`` brings."""
         self._callbacks: deque[_Callback] = deque()
         self._commit_due_ticks_ms = 0.0
-        self._empty_generation: int | None = None
-        """Under which a consumer that assigns partitions itself commits."""
-        self._restoring: Future[Rows] | None = None
+        self._empty_group = EmptyGroup(cluster, group_id)
+        """For commits of partitions that the application assigns; used in the keeper's thread."""
+        self._restoring = Restoring(shared, self._clock, config, self.fetch)
+        self._revoking = Revoking(
+            shared, self._clock, self._begin_commit, timeout_ms=float(config.default_api_timeout_ms)
+        )
         self._has_raised = False
         self._views_version = -1
         self._generation = -1
         """As of the last poll."""
+        self._doubted: dict[str, float] = {}
+        """Topics that reading didn't find any more, and when to look again unless the group has gone on by then."""
 
     def _new_membership(self, settings: MemberSettings) -> Membership:
         return Membership(settings, self._clock, tell=self._news, wake=self._wake)
@@ -152,9 +154,9 @@ class Coordinator:
         if subscription.pattern is not None:
             subscription.found(membership.resolved)
         released = membership.to_release()
-        if released:
-            if self._config.enable_auto_commit:
-                self._commit_quietly(released)
+        if not released:
+            self._revoking.forget()
+        elif not self._config.enable_auto_commit or self._revoking.is_over(released):
             try:
                 self._drop(released, REVOKED, listener)
             finally:
@@ -183,6 +185,29 @@ class Coordinator:
             raise UnknownTopicOrPartitionError(f"unknown topic {missing!r}: it is read once it exists")
         self._has_raised = False
 
+    @property
+    def is_member(self) -> bool:
+        """Are topics subscribed, so that the group decides which partitions are read?"""
+        return self._is_member
+
+    def doubt(self, topics: Collection[str]) -> None:
+        """Reading doesn't find these topics any more, or not with as many partitions: the group's next generation goes
+        on without them, or with what was created under their names. No poll raises it.
+
+        Source: Kafka ``FetchCollector.handleInitializeErrors``, which asks for new metadata.
+        """
+        now = self._clock.ticks_ms()
+        again = {topic for topic in topics if self._doubted.get(topic, math.inf) <= now}
+        fresh = set(topics) - self._doubted.keys()
+        if not (again or fresh):
+            return
+        self._doubted = {topic: self._doubted.get(topic, 0.0) for topic in topics}
+        self._doubted |= dict.fromkeys(again | fresh, now + _DOUBT_AGAIN_MS)
+        if again:
+            with self._shared.lock:
+                self._shared.look_again(again)
+        self._membership.doubt_topics(again | fresh)
+
     def forsake(self, kept: Collection[TopicPartition]) -> None:
         """The application assigns these partitions and no others: no rebalance will commit what it stops reading.
 
@@ -196,25 +221,12 @@ class Coordinator:
 
     def restore(self) -> None:
         """Partitions were assigned by the application: they begin at what was committed."""
-        with self._shared.lock:
-            is_needed = any(state.begin == HELD and state.position is None for state in self._shared.assignment)
-        if is_needed:
-            with self._shared.lock:
-                assigned = self._shared.assignment.partitions()
-            self._restoring = self.fetch(assigned)
+        self._restoring.ask()
 
     def _restore(self) -> None:
-        if self._restoring is None or not self._restoring.done():
+        rows = self._restoring.answer()
+        if rows is None:
             return
-        restoring, self._restoring = self._restoring, None
-        try:
-            rows = restoring.result()
-        except UnstableOffsetCommitError:  # a transaction is about to be decided
-            self.restore()
-            return
-        except SparklogError:
-            self.restore()  # the next poll tries again
-            raise
         with self._shared.lock:
             for state in [*self._shared.assignment]:
                 if state.begin == HELD and state.position is None:
@@ -341,11 +353,23 @@ class Coordinator:
             change = CommitOffsets(offsets=dict(offsets), stamps=stamps, topic_ids=topic_ids)
             future = self._keeper.change(change, timeout_ms=timeout_ms)
         else:
-            make = partial(self._unowned, dict(offsets), topic_ids)
-            future = self._keeper.change(make, timeout_ms=timeout_ms)
-            future.add_done_callback(self._unowned_done)
+            unowned = UnownedCommit(self._empty_group, offsets, topic_ids)
+            future = self._keeper.change(unowned.make, timeout_ms=timeout_ms, again=unowned.again)
         future.add_done_callback(lambda _: self._metrics.committed(self._clock.ticks_ms() - began))
         return future
+
+    def give_up(self, committing: Future[Rows], timeout_ms: float) -> None:
+        """A commit wasn't done in time.
+
+        Raises:
+            KafkaTimeoutError: it hadn't begun, and never will be carried out.
+            CommitStateUnknownError: it has begun; unless it is done by now.
+        """
+        waited = f"offsets of group {self._group_id!r} were not committed within {timeout_ms:g} ms"
+        if self._keeper.withdraw(committing):
+            raise KafkaTimeoutError(f"{waited}, and won't be: earlier commits are still under way")
+        if not committing.done():
+            raise CommitStateUnknownError(f"{waited}: the commit is under way, and may still be carried out")
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None) -> Future[Rows]:
         """As :meth:`commit`, all errors in the future and told to ``callback`` in a later call of the consumer."""
@@ -380,21 +404,6 @@ class Coordinator:
         """This member, as ``send_offsets_to_transaction`` wants it."""
         return self._membership.metadata()
 
-    def _unowned(self, offsets: Offsets, topic_ids: Mapping[TopicPartition, str]) -> Change:
-        """In the keeper's thread. Rows that members took later refuse the change, whatever is remembered here."""
-        if self._empty_generation is None:
-            refusal = UnknownMemberIdError(
-                f"group {self._group_id!r} has members: offsets of partitions that were assigned by hand can't be "
-                "committed beside them; use another group_id"
-            )
-            self._empty_generation = empty_generation(self._cluster, self._group_id, refusal)
-        topic_ids = {**TopicCatalog(self._cluster).ids_of(offsets.keys() - topic_ids.keys()), **topic_ids}
-        return CommitUnowned(offsets=offsets, topic_ids=topic_ids, generation=self._empty_generation)
-
-    def _unowned_done(self, future: Future[Rows]) -> None:
-        if isinstance(future.exception(), UnknownMemberIdError):  # there were members; are there still?
-            self._empty_generation = None
-
     def _not_owned(self, partition: TopicPartition) -> SparklogError:
         self._membership.raise_error()  # it may be out for good
         name = f"{partition.topic}-{partition.partition}"
@@ -414,15 +423,21 @@ class Coordinator:
             states = {p: self._shared.assignment.get(p) for p in partitions}
         return {p: state.topic_id for p, state in states.items() if state is not None and state.topic_id is not None}
 
-    def _commit_quietly(
-        self, partitions: Collection[TopicPartition] | None = None, timeout_ms: float | None = None
-    ) -> None:
+    def _begin_commit(self, partitions: Collection[TopicPartition]) -> Future[Rows]:
+        """Begin to commit where the application stands in partitions; errors are in the future."""
+        offsets = self.consumed(partitions)
+        if offsets:
+            return self.commit_async(offsets, None)
+        nothing: Future[Rows] = Future()
+        nothing.set_result({})
+        return nothing
+
+    def _commit_quietly(self, timeout_ms: float) -> None:
         """Commit where the application stands, and wait; what goes wrong is logged. Source: Kafka
         ``maybeAutoCommitOffsetsSync``."""
-        offsets = self.consumed(partitions)
+        offsets = self.consumed()
         if not offsets:
             return
-        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         try:
             self.commit(offsets, timeout_ms).result(timeout_ms / 1_000)
         except (SparklogError, FutureTimeoutError) as error:
@@ -444,10 +459,11 @@ class Coordinator:
         """
         timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._clock.ticks_ms() + timeout_ms
-        self._restoring = None
+        self._restoring.forget()
+        self._revoking.forget()
         try:
             if auto_commit and self._config.enable_auto_commit:
-                self._commit_quietly(timeout_ms=timeout_ms)
+                self._commit_quietly(timeout_ms)
             self._drain_callbacks(deadline)
         finally:
             if self._is_member:
@@ -532,41 +548,6 @@ class Coordinator:
         heartbeat = self._heartbeat
         if heartbeat is not None:
             heartbeat.wake()
-
-
-def _member_settings(config: ConsumerConfig, group_id: str) -> MemberSettings:
-    """Raises ``InvalidConfigurationError``."""
-    strategy = config.partition_assignment_strategy
-    try:
-        encode_id(group_id)
-        assignors = _assignors(_DEFAULT_STRATEGY if strategy is None else strategy)
-    except InvalidArgumentError as error:
-        raise InvalidConfigurationError(f"group_id={group_id!r}: {error}") from None
-    except ValueError as error:
-        raise InvalidConfigurationError(f"partition_assignment_strategy={strategy!r}: {error}") from None
-    return MemberSettings(
-        group_id=group_id,
-        instance_id=config.group_instance_id,
-        client_id=config.client_id or "",
-        host=socket.gethostname(),
-        session_timeout_ms=config.session_timeout_ms,
-        heartbeat_interval_ms=config.heartbeat_interval_ms,
-        max_poll_interval_ms=config.max_poll_interval_ms,
-        metadata_max_age_ms=config.metadata_max_age_ms,
-        assignors={assignor.name: assignor for assignor in assignors},
-        # Who names an eager assignor wants its callbacks; who names none gets what Kafka's newest protocol does.
-        is_eager=strategy is not None and not all(assignor.is_cooperative for assignor in assignors),
-    )
-
-
-def _assignors(strategy: object) -> list[Assignor]:
-    if isinstance(strategy, str):
-        strategy = [name.strip() for name in strategy.split(",")]
-    if not isinstance(strategy, list | tuple):
-        strategy = [strategy]
-    if not strategy:
-        raise ValueError(f"expected one of {', '.join(ASSIGNORS)}, or a list")
-    return [assignor_of(one) for one in strategy]
 
 
 def _log_failure(offsets: Offsets, error: Exception | None) -> None:

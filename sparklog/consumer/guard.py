@@ -13,14 +13,17 @@ __all__ = ["Guard"]
 
 
 class Guard:
-    """Entered by every call of the consumer. A thread that is inside may enter again: listeners call the consumer.
+    """Entered by every call of the consumer that changes something or waits. A thread that is inside may enter again:
+    listeners call the consumer.
 
     Source: Java ``KafkaConsumer.acquireAndEnsureOpen``.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._user = 0
+        self._depth = 0
+        self.user = 0
+        """The thread that is inside; 0 where none is. For what must be too fast to enter."""
         self.is_closed = False
         self.was_interrupted = False
         """Did an interrupt end a call, perhaps in the middle of a change?"""
@@ -28,26 +31,46 @@ class Guard:
         """Is this the copy of a consumer in a child process?"""
         _GUARDS.add(self)
 
-    def __enter__(self) -> None:
+    def check(self) -> None:
+        """For calls that any thread may make, whoever is inside: they only look.
+
+        Raises ``IllegalStateError``: the consumer is closed, or is the copy of one in a child process.
+        """
+        self.check_process()
+        if self.is_closed:
+            raise IllegalStateError("this consumer is closed")
+
+    def check_process(self) -> None:
+        """As :meth:`check`, for calls that are allowed after closing, too."""
         if self.is_forked:
             raise IllegalStateError(
                 "this consumer was made before the process forked: its thread stayed behind; make one in each process"
             )
+
+    def __enter__(self) -> None:
+        self.check_process()
         if not self._lock.acquire(blocking=False):
             raise IllegalStateError(
                 f"a consumer is for one thread at a time: thread {_name(threading.get_ident())} called it "
-                f"while thread {_name(self._user)} is in a call; only wakeup() and metrics() may be called by others"
+                f"while thread {_name(self.user)} is in a call; only wakeup(), metrics(), assignment(), "
+                "subscription() and paused() may be called by others"
             )
-        if self.is_closed:
+        try:
+            self.check()
+        except IllegalStateError:
             self._lock.release()
-            raise IllegalStateError("this consumer is closed")
-        self._user = threading.get_ident()
+            raise
+        self._depth += 1
+        self.user = threading.get_ident()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None and not issubclass(kind, Exception):
             self.was_interrupted = True
+        self._depth -= 1
+        if not self._depth:
+            self.user = 0
         self._lock.release()
 
 

@@ -23,7 +23,11 @@ class ConsumerRebalanceListener(ABC):
 
     @abstractmethod
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """These partitions, never none, were added to those that the consumer had."""
+        """These partitions, never none, were added to those that the consumer had.
+
+        Kafka's Java client also calls this with nothing, for a member that a rebalance gave nothing: what was written
+        for members that are told all they have, as ``seek_to_beginning(*assigned)``, would then mean every partition.
+        """
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         """These partitions belong to somebody else already."""

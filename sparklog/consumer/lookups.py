@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from sparklog.consumer.topics import FollowedTopics
-from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.errors import NotATopicError, UnknownTopicOrPartitionError
 from sparklog.log.head import TopicHead
 from sparklog.model import OffsetAndTimestamp, TopicPartition
 
-__all__ = ["log_end_offsets", "log_start_offsets", "offsets_for_times", "partition_count"]
+__all__ = ["log_end_offsets", "log_start_offsets", "offsets_for_times", "partition_count", "topic_id"]
 
 
 def log_start_offsets(topics: FollowedTopics, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -41,6 +41,15 @@ def partition_count(topics: FollowedTopics, topic: str) -> int | None:
         return topics.current_head(topic).partition_count
     except UnknownTopicOrPartitionError:
         return None
+
+
+def topic_id(topics: FollowedTopics, partition: TopicPartition) -> str | None:
+    """The id of a partition's topic, as it is now; None where there is no such topic, or no such partition."""
+    try:
+        head = topics.current_head(partition.topic)
+    except (UnknownTopicOrPartitionError, NotATopicError):
+        return None
+    return head.topic_id if partition.partition < head.partition_count else None
 
 
 def _heads(topics: FollowedTopics, partitions: Collection[TopicPartition]) -> dict[str, TopicHead]:

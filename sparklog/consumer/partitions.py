@@ -75,6 +75,8 @@ class PartitionState:
     fetch_offset: int | None = None
     """The offset that is fetched next."""
     paused: bool = False
+    is_leaving: bool = False
+    """Does the group take it away? Then nothing of it is returned any more."""
     epoch: int
     """Another one, never used before, when what is under way for this partition is no longer wanted."""
     turn: int = 0
@@ -191,7 +193,7 @@ class Assignment:
 
     def ready(self) -> list[PartitionState]:
         """The partitions that have something to return, the next one first."""
-        return [state for state in self._filled.values() if not state.paused]
+        return [state for state in self._filled.values() if not (state.paused or state.is_leaving)]
 
     def put_first(self, state: PartitionState) -> None:
         """Return what a partition has before all others."""

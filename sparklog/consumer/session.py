@@ -119,9 +119,14 @@ class Session:
         if self.coordinator is not None and (rebalance or self.subscription.manual):
             # First: a member that can't read still polls, and others wait for what it must give up.
             self.coordinator.reconcile(self.subscription, self.listener)
+        unknown: set[str] = set()
         with self.shared.lock:
+            if self.coordinator is not None and self.coordinator.is_member:
+                unknown = self.shared.unknown_topics()
             waits = records_first and self._has_raised and bool(self.shared.assignment.ready())
-            found = None if waits else self.shared.next_error()
+            found = None if waits else self.shared.next_error(without=unknown)
+        if self.coordinator is not None and unknown:
+            self.coordinator.doubt(unknown)
         self._has_raised = found is not None
         if found is not None:
             topic, error = found

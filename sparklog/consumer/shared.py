@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.consumer.partitions import Assignment
 from sparklog.consumer.topics import FollowedTopics, TopicView
+from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.interrupts import EventCount
 
 __all__ = ["Request", "Shared"]
@@ -123,18 +124,38 @@ class Shared:
             self.is_woken = True
             self.tell()
 
-    def next_error(self) -> tuple[str, Exception] | None:
-        """An error to raise, and its topic; it is then forgotten, so that the fetcher tries again. Under the lock."""
+    def next_error(self, *, without: Collection[str] = ()) -> tuple[str, Exception] | None:
+        """An error to raise, and its topic; it is then forgotten, so that the fetcher tries again. Under the lock.
+
+        Args:
+            without: topics whose errors stay where they are.
+        """
         for topic in self.errors:
-            self.work.notify()
-            return topic, self.errors.pop(topic)
+            if topic not in without:
+                self.work.notify()
+                return topic, self.errors.pop(topic)
         for state in self.assignment.failed.values():
-            if state.error is not None and not state.chunks:
+            if state.error is not None and not state.chunks and state.partition.topic not in without:
                 error = state.error
                 self.assignment.forgive(state)
                 self.change()
                 return state.partition.topic, error
         return None
+
+    def unknown_topics(self) -> set[str]:
+        """Topics that the fetcher didn't find any more, or not with as many partitions. Under the lock."""
+        failed = self.assignment.failed.values()
+        partitions = {s.partition.topic for s in failed if isinstance(s.error, UnknownTopicOrPartitionError)}
+        return partitions | {t for t, error in self.errors.items() if isinstance(error, UnknownTopicOrPartitionError)}
+
+    def look_again(self, topics: Collection[str]) -> None:
+        """Forget the errors of topics, so that the fetcher tries again. Under the lock."""
+        for topic in topics:
+            self.errors.pop(topic, None)
+        for state in [*self.assignment.failed.values()]:
+            if state.partition.topic in topics:
+                self.assignment.forgive(state)
+        self.change()
 
     def wanted_topics(self) -> frozenset[str]:
         """What the fetcher is to follow: what is subscribed, else what is assigned. Under the lock."""

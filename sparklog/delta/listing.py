@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import CheckpointPart, last_checkpoint_path, log_folder, parse_name, version_prefix
 from sparklog.errors import CorruptLogError, ObjectNotFoundError
 from sparklog.storage import ObjectInfo
 
-__all__ = ["Listing", "list_log", "read_hint", "still_there"]
+__all__ = ["Listing", "list_log", "list_short_log", "read_hint", "still_there"]
+
+_PAGE = 1_000
+"""Source: S3 ``ListObjectsV2``: the most names that one answer has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,19 @@ def list_log(log: DeltaLog, *, without: frozenset[int] = frozenset()) -> Listing
             f"log of {log.table}: _last_checkpoint names version {hint}, but there is no entry at all"
         )
     return listing
+
+
+def list_short_log(log: DeltaLog) -> Listing | None:
+    """List a log that fits into one page of a listing: one LIST. None where it doesn't, or where there is no entry.
+
+    For who looks at many tables once: where a log is short, a hint of its checkpoint costs more than it saves.
+
+    Raises:
+        CorruptLogError: there is a checkpoint, but no entry.
+    """
+    began = log.clock.ticks_ms()
+    found = list(islice(log.store.list(log_folder(log.table)), _PAGE))
+    return None if len(found) == _PAGE else _arrange(found, frozenset(), began_ticks_ms=began)
 
 
 def _list_after(log: DeltaLog, after: str, without: frozenset[int] = frozenset()) -> Listing | None:

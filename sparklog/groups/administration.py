@@ -7,15 +7,12 @@ the offset table where a member has taken the partition since.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 from sparklog.errors import (
     CorruptLogError,
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
-    InvalidArgumentError,
     InvalidTopicError,
     NonEmptyGroupError,
     NotATopicError,
@@ -28,23 +25,21 @@ from sparklog.errors import (
 from sparklog.groups.changes import Change, CommitUnowned, DeleteAll, ExpireOffsets
 from sparklog.groups.description import (
     GroupDescription,
-    actual_members,
     current_offsets,
     describe,
-    group_exists,
     topics_of,
     undescribed,
 )
-from sparklog.groups.emptiness import empty_generation, members_now
-from sparklog.groups.generations import Generation, generation_log
-from sparklog.groups.members import MemberState
+from sparklog.groups.emptiness import StoreNow, empty_generation
+from sparklog.groups.inspection import InspectedGroup, each, group_folders, inspect_group
+from sparklog.groups.offset_state import look_once, offset_log
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.pending import Deciding, pending_deciders, settle_pending, stable_rows
 from sparklog.groups.roster import list_members, read_members
 from sparklog.groups.rows import Rows
 from sparklog.log import Cluster, TopicDescription, describe_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
-from sparklog.paths import GROUPS_FOLDER, decode_id, encode_id, member_heartbeat, member_state
+from sparklog.paths import member_heartbeat, member_state
 
 __all__ = [
     "alter_offsets",
@@ -52,57 +47,35 @@ __all__ = [
     "delete_group",
     "delete_offsets",
     "describe_groups",
-    "group_names",
     "has_members",
     "remove_members",
 ]
 
-_LOOKS_AT_ONCE = 16
 _ATTEMPTS = 5
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    newest: Generation | None
-    members: Mapping[str, MemberState]
-    rows: Rows
+def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> list[GroupDescription]:
+    """Groups as of now, in the order of ``groups``; one that isn't there is ``Dead``. All that are there by default,
+    sorted.
 
-    @property
-    def exists(self) -> bool:
-        return group_exists(self.newest, self.members, self.rows)
-
-
-def group_names(cluster: Cluster) -> list[str]:
-    """The groups of a cluster, sorted; deleted ones are left out.
-
-    Costs one listing of the folder of groups and, since a deleted group's generations stay (rule L8), one look at the
-    newest generation of each, 16 at a time: a LIST and a GET, and where that doesn't tell, a look at members and
-    offsets. A group that can't be understood is listed: describing it says what is wrong.
-    """
-    groups = [name for name in map(_group_of, cluster.store.list_names(GROUPS_FOLDER)) if name is not None]
-    living = _each(lambda group: _is_group(cluster, group), groups)
-    return sorted(group for group, lives in zip(groups, living, strict=True) if lives)
-
-
-def describe_groups(cluster: Cluster, groups: Sequence[str]) -> list[GroupDescription]:
-    """Groups as of now, in the order of ``groups``; one that isn't there is ``Dead``.
-
-    Each costs a handful of requests, and a GET for each member; each topic is looked at once, whatever the number of
-    groups that read it. 16 looks at a time. A group that can't be understood, or a topic, hides no other group: it is
-    ``Unknown``, with the error.
+    Each costs two LISTs and two or three GETs, and a GET for each member; each topic is looked at once, whatever the
+    number of groups that read it, and the store's time is asked for once. 16 looks at a time. A group that can't be
+    understood, or a topic, hides no other group: it is ``Unknown``, with the error.
 
     Raises:
         InvalidArgumentError: a name that no group may have.
         StoreError.
     """
-    seen = _each(lambda group: _understood(lambda: _look(cluster, group)), groups)
-    wanted = {topic for one in seen if isinstance(one, _Seen) for topic in topics_of(one.members, one.rows)}
+    now = StoreNow(cluster)
+    wanted_groups = group_folders(cluster) if groups is None else groups
+    seen = each(lambda group: _understood(lambda: inspect_group(cluster, group, now)), wanted_groups)
+    wanted = {topic for one in seen if isinstance(one, InspectedGroup) for topic in topics_of(one.members, one.rows)}
     names = sorted(wanted)
-    topics = dict(zip(names, _each(lambda name: _understood(lambda: _topics(cluster, [name])), names), strict=True))
-    return [_described(group, one, topics) for group, one in zip(groups, seen, strict=True)]
+    topics = dict(zip(names, each(lambda name: _understood(lambda: _topics(cluster, [name])), names), strict=True))
+    described = [_described(group, one, topics) for group, one in zip(wanted_groups, seen, strict=True)]
+    return [one for one in described if groups is not None or one.exists]
 
 
 def has_members(group: str) -> UnknownMemberIdError:
@@ -115,7 +88,7 @@ def has_members(group: str) -> UnknownMemberIdError:
 
 def committed_offsets(cluster: Cluster, group: str, deciding: Deciding) -> dict[TopicPartition, OffsetAndMetadata]:
     """What a group has committed for partitions that exist, sorted; nothing for a group that isn't there."""
-    rows = OffsetTable(cluster, group).fetch()
+    rows = look_once(offset_log(cluster, group))
     rows = stable_rows(rows, [*rows], deciding.look, now_ms=cluster.clock.now_ms(), waits=False)
     return current_offsets(rows, _topics(cluster, topics_of({}, rows)))
 
@@ -161,7 +134,7 @@ def delete_offsets(
     table, wanted = OffsetTable(cluster, group), set(partitions)
     for _ in range(_ATTEMPTS):
         rows = table.fetch()  # before the members are looked at: whoever takes a partition later changes its row
-        seen = _look(cluster, group)
+        seen = inspect_group(cluster, group)
         if not seen.exists:
             raise _unknown(group)
         for member_id, state in seen.members.items():
@@ -190,7 +163,7 @@ def delete_group(cluster: Cluster, group: str, deciding: Deciding, *, timeout_ms
         NonEmptyGroupError: it has members.
         KafkaTimeoutError, StoreError: whether it is deleted is unknown; the same call again may say so.
     """
-    if not _look(cluster, group).exists:
+    if not inspect_group(cluster, group).exists:
         raise _unknown(group)
     remnants = list_members(cluster.store, group)
     refusal = NonEmptyGroupError(f"group {group!r} wasn't deleted: it has members; stop its consumers first")
@@ -224,19 +197,12 @@ def remove_members(cluster: Cluster, group: str, members: Iterable[str]) -> list
     return list(found)
 
 
-def _look(cluster: Cluster, group: str) -> _Seen:
-    """A group's members, then its newest generation, then its rows: a member that acts upon a generation is never
-    judged by an older one."""
-    living = members_now(cluster, group)
-    newest, _ = generation_log(cluster, group).open_newest()
-    rows = OffsetTable(cluster, group).fetch()
-    return _Seen(newest=newest, members=actual_members(newest, living), rows=rows)
-
-
 def _described(
-    group: str, seen: _Seen | SparklogError, topics: Mapping[str, Mapping[str, TopicDescription] | SparklogError]
+    group: str,
+    seen: InspectedGroup | SparklogError,
+    topics: Mapping[str, Mapping[str, TopicDescription] | SparklogError],
 ) -> GroupDescription:
-    if not isinstance(seen, _Seen):
+    if not isinstance(seen, InspectedGroup):
         return undescribed(group, seen)
     known: dict[str, TopicDescription] = {}
     for topic in topics_of(seen.members, seen.rows):
@@ -255,26 +221,6 @@ def _understood(look: Callable[[], T]) -> T | SparklogError:
         return error
 
 
-def _is_group(cluster: Cluster, group: str) -> bool:
-    try:
-        newest, _ = generation_log(cluster, group).open_newest()
-        if newest is not None and not newest.plan.deleted:
-            return True
-        rows = OffsetTable(cluster, group).fetch()
-        return group_exists(newest, {}, rows) or bool(members_now(cluster, group))
-    except (CorruptLogError, UnsupportedVersionError):
-        return True
-
-
-def _group_of(folder: str) -> str | None:
-    """The group that a folder is of; None for somebody else's folder."""
-    group = decode_id(folder)
-    try:
-        return group if encode_id(group) == folder else None
-    except InvalidArgumentError:
-        return None
-
-
 def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescription]:
     """Those topics that exist. A GET, a LIST and a GET each, 16 at a time."""
 
@@ -284,7 +230,7 @@ def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescript
         except (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError):
             return None
 
-    return {topic.name: topic for topic in _each(look, sorted(names)) if topic is not None}
+    return {topic.name: topic for topic in each(look, sorted(names)) if topic is not None}
 
 
 def _check_exists(partition: TopicPartition, topics: Mapping[str, TopicDescription]) -> None:
@@ -331,11 +277,3 @@ def _delete_members(cluster: Cluster, group: str, member_ids: Iterable[str]) -> 
 
 def _unknown(group: str) -> GroupIdNotFoundError:
     return GroupIdNotFoundError(f"unknown group: {group!r}")
-
-
-def _each(act: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    """Act on each, several at a time; the results in their order."""
-    if len(items) < 2:
-        return [act(item) for item in items]
-    with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(items)), "sparklog-groups") as threads:
-        return list(threads.map(act, items))

@@ -10,12 +10,13 @@ from sparklog.errors import SparklogError
 from sparklog.groups.generations import Generation
 from sparklog.groups.members import MemberState
 from sparklog.groups.proposals import need_of
-from sparklog.groups.rows import OffsetRow, Rows
+from sparklog.groups.rows import Rows
 from sparklog.log import TopicDescription
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
 __all__ = [
     "GroupDescription",
+    "GroupListing",
     "GroupPartition",
     "GroupState",
     "MemberDescription",
@@ -23,6 +24,7 @@ __all__ = [
     "current_offsets",
     "describe",
     "group_exists",
+    "protocol_of",
     "topics_of",
     "undescribed",
 ]
@@ -85,6 +87,18 @@ class GroupPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """A group, and where it stands. Source: Kafka ``GroupListing``."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    """As of :class:`GroupDescription`."""
+    error: SparklogError | None = None
+    """Why its state is ``Unknown``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
     """A group as of one moment."""
 
@@ -122,6 +136,11 @@ def group_exists(newest: Generation | None, members: Mapping[str, MemberState], 
     return bool(members) or any(row.committed is not None for row in rows.values())
 
 
+def protocol_of(newest: Generation | None, members: Mapping[str, MemberState]) -> str:
+    """``consumer``; empty for a group that has no members and never had any since it was created."""
+    return CONSUMER_PROTOCOL if members or (newest is not None and not newest.plan.deleted) else ""
+
+
 def actual_members(newest: Generation | None, living: Mapping[str, MemberState]) -> dict[str, MemberState]:
     """Of those that live, the members that the newest generation has, and newcomers.
 
@@ -142,13 +161,17 @@ def current_offsets(rows: Rows, topics: Mapping[str, TopicDescription]) -> dict[
     """What is committed for partitions that exist, sorted.
 
     What was committed for a topic that was deleted doesn't count, nor for the topic of the same name that was created
-    later. Source: Kafka ``GroupCoordinatorService.onPartitionsDeleted`` removes these.
+    later: see :meth:`OffsetRow.committed_for <sparklog.groups.rows.OffsetRow.committed_for>`.
     """
-    return {
-        partition: row.committed
-        for partition, row in sorted(rows.items(), key=lambda item: item[0])
-        if row.committed is not None and _is_current(partition, row, topics.get(partition.topic))
-    }
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for partition, row in sorted(rows.items(), key=lambda item: item[0]):
+        topic = topics.get(partition.topic)
+        if topic is None or partition.partition >= topic.partition_count:
+            continue
+        committed = row.committed_for(topic.topic_id)
+        if committed is not None:
+            found[partition] = committed
+    return found
 
 
 def describe(
@@ -176,7 +199,7 @@ def describe(
         group_id=group_id,
         state=_state(newest, members, rows, described),
         generation_id=newest.version if newest is not None else 0,
-        protocol_type=CONSUMER_PROTOCOL if members or (newest is not None and not newest.plan.deleted) else "",
+        protocol_type=protocol_of(newest, members),
         assignor=newest.plan.assignor if newest is not None and members else "",
         members=described,
         partitions=tuple(_partitions(members, rows, topics, owners)),
@@ -251,10 +274,3 @@ def _partitions(
         )
         for partition in sorted(subscribed | committed.keys())
     ]
-
-
-def _is_current(partition: TopicPartition, row: OffsetRow, topic: TopicDescription | None) -> bool:
-    """Is the row of the topic that exists now? One that doesn't say of which it is, is taken to be."""
-    if topic is None or partition.partition >= topic.partition_count:
-        return False
-    return row.topic_id in ("", topic.topic_id)

@@ -7,7 +7,9 @@ empty generation, and a member that was only slow finds itself out of the group 
 
 from __future__ import annotations
 
+import threading
 import uuid
+from collections.abc import Iterable
 from functools import partial
 
 from sparklog.errors import StoreUnavailableError
@@ -18,28 +20,51 @@ from sparklog.groups.roster import read_members
 from sparklog.log import Cluster
 from sparklog.log.store_time import store_time_ms
 from sparklog.paths import decode_id, group_members, group_probes
+from sparklog.storage import ObjectInfo
 from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
 
-__all__ = ["empty_generation", "empty_since_ms", "members_now"]
+__all__ = ["StoreNow", "empty_generation", "empty_since_ms", "living_of", "members_now"]
 
 _ATTEMPTS = 5
 
 
+class StoreNow:
+    """The store's time, asked for once, by whichever thread needs it first: it judges whether members live, and may be
+    as old as the call that it is for."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._now_ms: int | None = None
+
+    def ms(self, group: str) -> int:
+        """Milliseconds since the epoch. The first call is a PUT, a LIST and a DELETE, in the folder of ``group``."""
+        with self._lock:
+            if self._now_ms is None:
+                self._now_ms = store_time_ms(self._cluster, f"{group_probes(group)}{uuid.uuid4().hex}")
+            return self._now_ms
+
+
 def members_now(cluster: Cluster, group: str) -> dict[str, MemberState]:
     """The members that were seen to live within their sessions, by id. A PUT, two LISTs, a DELETE, a GET each."""
-    store, folder = cluster.store, group_members(group)
+    return living_of(cluster, group, cluster.store.list(group_members(group)), StoreNow(cluster))
+
+
+def living_of(cluster: Cluster, group: str, listed: Iterable[ObjectInfo], now: StoreNow) -> dict[str, MemberState]:
+    """Of the members whose objects were listed those that live, by id. A GET each, and the time where there are any."""
+    folder = group_members(group)
     written: dict[str, int] = {}
-    for listed in store.list(folder):
-        member_id = decode_id(listed.path[len(folder) :].partition("/")[0])
-        written[member_id] = max(written.get(member_id, 0), listed.modified_ms)
+    for found in listed:
+        member_id = decode_id(found.path[len(folder) :].partition("/")[0])
+        written[member_id] = max(written.get(member_id, 0), found.modified_ms)
     if not written:
         return {}
-    now_ms = _store_time_ms(cluster, group)
-    found = read_members(store, group, sorted(written))
+    now_ms = now.ms(group)
+    states = read_members(cluster.store, group, sorted(written))
     return {
         member_id: state
-        for member_id, state in found.items()
+        for member_id, state in states.items()
         if state is not None and now_ms - written[member_id] <= state.session_timeout_ms
     }
 
@@ -89,7 +114,3 @@ def empty_since_ms(log: GenerationLog, newest: Generation | None) -> int | None:
     path = log.path_of(newest.version)
     listed = log.store.list(log.folder, after=log.path_of(newest.version - 1))
     return next((found.modified_ms for found in listed if found.path == path), None)
-
-
-def _store_time_ms(cluster: Cluster, group: str) -> int:
-    return store_time_ms(cluster, f"{group_probes(group)}{uuid.uuid4().hex}")

@@ -7,11 +7,11 @@ deleted (rule L8): the newest generations always stay.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.members import decode_partitions, encode_partitions
@@ -25,13 +25,15 @@ __all__ = [
     "GenerationLog",
     "GenerationMember",
     "GenerationPlan",
+    "Subscription",
     "TopicFacts",
     "clean_generations",
     "encode_generation",
     "generation_log",
 ]
 
-GENERATION_FORMAT = 1
+GENERATION_FORMAT = 2
+"""Format 1, which is still read, repeated the subscription of each member."""
 _RETENTION_MS = 86_400_000
 """Source: rule L3: at least a day."""
 
@@ -47,6 +49,17 @@ class TopicFacts:
     the subscription."""
 
 
+class Subscription(NamedTuple):
+    """What a member asks for."""
+
+    topics: tuple[str, ...]
+    """Sorted."""
+    pattern: str
+    """By which the topics were found, as :func:`~sparklog.groups.members.pattern_text` gives it; empty: by name."""
+    assignors: tuple[str, ...]
+    """The names of those it supports, the one it likes best first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationMember:
     """A member as a generation knows it."""
@@ -54,10 +67,17 @@ class GenerationMember:
     instance_id: str | None
     client_id: str
     host: str
-    topics: tuple[str, ...]
-    """Sorted."""
-    assignors: tuple[str, ...]
-    """The names of those it supports, the one it likes best first."""
+    subscription: Subscription
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Subscribed to, sorted."""
+        return self.subscription.topics
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The names of those it supports, the one it likes best first."""
+        return self.subscription.assignors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +156,10 @@ def clean_generations(log: GenerationLog) -> int:
 
 
 def encode_generation(plan: GenerationPlan, token: str) -> bytes:
-    """The bytes of a generation."""
+    """The bytes of a generation. A subscription that many members share is written once."""
+    numbers: dict[Subscription, int] = {}
+    for member in plan.members.values():
+        numbers.setdefault(member.subscription, len(numbers))
     body = {
         "format": GENERATION_FORMAT,
         "token": token,
@@ -147,19 +170,19 @@ def encode_generation(plan: GenerationPlan, token: str) -> bytes:
             name: {"id": t.topic_id, "partitions": t.partition_count, "first_partitions": t.first_count}
             for name, t in plan.topics.items()
         },
+        "subscriptions": [subscription._asdict() for subscription in numbers],
         "members": {
             member_id: {
                 "instance_id": m.instance_id,
                 "client_id": m.client_id,
                 "host": m.host,
-                "topics": m.topics,
-                "assignors": m.assignors,
+                "subscription": numbers[m.subscription],
                 "assignment": encode_partitions(plan.assignment[member_id]),
             }
             for member_id, m in plan.members.items()
         },
     }
-    return json.dumps(body, indent=1).encode()
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def decode_generation(version: int, path: str, data: bytes) -> Generation:
@@ -171,8 +194,9 @@ def decode_generation(version: int, path: str, data: bytes) -> Generation:
                 f"{path} has format {body['format']}; this sparklog knows up to {GENERATION_FORMAT}: upgrade it"
             )
         members: dict[str, Any] = body["members"]
+        subscriptions = [_subscription(found) for found in body.get("subscriptions", ())]
         plan = GenerationPlan(
-            members=MappingProxyType({member_id: _member(m) for member_id, m in members.items()}),
+            members=MappingProxyType({member_id: _member(m, subscriptions) for member_id, m in members.items()}),
             topics=MappingProxyType({name: _facts(t) for name, t in body["topics"].items()}),
             assignment=MappingProxyType({i: decode_partitions(m["assignment"]) for i, m in members.items()}),
             assignor=str(body["assignor"]),
@@ -184,13 +208,28 @@ def decode_generation(version: int, path: str, data: bytes) -> Generation:
         raise CorruptLogError(f"corrupt generation {path}: {error!r}") from error
 
 
-def _member(body: Mapping[str, Any]) -> GenerationMember:
+def _subscription(body: Mapping[str, Any]) -> Subscription:
+    return Subscription(
+        topics=tuple(_texts(body["topics"])),
+        pattern=str(body.get("pattern", "")),  # there is none in format 1
+        assignors=tuple(_texts(body["assignors"])),
+    )
+
+
+def _numbered(subscriptions: Sequence[Subscription], number: object) -> Subscription:
+    if not isinstance(number, int) or not 0 <= number < len(subscriptions):
+        raise ValueError(f"subscription {number!r}, expected one of {len(subscriptions)} from 0 on")
+    return subscriptions[number]
+
+
+def _member(body: Mapping[str, Any], subscriptions: Sequence[Subscription]) -> GenerationMember:
+    """A member; in format 1 its subscription is written with it."""
+    is_shared = "subscription" in body
     return GenerationMember(
         instance_id=body["instance_id"],
         client_id=str(body["client_id"]),
         host=str(body["host"]),
-        topics=tuple(_texts(body["topics"])),
-        assignors=tuple(_texts(body["assignors"])),
+        subscription=_numbered(subscriptions, body["subscription"]) if is_shared else _subscription(body),
     )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sparklog.clock import Clock
-from sparklog.errors import IllegalStateError, KafkaTimeoutError, UnstableOffsetCommitError
+from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnstableOffsetCommitError
 from sparklog.groups.changes import Change, CommitUnowned, TakePartitions
-from sparklog.groups.offset_table import Changed, OffsetTable
+from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.pending import Deciding, pending_deciders, settle_pending, stable_rows
 from sparklog.groups.rows import Rows
 from sparklog.interrupts import uninterrupted
@@ -27,16 +29,28 @@ _IDLE_S = 30.0
 _LOGGER = logging.getLogger("sparklog.groups")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Again = Callable[[SparklogError], "Change | None"]
+"""Called in the keeper's thread with why a change was refused; may do I/O. Gives the change that is to be tried now, or
+None where the refusal stands; may raise what is told in place of the refusal. Gives up by itself some time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Job:
     make: Callable[[], Change | None]
     """Called in the keeper's thread, may do I/O; None: the rows as of now are all that is wanted."""
+    again: Again = lambda _: None
     deadline_ticks_ms: float
     partitions: Collection[TopicPartition] = ()
     """What transactions left pending of these is looked into."""
     waits: bool = False
     """Of rows as of now: for what may still change."""
     future: Future[Rows] = field(default_factory=Future)
+
+
+class _Refused(NamedTuple):
+    job: _Job
+    change: Change
+    refusal: SparklogError
 
 
 class OffsetKeeper:
@@ -72,14 +86,19 @@ class OffsetKeeper:
         self._is_stopped = False
         self._thread: threading.Thread | None = None
 
-    def change(self, change: Change | Callable[[], Change], *, timeout_ms: float) -> Future[Rows]:
+    def change(
+        self, change: Change | Callable[[], Change], *, timeout_ms: float, again: Again = lambda _: None
+    ) -> Future[Rows]:
         """Have ``change`` carried out; the future has the rows afterwards.
 
         Args:
             change: or a function that makes it, in the keeper's thread, when its turn has come.
-            timeout_ms: after which it is given up; the future then has a ``KafkaTimeoutError``.
+            timeout_ms: if its turn hasn't come by then it is never carried out, and the future has a
+                ``KafkaTimeoutError``. What has begun goes on for as long as the most patient of the changes that are
+                carried out with it.
+            again: what to try in place of a change that was refused.
         """
-        return self._submit(change if callable(change) else lambda: change, timeout_ms)
+        return self._submit(change if callable(change) else lambda: change, timeout_ms, again=again)
 
     def take(self, change: TakePartitions, *, timeout_ms: float) -> Future[Rows]:
         """As :meth:`change`; then every transaction is decided that left offsets of these partitions pending, and only
@@ -95,6 +114,17 @@ class OffsetKeeper:
         """
         return self._submit(lambda: None, timeout_ms, partitions=partitions, waits=waits)
 
+    def withdraw(self, future: Future[Rows]) -> bool:
+        """Take back what was asked for, if its turn hasn't come. True: it will never be carried out, and its future has
+        a ``KafkaTimeoutError``. False: it has begun, and may be done."""
+        with self._condition:
+            job = next((job for job in self._jobs if job.future is future), None)
+            if job is None:
+                return False
+            self._jobs.remove(job)
+        job.future.set_exception(KafkaTimeoutError("it was given up before it was its turn at the offset table"))
+        return True
+
     def stop(self) -> None:
         """End once all that was asked for is done."""
         with self._lock:
@@ -102,11 +132,12 @@ class OffsetKeeper:
             self._condition.notify()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until the thread has ended after it was stopped. True: it has, or never began."""
+        """Wait until the thread has ended after it was stopped, and maintenance that it began. True: they have."""
         if self._thread is None:
             return True
+        deadline = time.monotonic() + timeout_s
         self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and self._table.close(1_000 * max(0.0, deadline - time.monotonic()))
 
     def _submit(
         self,
@@ -115,9 +146,10 @@ class OffsetKeeper:
         *,
         partitions: Collection[TopicPartition] = (),
         waits: bool = False,
+        again: Again = lambda _: None,
     ) -> Future[Rows]:
         deadline = self._clock.ticks_ms() + timeout_ms
-        job = _Job(make=make, deadline_ticks_ms=deadline, partitions=partitions, waits=waits)
+        job = _Job(make=make, again=again, deadline_ticks_ms=deadline, partitions=partitions, waits=waits)
         job.future.set_running_or_notify_cancel()  # what others may have built upon can't be cancelled
         if self._thread is None and not self._is_stopped:
             uninterrupted(self._start)
@@ -150,8 +182,7 @@ class OffsetKeeper:
                 continue
             self._carry_out(jobs)
             self._tell()
-            if self._table.maintenance_due:
-                self._table.maintain()
+            self._table.maintain_aside()  # what waits here goes on at once
 
     def _carry_out(self, jobs: Sequence[_Job]) -> None:
         # Together they take as long as the most patient of them; whoever waits for one knows its own bound.
@@ -185,20 +216,45 @@ class OffsetKeeper:
 
     def _change(self, made: Sequence[tuple[_Job, Change]], deadline: float) -> Rows | None:
         """The rows afterwards, if they are known to be of now."""
+        refused, rows = self._try(made, deadline)
+        final: list[_Refused] = []
+        while refused:
+            again: list[tuple[_Job, Change]] = []
+            for one in refused:
+                try:
+                    other = one.job.again(one.refusal)
+                except Exception as error:
+                    one.job.future.set_exception(error)
+                    continue
+                if other is None:
+                    final.append(one)
+                else:
+                    again.append((one.job, other))
+            refused, rows = self._try(again, deadline) if again else ([], rows)
+        unstable: list[_Refused] = []
+        for one in final:
+            if isinstance(one.refusal, UnstableOffsetCommitError):
+                unstable.append(one)
+            else:
+                one.job.future.set_exception(one.refusal)
+        return self._change_stable(unstable, rows, deadline) if unstable else rows
+
+    def _try(self, made: Sequence[tuple[_Job, Change]], deadline: float) -> tuple[list[_Refused], Rows | None]:
+        """Carry out changes in one commit; what was refused, and the rows afterwards, if they are known. Whatever
+        becomes of the others, what was carried out is told so at once."""
         try:
             changed = self._table.change([change for _, change in made], deadline_ticks_ms=deadline)
-            if any(isinstance(error, UnstableOffsetCommitError) for error in changed.errors):
-                changed = self._change_stable(changed, made, deadline)
         except Exception as error:
             for job, _ in made:
                 job.future.set_exception(error)
-            return None
-        for (job, _), refusal in zip(made, changed.errors, strict=True):
+            return [], None
+        refused: list[_Refused] = []
+        for (job, change), refusal in zip(made, changed.errors, strict=True):
             if refusal is None:
                 self._hand_out(job, changed.rows, deadline)
             else:
-                job.future.set_exception(refusal)
-        return changed.rows
+                refused.append(_Refused(job, change, refusal))
+        return refused, changed.rows
 
     def _hand_out(self, job: _Job, rows: Rows, deadline: float) -> None:
         try:
@@ -209,13 +265,19 @@ class OffsetKeeper:
         except Exception as error:
             job.future.set_exception(error)
 
-    def _change_stable(self, changed: Changed, made: Sequence[tuple[_Job, Change]], deadline: float) -> Changed:
-        """Some changes were refused since a transaction may still change the same rows: have it decided, and repeat
+    def _change_stable(self, unstable: Sequence[_Refused], rows: Rows | None, deadline: float) -> Rows | None:
+        """Changes were refused since a transaction may still change the same rows: have it decided, and repeat
         them."""
-        again = [i for i, error in enumerate(changed.errors) if isinstance(error, UnstableOffsetCommitError)]
-        refused = [change for change in (made[i][1] for i in again) if isinstance(change, CommitUnowned)]
-        partitions = {partition for change in refused for partition in change.offsets}
-        settle_pending(self._table, changed.rows, partitions, self._deciding.decide, deadline_ticks_ms=deadline)
-        repeated = self._table.change([made[i][1] for i in again], deadline_ticks_ms=deadline)
-        errors = dict(enumerate(changed.errors)) | dict(zip(again, repeated.errors, strict=True))
-        return Changed(errors=tuple(errors[i] for i in range(len(made))), rows=repeated.rows)
+        changes = [one.change for one in unstable if isinstance(one.change, CommitUnowned)]
+        partitions = {partition for change in changes for partition in change.offsets}
+        try:
+            now = self._table.fetch() if rows is None else rows
+            settle_pending(self._table, now, partitions, self._deciding.decide, deadline_ticks_ms=deadline)
+        except Exception as error:
+            for one in unstable:
+                one.job.future.set_exception(error)
+            return None
+        refused, rows = self._try([(one.job, one.change) for one in unstable], deadline)
+        for one in refused:
+            one.job.future.set_exception(one.refusal)
+        return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,14 @@ from typing import Any
 from sparklog.errors import CorruptLogError
 from sparklog.model import TopicPartition
 
-__all__ = ["MemberState", "decode_member", "decode_partitions", "encode_member", "encode_partitions"]
+__all__ = [
+    "MemberState",
+    "decode_member",
+    "decode_partitions",
+    "encode_member",
+    "encode_partitions",
+    "pattern_text",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +31,7 @@ class MemberState:
     client_id: str
     host: str
     topics: tuple[str, ...]
-    """Subscribed to; those found by a pattern. Sorted."""
+    """Subscribed to by name, or found by ``pattern``. Sorted."""
     assignors: tuple[str, ...]
     """The names of those it supports, the one it likes best first."""
     session_timeout_ms: int
@@ -34,6 +42,13 @@ class MemberState:
     """What it owns, and what it is about to take: nobody else takes these while it lives."""
     replaces: str = ""
     """The member that had this one's instance id as it joined; empty where nobody had."""
+    pattern: str = ""
+    """By which it subscribes, as :func:`pattern_text` gives it; empty where it subscribes by name."""
+
+
+def pattern_text(pattern: re.Pattern[str] | None) -> str:
+    """A pattern as text: its flags, a colon, the expression. Equal texts match the same names; nobody compiles them."""
+    return "" if pattern is None else f"{pattern.flags}:{pattern.pattern}"
 
 
 def encode_member(state: MemberState) -> bytes:
@@ -44,6 +59,7 @@ def encode_member(state: MemberState) -> bytes:
         "client_id": state.client_id,
         "host": state.host,
         "topics": state.topics,
+        "pattern": state.pattern,
         "assignors": state.assignors,
         "session_timeout_ms": state.session_timeout_ms,
         "generation": state.generation,
@@ -68,6 +84,7 @@ def decode_member(path: str, data: bytes) -> MemberState:
             generation=int(body["generation"]),
             claims=decode_partitions(body["claims"]),
             replaces=str(body["replaces"]),
+            pattern=str(body.get("pattern", "")),  # not written by older versions
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptLogError(f"corrupt group member {path}: {error!r}") from error

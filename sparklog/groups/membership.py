@@ -83,6 +83,8 @@ class Membership:
         """Its earlier member ids whose objects may still be there."""
         self.told: dict[str, tuple[str, int]] = {}
         """What the application's own reading has found of topics: name to topic id and partition count."""
+        self.doubted: set[str] = set()
+        """Topics that the application's own reading didn't find any more: they are to be looked at."""
         self.resolved: frozenset[str] = frozenset()
         """The topics of the subscription, those that a pattern has found included."""
         self.missing: set[str] = set()
@@ -140,6 +142,13 @@ class Membership:
         """The application's own reading has found topics so: name to topic id and partition count."""
         with self.lock:
             self.told.update(found)
+        self._wake()
+
+    def doubt_topics(self, topics: Iterable[str]) -> None:
+        """The application's own reading didn't find these any more, or not with as many partitions: whether the group
+        must go on without them, the next round finds out."""
+        with self.lock:
+            self.doubted.update(topics)
         self._wake()
 
     def next_missing(self) -> str | None:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import AddFile, Entry, RemoveFile, SetTransaction
+from sparklog.delta.listing import list_short_log
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.snapshot import Snapshot, check_protocol, load_snapshot, open_newest
+from sparklog.delta.snapshot import Newest, Snapshot, check_protocol, load_snapshot, open_newest
 from sparklog.errors import (
     CorruptLogError,
     ObjectNotFoundError,
@@ -20,15 +21,32 @@ from sparklog.errors import (
 )
 from sparklog.groups.offset_files import FORMAT_PROPERTY, FORMAT_VERSION, decode_rows
 from sparklog.groups.rows import OffsetRow, Rows
+from sparklog.log.cluster import Cluster
 from sparklog.log.reading import object_path
 from sparklog.model import TopicPartition
+from sparklog.paths import group_offsets_table
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position, advance
 
-__all__ = ["FORMAT_INFO", "NO_TABLE", "LiveFile", "OffsetState", "catch_up", "load_state", "load_whole", "state_of"]
+__all__ = [
+    "COMMITTED_INFO",
+    "FORMAT_INFO",
+    "NO_TABLE",
+    "LiveFile",
+    "OffsetState",
+    "catch_up",
+    "has_committed",
+    "load_state",
+    "load_whole",
+    "look_once",
+    "offset_log",
+    "state_of",
+]
 
 FORMAT_INFO = "offsets_format"
 """In ``commitInfo.sparklog``: the table's format, for whoever opens it from the newest commit alone."""
+COMMITTED_INFO = "committed"
+"""In ``commitInfo.sparklog``, beside the format: how many rows have a committed offset. Older versions don't say."""
 NO_TABLE = -1
 
 _ATTEMPTS = 5
@@ -63,6 +81,16 @@ class OffsetState:
     """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
 
 
+def offset_log(cluster: Cluster, group: str) -> DeltaLog:
+    """The log of a group's offset table; reads nothing. Raises ``InvalidArgumentError``."""
+    return DeltaLog(
+        store=cluster.store,
+        table=group_offsets_table(group),
+        clock=cluster.clock,
+        tail_trust_ms=cluster.tail_trust_ms,
+    )
+
+
 def load_state(log: DeltaLog) -> OffsetState:
     """The table as of now: two GETs and a LIST, and a GET for the file. No rows where there is no table.
 
@@ -80,6 +108,39 @@ def load_state(log: DeltaLog) -> OffsetState:
         if state is not None:
             return state
     raise _always_gone(log)
+
+
+def look_once(log: DeltaLog) -> Rows:
+    """The rows as of now, for who looks at a table once: a LIST and two GETs where its log is short, else as
+    :func:`load_state`. Raises as that."""
+    newest = _newest_of_short_log(log)
+    if newest is None:
+        return load_state(log).rows
+    return state_of(log, newest.entry, newest.position, checkpoint_version=newest.checkpoint_version).rows
+
+
+def has_committed(log: DeltaLog) -> bool:
+    """Has a group committed anything? A LIST and a GET where its log is short and its newest commit was one of ours,
+    else as :func:`look_once`. Raises as that."""
+    newest = _newest_of_short_log(log)
+    if newest is not None and newest.entry.info is not None:
+        committed = newest.entry.info.get(COMMITTED_INFO)
+        if isinstance(committed, int):
+            return committed > 0
+    return any(row.committed is not None for row in look_once(log).values())
+
+
+def _newest_of_short_log(log: DeltaLog) -> Newest | None:
+    """A LIST and a GET; None where the table must be opened as any other."""
+    listing = list_short_log(log)
+    if listing is None or listing.first_gap() is not None:
+        return None
+    entry = log.read_entry(listing.newest_version)
+    is_young = log.clock.ticks_ms() - listing.began_ticks_ms <= log.tail_trust_ms  # else it may be another (rule L1)
+    if entry is None or not is_young:
+        return None
+    position = Position(version=entry.version, token=entry.token, anchor_ticks_ms=listing.began_ticks_ms)
+    return Newest(entry=entry, position=position, checkpoint_version=listing.checkpoint_version)
 
 
 def load_whole(log: DeltaLog) -> tuple[OffsetState, Mapping[str, SetTransaction]]:

@@ -44,6 +44,7 @@ from sparklog.groups.offset_files import (
 )
 from sparklog.groups.offset_maintenance import maintain_offsets
 from sparklog.groups.offset_state import (
+    COMMITTED_INFO,
     FORMAT_INFO,
     NO_TABLE,
     LiveFile,
@@ -51,12 +52,12 @@ from sparklog.groups.offset_state import (
     catch_up,
     load_state,
     load_whole,
+    offset_log,
     state_of,
 )
 from sparklog.groups.rows import Rows
 from sparklog.log.cluster import Cluster
 from sparklog.log.reading import object_path
-from sparklog.paths import group_offsets_table
 from sparklog.storage.entry_log import PositionLost, Taken
 from sparklog.storage.position import advance, needs_verification
 from sparklog.storage.retrying import retry
@@ -109,12 +110,7 @@ class OffsetTable:
         self.group = group
         self._writer = f"sparklog.writer.{secrets.token_hex(8)}"
         """The appId of this object's ``txn`` actions."""
-        self._log = DeltaLog(
-            store=cluster.store,
-            table=group_offsets_table(group),
-            clock=cluster.clock,
-            tail_trust_ms=cluster.tail_trust_ms,
-        )
+        self._log = offset_log(cluster, group)
         self._state: OffsetState | None = None
         self._commit_number = 0
         self._pause_until_ticks_ms = 0.0
@@ -213,10 +209,13 @@ class OffsetTable:
             return
         self._thread = thread  # only one that was started can be joined
 
-    def close(self, timeout_ms: float = 60_000) -> None:
-        """Wait for maintenance that is under way: a process that exits in the middle of it may crash."""
-        if self._thread is not None:
-            self._thread.join(timeout_ms / 1000)
+    def close(self, timeout_ms: float = 60_000) -> bool:
+        """Wait for maintenance that is under way: a process that exits in the middle of it may crash. True: it has
+        ended, or there is none."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_ms / 1000)
+        return not self._thread.is_alive()
 
     def _as_of_now(self, state: OffsetState | None) -> OffsetState:
         return load_state(self._log) if state is None else catch_up(self._log, state)
@@ -264,7 +263,7 @@ class _Work:
         version, data = state.position.version + 1, encode_rows(decided.rows)
         file = LiveFile(path=new_offset_file(version), size_bytes=len(data))
         self.patiently(lambda: log.store.put(object_path(log.table, file.path), data, sync=True))
-        entry = _Entry(state, file, len(decided.rows), log=log, writer=self._writer, number=self._number)
+        entry = _Entry(state, file, decided.rows, log=log, writer=self._writer, number=self._number)
         try:
             outcome = log.create_next(
                 state.position, entry.encode, tokens=self._tokens, deadline_ticks_ms=self._deadline, sync=True
@@ -325,8 +324,9 @@ class _Entry:
     """A commit that waits for its token."""
 
     def __init__(
-        self, state: OffsetState, file: LiveFile, row_count: int, *, log: DeltaLog, writer: str, number: int
+        self, state: OffsetState, file: LiveFile, rows: Rows, *, log: DeltaLog, writer: str, number: int
     ) -> None:
+        self._committed_count = sum(row.committed is not None for row in rows.values())
         self._now_ms = now_ms = log.clock.now_ms()
         self._operation = "WRITE" if state.position.version != NO_TABLE else "CREATE OFFSET TABLE"
         self._actions: list[Action] = [
@@ -341,7 +341,7 @@ class _Entry:
                 partition_values={},
                 size_bytes=file.size_bytes,
                 modification_ms=now_ms,
-                stats={"numRecords": row_count},
+                stats={"numRecords": len(rows)},
             ),
         ]
 
@@ -349,7 +349,7 @@ class _Entry:
         return encode_entry(
             actions=self._actions,
             token=token,
-            info={FORMAT_INFO: FORMAT_VERSION},
+            info={FORMAT_INFO: FORMAT_VERSION, COMMITTED_INFO: self._committed_count},
             operation=self._operation,
             blind_append=False,
             timestamp_ms=self._now_ms,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from sparklog.errors import CommitFailedError, UnknownMemberIdError
+from sparklog.errors import CommitFailedError
 from sparklog.groups.changes import check_nothing_pending, check_offset, member_since
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.rows import Decider, OffsetRow, Pending, Rows, Stamp
@@ -40,8 +40,8 @@ class PendOffsets:
 
     Raises:
         CommitFailedError: a partition belongs to another member by now, or was taken anew since the caller's
-            generation (rule G1).
-        UnknownMemberIdError: no member was given, but the group has some.
+            generation (rule G1); or no member was given, but the group has some. Source: Kafka
+            ``TransactionManager.TxnOffsetCommitHandler``.
         UnstableOffsetCommitError: another transaction has left one pending: have it decided first.
         OffsetMetadataTooLargeError, InvalidArgumentError.
     """
@@ -86,7 +86,7 @@ class PendOffsets:
     def _check_empty(self, rows: Rows) -> None:
         member = member_since(rows, self.owner.generation)
         if member is not None:
-            raise UnknownMemberIdError(
+            raise CommitFailedError(
                 f"offsets can't be part of a transaction without a member: the group has members: {member} is owned by "
                 f"{rows[member].stamp}"
             )

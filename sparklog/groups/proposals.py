@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from sparklog.errors import InconsistentGroupProtocolError
 from sparklog.groups.assignors import Assignor, MemberSubscription, check_assignment
-from sparklog.groups.generations import Generation, GenerationMember, GenerationPlan, TopicFacts
+from sparklog.groups.generations import Generation, GenerationMember, GenerationPlan, Subscription, TopicFacts
 from sparklog.groups.members import MemberState
 from sparklog.groups.watching import Watched
 from sparklog.model import TopicPartition
@@ -26,6 +27,7 @@ __all__ = [
     "only_replaces",
     "plan_generation",
     "same_decision",
+    "subscribed_topics",
 ]
 
 Seen = Mapping[str, "tuple[str, int]"]
@@ -81,30 +83,60 @@ def common_assignors(members: Collection[MemberState | GenerationMember]) -> lis
     return sorted(common, key=lambda name: (-votes[name], name))
 
 
-def need_of(newest: Generation | None, members: Mapping[str, MemberState], seen: Seen) -> object | None:
+def subscribed_topics(
+    members: Mapping[str, MemberState], missing: Collection[str] = frozenset()
+) -> dict[str, tuple[str, ...]]:
+    """What each member subscribes to, sorted.
+
+    Members with one pattern have the topics that any of them found, so that a topic which comes moves partitions
+    once, not once for each member that finds it.
+
+    Args:
+        missing: topics that were looked at and aren't there: no pattern matches them. Who subscribes by name does so
+            whether there is such a topic or not.
+    """
+    found: dict[str, set[str]] = {}
+    for state in members.values():
+        if state.pattern:
+            found.setdefault(state.pattern, set()).update(state.topics)
+    if not found:
+        return {member_id: state.topics for member_id, state in members.items()}
+    matched = {pattern: tuple(sorted(topics.difference(missing))) for pattern, topics in found.items()}
+    return {i: matched[state.pattern] if state.pattern else state.topics for i, state in members.items()}
+
+
+def need_of(
+    newest: Generation | None,
+    members: Mapping[str, MemberState],
+    seen: Seen,
+    missing: Collection[str] = frozenset(),
+) -> object | None:
     """What is no longer as the newest generation has it; None where nothing is. Equal values: the same need.
 
     Args:
         seen: what the proposer knows of topics; about those it doesn't know it has no say.
+        missing: topics that the proposer looked at and that aren't there.
     """
     plan = newest.plan if newest is not None else None
     now = frozenset(members)
     if plan is None or now != frozenset(plan.members):
         return ("members", now)
+    subscribed = subscribed_topics(members, missing)
     changed = frozenset(
         member_id
         for member_id, state in members.items()
-        if (state.topics, state.assignors) != (plan.members[member_id].topics, plan.members[member_id].assignors)
+        if (subscribed[member_id], state.pattern, state.assignors) != plan.members[member_id].subscription
     )
     if changed:
-        return ("subscriptions", changed, frozenset(members[member_id].topics for member_id in changed))
-    wanted = {topic for state in members.values() for topic in state.topics}
-    topics = frozenset(
+        return ("subscriptions", changed, frozenset(subscribed[member_id] for member_id in changed))
+    wanted = frozenset(chain.from_iterable({*subscribed.values()}))
+    came = frozenset(
         (topic, *seen[topic])
         for topic in wanted & seen.keys()
         if topic not in plan.topics or (plan.topics[topic].topic_id, plan.topics[topic].partition_count) != seen[topic]
     )
-    return ("topics", topics) if topics else None
+    gone = frozenset(plan.topics.keys() & missing)
+    return ("topics", came, gone) if came or gone else None
 
 
 def plan_generation(
@@ -114,6 +146,7 @@ def plan_generation(
     assignors: Mapping[str, Assignor],
     *,
     now_ms: int,
+    missing: Collection[str] = frozenset(),
 ) -> GenerationPlan:
     """What the next generation decides.
 
@@ -124,6 +157,7 @@ def plan_generation(
         members: those that live; not empty, and with a common assignor.
         seen: every topic that any of them subscribes to, if it exists; looked at just now.
         assignors: the proposer's own, by name.
+        missing: those topics that don't exist.
     Raises:
         InconsistentGroupProtocolError: the assignor that the members agree on isn't one of the proposer's.
         InvalidArgumentError: the assignor gave an illegal assignment; whatever a pluggable assignor raises.
@@ -135,19 +169,20 @@ def plan_generation(
             f"the members agree on {name or 'no assignor'}; this consumer has {', '.join(sorted(assignors)) or 'none'}"
         )
     previous = newest.plan if newest is not None else None
+    subscribed = subscribed_topics(members, missing)
+    plan_members = {member_id: _member(members[member_id], subscribed[member_id]) for member_id in sorted(members)}
+    wanted = frozenset(chain.from_iterable({*subscribed.values()}))
     topics = {
-        topic: _facts(previous, topic, *seen[topic])
-        for topic in sorted({topic for state in members.values() for topic in state.topics} & seen.keys())
+        topic: _facts(previous, plan_members.values(), topic, *seen[topic]) for topic in sorted(wanted & seen.keys())
     }
-    plan_members = {member_id: _member(members[member_id]) for member_id in sorted(members)}
     owned = {member_id: _owned(previous, member_id, state, topics) for member_id, state in members.items()}
     if previous is not None and _is_replacement(previous, plan_members, topics, name):
         assignment = owned
     else:
         counts = {topic: facts.partition_count for topic, facts in topics.items()}
         subscriptions = {
-            member_id: MemberSubscription(topics=state.topics, instance_id=state.instance_id, owned=owned[member_id])
-            for member_id, state in members.items()
+            member_id: MemberSubscription(topics=member.topics, instance_id=member.instance_id, owned=owned[member_id])
+            for member_id, member in plan_members.items()
         }
         given: Mapping[str, Sequence[TopicPartition]] = assignors[name].assign(counts, subscriptions)
         check_assignment(assignors[name], counts, subscriptions, given)
@@ -184,19 +219,36 @@ def same_decision(plan: GenerationPlan, other: GenerationPlan) -> bool:
     )
 
 
-def _facts(previous: GenerationPlan | None, topic: str, topic_id: str, partition_count: int) -> TopicFacts:
+def _facts(
+    previous: GenerationPlan | None,
+    members: Collection[GenerationMember],
+    topic: str,
+    topic_id: str,
+    partition_count: int,
+) -> TopicFacts:
     known = previous.topics.get(topic) if previous is not None else None
-    first_count = known.first_count if known is not None and known.topic_id == topic_id else partition_count
+    if known is not None and known.topic_id == topic_id:
+        first_count = known.first_count
+    elif previous is not None and _was_awaited(previous, members, topic):
+        first_count = 0
+    else:
+        first_count = partition_count
     return TopicFacts(topic_id=topic_id, partition_count=partition_count, first_count=first_count)
 
 
-def _member(state: MemberState) -> GenerationMember:
+def _was_awaited(previous: GenerationPlan, members: Collection[GenerationMember], topic: str) -> bool:
+    """Would the previous generation have had this topic, if it had existed then?"""
+    by_name = any(topic in member.topics for member in previous.members.values())
+    patterns = {member.subscription.pattern for member in members if topic in member.topics} - {""}
+    return by_name or any(member.subscription.pattern in patterns for member in previous.members.values())
+
+
+def _member(state: MemberState, topics: tuple[str, ...]) -> GenerationMember:
     return GenerationMember(
         instance_id=state.instance_id,
         client_id=state.client_id,
         host=state.host,
-        topics=state.topics,
-        assignors=state.assignors,
+        subscription=Subscription(topics=topics, pattern=state.pattern, assignors=state.assignors),
     )
 
 
@@ -228,8 +280,8 @@ def _is_replacement(
 ) -> bool:
     if previous.assignor != name or previous.topics != topics or len(previous.members) != len(members):
         return False
-    before = {_place(i, member): (member.topics, member.assignors) for i, member in previous.members.items()}
-    return before == {_place(i, member): (member.topics, member.assignors) for i, member in members.items()}
+    before = {_place(i, member): member.subscription for i, member in previous.members.items()}
+    return before == {_place(i, member): member.subscription for i, member in members.items()}
 
 
 def _place(member_id: str, member: GenerationMember) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from sparklog.groups.generations import (
     generation_log,
 )
 from sparklog.groups.members import MemberState
-from sparklog.groups.membership import Membership, Wanted
+from sparklog.groups.membership import Membership
 from sparklog.groups.proposals import (
     common_assignors,
     empty_plan,
@@ -33,6 +33,7 @@ from sparklog.groups.proposals import (
 )
 from sparklog.groups.roster import Roster
 from sparklog.groups.rows import Rows, Stamp
+from sparklog.groups.subscribed import SubscribedTopics
 from sparklog.groups.topics import TopicCatalog
 from sparklog.groups.watching import Watched
 from sparklog.log import Cluster
@@ -81,10 +82,7 @@ class Rounds:
             heartbeat_interval_ms=settings.heartbeat_interval_ms,
         )
         self._catalog = TopicCatalog(cluster)
-        self._topics: frozenset[str] = frozenset()
-        self._missing: set[str] = set()
-        self._wanted_version = -1
-        self._resolved_ticks_ms = 0.0
+        self._subscribed = SubscribedTopics(membership, self._catalog, cluster.clock)
         self._newest: Generation | None = None
         self._position: Position | None = None
         self._predecessor = ""
@@ -117,7 +115,7 @@ class Rounds:
             if membership.member_id not in self._own_ids:  # one of earlier rounds that hung isn't ours
                 membership.lose()
             self._show()  # before anything that a topic could hinder
-            self._resolve(wanted)
+            self._subscribed.resolve(wanted)
             if not membership.member_id:
                 self._join()
             self._follow()
@@ -149,29 +147,6 @@ class Rounds:
             self._propose(empty_plan(now_ms=self._clock.now_ms()))
         elif frozenset(common_assignors(list(members.values()))[:1]) <= self._settings.assignors.keys():
             self._propose(self._plan(members))
-
-    # What is subscribed.
-
-    def _resolve(self, wanted: Wanted) -> None:
-        """Find the topics of the subscription; those that don't exist yet are looked for in every round."""
-        membership, now = self._membership, self._clock.ticks_ms()
-        with membership.lock:
-            told, membership.told = membership.told, {}
-        for topic, (topic_id, partition_count) in told.items():
-            self._catalog.told(topic, topic_id, partition_count)
-        is_new = wanted.version != self._wanted_version
-        is_due = is_new or now - self._resolved_ticks_ms >= self._settings.metadata_max_age_ms
-        if wanted.pattern is not None:
-            if is_due:
-                self._topics = frozenset(self._catalog.matching(wanted.pattern))
-        elif is_due or self._missing:
-            missing = self._catalog.look(wanted.topics if is_due else self._missing)
-            self._missing = missing
-            self._topics = wanted.topics
-            membership.note_missing(missing)
-        membership.resolved = self._topics
-        if is_due:
-            self._wanted_version, self._resolved_ticks_ms = wanted.version, now
 
     # Being seen, and seeing.
 
@@ -209,12 +184,13 @@ class Rounds:
             instance_id=settings.instance_id,
             client_id=settings.client_id,
             host=settings.host,
-            topics=tuple(sorted(self._topics)),
+            topics=tuple(sorted(self._subscribed.topics)),
             assignors=tuple(settings.assignors),
             session_timeout_ms=settings.session_timeout_ms,
             generation=generation,
             claims=claims,
             replaces=self._predecessor,
+            pattern=self._subscribed.pattern,
         )
 
     def _is_outdated(self) -> bool:
@@ -287,6 +263,7 @@ class Rounds:
             if not member_id:
                 return
             if target is not None:
+                self._subscribed.adopt(before.plan if before is not None else None, generation.plan, member_id)
                 membership.reconciliation.apply(generation, target, topics=self._wanted_topics(), keeps=keeps)
                 membership.tell()
                 return
@@ -305,7 +282,7 @@ class Rounds:
         wanted = self._membership.wanted
         if wanted is None:
             return frozenset()
-        return self._topics if wanted.pattern is not None else wanted.topics
+        return self._subscribed.topics if wanted.pattern is not None else wanted.topics
 
     def _fence(self) -> None:
         """Somebody else has taken the place that was ours by our instance id."""
@@ -364,7 +341,7 @@ class Rounds:
             return False
         plan = newest.plan if newest is not None else None
         members = living_members(self._roster.watch.members, plan, me=written)
-        need = need_of(newest, members, self._catalog.seen)
+        need = need_of(newest, members, self._catalog.seen, self._catalog.missing)
         if need is None or written.member_id not in members:
             self._need, self._need_rounds, self._need_age = None, 0, 0
             if plan is not None and written.member_id not in members and self._is_incompatible(plan, written):
@@ -391,9 +368,15 @@ class Rounds:
         return bool(beating) and not common_assignors([*beating, written])
 
     def _plan(self, members: Mapping[str, MemberState]) -> GenerationPlan:
-        self._catalog.look({topic for state in members.values() for topic in state.topics})
+        catalog = self._catalog
+        catalog.look({topic for state in members.values() for topic in state.topics})
         return plan_generation(
-            self._newest, members, self._catalog.seen, self._settings.assignors, now_ms=self._clock.now_ms()
+            self._newest,
+            members,
+            catalog.seen,
+            self._settings.assignors,
+            now_ms=self._clock.now_ms(),
+            missing=catalog.missing,
         )
 
     def _propose(self, plan: GenerationPlan) -> bool:

@@ -52,5 +52,13 @@ class OffsetRow:
     pending: Pending | None = None
     """Written by a transaction that may not be decided yet."""
 
+    def committed_for(self, topic_id: str) -> OffsetAndMetadata | None:
+        """What is committed, if it was for the topic of this id, and not for one of the same name that was deleted
+        before. A row that doesn't say of which topic it is, is taken to be of this one.
+
+        Source: Kafka ``GroupCoordinatorService.onPartitionsDeleted``, which forgets a deleted topic's offsets.
+        """
+        return self.committed if self.topic_id in ("", topic_id) else None
+
 
 Rows = Mapping[TopicPartition, OffsetRow]

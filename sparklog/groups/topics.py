@@ -32,6 +32,8 @@ class TopicCatalog:
         self._cluster = cluster
         self.seen: dict[str, tuple[str, int]] = {}
         """Those that exist: name to topic id and partition count."""
+        self.missing: set[str] = set()
+        """Those that didn't exist when they were looked at last."""
 
     def look(self, topics: Collection[str]) -> set[str]:
         """Look at topics anew; returns those that don't exist. A GET, a LIST and a GET each.
@@ -45,12 +47,14 @@ class TopicCatalog:
         else:
             with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(wanted)), "sparklog-topics") as threads:
                 found = list(threads.map(self._look, wanted))
+        missing = {topic for topic, facts in zip(wanted, found, strict=True) if facts is None}
         for topic, facts in zip(wanted, found, strict=True):
             if facts is None:
                 self.seen.pop(topic, None)
             else:
                 self.seen[topic] = facts
-        return {topic for topic, facts in zip(wanted, found, strict=True) if facts is None}
+        self.missing = self.missing.difference(wanted) | missing
+        return missing
 
     def ids_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """The ids of the topics of partitions, as of now.
@@ -67,6 +71,12 @@ class TopicCatalog:
     def told(self, topic: str, topic_id: str, partition_count: int) -> None:
         """Somebody who follows the topic knows it better."""
         self.seen[topic] = (topic_id, partition_count)
+        self.missing.discard(topic)
+
+    def denied(self, topic: str) -> None:
+        """Somebody looked at the topic and didn't find it."""
+        self.seen.pop(topic, None)
+        self.missing.add(topic)
 
     def matching(self, pattern: re.Pattern[str]) -> set[str]:
         """The topics that exist and whose names match from their beginning on. One LIST, and a look at each match."""

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sparklog.errors import InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError
+from sparklog.groups.inspection import group_folders
 from sparklog.integrity.findings import Code, Counts, Finding, Report, Severity, Subject
-from sparklog.integrity.groups import TopicHeads, check_group, group_folders
+from sparklog.integrity.groups import TopicHeads, check_group
 from sparklog.integrity.topics import TopicSeen, check_topic
 from sparklog.integrity.transactions import TransactionsSeen, check_gone_topics, see_transactions
 from sparklog.log.cluster import Cluster, open_cluster

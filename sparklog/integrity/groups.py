@@ -18,7 +18,7 @@ from sparklog.errors import (
 from sparklog.groups.changes import FLOOR
 from sparklog.groups.generations import GenerationLog, generation_log
 from sparklog.groups.members import decode_member
-from sparklog.groups.offset_state import OffsetState, load_state, load_whole
+from sparklog.groups.offset_state import OffsetState, load_state, load_whole, offset_log
 from sparklog.groups.rows import Decider, OffsetRow, Rows
 from sparklog.integrity.findings import Code, Counts, Finding, Subject
 from sparklog.integrity.kept import holes, list_numbered
@@ -27,18 +27,15 @@ from sparklog.log.head import TopicHead
 from sparklog.log.state import open_state
 from sparklog.model import TopicPartition
 from sparklog.paths import (
-    GROUPS_FOLDER,
     decode_id,
-    encode_id,
     group_generations,
     group_members,
-    group_offsets_table,
     member_state,
 )
 from sparklog.txn.deciding import read_decision
 from sparklog.txn.entries import open_transaction_log
 
-__all__ = ["TopicHeads", "check_group", "finished_pending", "group_folders", "offsets_log"]
+__all__ = ["TopicHeads", "check_group", "finished_pending"]
 
 
 @dataclass(slots=True)
@@ -70,26 +67,11 @@ class TopicHeads:
         return None if head.deleted else head
 
 
-def group_folders(cluster: Cluster) -> list[str]:
-    """Every group that ever was, sorted; folders of others are passed over. One listing."""
-    return sorted(name for name in map(_id_of, cluster.store.list_names(GROUPS_FOLDER)) if name is not None)
-
-
-def offsets_log(cluster: Cluster, group: str) -> DeltaLog:
-    """The log of a group's offset table."""
-    return DeltaLog(
-        store=cluster.store,
-        table=group_offsets_table(group),
-        clock=cluster.clock,
-        tail_trust_ms=cluster.tail_trust_ms,
-    )
-
-
 def check_group(cluster: Cluster, group: str, heads: TopicHeads) -> tuple[list[Finding], Counts]:
     """Check one group. A handful of requests, one for each member, and one or two for each topic that is new."""
     subject = Subject(group=group)
     findings = [*_check_members(cluster, group)]
-    log = offsets_log(cluster, group)
+    log = offset_log(cluster, group)
     state = _load(lambda: load_state(log), subject, findings)
     if state is None:
         return findings, Counts(groups=1)
@@ -271,7 +253,7 @@ def _check_pending(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding
             )
     if not late:
         return
-    now = load_state(offsets_log(cluster, group)).rows  # what was settled before the entry that says so was written
+    now = load_state(offset_log(cluster, group)).rows  # what was settled before the entry that says so was written
     still = {row.pending.decider for row in now.values() if row.pending is not None}
     for decider, is_committed in late.items():
         if decider in still:
@@ -282,11 +264,3 @@ def _check_pending(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding
                 f"{'committed' if is_committed else 'aborted'} and is finished",
                 expected="offsets that are settled before; who reads them next settles them",
             )
-
-
-def _id_of(folder: str) -> str | None:
-    name = decode_id(folder)
-    try:
-        return name if encode_id(name) == folder else None
-    except InvalidArgumentError:
-        return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from sparklog.config import ConsumerConfig
 from sparklog.consumer import Consumer
 from sparklog.kafka.bootstrap import check_root, reaching
 from sparklog.kafka.commits import CommitFuture, answering, log_failure, without_nulls
 from sparklog.kafka.errors import IncompatibleBrokerVersion, KafkaConfigurationError
-from sparklog.kafka.settings import close_all, consumer_settings
+from sparklog.kafka.settings import close_all, config_of, consumer_settings
 from sparklog.kafka.structs import ConsumerGroupMetadata, MemberState
 from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.paths import check_topic_name
@@ -27,11 +27,15 @@ class KafkaConsumer(Consumer):
         bootstrap_servers: root URI of a cluster, or a list of exactly one.
         storage_options: access to its store.
         configs: kafka-python's settings, see docs/kafka_python.md.
+    Attributes:
+        config: every setting by name, as given or with its default; a dict of this consumer's own, that changes
+            nothing. ``DEFAULT_CONFIG`` has the defaults.
     Raises:
         NoBrokersAvailable: there is no cluster, or its store doesn't answer.
         KafkaConfigurationError: an unknown setting, or one that isn't allowed; named.
     """
 
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = config_of(None, ConsumerConfig.parse({}), {"enable_auto_commit": True})
     _is_open = False
 
     def __init__(
@@ -46,7 +50,7 @@ class KafkaConsumer(Consumer):
         if callback is not None and not callable(callback):
             raise KafkaConfigurationError(f"default_offset_commit_callback={callback!r}: expected a function")
         self._on_commit: Callable[[Any, Any], object] = log_failure if callback is None else callback
-        ConsumerConfig.parse(settings)
+        self.config = config_of(root, ConsumerConfig.parse(settings), configs)
         for topic in topics:
             check_topic_name(topic)
         with reaching(root, storage_options):

@@ -7,13 +7,13 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from sparklog.config import ProducerConfig
 from sparklog.kafka.bootstrap import check_root, reaching
 from sparklog.kafka.commits import without_nulls
 from sparklog.kafka.errors import IllegalArgumentError, IncompatibleBrokerVersion
-from sparklog.kafka.settings import close_all, producer_settings
+from sparklog.kafka.settings import close_all, config_of, producer_settings
 from sparklog.kafka.structs import ConsumerGroupMetadata
 from sparklog.model import ConsumerGroupMetadata as OurGroupMetadata
 from sparklog.model import OffsetAndMetadata, RecordMetadata, TopicPartition
@@ -34,11 +34,15 @@ class KafkaProducer(Producer):
         bootstrap_servers: root URI of a cluster, or a list of exactly one.
         storage_options: access to its store.
         configs: kafka-python's settings, see docs/kafka_python.md.
+    Attributes:
+        config: every setting by name, as given or with its default; a dict of this producer's own, that changes
+            nothing. ``DEFAULT_CONFIG`` has the defaults.
     Raises:
         NoBrokersAvailable: there is no cluster, or its store doesn't answer.
         KafkaConfigurationError: an unknown setting, or one that isn't allowed; named.
     """
 
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = config_of(None, ProducerConfig.parse({}), {})
     _is_open = False
 
     def __init__(
@@ -49,7 +53,7 @@ class KafkaProducer(Producer):
         **configs: object,
     ) -> None:
         root, settings = check_root(bootstrap_servers), producer_settings(configs)
-        ProducerConfig.parse(settings)
+        self.config = config_of(root, ProducerConfig.parse(settings), configs)
         with reaching(root, storage_options):
             super().__init__(root, storage_options=dict(storage_options or {}) or None, **settings)
         self._serializers = [configs.get(name) for name in ("key_serializer", "value_serializer")]

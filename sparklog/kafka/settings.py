@@ -5,15 +5,21 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sparklog.config import ResetPolicy
+from sparklog.config.settings import LONG_MAX
 from sparklog.kafka.coordinator.assignors import strategy_of
 from sparklog.kafka.enums import IsolationLevel
 from sparklog.kafka.errors import KafkaConfigurationError
 from sparklog.kafka.partitioner import DefaultPartitioner, StickyPartitioner
 
-__all__ = ["admin_settings", "close_all", "consumer_settings", "producer_settings"]
+__all__ = ["admin_settings", "close_all", "config_of", "consumer_settings", "producer_settings"]
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _LOGGER = logging.getLogger(__name__)
 _IDEMPOTENT_IN_FLIGHT = 5
@@ -80,6 +86,27 @@ def consumer_settings(configs: Mapping[str, object]) -> dict[str, Any]:
 def admin_settings(configs: Mapping[str, object]) -> dict[str, Any]:
     """Settings for :class:`~sparklog.admin.Admin`, which refuses by name what it doesn't know."""
     return _without(configs, _IN_FLIGHT)
+
+
+def config_of(root: object, parsed: DataclassInstance, given: Mapping[str, object]) -> dict[str, Any]:
+    """A client's attribute ``config``: every setting, as it was given or else with its default.
+
+    What is accepted and has no meaning is there if it was given; credentials of the store never are. The values are
+    those that a program would give: text for ``auto_offset_reset``, and ``inf`` where nothing ends the wait.
+
+    Args:
+        root: of the cluster, as ``bootstrap_servers``.
+        parsed: the settings as sparklog understands them, with their defaults.
+        given: by the program.
+    Source: kafka-python: ``DEFAULT_CONFIG``, updated with what was given.
+    """
+    found: dict[str, Any] = {"bootstrap_servers": root}
+    for field in fields(parsed):
+        value = getattr(parsed, field.name)
+        if isinstance(value, ResetPolicy):
+            value = value.kind
+        found[field.name] = math.inf if field.name == "consumer_timeout_ms" and value == LONG_MAX else value
+    return found | {name.replace(".", "_"): value for name, value in given.items()}
 
 
 def _without(configs: Mapping[str, object], *ignored: str) -> dict[str, Any]:

@@ -231,8 +231,14 @@ class NumberedLog(EntryLog[E]):
 
     def numbers(self) -> list[int]:
         """The numbers of the entries that are there."""
-        names = self.store.list_names(self.folder)
-        return [int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))]
+        found = (self.number_of(name) for name in self.store.list_names(self.folder))
+        return [number for number in found if number is not None]
+
+    @staticmethod
+    def number_of(name: str) -> int | None:
+        """The number of the entry that a file of the folder is; None for another file."""
+        found = _NUMBERED.fullmatch(name)
+        return int(found[1]) if found else None
 
     def open_newest(self) -> tuple[E | None, Position]:
         """The newest entry, and where one stands after reading it. A LIST and a GET.

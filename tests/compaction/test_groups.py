@@ -8,10 +8,10 @@ import pytest
 
 from sparklog.compaction.groups import GroupReport, forget_group, forget_groups
 from sparklog.errors import SparklogError
-from sparklog.groups.administration import group_names
 from sparklog.groups.changes import FLOOR
 from sparklog.groups.emptiness import empty_since_ms
 from sparklog.groups.generations import generation_log
+from sparklog.groups.inspection import group_names
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.log import create_topic
 from sparklog.model import TopicPartition

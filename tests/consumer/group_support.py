@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, TypeVar
 
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
 from sparklog.log import Cluster
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.storage import ObjectStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
+from sparklog.testing.wrapped_store import WrappedStore
 from tests.consumer.support import LONG_MS, a_cluster, a_consumer
 
 FAST: dict[str, Any] = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 50}
+
+T = TypeVar("T")
 
 Call = tuple[str, list[int]]
 """What a listener was told, and of which partitions."""
@@ -102,6 +105,31 @@ def joined(*members: Member, count: int = 1) -> None:
         return sum(sizes) == count and sizes[-1] - sizes[0] <= 1
 
     run(is_shared, *members)
+
+
+class Gate(WrappedStore):
+    """Holds up every write whose name has ``path`` in it while it is shut."""
+
+    def __init__(self, store: ObjectStore, path: str = "/offsets/") -> None:
+        super().__init__(store)
+        self._path = path
+        self._may_pass = threading.Event()
+        self._may_pass.set()
+        self.waiting = threading.Event()
+        """Does a call stand before the gate?"""
+
+    def shut(self) -> None:
+        self.waiting.clear()
+        self._may_pass.clear()
+
+    def open(self) -> None:
+        self._may_pass.set()
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        if op in ("put", "create") and self._path in path and not self._may_pass.is_set():
+            self.waiting.set()
+            assert self._may_pass.wait(LONG_MS / 1000)
+        return call()
 
 
 class Outage:

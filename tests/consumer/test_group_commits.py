@@ -12,6 +12,7 @@ import pytest
 from sparklog.consumer import Consumer
 from sparklog.errors import (
     CommitFailedError,
+    CommitStateUnknownError,
     IllegalStateError,
     InvalidArgumentError,
     KafkaTimeoutError,
@@ -26,7 +27,7 @@ from sparklog.errors import (
 from sparklog.log import Cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import MemoryStore
-from tests.consumer.group_support import FAST, Member, Outage, joined, run
+from tests.consumer.group_support import FAST, Gate, Member, Outage, joined, run
 from tests.consumer.support import LONG_MS, a_cluster, a_consumer, send, take, text, tp, until, with_topic
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -293,10 +294,15 @@ def test_beside_members_nobody_commits_what_was_assigned_by_hand_but_in_an_empty
         with Member(cluster, "t") as member:
             run(lambda: member.text == "bcd", member)
             for _ in range(2):
-                with pytest.raises(UnknownMemberIdError, match=r"group 'g' has members|owned by member"):
+                with pytest.raises(CommitFailedError, match="group 'g' has members") as refused:
                     one.commit({tp(): OffsetAndMetadata(2)})
+                assert isinstance(refused.value.__cause__, UnknownMemberIdError)
         one.commit({tp(): OffsetAndMetadata(3)})
         assert other.committed(tp()) == 3
+        with Member(cluster, "t") as member:
+            run(lambda: member.numbers, member)
+        one.commit({tp(): OffsetAndMetadata(2)})  # they came and left, and nobody had noticed
+        assert other.committed(tp()) == 2
 
 
 def test_without_a_subscription_offsets_are_committed_by_name_and_are_where_a_member_begins():
@@ -352,7 +358,7 @@ def test_what_waits_for_an_unreachable_store_ends_with_its_time_and_nothing_is_g
             with pytest.raises((KafkaTimeoutError, StoreUnavailableError)) as caught:
                 call()
             assert isinstance(caught.value, SparklogError)
-            assert caught.value.retriable
+            assert caught.value.retriable or isinstance(caught.value, CommitStateUnknownError)
         told = Told()
         future = consumer.commit_async(callback=told)
         assert future.exception(LONG_MS / 1000) is not None
@@ -361,6 +367,32 @@ def test_what_waits_for_an_unreachable_store_ends_with_its_time_and_nothing_is_g
         consumer.commit(timeout_ms=LONG_MS)
         assert committed(a_cluster(store)) == [2]
         assert told.calls == [([2], "KafkaTimeoutError")]
+
+
+def test_a_commit_that_had_not_begun_in_time_never_lands_and_one_that_had_is_told_as_unknown():
+    """✗ A commit times out, the application goes back to what it had committed before, and the commit lands."""
+    gate = Gate(MemoryStore())
+    with by_hand(with_topic(a_cluster(gate), "abc"), "t") as consumer:
+        take(consumer, 3)
+        consumer.commit({tp(): OffsetAndMetadata(1)})
+        gate.shut()
+        with pytest.raises(CommitStateUnknownError, match="is under way, and may still"):
+            consumer.commit({tp(): OffsetAndMetadata(2)}, timeout_ms=50)
+        assert gate.waiting.is_set()
+        with pytest.raises(KafkaTimeoutError, match="and won't be") as late:
+            consumer.commit({tp(): OffsetAndMetadata(3)}, timeout_ms=10)
+        assert (type(late.value), late.value.retriable) == (KafkaTimeoutError, True)
+        gate.open()
+        assert consumer.committed(tp()) == 2
+
+
+def test_a_commit_that_is_done_as_its_time_ends_is_done():
+    with by_hand(a_topic("ab"), "t") as consumer:
+        take(consumer, 2)
+        coordinator = consumer._coordinator("commit")
+        committing = coordinator.commit({tp(): OffsetAndMetadata(1)})
+        committing.result(LONG_MS / 1000)
+        coordinator.give_up(committing, 5)
 
 
 # Automatic commits

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.admin import Admin
 from sparklog.errors import (
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
@@ -18,6 +19,7 @@ from sparklog.errors import (
 from sparklog.log import Cluster, create_partitions, create_topic, delete_records, delete_topic
 from sparklog.model import OffsetAndMetadata
 from sparklog.storage import MemoryStore
+from sparklog.testing import CountingStore
 from tests.consumer.group_support import FAST, Member, Outage, joined, run
 from tests.consumer.support import a_cluster, a_consumer, send, take, text, tp, until, with_topic
 
@@ -135,7 +137,7 @@ def test_partitions_that_came_while_nobody_was_there_are_read_from_their_beginni
             run(lambda: sorted(first.text + second.text) == [*"cxy"], first, second)
 
 
-@pytest.mark.parametrize("policy", ["earliest"])
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
 def test_a_topic_that_is_made_again_is_read_from_its_beginning(policy: str):
     cluster = a_topic("abcd")
     log = cluster.topic_log("t")
@@ -148,9 +150,46 @@ def test_a_topic_that_is_made_again_is_read_from_its_beginning(policy: str):
         create_topic(log, "t", num_partitions=2)
         send(cluster, "vw")
         send(cluster, "xy", partition=1)
-        until_read(member, "vw", "xy")
+        run(lambda: "vw" in member.text and "xy" in member.text, member)
         member.consumer.commit()
         assert [member.consumer.committed(tp(number)) for number in (0, 1)] == [2, 2]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_topic_that_is_deleted_leaves_the_group_and_no_poll_raises_anything(count: int):
+    """✗ Its partitions stay assigned, and nearly every poll raises that there is no such topic, for ever."""
+    cluster = with_topic(a_topic("ab"), "xy", topic="u", partitions=2)
+    members = [Member(cluster, "t", "u") for _ in range(count)]
+    joined(*members, count=3)
+    run(lambda: sorted("".join(member.text for member in members)) == [*"abxy"], *members)
+    for member in members:
+        member.listener.calls.clear()
+    delete_topic(cluster.topic_log("u"), "u")
+    run(lambda: {p for member in members for p in member.consumer.assignment()} == {tp()}, *members)
+    told = [call for member in members for call in member.listener.calls]
+    assert {event for event, _ in told} == {"revoked"}
+    assert sorted(number for _, numbers in told for number in numbers) == [0, 1]
+    send(cluster, "c")
+    run(lambda: any("c" in member.text for member in members), *members)
+    with_topic(cluster, "z", topic="u")
+    run(lambda: any("z" in member.text for member in members), *members)
+    for member in members:
+        member.close()
+
+
+def test_a_topic_that_reading_does_not_find_is_left_alone_until_the_group_has_decided():
+    """✗ What isn't raised is looked for again and again within one poll: thousands of requests."""
+    store = CountingStore(MemoryStore())
+    cluster = with_topic(with_topic(a_cluster(store), "ab"), "xy", topic="u")
+    with Member(cluster, "t", "u", heartbeat_interval_ms=1_900) as member:
+        run(lambda: sorted(member.text) == [*"abxy"], member)
+        coordinator = member.consumer._session.coordinator
+        assert coordinator is not None
+        with coordinator._membership.lock:  # no round ends meanwhile
+            delete_topic(cluster.topic_log("u"), "u")
+            store.reset()
+            member.poll(200)
+        assert sum(store.counts().values()) < 100, store.counts()
 
 
 def until_read(member: Member, *texts: str) -> None:
@@ -173,6 +212,22 @@ def test_an_offset_of_a_topic_that_is_gone_is_none_of_its_namesakes():
     send(cluster, "vwxyz")
     with Member(cluster, "t") as member:
         run(lambda: member.text == "vwxyz", member)
+
+
+def test_what_was_committed_for_a_topic_that_is_gone_is_not_told_of_its_namesake():
+    """✗ ``committed`` gives an offset that the new topic may not even have, where the admin gives none."""
+    cluster = a_topic("abc", partitions=2)
+    for number in (0, 1):
+        commit(cluster, 3, number)
+    admin = Admin(cluster)
+    with a_consumer(cluster, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.assign([tp(0)])
+        assert (consumer.committed(tp(0)), consumer.committed(tp(1))) == (3, 3)  # one that it reads, and another
+        delete_topic(cluster.topic_log("t"), "t")
+        assert (consumer.committed(tp(0)), admin.list_group_offsets("g")) == (None, {})
+        create_topic(cluster.topic_log("t"), "t")
+        assert [consumer.committed(tp(n), metadata=True) for n in (0, 1)] == [None, None]
+        assert admin.list_group_offsets("g") == {}
 
 
 def test_a_topic_that_is_not_there_is_told_and_the_others_are_read_and_once_it_comes_it_is_too():

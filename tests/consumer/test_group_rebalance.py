@@ -22,7 +22,7 @@ from sparklog.groups.assignors import Assignor, RangeAssignor
 from sparklog.log import Cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import MemoryStore
-from tests.consumer.group_support import FAST, Listener, Member, Outage, joined, run
+from tests.consumer.group_support import FAST, Gate, Listener, Member, Outage, joined, run
 from tests.consumer.support import LONG_MS, a_cluster, a_consumer, send, tp, until, with_topic
 
 LONG_SESSION_MS = 60_000
@@ -59,6 +59,17 @@ def test_only_what_moves_is_revoked_and_a_member_that_leaves_gives_back_all_it_h
     assert a.listener.threads == b.listener.threads == {"MainThread"}
 
 
+def test_a_member_that_is_given_nothing_is_told_nothing():
+    """What was written for members that are told all they have, as ``seek_to_beginning(*assigned)``, would mean every
+    partition where nothing was assigned."""
+    cluster = a_topic(1)
+    with Member(cluster, "t") as a, Member(cluster, "t") as b:
+        joined(a)
+        run(lambda: {a.consumer.group_metadata().generation_id, b.consumer.group_metadata().generation_id} == {2}, a, b)
+        joined(a, b)
+        assert all(partitions for member in (a, b) for _, partitions in member.listener.calls)
+
+
 def test_a_listener_is_called_inside_poll_alone_and_until_then_nothing_moves():
     cluster = a_topic(2)
     with Member(cluster, "t") as a, Member(cluster, "t") as b:
@@ -71,6 +82,54 @@ def test_a_listener_is_called_inside_poll_alone_and_until_then_nothing_moves():
         b.poll(100)
         assert (a.numbers, b.numbers) == ([0, 1], [])
         joined(a, b, count=2)
+
+
+@pytest.mark.parametrize("strategy", [None, "range"], ids=["cooperative", "eager"])
+def test_no_poll_waits_for_the_commit_before_partitions_are_given_up(strategy: str | None):
+    """✗ ``poll(0)`` stands still for as long as the offset table does, up to ``default_api_timeout_ms``; or goes on,
+    and returns records of what is given up, which nobody commits any more.
+
+    Source: Kafka ``ConsumerCoordinator.onJoinPrepare``.
+    """
+    gate = Gate(MemoryStore())
+    cluster = with_topic(a_cluster(gate), partitions=2)
+    settings: dict[str, Any] = {
+        "partition_assignment_strategy": strategy,
+        "session_timeout_ms": LONG_SESSION_MS,
+        "default_api_timeout_ms": 5_000,
+        "auto_commit_interval_ms": 3_600_000,
+    }
+    with Member(cluster, "t", **settings) as a, Member(cluster, "t", **settings) as b:
+        joined(a, count=2)
+        for partition in (0, 1):
+            send(cluster, "ab", partition=partition)
+        run(lambda: len(a.seen) == 4, a)
+        gate.shut()
+        run(gate.waiting.is_set, a, b)
+        for partition in (0, 1):
+            send(cluster, "cd", partition=partition)
+        kept_count = 1 if strategy is None else 0
+        until(lambda: a.poll() >= 0 and len(a.seen) == 4 + 2 * kept_count)
+        for _ in range(5):
+            a.poll(2)
+        assert len({record.partition for record in a.seen[4:]}) == kept_count
+        assert a.listener.calls == [("assigned", [0, 1])]
+        gate.open()
+        run(lambda: len(a.numbers) == len(b.numbers) == 1, a, b)
+        run(lambda: len(a.seen) + len(b.seen) == 8, a, b)
+        assert sorted(a.text + b.text) == [*"aabbccdd"]  # the heir goes on where the other stood
+
+
+def test_partitions_are_given_up_without_a_commit_that_takes_too_long():
+    gate = Gate(MemoryStore())
+    cluster = with_topic(a_cluster(gate), "ab", partitions=2)
+    settings: dict[str, Any] = {"session_timeout_ms": LONG_SESSION_MS, "auto_commit_interval_ms": 3_600_000}
+    with Member(cluster, "t", default_api_timeout_ms=50, **settings) as a, Member(cluster, "t", **settings) as b:
+        run(lambda: a.text == "ab", a)
+        gate.shut()
+        run(lambda: len(a.numbers) == 1, a, b)
+        assert gate.waiting.is_set()
+        gate.open()
 
 
 def test_who_names_an_eager_assignor_gives_up_all_before_it_gets_anything():

@@ -12,9 +12,11 @@ from sparklog.errors import CommitFailedError, TransactionAbortableError, Unstab
 from sparklog.log import Cluster, create_topic
 from sparklog.model import ConsumerGroupMetadata
 from sparklog.producer.transactions import Transactions
+from sparklog.storage import MemoryStore
+from sparklog.testing import CountingStore
 from sparklog.txn.recovery import Helper
 from tests.consumer.group_support import Member, run
-from tests.consumer.support import a_cluster, a_consumer, send, tp, with_topic
+from tests.consumer.support import a_cluster, a_consumer, send, take, text, tp, with_topic
 
 
 def a_topic(partitions: int = 1) -> Cluster:
@@ -203,3 +205,22 @@ def test_an_idle_consumer_carries_out_what_a_producer_left():
     assert helper.look(now + Helper.UNCHANGED_MS + 1) == ["copy"]
     assert outputs(cluster) == [1]
     producer.close()
+
+
+def test_who_waits_for_a_transaction_asks_ten_times_a_second_at_most():
+    """✗ A partition that was assigned by hand has no position as long as a transaction may move its offset: the offset
+    table is read again and again, thousands of times a second."""
+    store = CountingStore(MemoryStore())
+    cluster = with_topic(a_cluster(store, retry_ms=1_000), "abc")
+    create_topic(cluster.topic_log("out"), "out", num_partitions=1)
+    by_hand: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
+    with a_consumer(cluster, **by_hand) as one, a_producer(cluster) as producer:
+        one.assign([tp()])
+        pend(producer, 2, one.group_metadata())
+        with a_consumer(cluster, isolation_level="read_committed", **by_hand) as other:
+            other.assign([tp()])
+            store.reset()
+            assert other.poll(250) == {}
+            assert sum(store.counts().values()) < 100, store.counts()
+            producer.commit_transaction()
+            assert text(take(other, 1)) == "c"

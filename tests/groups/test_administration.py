@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
 
+from sparklog.delta import listing
 from sparklog.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
@@ -23,7 +25,6 @@ from sparklog.groups.administration import (
     delete_group,
     delete_offsets,
     describe_groups,
-    group_names,
     remove_members,
 )
 from sparklog.groups.assignors import ASSIGNORS
@@ -31,7 +32,9 @@ from sparklog.groups.changes import Change, CommitOffsets, CommitUnowned, TakePa
 from sparklog.groups.description import GroupDescription, GroupState
 from sparklog.groups.emptiness import empty_generation
 from sparklog.groups.generations import GenerationPlan, encode_generation, generation_log
+from sparklog.groups.inspection import group_listings, group_names, inspect_group
 from sparklog.groups.members import MemberState, encode_member
+from sparklog.groups.offset_state import has_committed, load_whole, look_once, offset_log
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.proposals import empty_plan, plan_generation
 from sparklog.groups.rows import Stamp
@@ -40,6 +43,7 @@ from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.paths import group_members, group_probes, member_heartbeat, member_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, ManualClock
+from sparklog.testing.interrupted_store import InterruptedStore
 from tests.groups.members_support import NO_TRANSACTIONS
 from tests.support import T0_MS, a_writer, records
 
@@ -271,7 +275,75 @@ def test_topics_that_many_groups_read_are_looked_at_once(stage):
     of_a_group = cost(2) - cost(1)
     of_the_topic = cost(1) - of_a_group
     assert cost(20) == 20 * of_a_group + of_the_topic
-    assert (of_a_group, of_the_topic) == (6, 3)
+    assert (of_a_group, of_the_topic) == (4, 3)
+
+
+def test_groups_are_listed_by_three_requests_each_and_their_states_by_as_many_without_members(stage):
+    """✗ Whoever lists groups opens every offset table, or describes every group with all its topics."""
+    for number in range(10):
+        replace(stage, group=f"simple{number}").commit_unowned({P0: 1})
+        left = replace(stage, group=f"left{number}")
+        left.decide()
+        left.change(CommitUnowned(offsets={P0: OffsetAndMetadata(1)}, topic_ids={P0: "id"}, generation=1))
+    counting = CountingStore(stage.cluster.store)
+    cluster = open_cluster(counting, clock=stage.clock, create=False)
+    states = [(f"left{n}", "Empty", "consumer") for n in range(10)] + [(f"simple{n}", "Empty", "") for n in range(10)]
+    for call, found in ((group_names, [name for name, _, _ in states]), (group_listings, states)):
+        counting.reset()
+        told = [one if isinstance(one, str) else (one.group_id, one.state, one.protocol_type) for one in call(cluster)]
+        assert told == found
+        assert counting.counts() == {"list": 1 + 10 + 20, "get": 10 + 10}
+    for number in range(5):
+        replace(stage, group=f"running{number}").a_stable_group()
+    counting.reset()
+    assert [one.state for one in group_listings(cluster)][10:15] == ["Stable"] * 5
+    of_members = {
+        "list": 2 * 5 + 1,
+        "get": 5 * (1 + 2 + 2),
+        "put": 1,
+        "delete": 1,
+    }  # the store's time is asked for once
+    assert counting.counts() == {**of_members, "list": 31 + of_members["list"], "get": 20 + of_members["get"]}
+
+
+@pytest.mark.parametrize("age", ["young", "long", "of an older version", "of another engine"])
+def test_a_table_of_offsets_is_read_once_as_it_is_read_by_members(stage, age, monkeypatch):
+    stage.commit_unowned({P0: 1})
+    log = offset_log(stage.cluster, "g")
+    if age == "long":
+        monkeypatch.setattr(listing, "_PAGE", 3)
+        for offset in range(2, 6):
+            stage.commit_unowned({P0: offset})
+    elif age == "of an older version":
+        path = log.path_of(0)
+        stage.cluster.store.put(path, re.sub(rb',? *"committed": *1', b"", stage.cluster.store.read(path)))
+        assert b"committed" not in stage.cluster.store.read(path)
+    elif age == "of another engine":
+        ours = stage.cluster.store.read(log.path_of(0)).splitlines()
+        stage.cluster.store.put(log.path_of(0), b"\n".join(line for line in ours if b"commitInfo" not in line))
+    assert look_once(log) == load_whole(log)[0].rows
+    assert look_once(log)[P0].committed is not None
+    assert has_committed(log)
+    stage.forget(P0)
+    assert not has_committed(log)
+    assert not has_committed(offset_log(stage.cluster, "none"))
+    assert look_once(offset_log(stage.cluster, "none")) == {}
+
+
+def test_a_member_that_acts_upon_a_generation_is_not_judged_by_the_one_before(stage):
+    """✗ The group is listed, a member joins by the next generation, and what it says of itself is read then."""
+    plan = stage.decide(stage.join("a"))
+    stage.settle("a", 1, plan)
+    joined = InterruptedStore(stage.cluster.store)
+
+    def join() -> None:
+        plan = stage.decide(stage.join("a", generation=1), stage.join("b"))
+        for member_id in ("a", "b"):
+            stage.settle(member_id, 2, plan)
+
+    joined.interrupt(join, at=1, after=False)
+    [seen] = describe_groups(replace(stage.cluster, store=joined), ["g"])
+    assert (seen.generation_id, [member.member_id for member in seen.members]) == (2, ["a"])
 
 
 # Topics that changed
@@ -378,15 +450,14 @@ def test_offsets_are_deleted_where_nobody_subscribes(stage):
 
 def test_a_partition_that_a_member_takes_meanwhile_is_not_forgotten(stage, monkeypatch):
     stage.commit_unowned({P0: 2})
-    look = administration._look
 
     def then_a_member_comes(*arguments):
-        monkeypatch.setattr(administration, "_look", look)
-        seen = look(*arguments)
+        monkeypatch.setattr(administration, "inspect_group", inspect_group)
+        seen = inspect_group(*arguments)
         stage.settle("c", 1, stage.decide(stage.join("c")))
         return seen
 
-    monkeypatch.setattr(administration, "_look", then_a_member_comes)
+    monkeypatch.setattr(administration, "inspect_group", then_a_member_comes)
     with pytest.raises(GroupSubscribedToTopicError):
         stage.forget(P0)
     stage.commit(Stamp(1, "c"), {P0: 4})

@@ -44,7 +44,8 @@ def create(log: GenerationLog, position: Position) -> Position:
 
 def test_a_generation_reads_back_as_it_was_written():
     log = a_log()
-    plan = planned({**members("a", instance_id="i"), **members("b", topics=("t", "u"))})
+    by_pattern = members("c", "d", topics=("t", "u"), pattern="32:.*")
+    plan = planned({**members("a", instance_id="i"), **members("b", topics=("t", "u")), **by_pattern})
     read = log.decode(3, encode_generation(plan, "token"))
     assert (read.version, read.token, read.plan) == (3, "token", plan)
     assert read.target_of("a") == plan.assignment["a"]
@@ -52,7 +53,48 @@ def test_a_generation_reads_back_as_it_was_written():
     assert log.decode(4, encode_generation(empty_plan(now_ms=1), "t")).plan == empty_plan(now_ms=1)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": 1}', b'{"format": 1, "members": []}'])
+FORMAT_1 = b"""{
+ "format": 1, "token": "x", "created_ms": 5, "assignor": "range", "deleted": false,
+ "topics": {"t": {"id": "i", "partitions": 2, "first_partitions": 1}},
+ "members": {
+  "a": {"instance_id": null, "client_id": "c", "host": "h", "topics": ["t"], "assignors": ["range", "sticky"],
+        "assignment": {"t": [0, 1]}},
+  "b": {"instance_id": "i", "client_id": "c", "host": "h", "topics": ["t", "u"], "assignors": ["range"],
+        "assignment": {}}
+ }
+}"""
+
+
+def test_a_generation_of_an_older_version_is_read():
+    plan = a_log().decode(3, FORMAT_1).plan
+    assert plan.members["a"].subscription == (("t",), "", ("range", "sticky"))
+    assert plan.members["b"].subscription == (("t", "u"), "", ("range",))
+    assert plan.assignment["a"] == {TopicPartition("t", 0), TopicPartition("t", 1)}
+    assert a_log().decode(3, encode_generation(plan, "x")).plan == plan
+
+
+def test_a_subscription_is_written_once_however_many_members_share_it():
+    """100 members that subscribe to 200 topics: 636 KB where each member's own were written."""
+    topics = tuple(f"some.topic.name.{number:04}" for number in range(200))
+    hundred = members(*(f"consumer-{number:032x}" for number in range(100)), topics=topics, assignors=("sticky",))
+    seen = dict.fromkeys(topics, ("0" * 32, 5))
+    data = encode_generation(planned(hundred, seen=seen), "token")
+    assert data.count(topics[7].encode()) == 2 + 5  # in the subscription, among the topics, and given
+    assert len(data) < 80_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"format": 1}',
+        b'{"format": 1, "members": []}',
+        FORMAT_1.replace(b'"assignment"', b'"subscription": 0, "assignment"'),
+        FORMAT_1.replace(b'"topics": ["t"],', b""),
+    ],
+)
 def test_a_generation_that_makes_no_sense_is_named(data):
     with pytest.raises(CorruptLogError, match=r"generations/00000000000000000007\.json"):
         a_log().decode(7, data)
@@ -60,12 +102,20 @@ def test_a_generation_that_makes_no_sense_is_named(data):
 
 def test_a_generation_of_a_newer_sparklog_is_refused():
     with pytest.raises(UnsupportedVersionError, match="upgrade"):
-        a_log().decode(1, b'{"format": 2}')
+        a_log().decode(1, b'{"format": 3}')
 
 
 def test_a_member_reads_back_as_it_was_written():
-    state = a_state(instance_id="i", claims=frozenset({TopicPartition("t", 3), TopicPartition("a", 11)}), generation=4)
+    claims = frozenset({TopicPartition("t", 3), TopicPartition("a", 11)})
+    state = a_state(instance_id="i", claims=claims, generation=4, pattern="32:t.*")
     assert decode_member("p", encode_member(state)) == state
+
+
+def test_a_member_of_an_older_version_is_read():
+    """It says nothing of a pattern."""
+    data = encode_member(a_state()).replace(b' "pattern": "",\n', b"")
+    assert b"pattern" not in data
+    assert decode_member("p", data) == a_state()
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"member_id": "a"}'])

@@ -161,8 +161,9 @@ def test_nothing_new_needs_nothing():
         (members("a", "b", assignors=("sticky",)), SEEN),
         (members("a", "b"), {"t": ("id", 5)}),
         (members("a", "b"), {"t": ("another", 4)}),
+        (members("a", "b", pattern="32:t"), SEEN),
     ],
-    ids=["left", "joined", "subscribed", "other assignor", "partitions added", "created again"],
+    ids=["left", "joined", "subscribed", "other assignor", "partitions added", "created again", "by pattern"],
 )
 def test_what_changed_needs_a_generation(now, seen):
     newest = as_generation(planned(members("a", "b")))
@@ -180,6 +181,15 @@ def test_a_topic_that_appears_needs_a_generation_and_one_that_nobody_wants_does_
 
 def test_a_topic_of_which_the_proposer_knows_nothing_is_not_its_business():
     assert need_of(as_generation(planned(members("a"))), members("a"), {}) is None
+
+
+def test_a_topic_that_is_gone_needs_a_generation_once():
+    both = members("a", topics=("t", "u"))
+    newest = as_generation(planned(both, seen={**SEEN, "u": ("id2", 1)}))
+    assert need_of(newest, both, SEEN, {"u"}) is not None
+    after = as_generation(planned(both, newest), 2)
+    assert need_of(after, both, SEEN, {"u"}) is None
+    assert set(after.plan.topics) == {"t"}
 
 
 # Plans
@@ -214,7 +224,7 @@ def test_how_many_partitions_a_topic_began_with_is_remembered_until_it_is_anothe
     assert [plan.topics["t"] for plan in (first, grown, again)] == [
         TopicFacts(topic_id="id", partition_count=4, first_count=4),
         TopicFacts(topic_id="id", partition_count=6, first_count=4),
-        TopicFacts(topic_id="other", partition_count=5, first_count=5),
+        TopicFacts(topic_id="other", partition_count=5, first_count=0),
     ]
 
 

@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 
+from sparklog.admin import Admin
 from sparklog.kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from sparklog.kafka.admin import (
     AlterConfigOp,
@@ -280,3 +281,21 @@ def test_a_bad_name_is_told_by_every_call(admin):
         admin.create_topics(["!"])
     with pytest.raises(InvalidTopicError):
         admin.delete_topics(["!"])
+
+
+@pytest.mark.parametrize(("given", "bound"), [(None, 30_000), (0, 0), (5, 5)])
+def test_a_bound_of_nothing_is_a_bound(admin, monkeypatch, given, bound):
+    """✗ 0 is taken for no bound at all."""
+    seen = []
+
+    def note(*_, timeout_ms, **__):
+        seen.append(timeout_ms)
+        return {}
+
+    for call in ("create_topics", "delete_topics", "create_partitions", "delete_records"):
+        monkeypatch.setattr(Admin, call, note)
+    admin.create_topics(["z"], timeout_ms=given)
+    admin.delete_topics(["a"], timeout_ms=given)
+    admin.create_partitions({"a": 9}, timeout_ms=given)
+    admin.delete_records({TopicPartition("a", 0): 1}, timeout_ms=given)
+    assert seen == [bound] * 4

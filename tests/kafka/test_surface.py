@@ -435,6 +435,52 @@ def test_an_admin_without_a_cluster_makes_one_with_the_first_topic(tmp_path):
         assert admin.list_topics() == ["t"]
 
 
+CLIENTS = pytest.mark.parametrize("client", [KafkaProducer, KafkaConsumer, KafkaAdminClient])
+
+
+@CLIENTS
+def test_a_client_tells_its_settings(root, client):
+    """As kafka-python: the defaults, updated with what was given."""
+    given = {"request_timeout_ms": 20_000, "client_id": "me", "api_version": (3, 0)}
+    with client(bootstrap_servers=root, **given) as one:
+        without_group = {"enable_auto_commit": False} if client is KafkaConsumer else {}
+        assert one.config == {**client.DEFAULT_CONFIG, "bootstrap_servers": root, **without_group, **given}
+        one.config["request_timeout_ms"] = 1  # a copy
+    assert client.DEFAULT_CONFIG["request_timeout_ms"] == 30_000
+
+
+def test_settings_are_told_as_a_program_would_give_them(root):
+    given: dict[str, Any] = {
+        "auto.offset.reset": "earliest",
+        "group_id": "g",
+        "consumer_timeout_ms": 5,
+        "isolation_level": 1,
+    }
+    with KafkaConsumer(bootstrap_servers=[root], **given) as consumer:
+        told = {name.replace(".", "_"): consumer.config[name.replace(".", "_")] for name in given}
+        assert told == {name.replace(".", "_"): value for name, value in given.items()}
+        assert (consumer.config["enable_auto_commit"], consumer.config["max_poll_records"]) == (True, 500)
+    defaults = KafkaConsumer.DEFAULT_CONFIG
+    assert (defaults["auto_offset_reset"], defaults["consumer_timeout_ms"]) == ("latest", math.inf)
+    with KafkaProducer(bootstrap_servers=root, transactional_id="x", acks="all") as producer:
+        assert (producer.config["transactional_id"], producer.config["acks"]) == ("x", "all")
+
+
+@CLIENTS
+def test_a_clients_defaults_may_be_given_to_it(root, client):
+    given = {**client.DEFAULT_CONFIG, "bootstrap_servers": root}
+    with client(**given) as one:
+        assert one.config == given
+    if client is KafkaConsumer:
+        with client(**{**given, "group_id": "g"}) as member:
+            assert member._session.config.enable_auto_commit
+
+
+def test_no_credentials_of_the_store_are_among_the_settings(root):
+    with KafkaAdminClient(bootstrap_servers=root, storage_options={}) as admin:
+        assert "storage_options" not in admin.config
+
+
 def test_storage_options_reach_the_store(tmp_path):
     for client in (KafkaProducer, KafkaConsumer):
         with pytest.raises(errors.IllegalArgumentError, match="storage_options"):

@@ -9,8 +9,10 @@ import pytest
 
 from sparklog.delta.actions import RemoveFile, encode_entry
 from sparklog.groups.changes import Change, CommitOffsets, CommitUnowned, DeleteAll, ExpireOffsets, TakePartitions
+from sparklog.groups.membership import MemberSettings, Membership
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.pending import PendOffsets, SettlePending
+from sparklog.groups.reconciliation import Held
 from sparklog.groups.rows import Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.log import Cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
@@ -22,6 +24,7 @@ from sparklog.testing.history import Isolation, Outcome, Recorder
 from sparklog.txn.entries import Header, TransactionEntry, encode_transaction, first_entry, next_header
 from sparklog.txn.session import TIMED_OUT
 from sparklog.txn.states import TransactionState
+from tests.simulation.cluster.hand_overs import HandOvers
 from tests.simulation.cluster.settling import look_for_low_starts
 from tests.simulation.cluster.watching import Watch, WatchedStore
 
@@ -288,3 +291,45 @@ def test_a_start_below_what_was_told_to_be_committed_is_told(start, outcome, for
     looked_at = look_for_low_starts(recorder.history(), lambda group, partition: forgets, told.append)
     assert looked_at == (outcome is Outcome.COMMITTED and not forgets)
     assert told == [f"low start: q was given {P} at {start}, below 5, which its group had committed"] * is_low
+
+
+@pytest.mark.parametrize("is_handed_over_first", [True, False])
+def test_a_start_is_judged_by_what_was_committed_when_it_was_handed_over(is_handed_over_first):
+    """A process may sleep between the two for as long as it likes."""
+    told: list[str] = []
+    recorder = Recorder()
+    first, second = (recorder.consumer(name, group="g", from_start=True) for name in ("p/consumer1", "q/consumer1"))
+    hand_overs = HandOvers(lambda: recorder._order, lambda: "q")
+    with hand_overs.watching():
+        member = a_member_with(P)
+        if is_handed_over_first:
+            assert member.hand_over()
+        first.committed(first.committing({P: 5}))
+        if not is_handed_over_first:
+            assert member.hand_over()
+        assert not member.hand_over()
+    second.assigned({P: 0})
+    looked_at = look_for_low_starts(
+        recorder.history(), lambda group, partition: False, told.append, handed_over=hand_overs.order_of
+    )
+    low = [f"low start: q/consumer1 was given {P} at 0, below 5, which its group had committed"]
+    assert (looked_at, told) == ((0, []) if is_handed_over_first else (1, low))
+
+
+def a_member_with(partition: TopicPartition) -> Membership:
+    """A member that took a partition and hasn't handed it over yet."""
+    settings = MemberSettings(
+        group_id="g",
+        instance_id=None,
+        client_id="c",
+        host="h",
+        session_timeout_ms=6_000,
+        heartbeat_interval_ms=2_000,
+        max_poll_interval_ms=300_000,
+        metadata_max_age_ms=300_000,
+        assignors={},
+    )
+    member = Membership(settings, ManualClock())
+    row = OffsetRow(topic_id="t", stamp=OF_Q, committed=None, commit_timestamp_ms=0)
+    member.reconciliation.held[partition] = Held(stamp=OF_Q, row=row)
+    return member

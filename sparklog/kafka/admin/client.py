@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from sparklog.admin import Admin, NewPartitions, NewTopic, TopicDescription
 from sparklog.admin.many import listed
@@ -35,7 +35,7 @@ from sparklog.kafka.errors import (
     UnknownTopicOrPartitionError,
     code_of,
 )
-from sparklog.kafka.settings import admin_settings
+from sparklog.kafka.settings import admin_settings, config_of
 from sparklog.log import Cluster, open_cluster
 from sparklog.model import OffsetAndTimestamp, TopicPartition
 
@@ -58,10 +58,15 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         storage_options: access to its store.
         configs: kafka-python's settings, see docs/kafka_python.md. ``request_timeout_ms`` bounds a call that has no
             ``timeout_ms`` of its own.
+    Attributes:
+        config: every setting by name, as given or with its default; a dict of this client's own, that changes nothing.
+            ``DEFAULT_CONFIG`` has the defaults.
     Raises:
         NoBrokersAvailable: by a call: there is no cluster, or its store doesn't answer.
         KafkaConfigurationError: an unknown setting, or one that isn't allowed; named.
     """
+
+    DEFAULT_CONFIG: ClassVar[dict[str, Any]] = config_of(None, AdminConfig.parse({}), {})
 
     def __init__(
         self,
@@ -73,7 +78,9 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         self._root = check_root(bootstrap_servers)
         self._storage_options = storage_options
         self._settings = admin_settings(configs)
-        self._timeout_ms = AdminConfig.parse(self._settings).request_timeout_ms
+        parsed = AdminConfig.parse(self._settings)
+        self.config = config_of(self._root, parsed, configs)
+        self._timeout_ms = parsed.request_timeout_ms
         self._clock: Clock = SystemClock()
         self._reached: tuple[Cluster, Admin] | None = None
         self._is_closed = False
@@ -112,7 +119,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         if validate_only and wait_for_metadata:
             raise IllegalArgumentError("validate_only and wait_for_metadata exclude one another")
         asked = new_topics_of(new_topics)
-        admin, bound_ms = self._admin(create=not validate_only), timeout_ms or self._timeout_ms
+        admin, bound_ms = self._admin(create=not validate_only), self._bound_ms(timeout_ms)
         outcomes = each(
             asked,
             lambda topic: admin.create_topics([topic], timeout_ms=bound_ms, validate_only=validate_only).get(
@@ -140,7 +147,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         Returns:
             ``{"topics": [{"name": …, "topic_id": …, "error_code": 0, "error_message": None}]}``
         """
-        admin, bound_ms = self._admin(), timeout_ms or self._timeout_ms
+        admin, bound_ms = self._admin(), self._bound_ms(timeout_ms)
 
         def delete(asked: str | uuid.UUID) -> TopicDescription:
             topic = self._describe(asked)
@@ -169,7 +176,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         raise_errors: bool = True,
     ) -> CreatePartitionsResponse:
         """Let topics grow to a total number of partitions: a number, ``NewPartitions``, or a dict with ``count``."""
-        admin, bound_ms = self._admin(), timeout_ms or self._timeout_ms
+        admin, bound_ms = self._admin(), self._bound_ms(timeout_ms)
 
         def grow(item: tuple[str, int | Mapping[str, Any] | NewPartitions]) -> object:
             name, asked = item
@@ -262,7 +269,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         Returns:
             ``{partition: {"partition_index": …, "low_watermark": …, "error_code": 0}}``
         """
-        done = self._admin().delete_records(records_to_delete, timeout_ms=timeout_ms or self._timeout_ms)
+        done = self._admin().delete_records(records_to_delete, timeout_ms=self._bound_ms(timeout_ms))
         return {
             at: {"partition_index": at.partition, "low_watermark": offset, "error_code": 0}
             for at, offset in done.items()
@@ -305,6 +312,10 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a KafkaAdminClient can't be pickled: make one in each process")
+
+    def _bound_ms(self, timeout_ms: float | None) -> float:
+        """The bound of a call. 0 is one: what isn't done at once fails."""
+        return self._timeout_ms if timeout_ms is None else timeout_ms
 
     def _admin(self, *, create: bool = False) -> Admin:
         if self._is_closed:

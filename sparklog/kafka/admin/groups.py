@@ -10,6 +10,7 @@ from typing import Any
 from sparklog.admin import EARLIEST, LATEST, Admin, GroupDescription, MemberDescription
 from sparklog.admin.many import listed
 from sparklog.errors import SparklogError
+from sparklog.groups.inspection import each as at_once
 from sparklog.groups.members import encode_partitions
 from sparklog.kafka.admin.requests import each
 from sparklog.kafka.commits import without_nulls
@@ -79,8 +80,8 @@ class GroupCalls(ABC):
                 "group_state": group.state.value,
                 "group_type": GroupType.CLASSIC.value,
             }
-            for group in self._admin().describe_groups()
-            if group.exists and group.state.value in states and GroupType.CLASSIC.value in types
+            for group in self._admin().list_group_states()
+            if group.state.value in states and GroupType.CLASSIC.value in types
         ]
 
     def describe_groups(
@@ -104,12 +105,16 @@ class GroupCalls(ABC):
             specs = group_specs if isinstance(group_specs, Mapping) else dict.fromkeys(group_specs)
         if not specs:
             raise IllegalArgumentError("list_group_offsets: expected at least one group")
-        admin, found = self._admin(), {}
-        for group, partitions in specs.items():
-            asked = None if partitions is None else [TopicPartition(*at) for at in listed(partitions)]
-            unread = {} if asked is None else dict.fromkeys(asked, _NOTHING_COMMITTED)
-            found[group] = {**unread, **admin.list_group_offsets(group, asked)}
-        return found
+        admin = self._admin()
+        asked = {
+            group: None if partitions is None else [TopicPartition(*at) for at in listed(partitions)]
+            for group, partitions in specs.items()
+        }
+        found = at_once(lambda item: admin.list_group_offsets(*item), [*asked.items()])
+        return {
+            group: {**dict.fromkeys(partitions or (), _NOTHING_COMMITTED), **offsets}
+            for (group, partitions), offsets in zip(asked.items(), found, strict=True)
+        }
 
     def alter_group_offsets(
         self,

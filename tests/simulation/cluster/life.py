@@ -17,6 +17,7 @@ from sparklog.errors import (
     TopicAlreadyExistsError,
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
 )
 from tests.simulation.cluster.shape import JobPlan
 from tests.simulation.cluster.world import HOUR_MS
@@ -40,9 +41,10 @@ _EXCUSED = (
     TopicAlreadyExistsError,
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
 )
 """Errors that trouble excuses, all but one of them met within 3,000 seeds; any other is a defect."""
-_TROUBLES = (KafkaTimeoutError, StoreOutcomeUnknownError, StoreUnavailableError)
+_TROUBLES = (KafkaTimeoutError, StoreOutcomeUnknownError, StoreUnavailableError, UnstableOffsetCommitError)
 """Of those, what nothing but trouble excuses: where there is none these are defects, too."""
 
 

@@ -28,6 +28,7 @@ from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import SimulatedCrash
 from sparklog.testing.history import Event, Recorder
 from sparklog.txn import session as session_of_transactions
+from tests.simulation.cluster.hand_overs import HandOvers
 from tests.simulation.cluster.life import Job, Life
 from tests.simulation.cluster.planted import PLANTED
 from tests.simulation.cluster.power import Power, draw_dark, is_dark
@@ -89,6 +90,10 @@ class _Recorder(Recorder):
         super().__init__(now_ms=lambda: int(world.start_ms + world.now))
         self._world = world
 
+    @property
+    def next_order(self) -> int:
+        return self._order
+
     def record(self, event: Callable[..., Event], *fields: Any) -> None:
         super().record(event, *fields)
         if self._world.is_traced:
@@ -144,6 +149,9 @@ class Play:
         self._director = self.world.process("director")
         self.weather.spared.add(self._director)
         self.watch = Watch(self.violate, now_ms=lambda: self.world.now, counts=self.world.counts)
+        self.hand_overs = HandOvers(
+            lambda: self.recorder.next_order, lambda: self.world.current.process.name if self.world.current else ""
+        )
 
     def cluster(self, process: Process) -> Cluster:
         """The cluster as a process sees it."""
@@ -182,6 +190,7 @@ class Play:
     def _patched(self) -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(self.watch.watching())
+            stack.enter_context(self.hand_overs.watching())
             for place, name, value in (*_RARER, *(_SOONER if self.shape.checkpoints else ())):
                 stack.enter_context(mock.patch.object(place, name, value))
             yield

@@ -176,7 +176,9 @@ def _judge(play: Play) -> None:
         if topic in kept and value not in found:
             play.violate(f"lost write: {value}, which another engine committed to {topic}, is not there")
     play.world.counts["checked transactional reads"] += _look_for_early_reads(play, history)
-    play.world.counts["checked starts"] += look_for_low_starts(history, play.watch.has_forgotten, play.violate)
+    play.world.counts["checked starts"] += look_for_low_starts(
+        history, play.watch.has_forgotten, play.violate, handed_over=play.hand_overs.order_of
+    )
     for name in _COUNTED:
         world.counts[f"checked {name}"] += getattr(verdict.counts, name)
     if verdict.counts.unverified:
@@ -209,35 +211,54 @@ def _look_for_early_reads(play: Play, history: History) -> int:
 
 
 def look_for_low_starts(
-    history: History, has_forgotten: Callable[[str, TopicPartition], bool], violate: Callable[[str], object]
+    history: History,
+    has_forgotten: Callable[[str, TopicPartition], bool],
+    violate: Callable[[str], object],
+    *,
+    handed_over: Callable[[str, int], int] = lambda client, order: order,
 ) -> int:
     """Nobody is given a partition below what a member of its group was told to be committed by then.
 
-    All events are of one recorder, as above; nobody commits on purpose what lies below what was committed. Returns how
-    many were looked at.
+    All events are of one recorder, as above; nobody commits on purpose what lies below what was committed.
+
+    Args:
+        handed_over: the order at which a client was handed the partitions that it wrote down in the event of this
+            order; see :class:`~tests.simulation.cluster.hand_overs.HandOvers`.
+    Returns:
+        How many starts were looked at.
     """
     groups = {event.client: event.group for event in history.events if isinstance(event, ConsumerOpened)}
+    committed = _committed_offsets(history)
+    looked_at = 0
+    for event in history.events:
+        if not isinstance(event, Assigned):
+            continue
+        group = groups.get(event.client) or ""
+        for partition, start in event.partitions:
+            offsets = committed.get((group, partition), ())
+            known = [offset for told, offset in offsets if told < handed_over(event.client, event.order)]
+            if start is None or not known or has_forgotten(group, partition):
+                continue
+            looked_at += 1
+            if start < max(known):
+                violate(
+                    f"low start: {event.client} was given {partition} at {start}, below {max(known)}, which its group "
+                    "had committed"
+                )
+    return looked_at
+
+
+def _committed_offsets(history: History) -> dict[tuple[str, TopicPartition], list[tuple[int, int]]]:
+    """By group and partition: the offsets that a client knew to be committed, each with the number of that event."""
     sent: dict[str, list[OffsetsSent]] = {}
     """By the commit, or the transaction that they are part of."""
-    told: dict[tuple[str, TopicPartition], int] = {}
-    looked_at = 0
+    committed: dict[tuple[str, TopicPartition], list[tuple[int, int]]] = {}
     for event in history.events:
         if isinstance(event, OffsetsSent):
             sent.setdefault(event.transaction or event.commit, []).append(event)
         elif isinstance(event, OffsetsSettled | TransactionEnded) and event.outcome is Outcome.COMMITTED:
             name = event.commit if isinstance(event, OffsetsSettled) else event.transaction
             for one in sent.get(name, ()):
-                told |= {(one.group, p): max(offset, told.get((one.group, p), 0)) for p, offset in one.offsets}
-        elif isinstance(event, Assigned):
-            group = groups.get(event.client) or ""
-            for partition, start in event.partitions:
-                least = told.get((group, partition))
-                if start is None or least is None or has_forgotten(group, partition):
-                    continue
-                looked_at += 1
-                if start < least:
-                    violate(
-                        f"low start: {event.client} was given {partition} at {start}, below {least}, which its group "
-                        "had committed"
-                    )
-    return looked_at
+                for partition, offset in one.offsets:
+                    committed.setdefault((one.group, partition), []).append((event.order, offset))
+    return committed

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import _base
 from contextlib import contextmanager
+from functools import lru_cache
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -387,8 +388,9 @@ _REPLACED: dict[str, ModuleType] = {
 _REAL_ROOMS = ("sparklog.testing", "sparklog.storage.memory", "sparklog.clock", "sparklog.spark", "sparklog.cli")
 
 
-def _targets() -> list[tuple[ModuleType, str, object]]:
-    """What is to be replaced, where."""
+@lru_cache(maxsize=1)
+def _targets(module_count: int) -> list[tuple[ModuleType, str, object]]:
+    """What is to be replaced, where; searched for once for so many modules that are loaded."""
     found: list[tuple[ModuleType, str, object]] = [(_base, "threading", _THREADING)]
     for name, module in sorted(sys.modules.items()):
         if not name.startswith("sparklog.") or name.startswith(_REAL_ROOMS):
@@ -404,7 +406,7 @@ def _targets() -> list[tuple[ModuleType, str, object]]:
 @contextmanager
 def simulated(world: World) -> Iterator[None]:
     """Let sparklog live in this world."""
-    targets = _targets()
+    targets = _targets(len(sys.modules))
     before = [(module, name, vars(module)[name]) for module, name, _ in targets]
     _WORLD.append(world)
     try:

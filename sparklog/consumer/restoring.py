@@ -1,0 +1,82 @@
+"""Where a group stands in partitions that the application assigned itself: asked for in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+
+from sparklog.clock import Clock
+from sparklog.config import ConsumerConfig
+from sparklog.consumer.shared import Shared
+from sparklog.consumer.subscription import HELD
+from sparklog.errors import UnstableOffsetCommitError
+from sparklog.groups.rows import Rows
+from sparklog.model import TopicPartition
+
+__all__ = ["Restoring"]
+
+_SHORTEST_WAIT_MS = 100.0
+
+
+class Restoring:
+    """Used by the consumer's own thread alone.
+
+    What can't be told yet, or couldn't be read, is asked for again: after ``retry_backoff_ms``, a tenth of a second at
+    least, and twice as long each time up to ``retry_backoff_max_ms``.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        clock: Clock,
+        config: ConsumerConfig,
+        fetch: Callable[[Collection[TopicPartition]], Future[Rows]],
+    ) -> None:
+        self._shared = shared
+        self._clock = clock
+        self._fetch = fetch
+        self._first_wait_ms = max(_SHORTEST_WAIT_MS, float(config.retry_backoff_ms))
+        self._longest_wait_ms = max(self._first_wait_ms, float(config.retry_backoff_max_ms))
+        self._wait_ms = 0.0
+        self._again_ticks_ms: float | None = None
+        self._asked: Future[Rows] | None = None
+
+    def ask(self) -> None:
+        """Ask, if a partition has to begin at what the group has committed and no position yet."""
+        with self._shared.lock:
+            assigned = self._shared.assignment.partitions()
+            is_needed = any(state.begin == HELD and state.position is None for state in self._shared.assignment)
+        self._again_ticks_ms = None
+        self._asked = self._fetch(assigned) if is_needed else None
+
+    def answer(self) -> Rows | None:
+        """The group's rows, once; None where nothing was asked, or there is no answer yet.
+
+        Raises:
+            Exception: why they can't be read now; they are asked for again.
+        """
+        if self._asked is None:
+            if self._again_ticks_ms is not None and self._clock.ticks_ms() >= self._again_ticks_ms:
+                self.ask()
+            return None
+        if not self._asked.done():
+            return None
+        asked, self._asked = self._asked, None
+        try:
+            rows = asked.result()
+        except UnstableOffsetCommitError:  # a transaction is about to be decided
+            self._rest()
+            return None
+        except Exception:
+            self._rest()
+            raise
+        self._wait_ms = 0.0
+        return rows
+
+    def forget(self) -> None:
+        """Nothing is to be asked any more."""
+        self._asked = self._again_ticks_ms = None
+
+    def _rest(self) -> None:
+        self._wait_ms = min(max(2 * self._wait_ms, self._first_wait_ms), self._longest_wait_ms)
+        self._again_ticks_ms = self._clock.ticks_ms() + self._wait_ms

@@ -1,0 +1,71 @@
+"""The automatic commit before the group takes partitions away: begun by one poll, and waited for by those after it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+
+from sparklog.clock import Clock
+from sparklog.consumer.shared import Shared
+from sparklog.groups.rows import Rows
+from sparklog.model import TopicPartition
+
+__all__ = ["Revoking"]
+
+_LOGGER = logging.getLogger("sparklog.consumer")
+
+
+class Revoking:
+    """Used by the consumer's own thread alone. No poll waits for a commit longer than it was told to wait.
+
+    Source: Kafka ``ConsumerCoordinator.onJoinPrepare``.
+
+    Args:
+        commit: begin to commit where the application stands in partitions.
+        timeout_ms: after which the partitions are given up without.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        clock: Clock,
+        commit: Callable[[Collection[TopicPartition]], Future[Rows]],
+        *,
+        timeout_ms: float,
+    ) -> None:
+        self._shared = shared
+        self._clock = clock
+        self._commit = commit
+        self._timeout_ms = timeout_ms
+        self._partitions: frozenset[TopicPartition] = frozenset()
+        self._committing: Future[Rows] | None = None
+        self._deadline = 0.0
+
+    def is_over(self, partitions: Collection[TopicPartition]) -> bool:
+        """Is the commit for these partitions done, or has it failed? The first call begins it; from then on no poll
+        returns records of them, which nobody would commit any more."""
+        if self._committing is None or not self._partitions.issuperset(partitions):
+            self._begin(frozenset(partitions))
+        committing = self._committing
+        if committing is None or not (committing.done() or self._clock.ticks_ms() >= self._deadline):
+            return False
+        error = committing.exception() if committing.done() else f"not done within {self._timeout_ms:g} ms"
+        if error is not None:
+            _LOGGER.warning("automatic commit of partitions that are taken away failed: %s", error)
+        self.forget()
+        return True
+
+    def forget(self) -> None:
+        """Nothing is to be given up any more."""
+        self._committing, self._partitions = None, frozenset()
+
+    def _begin(self, partitions: frozenset[TopicPartition]) -> None:
+        with self._shared.lock:
+            for partition in partitions:
+                state = self._shared.assignment.get(partition)
+                if state is not None:
+                    state.is_leaving = True
+        self._partitions = partitions
+        self._deadline = self._clock.ticks_ms() + self._timeout_ms
+        self._committing = self._commit(partitions)

@@ -1,0 +1,200 @@
+"""The thread that keeps a consumer's offset table: what it does in which order, and what it tells of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sparklog.clock import SystemClock
+from sparklog.errors import CommitFailedError, KafkaTimeoutError, StoreUnavailableError, UnstableOffsetCommitError
+from sparklog.groups import offset_table
+from sparklog.groups.changes import Change, CommitUnowned
+from sparklog.groups.keeper import OffsetKeeper
+from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.pending import Deciding, PendOffsets
+from sparklog.groups.rows import Decider, Rows, Stamp
+from sparklog.groups.unowned import EmptyGroup, UnownedCommit
+from sparklog.log.cluster import Cluster
+from sparklog.model import OffsetAndMetadata
+from tests.groups.members_support import NO_TRANSACTIONS
+from tests.groups.offset_support import P0, P1, P2, a_cluster, commit, do, take, unowned
+
+LONG_MS = 10_000
+LONG_S = LONG_MS / 1_000
+DECIDER = Decider("id", 0, 1)
+
+
+@contextmanager
+def a_keeper(cluster: Cluster, deciding: Deciding = NO_TRANSACTIONS) -> Iterator[OffsetKeeper]:
+    keeper = OffsetKeeper(cluster, "g", deciding)
+    try:
+        yield keeper
+    finally:
+        keeper.stop()
+        assert keeper.join(LONG_S)
+
+
+class Held:
+    """A change that isn't made before it is let go; what is asked for meanwhile waits for its turn together."""
+
+    def __init__(self, keeper: OffsetKeeper, change: Change) -> None:
+        self._has_begun, self._may_go = threading.Event(), threading.Event()
+
+        def make() -> Change:
+            self._has_begun.set()
+            assert self._may_go.wait(LONG_S)
+            return change
+
+        self.future = keeper.change(make, timeout_ms=LONG_MS)
+        assert self._has_begun.wait(LONG_S)
+
+    def let_go(self) -> None:
+        self._may_go.set()
+
+
+def offsets(rows: Rows) -> list[int | None]:
+    return [
+        row.committed.offset if row.committed else None for _, row in sorted(rows.items(), key=lambda item: item[0])
+    ]
+
+
+def a_system_cluster() -> Cluster:
+    return a_cluster(clock=SystemClock())
+
+
+# Maintenance
+
+
+def test_no_commit_waits_for_maintenance_and_the_end_does(monkeypatch: pytest.MonkeyPatch):
+    """✗ The thread that commits also deletes what an hour of commits has left: whoever commits meanwhile waits for
+    thousands of deletions, and its commit times out."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def slowly(log: object, version: int, *, sweeps: bool) -> int:
+        has_begun.set()
+        assert may_end.wait(LONG_S)
+        return version
+
+    monkeypatch.setattr(offset_table, "maintain_offsets", slowly)
+    monkeypatch.setattr(offset_table, "_MAX_DELAY_MS", 0)
+    cluster = a_system_cluster()
+    table = OffsetTable(cluster, "g")
+    for number in range(99):  # the next makes a checkpoint due
+        do(table, unowned({P0: number}))
+    keeper = OffsetKeeper(cluster, "g", NO_TRANSACTIONS)
+    keeper.change(unowned({P0: 100}), timeout_ms=LONG_MS).result(LONG_S)
+    assert has_begun.wait(LONG_S)
+    for number in range(101, 104):
+        rows = keeper.change(unowned({P0: number}), timeout_ms=LONG_MS).result(LONG_S)
+    assert offsets(rows) == [103]
+    keeper.stop()
+    assert not keeper.join(0.05)  # it would be cut off in the middle if the process ended now
+    may_end.set()
+    assert keeper.join(LONG_S)
+
+
+# Turns
+
+
+def test_what_is_withdrawn_before_its_turn_is_never_carried_out_and_what_has_begun_is():
+    with a_keeper(a_system_cluster()) as keeper:
+        begun = Held(keeper, unowned({P0: 1}))
+        waiting = keeper.change(unowned({P0: 2}), timeout_ms=LONG_MS)
+        assert (keeper.withdraw(begun.future), keeper.withdraw(waiting)) == (False, True)
+        assert isinstance(waiting.exception(0), KafkaTimeoutError)
+        begun.let_go()
+        assert offsets(begun.future.result(LONG_S)) == [1]
+        assert offsets(keeper.fetch([P0], timeout_ms=LONG_MS).result(LONG_S)) == [1]
+        assert not keeper.withdraw(begun.future)
+
+
+def test_what_was_carried_out_is_told_so_whatever_becomes_of_what_was_tried_beside_it():
+    """✗ One of two commits needs a transaction decided, which fails: both are told that they failed."""
+    cluster = a_system_cluster()
+    pend = PendOffsets(offsets={P1: OffsetAndMetadata(9)}, decider=DECIDER, owner=Stamp(0, ""), topic_ids={P1: "id"})
+    do(OffsetTable(cluster, "g"), pend)
+
+    def fail(_: Decider) -> bool:
+        raise StoreUnavailableError("transactions can't be read")
+
+    with a_keeper(cluster, Deciding(decide=fail, look=fail)) as keeper:
+        begun = Held(keeper, unowned({P2: 0}))
+        both = [keeper.change(unowned({partition: 5}), timeout_ms=LONG_MS) for partition in (P0, P1)]
+        begun.let_go()
+        assert both[0].result(LONG_S)[P0].committed == OffsetAndMetadata(5)
+        assert isinstance(both[1].exception(LONG_S), StoreUnavailableError)
+
+
+def test_what_a_transaction_had_left_pending_is_decided_and_the_commit_repeated():
+    cluster = a_system_cluster()
+    pend = PendOffsets(offsets={P1: OffsetAndMetadata(9)}, decider=DECIDER, owner=Stamp(0, ""), topic_ids={P1: "id"})
+    do(OffsetTable(cluster, "g"), pend)
+    with a_keeper(cluster, Deciding(decide=lambda _: True, look=lambda _: True)) as keeper:
+        begun = Held(keeper, unowned({P2: 0}))
+        both = [keeper.change(unowned({partition: 5}), timeout_ms=LONG_MS) for partition in (P0, P1)]
+        begun.let_go()
+        assert offsets(both[1].result(LONG_S)) == [5, 5, 0]
+        assert both[0].result(LONG_S)
+
+
+# Beside members that have come and gone
+
+
+class Emptiness(EmptyGroup):
+    """Members were in the group up to each of these generations."""
+
+    def __init__(self, *generations: int | Exception) -> None:
+        super().__init__(a_system_cluster(), "g")
+        self.looks: list[int | Exception] = [*generations]
+
+    def generation(self, *, beyond: int | None = None) -> int:
+        found = self.looks.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def by_hand(keeper: OffsetKeeper, group: EmptyGroup, offset: int) -> Callable[[], Rows]:
+    one = UnownedCommit(group, {P0: OffsetAndMetadata(offset)}, {P0: "id"})
+    future = keeper.change(one.make, timeout_ms=LONG_MS, again=one.again)
+    return lambda: future.result(LONG_S)
+
+
+def test_a_commit_by_hand_looks_again_where_members_were_in_the_group_since_and_keeps_its_place():
+    """✗ Members came and left; the next commit fails once though nobody is in the group."""
+    cluster = a_system_cluster()
+    do(OffsetTable(cluster, "g"), take(Stamp(3, "ann"), P0))
+    group = Emptiness(0, 0, 2, 2, 4, 4)
+    with a_keeper(cluster) as keeper:
+        begun = Held(keeper, commit(Stamp(3, "ann"), {P0: 7}))
+        both = [by_hand(keeper, group, offset) for offset in (8, 9)]
+        begun.let_go()
+        both[0]()
+        assert offsets(both[1]()) == [9]
+        assert offsets(keeper.fetch([P0], timeout_ms=LONG_MS).result(LONG_S)) == [9]
+
+
+@pytest.mark.parametrize("looks", [(0, CommitFailedError("members")), (0, 1, 2, 2)], ids=["members", "again and again"])
+def test_a_commit_by_hand_beside_members_fails_as_kafkas(looks: tuple[int | Exception, ...]):
+    """Source: Kafka ``ConsumerCoordinator.OffsetCommitResponseHandler``: UNKNOWN_MEMBER_ID."""
+    cluster = a_system_cluster()
+    do(OffsetTable(cluster, "g"), take(Stamp(3, "ann"), P0))
+    with a_keeper(cluster) as keeper, pytest.raises(CommitFailedError, match="members"):
+        by_hand(keeper, Emptiness(*looks), 8)()
+
+
+def test_only_what_members_caused_is_tried_again():
+    one = UnownedCommit(Emptiness(), {P0: OffsetAndMetadata(8)}, {P0: "id"})
+    assert one.again(UnstableOffsetCommitError("a transaction")) is None
+
+
+def test_an_empty_generation_is_looked_for_once_and_again_only_behind_it():
+    cluster = a_system_cluster()
+    group = EmptyGroup(cluster, "g")
+    one = UnownedCommit(group, {P0: OffsetAndMetadata(8)}, {P0: "id"})
+    assert isinstance(one.make(), CommitUnowned)
+    cluster.store.close()
+    assert group.generation() == group.generation(beyond=7) == 0

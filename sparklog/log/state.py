@@ -127,7 +127,7 @@ class TopicState:
         is_by_protocol = isinstance(self.unreadable, UnsupportedVersionError)
         for action in entry.actions:
             if isinstance(action, Protocol):
-                error = _unreadable(self.log, action)
+                error = _protocol_error(self.log, action, write=False)
                 if error is None:
                     raise PositionLost(entry_path(self.log.table, entry.version))
                 self.unreadable = error
@@ -140,7 +140,7 @@ class TopicState:
         for action in entry.actions:
             if isinstance(action, Protocol):
                 check_protocol(self.log.table, action, write=False)
-                unwritable = _unwritable(self.log, action)
+                unwritable = _protocol_error(self.log, action, write=True)
         foreign = entry.info is None
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
         head = apply_entry(self.log.table, self.head, entry)
@@ -231,7 +231,7 @@ def load_state(log: DeltaLog) -> TopicState:
         unsequenced_version=snapshot.position.version if head.unsequenced_count else -1,
         whole=WholeTopic(index=index, metadata=snapshot.metadata, tail=snapshot.tail),
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
-        unwritable=_unwritable(log, snapshot.protocol),
+        unwritable=_protocol_error(log, snapshot.protocol, write=True),
         vacuums=reduce(with_vacuum, snapshot.tail, ()),
     )
 
@@ -254,17 +254,9 @@ def _raised_ends(before: TopicHead, after: TopicHead) -> frozenset[int]:
     return frozenset(partition for partition, (old, new) in enumerate(ends) if new > old)
 
 
-def _unreadable(log: DeltaLog, protocol: Protocol) -> UnsupportedVersionError | None:
+def _protocol_error(log: DeltaLog, protocol: Protocol, *, write: bool) -> UnsupportedVersionError | None:
     try:
-        check_protocol(log.table, protocol, write=False)
-    except UnsupportedVersionError as error:
-        return error
-    return None
-
-
-def _unwritable(log: DeltaLog, protocol: Protocol) -> UnsupportedVersionError | None:
-    try:
-        check_protocol(log.table, protocol, write=True)
+        check_protocol(log.table, protocol, write=write)
     except UnsupportedVersionError as error:
         return error
     return None

@@ -100,13 +100,17 @@ def commit_job(cluster: Cluster, transactional_id: str | None, uploads: Iterable
     committer = UploadCommitter(cluster, transactional_id or f"spark-job-{uuid.uuid4().hex}")
     try:
         committer.commit(topics, timeout_ms=TIMEOUT_MS)
-    except CommitStateUnknownError:
-        raise
     except SparklogError as error:
-        if committer.may_be_committed:
+        if committer.is_decided:
             raise CommitStateUnknownError(
                 f"transactional id {committer.transactional_id!r} has committed this job, but it isn't visible in all "
                 f'of its topics yet; "sparklog transactions recover" makes it so. Don\'t run the job again: {error}'
+            ) from error
+        if isinstance(error, CommitStateUnknownError):
+            raise
+        if committer.may_be_committed:
+            raise CommitStateUnknownError(
+                f"whether transactional id {committer.transactional_id!r} has committed this job is unknown: {error}"
             ) from error
         withdraw(cluster, files)
         raise
@@ -128,6 +132,7 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
     deadline = clock.ticks_ms() + TIMEOUT_MS
     producer_id, entry = new_producer_id(), ProducerEntry(producer_epoch=0, counter=0)
     tokens: set[str] = set()
+    decided_on: TopicState
 
     def decide(now: TopicState) -> Commit | None:
         nonlocal decided_on

@@ -63,11 +63,17 @@ class UploadCommitter:
         self._session: TransactionSession | None = None
         self._writers: dict[str, TopicWriter] = {}
         self._may_be_committed = False
+        self._is_decided = False
 
     @property
     def may_be_committed(self) -> bool:
         """After an error: may the files be part of a decided transaction? Then they must stay."""
         return self._may_be_committed
+
+    @property
+    def is_decided(self) -> bool:
+        """Is what the newest commit was for decided, though perhaps not visible everywhere yet?"""
+        return self._is_decided
 
     def commit(
         self, topics: Mapping[str, TopicFiles], *, batch: QueryBatch | None = None, timeout_ms: float = 120_000
@@ -86,15 +92,15 @@ class UploadCommitter:
             TransactionTimedOutError: a file was uploaded so long ago that it may be swept, or is gone.
             ProducerFencedError: another driver has taken the id.
             KafkaTimeoutError: not decided, and it won't be; or decided, and not carried out everywhere
-                (:attr:`may_be_committed`).
-            CommitStateUnknownError: perhaps decided. For a query: run the batch again, and it is known.
+                (:attr:`is_decided`).
+            CommitStateUnknownError: the same; or perhaps decided. For a query: run the batch again, and it is known.
             CorruptLogError, UnsupportedVersionError, StoreError.
         """
         if not topics or not all(named.files for named in topics.values()):
             raise IllegalStateError(f"a transaction of topics {sorted(topics)}: expected one file or more for each")
         clock = self._cluster.clock
         began = clock.ticks_ms()  # before the age of the files is looked at: the session bounds what comes after it
-        self._may_be_committed = False
+        self._may_be_committed = self._is_decided = False
         with self._cluster.store.patience(Patience(deadline_ticks_ms=began + timeout_ms)):
             for _ in range(_TAKEOVERS):
                 try:
@@ -141,6 +147,7 @@ class UploadCommitter:
             marker = session.commit(topics, batch=batch, deadline_ticks_ms=deadline_ticks_ms)
         finally:
             self._may_be_committed = session.may_be_committed
+        self._is_decided = True
         for topic, named in topics.items():
             left_ms = max(0.0, deadline_ticks_ms - self._cluster.clock.ticks_ms())
             published = self._writers[topic].publish(

@@ -99,27 +99,18 @@ def without_id(found: Metadata) -> Metadata:
     return replace(found, configuration=kept)
 
 
-Change = Callable[[DeltaLog], object]
+Commits = Callable[[Metadata], list[Action]]
+"""Of the metadata before: an action each."""
 
-BREAKS: dict[str, tuple[Change, Change, type[SparklogError]]] = {
-    "newer reader": (
-        lambda log: commit(log, COLUMN_MAPPING),
-        lambda log: commit(log, OURS),
-        UnsupportedVersionError,
-    ),
+BREAKS: dict[str, tuple[Commits, Commits, type[SparklogError]]] = {
+    "newer reader": (lambda _: [COLUMN_MAPPING], lambda _: [OURS], UnsupportedVersionError),
     "one newer reader after the other": (
-        lambda log: (commit(log, COLUMN_MAPPING), commit(log, DELETION_VECTORS)),
-        lambda log: commit(log, LISTED),
+        lambda _: [COLUMN_MAPPING, DELETION_VECTORS],
+        lambda _: [LISTED],
         UnsupportedVersionError,
     ),
-    "no topic any more": (
-        lambda log: commit(log, without_id(NOTED[0])),
-        lambda log: commit(log, NOTED[0]),
-        NotATopicError,
-    ),
+    "no topic any more": (lambda before: [without_id(before)], lambda before: [before], NotATopicError),
 }
-NOTED: list[Metadata] = []
-"""The metadata before anything was broken."""
 
 
 @pytest.mark.parametrize("what", BREAKS)
@@ -129,12 +120,13 @@ def test_running_clients_fail_while_it_lasts_and_then_go_on(what: str) -> None:
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
     breaks, mends, expected = BREAKS[what]
-    NOTED[:] = [metadata(log)]
+    before = metadata(log)
     counted = CountingStore(memory)
     follower, writer = TopicFollower(a_log(counted, clock), "t"), a_writer(log)
     append(writer, "before")
     follower.poll()
-    breaks(log)
+    for action in breaks(before):
+        commit(log, action)
     for _ in range(3):
         counted.reset()
         with pytest.raises(expected):
@@ -146,7 +138,8 @@ def test_running_clients_fail_while_it_lasts_and_then_go_on(what: str) -> None:
             writer.refresh()
     with pytest.raises(expected):
         TopicFollower(log, "t")
-    mends(log)
+    for action in mends(before):
+        commit(log, action)
     commit(log, foreign_file(log, foreign_records("by another engine"), base_offset=1))
     assert append(writer, "after").base_offsets == (2,)
     for _ in range(4):

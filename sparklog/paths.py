@@ -33,6 +33,7 @@ __all__ = [
     "new_data_file",
     "new_probe",
     "open_transactions",
+    "sequencing_claim",
     "topic_table",
     "transaction_entry",
     "transaction_log",
@@ -78,6 +79,11 @@ def topic_table(topic: str) -> str:
 def group_folder(group: str) -> str:
     """The folder of all that a group has, with its trailing slash. Raises ``InvalidArgumentError``."""
     return f"{GROUPS_FOLDER}{encode_id(group)}/"
+
+
+def sequencing_claim(table: str) -> str:
+    """The object by which a client says that it sequences a table. Engines pass over names that begin with ``_``."""
+    return f"{table}/_sequencing.json"
 
 
 def group_offsets_table(group: str) -> str:

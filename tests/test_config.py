@@ -27,7 +27,7 @@ KAFKA_DEFAULTS = {
     "segment.ms": 604_800_000,
     "unclean.leader.election.enable": False,
 }
-OURS = {"log.retention.ms": 86_400_000}  # protocol rule L3: a day
+OURS = {"log.retention.ms": 86_400_000, "foreign.gap.interval.ms": -1}
 WITHOUT_MEANING = [
     "compression.gzip.level",
     "compression.lz4.level",

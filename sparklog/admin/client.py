@@ -4,7 +4,7 @@ ask."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -21,7 +21,7 @@ from sparklog.admin.many import (
     listed,
     partition_of,
 )
-from sparklog.admin.offsets import EARLIEST, LATEST, check_spec, topic_offsets
+from sparklog.admin.offsets import EARLIEST, LATEST, check_spec, topic_bounds, topic_offsets
 from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic, check_partition_count, config_entries
 from sparklog.clock import Clock
 from sparklog.config import AdminConfig
@@ -50,6 +50,7 @@ from sparklog.log.topic import (
     describe_topic,
 )
 from sparklog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from sparklog.parallel import parallel_map
 from sparklog.paths import check_topic_name
 from sparklog.storage import ObjectStore, open_store
 from sparklog.txn import description as transactions
@@ -60,15 +61,14 @@ from sparklog.txn.states import TransactionState
 
 __all__ = ["Admin"]
 
-_LOOKS_AT_ONCE = 16
-
 
 class Admin:
     """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups; describes, aborts
     and recovers transactions.
 
-    A call that is about several topics or groups checks its arguments first, then does one after the other. At the
-    first failure it stops and raises that error, whose message ends with which were done and which were not tried.
+    A call that is about several topics or groups checks its arguments first, then does up to 32 at once. Each is tried,
+    whatever becomes of the others; the error of the first that failed is raised, and its message ends with which others
+    were done and which failed, too.
 
     Holds no threads and may be used from several. It can't be pickled.
 
@@ -141,7 +141,7 @@ class Admin:
     def list_topics(self) -> list[str]:
         """The names of the topics, sorted.
 
-        Costs one listing, and one look at the newest commit of each, 16 at a time: that tells which are deleted.
+        Costs one listing, and one look at the newest commit of each, 32 at a time: that tells which are deleted.
         """
         return topic_names(self._cluster())
 
@@ -152,10 +152,7 @@ class Admin:
         """
         cluster = self._cluster()
         names = topic_names(cluster) if topics is None else checked_names(topics)
-        if not names:
-            return []
-        with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(names)), "sparklog-admin") as threads:
-            return list(threads.map(lambda name: describe_topic(cluster.topic_log(name), name), names))
+        return parallel_map(lambda name: describe_topic(cluster.topic_log(name), name), names)
 
     def delete_topics(self, topics: Iterable[str], *, timeout_ms: float | None = None) -> None:
         """Delete topics. Readers and writers of them fail from now on; the files go when the topic is purged.
@@ -275,7 +272,8 @@ class Admin:
         """
         asked = by_topic({at: check_spec(spec) for at, spec in specs.items()})
         cluster = self._cluster()
-        found = {name: topic_offsets(cluster, name, wanted) for name, wanted in asked.items()}
+        looks = parallel_map(lambda name: topic_offsets(cluster, name, asked[name]), asked)
+        found = dict(zip(asked, looks, strict=True))
         return {at: found[at.topic][at.partition] for at in map(partition_of, specs)}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -289,7 +287,7 @@ class Admin:
     def list_groups(self) -> list[str]:
         """The names of the consumer groups, sorted: those that have members, offsets, or had members.
 
-        Costs a LIST, and for each group a LIST and a GET, or two LISTs and a GET where it never had members, 16 groups
+        Costs a LIST, and for each group a LIST and a GET, or two LISTs and a GET where it never had members, 32 groups
         at a time: that tells which are deleted.
         """
         return group_names(self._cluster())
@@ -447,7 +445,7 @@ class Admin:
     ) -> list[TransactionListing]:
         """The transactional ids, sorted: all, or those in some states or of some producers.
 
-        Costs two listings, and a look at the newest entry of each, 16 at a time: a LIST and a GET. *Ongoing* means
+        Costs two listings, and a look at the newest entry of each, 32 at a time: a LIST and a GET. *Ongoing* means
         that a transaction may be open: a producer has the id and hasn't closed, or it died.
 
         Args:
@@ -534,12 +532,18 @@ class Admin:
             if not self._create:
                 raise
             return  # no cluster yet, and so no topic
-        for name in topics:
+
+        def is_free(name: str) -> bool:
             try:
                 describe_topic(cluster.topic_log(name), name)
             except UnknownTopicOrPartitionError:
-                continue
-            raise TopicAlreadyExistsError(f"topic {name!r} already exists")
+                return True
+            return False
+
+        names = list(topics)
+        for name, free in zip(names, parallel_map(is_free, names), strict=True):
+            if not free:
+                raise TopicAlreadyExistsError(f"topic {name!r} already exists")
 
     def _bounds_of(
         self,
@@ -547,19 +551,12 @@ class Admin:
         committed: Mapping[TopicPartition, int],
         to: ResetTo | Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, PartitionBounds]:
-        starts, ends = self.beginning_offsets(partitions), self.end_offsets(partitions)
-        at_time: Mapping[TopicPartition, OffsetAndTimestamp] = {}
-        if isinstance(to, ResetTo) and to.kind == "time":
-            at_time = self.list_offsets(dict.fromkeys(partitions, to.number))
-        return {
-            at: PartitionBounds(
-                committed=committed.get(at),
-                log_start_offset=start,
-                log_end_offset=ends[at],
-                offset_for_time=at_time[at].offset if at in at_time and at_time[at].offset >= 0 else None,
-            )
-            for at, start in starts.items()
-        }
+        cluster = self._cluster()
+        since_ms = to.number if isinstance(to, ResetTo) and to.kind == "time" else None
+        asked = by_topic(dict.fromkeys(partitions, 0))
+        looks = parallel_map(lambda name: topic_bounds(cluster, name, asked[name], since_ms=since_ms), asked)
+        found = dict(zip(asked, looks, strict=True))
+        return {at: replace(found[at.topic][at.partition], committed=committed.get(at)) for at in partitions}
 
     def _bounds(self, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:
         return {at: found.offset for at, found in self.list_offsets(dict.fromkeys(partitions, spec)).items()}

@@ -1,13 +1,14 @@
-"""Calls about several topics or groups: what was given, checked; one after the other."""
+"""Calls about several topics or groups: what was given, checked; then all of them side by side."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
-from sparklog.errors import InvalidArgumentError, InvalidTypeError, SparklogError
+from sparklog.errors import InvalidArgumentError, InvalidTypeError, KafkaTimeoutError, SparklogError, StoreError
 from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.parallel import parallel_map
 from sparklog.paths import check_topic_name, encode_id
 
 __all__ = [
@@ -28,18 +29,43 @@ T = TypeVar("T")
 
 
 def each(items: Mapping[str, S], act: Callable[[str, S], T]) -> dict[str, T]:
-    """Act on one topic or group after the other; an error tells of the others."""
+    """Act on each topic or group, up to 32 at once; none waits for another or fails with it.
+
+    Where the store fails, or something isn't done in time, those that haven't begun by then are not tried: they would
+    fail in the same way.
+
+    Raises:
+        The error of the first that failed. Its message tells which others were done, failed or were not tried.
+    """
     done: dict[str, T] = {}
-    for name, item in items.items():
+    errors: dict[str, Exception] = {}
+
+    def attempt(name: str) -> None:
+        if any(isinstance(error, StoreError | KafkaTimeoutError) for error in [*errors.values()]):
+            return
         try:
-            done[name] = act(name, item)
-        except SparklogError as error:
-            if len(items) > 1:
-                rest = [other for other in items if other != name and other not in done]
-                told = [f"{what}: {', '.join(names)}" for what, names in (("done", done), ("not tried", rest)) if names]
-                error.args = (f"{error} ({'; '.join(told)})",)
-            raise
-    return done
+            done[name] = act(name, items[name])
+        except Exception as error:
+            errors[name] = error
+
+    parallel_map(attempt, items)
+    if errors:
+        raise _telling_of_others(items, done, errors)
+    return {name: done[name] for name in items}
+
+
+def _telling_of_others(items: Collection[str], done: Collection[str], errors: Mapping[str, Exception]) -> Exception:
+    first, *failed = [name for name in items if name in errors]
+    error = errors[first]
+    if len(items) > 1 and isinstance(error, SparklogError):
+        others = {
+            "done": [name for name in items if name in done],
+            "also failed": failed,
+            "not tried": [name for name in items if name not in done and name not in errors],
+        }
+        told = "; ".join(f"{what}: {', '.join(names)}" for what, names in others.items() if names)
+        error.args = (f"{error} ({told})",)
+    return error
 
 
 def listed(given: Iterable[S]) -> list[S]:

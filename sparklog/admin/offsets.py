@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
+from sparklog.groups.resets import PartitionBounds
 from sparklog.log.cluster import Cluster
 from sparklog.log.follow import TopicFollower
+from sparklog.log.head import TopicHead
 from sparklog.log.reading import milliseconds, read_segment
 from sparklog.log.topic import TopicDescription, describe_topic
 from sparklog.model import OffsetAndTimestamp
 
-__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "check_partition", "check_spec", "topic_offsets"]
+__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "check_partition", "check_spec", "topic_bounds", "topic_offsets"]
 
 LATEST = -1
 """The log end offset."""
@@ -35,40 +37,70 @@ def check_spec(spec: object) -> int:
     return spec
 
 
-def check_partition(topic: TopicDescription, partition: int) -> None:
+def check_partition(topic: str, partition_count: int, partition: int) -> None:
     """Raise ``UnknownTopicOrPartitionError`` unless the topic has the partition."""
-    if not 0 <= partition < topic.partition_count:
+    if not 0 <= partition < partition_count:
         raise UnknownTopicOrPartitionError(
-            f"topic {topic.name!r} has no partition {partition}; it has 0 to {topic.partition_count - 1}"
+            f"topic {topic!r} has no partition {partition}; it has 0 to {partition_count - 1}"
         )
 
 
 def topic_offsets(cluster: Cluster, topic: str, specs: Mapping[int, int]) -> dict[int, OffsetAndTimestamp]:
     """What each partition's spec asks for; offset and timestamp are -1 where no record is.
 
-    Start and end are in the topic's newest commit; a time needs the whole table's statistics and one data file.
+    Start and end are in the topic's newest commit: a GET, a LIST and a GET. A time needs the whole table's statistics,
+    which take four requests or more, and one data file for each partition.
 
     Args:
         specs: per partition milliseconds since the epoch, :data:`LATEST`, :data:`EARLIEST` or :data:`MAX_TIMESTAMP`.
     """
     log = cluster.topic_log(topic)
-    described = describe_topic(log, topic)
+    follower = None if {LATEST, EARLIEST}.issuperset(specs.values()) else TopicFollower(log, topic)
+    known: TopicDescription | TopicHead = describe_topic(log, topic) if follower is None else follower.head
     for partition in specs:
-        check_partition(described, partition)
-    bounds = {LATEST: described.log_end_offsets, EARLIEST: described.log_start_offsets}
+        check_partition(topic, known.partition_count, partition)
+    bounds = {LATEST: known.log_end_offsets, EARLIEST: known.log_start_offsets}
     found = {
         partition: OffsetAndTimestamp(offset=bounds[spec][partition], timestamp=-1)
         for partition, spec in specs.items()
         if spec in bounds
     }
-    if len(found) < len(specs):
-        follower = TopicFollower(log, topic)
+    if follower is not None:
+        times = {partition: spec for partition, spec in specs.items() if spec >= 0}
+        found.update({at: first or _UNKNOWN for at, first in follower.offsets_for_times(times).items()})
         for partition, spec in specs.items():
             if spec == MAX_TIMESTAMP:
                 found[partition] = _max_timestamp(follower, partition) or _UNKNOWN
-            elif spec >= 0:
-                found[partition] = follower.offset_for_time(partition, spec) or _UNKNOWN
     return {partition: found[partition] for partition in specs}
+
+
+def topic_bounds(
+    cluster: Cluster, topic: str, partitions: Collection[int], *, since_ms: int | None
+) -> dict[int, PartitionBounds]:
+    """What a reset of a group has to know of a topic's partitions; what the group has committed isn't among it.
+
+    A GET, a LIST and a GET; with a time as in :func:`topic_offsets`.
+
+    Args:
+        since_ms: find the first record of each partition that isn't older, too.
+    """
+    log = cluster.topic_log(topic)
+    follower = None if since_ms is None else TopicFollower(log, topic)
+    known: TopicDescription | TopicHead = describe_topic(log, topic) if follower is None else follower.head
+    for partition in partitions:
+        check_partition(topic, known.partition_count, partition)
+    first: Mapping[int, OffsetAndTimestamp | None] = {}
+    if follower is not None and since_ms is not None:
+        first = follower.offsets_for_times(dict.fromkeys(partitions, since_ms))
+    return {
+        partition: PartitionBounds(
+            committed=None,
+            log_start_offset=known.log_start_offsets[partition],
+            log_end_offset=known.log_end_offsets[partition],
+            offset_for_time=None if (found := first.get(partition)) is None else found.offset,
+        )
+        for partition in partitions
+    }
 
 
 def _max_timestamp(follower: TopicFollower, partition: int) -> OffsetAndTimestamp | None:

@@ -7,20 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparklog.log.encode import parquet_options
-from sparklog.log.reading import milliseconds
+from sparklog.log.file_stats import FileStats
 from sparklog.log.schema import DATA_SCHEMA
-from sparklog.log.segments import can_format_timestamp, format_timestamp
 
 __all__ = ["DataFileWriter"]
 
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 """Of a row group before it is encoded: as much is kept in memory, and a reader of ranges asks for one at a time."""
 _ROW_GROUP_ROWS = 1_048_576
-_NUMBERS = ("offset_delta", "producer_id", "sequence")
 
 
 class DataFileWriter:
@@ -34,7 +31,7 @@ class DataFileWriter:
     def __init__(self, *, compression: str, with_headers: bool) -> None:
         self._schema = DATA_SCHEMA if with_headers else DATA_SCHEMA.remove(DATA_SCHEMA.get_field_index("headers"))
         self._sink = io.BytesIO()
-        self._stats = _Stats()
+        self._stats = FileStats()
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = self._waiting_rows = 0
         self._writer = pq.ParquetWriter(self._sink, self._schema, **parquet_options(compression))
@@ -65,38 +62,3 @@ class DataFileWriter:
             table = pa.concat_tables(self._waiting)
             self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
             self._writer.write_table(table, row_group_size=table.num_rows)
-
-
-class _Stats:
-    """What a file's ``add`` says of its records, gathered piece by piece."""
-
-    def __init__(self) -> None:
-        self.record_count = 0
-        self._nulls = dict.fromkeys((*_NUMBERS, "timestamp"), 0)
-        self._bounds: dict[str, tuple[int, int]] = {}
-
-    def add(self, records: pa.Table) -> None:
-        self.record_count += records.num_rows
-        for name in self._nulls:
-            column = records[name]
-            self._nulls[name] += column.null_count
-            found = pc.min_max(milliseconds(column) if name == "timestamp" else column).as_py()
-            if found["min"] is not None:
-                low, high = self._bounds.get(name, (found["min"], found["max"]))
-                self._bounds[name] = (min(low, found["min"]), max(high, found["max"]))
-
-    def to_delta(self) -> dict[str, Any]:
-        def side(at: int) -> dict[str, Any]:
-            return {
-                name: format_timestamp(bounds[at]) if name == "timestamp" else bounds[at]
-                for name, bounds in self._bounds.items()
-                if name != "timestamp"
-                or all(map(can_format_timestamp, bounds))  # rule F1: a reader looks into the file
-            }
-
-        return {
-            "numRecords": self.record_count,
-            "minValues": side(0),
-            "maxValues": side(1),
-            "nullCount": dict(self._nulls),
-        }

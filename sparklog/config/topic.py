@@ -42,7 +42,8 @@ def _setting(name: str, parse: Callable[[str], Value], default: Value, *, provid
     return Setting(name=name, parse=parse, default=default, provided_by_store=provided_by_store)
 
 
-# Defaults: Apache Kafka 4.3 TopicConfig / LogConfig. log.retention.ms is sparklog's own (protocol rule L3).
+# Defaults: Apache Kafka 4.3 TopicConfig / LogConfig. Sparklog's own are log.retention.ms (protocol rule L3) and
+# foreign.gap.interval.ms (F5).
 TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         setting.name: setting
@@ -69,6 +70,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
             _setting("segment.jitter.ms", whole_number(0, LONG_MAX), 0),
             _setting("segment.ms", whole_number(1, LONG_MAX), 7 * _DAY_MS),
             _setting("unclean.leader.election.enable", boolean, False, provided_by_store=True),
+            _setting("foreign.gap.interval.ms", whole_number(-1, LONG_MAX), -1),
             _setting("log.retention.ms", whole_number(600_000, LONG_MAX), _DAY_MS),
         )
     }

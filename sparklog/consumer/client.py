@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, overload
@@ -16,7 +15,6 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig, ResetPolicy
 from sparklog.config.settings import LONG_MAX
-from sparklog.consumer import lookups
 from sparklog.consumer.coordinator import Coordinator, OnCommit
 from sparklog.consumer.draining import Handing, Records
 from sparklog.consumer.listener import ConsumerRebalanceListener
@@ -309,10 +307,7 @@ class Consumer:
         """
         with self._guard:
             wanted = check_partitions(partitions)
-            found: dict[TopicPartition, int] = self._session.ask(
-                partial(lookups.log_start_offsets, partitions=wanted), self._timeout(timeout_ms)
-            )
-            return found
+            return self._session.ask(lambda lookups: lookups.log_start_offsets(wanted), self._timeout(timeout_ms))
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
@@ -320,10 +315,7 @@ class Consumer:
         """The log end offset of each partition: of the next record that will be appended. Raises as above."""
         with self._guard:
             wanted = check_partitions(partitions)
-            found: dict[TopicPartition, int] = self._session.ask(
-                partial(lookups.log_end_offsets, partitions=wanted), self._timeout(timeout_ms)
-            )
-            return found
+            return self._session.ask(lambda lookups: lookups.log_end_offsets(wanted), self._timeout(timeout_ms))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
@@ -339,20 +331,17 @@ class Consumer:
             wanted = {check_partition(partition): at_ms for partition, at_ms in timestamps.items()}
             for partition, at_ms in wanted.items():
                 _check_timestamp(partition, at_ms)
-            found: dict[TopicPartition, OffsetAndTimestamp | None] = self._session.ask(
-                partial(lookups.offsets_for_times, timestamps_ms=wanted), self._timeout(timeout_ms)
-            )
-            return found
+            return self._session.ask(lambda lookups: lookups.offsets_for_times(wanted), self._timeout(timeout_ms))
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The numbers of a topic's partitions; None if there is no such topic."""
         with self._guard:
             check_topic_name(topic)
-            count: int | None = self._session.ask(partial(lookups.partition_count, topic=topic), self._timeout(None))
+            count = self._session.ask(lambda lookups: lookups.partition_count(topic), self._timeout(None))
             return None if count is None else set(range(count))
 
     def topics(self) -> set[str]:
-        """The names of all topics of the cluster. One listing, and one look at each topic, 16 at a time."""
+        """The names of all topics of the cluster. One listing, and one look at each topic, 32 at a time."""
         with self._guard:
             return set(topic_names(self._session.cluster))
 
@@ -460,7 +449,7 @@ class Consumer:
             if row is None or row.committed is None:
                 return None
             left_ms = max(0.0, deadline - clock.ticks_ms())
-            topic_id = self._session.ask(partial(lookups.topic_id, partition=wanted), left_ms)
+            topic_id = self._session.ask(lambda lookups: lookups.topic_id(wanted), left_ms)
             found = None if topic_id is None else row.committed_for(topic_id)
             return found if metadata or found is None else found.offset
 

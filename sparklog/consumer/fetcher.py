@@ -1,9 +1,9 @@
-"""The fetcher: a thread that follows the topics and reads ahead what the consumer will ask for next."""
+"""The fetcher: it follows the topics and reads ahead what the consumer will ask for next."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
@@ -11,21 +11,28 @@ from sparklog.consumer.locating import SearchByTime, locate
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.partitions import Chunk
 from sparklog.consumer.reading import Fetched, ReadLimits, SegmentFetcher, Want, empty_batch
+from sparklog.consumer.rhythm import Rhythm
 from sparklog.consumer.shared import Shared
-from sparklog.consumer.topics import FollowedTopics
-from sparklog.errors import NotATopicError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.consumer.topics import FollowedTopics, Polled
+from sparklog.errors import (
+    InvalidTopicError,
+    NotATopicError,
+    OffsetOutOfRangeError,
+    SparklogError,
+    StoreError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log import Cluster
-from sparklog.model import TopicPartition
+from sparklog.model import OffsetAndTimestamp, TopicPartition
+from sparklog.parallel import parallel_map
 
-__all__ = ["Fetcher", "FetcherThread"]
+__all__ = ["Fetcher"]
 
-_SHORTEST_WAIT_MS = 1.0
-_LONGEST_WAIT_MS = (10.0, 100.0)
-"""An idle fetcher waits three times as long as a look took, but at most between these."""
-_WAIT_GROWTH = 1.5
+_LONGEST_WAIT_MS = 1_000.0
+"""Where no time is known at which there is something to do."""
 _LOOK_MS = 1_000.0
-_ABSENT_MS = 1_000.0
-"""A consumer that hasn't polled for so long is busy: nothing new is looked for until it comes back."""
+"""As long as records that are known to be there are read, the topics are looked at so often."""
+_NO_TOPIC = (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError)
 
 
 class Fetcher:
@@ -38,39 +45,52 @@ class Fetcher:
         self._shared = shared
         self._metrics = metrics
         self._clock: Clock = cluster.clock
-        self._topics = FollowedTopics(cluster)
+        self._topics = FollowedTopics(cluster, self._opened)
+        self._rhythm = Rhythm(config.fetch_max_wait_ms)
         self._reader = SegmentFetcher(cluster.store, limits)
         self._epochs: dict[TopicPartition, int] = {}
         """Of the partitions as they were before this round's look at the topics."""
+        self._changed: set[str] = set()
+        """Topics of partitions that were assigned or sought since they were looked at."""
         self._sated: frozenset[str] = frozenset()
         """Topics whose partitions all have enough buffered."""
+        self.is_limited = False
+        """Has a partition enough buffered, so that there is more to read once records are taken? Under the lock."""
+        self._has_wants = False
+        """Was there something to read when that was looked for last? Only news and the consumer change that."""
         self._look_ticks_ms = 0.0
         """When to look at the topics although what is known of them isn't read yet."""
         self._retry_ticks_ms: dict[str, float] = {}
         self._listed_ticks_ms: float | None = None
+        self._kept: frozenset[str] = frozenset()
+        """The topics that were wanted at the last look."""
+        self._unconfirmed: set[str] = set()
+        """Names that match the pattern and under which no topic was found yet."""
         self._turn = 0
         """Goes up with each reading for a partition."""
 
-    def round(self) -> bool:
+    def round(self, until_ticks_ms: float = math.inf) -> bool:
         """Do what there is to do. True: something was, and there may be more.
 
+        Args:
+            until_ticks_ms: topics that are due by then are looked at; all of them by default.
         Raises:
             StoreError: the store can't be read now.
         """
         shared = self._shared
-        is_news = self._answer()
+        has_opened = self._topics.have_opened
         with shared.lock:
             is_changed = shared.is_changed
             if is_changed:
-                self._epochs = {state.partition: state.epoch for state in shared.assignment}
+                self._note_changes()
+            wants = self._wants() if is_changed or shared.has_room or self._has_wants else []
             shared.is_changed = shared.has_room = False
-            wants = self._wants()
-            is_known = bool(wants) and not (is_changed or is_news) and self._clock.ticks_ms() < self._look_ticks_ms
+            is_known = bool(wants) and not (is_changed or has_opened) and self._clock.ticks_ms() < self._look_ticks_ms
         try:
             if is_known:
                 return self._read(wants)
             self._list_if_due()
-            found = self._look(is_changed=is_changed) or is_news or is_changed
+            found = self._look(until_ticks_ms) or is_changed
             if found:
                 self._search(self._locate())
                 with shared.lock:
@@ -85,99 +105,147 @@ class Fetcher:
         """Wait for what is under way in the background."""
         self._topics.close()
 
-    def has_wants(self) -> bool:
-        """Is there room for something that is known to be there? Under the lock."""
-        return bool(self._wants())
-
-    def _answer(self) -> bool:
-        """Answer what was asked. True: more was seen of the topics meanwhile."""
+    @property
+    def has_news(self) -> bool:
+        """Is there something to do whatever is due: the consumer wants something else, a topic was opened, or there is
+        room for something that is known to be there? Under the lock."""
         shared = self._shared
-        with shared.lock:
-            requests = [*shared.requests]
-            shared.requests.clear()
-            wanted = shared.wanted_topics() if requests else frozenset()
-        if not requests:
-            return False
-        for request in requests:
-            request.run(self._topics)
-        with shared.lock:
-            shared.tell()
-        return self._publish(wanted)
+        return shared.is_changed or self._topics.have_opened or (shared.has_room and bool(self._wants()))
 
     @property
     def has_work(self) -> bool:
         """Is there a topic to look at? Under the lock."""
-        wanted = self._shared.wanted_topics() - self._sated - self._shared.errors.keys()
-        return "" not in self._shared.errors and (bool(wanted) or self._shared.pattern is not None)
+        return "" not in self._shared.errors and (bool(self._to_look_at()) or self._shared.pattern is not None)
+
+    def next_due_ticks_ms(self) -> float:
+        """When there is something to look at next, as far as is known. Under the lock."""
+        topics = self._to_look_at() - self._topics.opening
+        retries = [self._retry_ticks_ms[topic] for topic in topics & self._retry_ticks_ms.keys()]
+        due = self._rhythm.next_due_ms(topics - self._retry_ticks_ms.keys())
+        latest = self._clock.ticks_ms() + _LONGEST_WAIT_MS
+        return min(latest, due, self._next_listing_ticks_ms(), *retries)
+
+    def _opened(self) -> None:
+        """By another thread: a topic that was being opened is there, or can't be."""
+        with self._shared.lock:
+            self._shared.work.notify()
+
+    def _note_changes(self) -> None:
+        """What the consumer wants has changed: which partitions are assigned and where they begin. Under the lock."""
+        epochs = {state.partition: state.epoch for state in self._shared.assignment}
+        self._changed |= {at.topic for at, epoch in epochs.items() if self._epochs.get(at) != epoch}
+        self._epochs = epochs
+
+    def _to_look_at(self) -> frozenset[str]:
+        """The wanted topics, without those that have enough buffered or an error to be raised. Under the lock."""
+        return self._shared.wanted_topics() - self._sated - self._shared.errors.keys()
+
+    def _next_listing_ticks_ms(self) -> float:
+        if self._shared.pattern is None:
+            return math.inf
+        if self._listed_ticks_ms is None or self._shared.matched is None:
+            return -math.inf
+        return self._listed_ticks_ms + self._config.metadata_max_age_ms
 
     def _list_if_due(self) -> None:
         shared, now = self._shared, self._clock.ticks_ms()
         with shared.lock:
-            pattern, matched = shared.pattern, shared.matched
-        is_due = self._listed_ticks_ms is None or now - self._listed_ticks_ms >= self._config.metadata_max_age_ms
-        if pattern is None or not (is_due or matched is None):
+            pattern = shared.pattern
+            is_due = now >= self._next_listing_ticks_ms()
+        if pattern is None or not is_due:
             return
         names = frozenset(name for name in self._topics.names() if pattern.match(name))
-        found = {name for name in names if self._topics.is_followed(name) or self._open(name)}
         self._listed_ticks_ms = now
+        self._unconfirmed = {name for name in names if not self._topics.is_followed(name)}
         with shared.lock:
             if shared.pattern is pattern:
-                shared.matched = frozenset(found)
+                shared.matched = names
                 shared.views_version += 1
                 shared.tell()
 
-    def _open(self, topic: str) -> bool:
-        """Is this one of the names under which there is a topic?"""
-        try:
-            self._topics.poll(topic)
-        except (UnknownTopicOrPartitionError, NotATopicError):
-            return False
-        return True
-
-    def _look(self, *, is_changed: bool) -> bool:
-        """See what is new in the topics. True: something."""
+    def _look(self, until_ticks_ms: float) -> bool:
+        """See what is new in the topics that are due. True: something."""
         shared = self._shared
         with shared.lock:
             wanted = shared.wanted_topics()
-            skipped = {*shared.errors, *(() if is_changed else self._sated)}
-        self._topics.keep(wanted)
+            asked = (self._to_look_at() | self._changed & wanted) - shared.errors.keys()
+        self._keep(wanted)
         now = self._clock.ticks_ms()
         self._look_ticks_ms = now + _LOOK_MS
-        found = False
-        due = {topic for topic in wanted - skipped if now >= self._retry_ticks_ms.get(topic, now)}
-        for topic in sorted(due - self._topics.quiet(due)):
-            if shared.is_stopped:
-                break
-            try:
-                found = self._topics.poll(topic) or found
-            except Exception as error:
-                self._retry_ticks_ms[topic] = now + self._config.retry_backoff_ms
-                self._fail(topic, error)
-        self._topics.meet_foreign_files()
-        return self._publish(wanted) or found
+        until_ticks_ms = max(until_ticks_ms, now)
+        asked = frozenset(topic for topic in asked if self._retry_ticks_ms.get(topic, now) <= until_ticks_ms)
+        self._open(asked)
+        due = self._rhythm.due(asked, until_ticks_ms) | (asked & (self._changed | self._topics.behind()))
+        polled = self._poll(due)
+        self._changed = (self._changed & wanted) - polled.news.keys()
+        for topic in polled.news.keys() & self._retry_ticks_ms.keys():
+            del self._retry_ticks_ms[topic]
+        self._fail_all(polled.errors)
+        self._topics.meet_foreign_files(polled.news)
+        return self._publish() or any(polled.news.values())
 
-    def _publish(self, wanted: frozenset[str]) -> bool:
+    def _keep(self, wanted: frozenset[str]) -> None:
+        if wanted != self._kept:
+            self._topics.keep(wanted)
+            self._rhythm.keep(wanted)
+            self._kept = wanted
+
+    def _open(self, topics: Iterable[str]) -> None:
+        opened = self._topics.open(topics)
+        self._unconfirmed -= opened.news.keys()
+        outages = {t: e for t, e in opened.errors.items() if isinstance(e, StoreError) and e.retriable}
+        if len(outages) < 2:
+            self._fail_all(opened.errors)
+            return
+        # A store that can't be read now isn't an error of each topic: it is told once.
+        self._fail_all({topic: error for topic, error in opened.errors.items() if topic not in outages})
+        self._retry_later(outages)
+        raise next(iter(outages.values()))
+
+    def _poll(self, topics: Iterable[str]) -> Polled:
+        began = self._clock.ticks_ms()
+        polled = self._topics.poll(topics)
+        ended = self._clock.ticks_ms()
+        self._rhythm.looked(polled.news, now_ms=ended, took_ms=ended - began)
+        return polled
+
+    def _retry_later(self, topics: Iterable[str]) -> None:
+        at_ms = self._clock.ticks_ms() + self._config.retry_backoff_ms
+        self._retry_ticks_ms.update(dict.fromkeys(topics, at_ms))
+
+    def _fail_all(self, errors: Mapping[str, Exception]) -> None:
+        self._retry_later(errors)
+        for topic, error in errors.items():
+            self._fail(topic, error)
+
+    def _publish(self) -> bool:
         """Let the consumer see the topics. True: something is new."""
-        views = {topic: self._topics.view(topic) for topic in wanted if self._topics.is_followed(topic)}
+        views = self._topics.views()
         shared = self._shared
         with shared.lock:
             before = shared.views
-            if views != before:
-                shared.views = views
-                counts = [{t: (v.topic_id, v.partition_count) for t, v in each.items()} for each in (before, views)]
-                if counts[0] != counts[1]:
-                    shared.views_version += 1
-                    shared.tell()
-            return views != before
+            if views is before or views == before:
+                return False
+            shared.views = views
+            counts = [{t: (v.topic_id, v.partition_count) for t, v in each.items()} for each in (before, views)]
+            if counts[0] != counts[1]:
+                shared.views_version += 1
+                shared.tell()
+            return True
 
     def _fail(self, topic: str, error: Exception) -> None:
         shared = self._shared
         with shared.lock:
             if topic not in shared.wanted_topics():
                 return
-            if isinstance(error, UnknownTopicOrPartitionError) and shared.matched is not None:
+            # A name that was listed need not be a topic's: those of deleted ones stay, and folders may be others'.
+            was_never_there = topic in self._unconfirmed and isinstance(error, _NO_TOPIC)
+            if shared.matched is not None and (was_never_there or isinstance(error, UnknownTopicOrPartitionError)):
                 shared.matched -= {topic}
-            shared.errors[topic] = error
+            if was_never_there:
+                shared.views_version += 1
+            else:
+                shared.errors[topic] = error
             shared.tell()
 
     def _locate(self) -> list[SearchByTime]:
@@ -197,24 +265,43 @@ class Fetcher:
         return searches
 
     def _search(self, searches: Sequence[SearchByTime]) -> None:
-        shared = self._shared
+        by_topic: dict[str, list[SearchByTime]] = {}
         for search in searches:
-            state = search.state
-            topic, partition = state.partition
-            follower = self._topics.follower(topic)
-            timestamp_ms = self._clock.now_ms() - search.duration_ms
-            try:
-                found = follower.offset_for_time(partition, max(0, timestamp_ms))
-            except SparklogError as error:
-                with shared.lock:
-                    if state.epoch == search.epoch:
-                        shared.assignment.fail(state, error)
-                continue
-            with shared.lock:
-                if state.epoch == search.epoch:
-                    end = follower.head.log_end_offsets[partition]
-                    state.position = state.fetch_offset = end if found is None else found.offset
-                    shared.tell()
+            by_topic.setdefault(search.state.partition.topic, []).append(search)
+        for found in parallel_map(self._search_topic, by_topic.values()):
+            for search, first in found:
+                self._begin_at(search, first)
+
+    def _search_topic(
+        self, searches: Sequence[SearchByTime]
+    ) -> list[tuple[SearchByTime, OffsetAndTimestamp | SparklogError | None]]:
+        """Where partitions of one topic begin, or why that can't be told; the file of one may be broken."""
+        follower = self._topics.follower(searches[0].state.partition.topic)
+        now_ms = self._clock.now_ms()
+        since_ms = {search.state.partition.partition: max(0, now_ms - search.duration_ms) for search in searches}
+        found: dict[int, OffsetAndTimestamp | SparklogError | None] = {}
+        try:
+            found.update(follower.offsets_for_times(since_ms))
+        except SparklogError:
+            for partition, at_ms in since_ms.items():
+                try:
+                    found[partition] = follower.offset_for_time(partition, at_ms)
+                except SparklogError as error:
+                    found[partition] = error
+        return [(search, found[search.state.partition.partition]) for search in searches]
+
+    def _begin_at(self, search: SearchByTime, found: OffsetAndTimestamp | SparklogError | None) -> None:
+        state, shared = search.state, self._shared
+        topic, partition = state.partition
+        with shared.lock:
+            if state.epoch != search.epoch:
+                return
+            if isinstance(found, SparklogError):
+                shared.assignment.fail(state, found)
+                return
+            end = self._topics.follower(topic).head.log_end_offsets[partition]
+            state.position = state.fetch_offset = end if found is None else found.offset
+            shared.tell()
 
     def _read(self, wants: list[Want]) -> bool:
         with self._shared.lock:
@@ -239,6 +326,7 @@ class Fetcher:
             self._metrics.fetched(self._clock.ticks_ms() - began, size_bytes, record_count)
         if self._reader.is_behind:
             self._reader.is_behind = False
+            self._topics.look_anew()
             self._look_ticks_ms = 0.0
         return True
 
@@ -258,10 +346,12 @@ class Fetcher:
         shared, config = self._shared, self._config
         has_room = shared.assignment.buffered_bytes < max(1, config.fetch_max_bytes)
         hungry: set[str] = set()
+        is_limited = False
         wants = []
         for state in shared.assignment:
             topic, partition = state.partition
             is_full = not has_room or state.buffered_bytes >= max(1, config.max_partition_fetch_bytes)
+            is_limited = is_limited or is_full
             if not is_full:
                 hungry.add(topic)
             view = shared.views.get(topic)
@@ -275,6 +365,8 @@ class Fetcher:
                 want = Want(state=state, epoch=state.epoch, offset=state.fetch_offset, end_offset=end, room_bytes=room)
                 wants.append(want)
         self._sated = frozenset(shared.assignment.topics() - hungry)
+        self.is_limited = is_limited
+        self._has_wants = bool(wants)
         wants.sort(key=lambda want: (want.state.buffered_bytes, want.state.turn))
         return wants
 
@@ -313,61 +405,3 @@ class Fetcher:
         chunk = Chunk(batch=empty_batch(), next_offset=want.end_offset, size_bytes=0, fetched_ticks_ms=now)
         self._shared.assignment.deliver(want.state, chunk)
         return want.end_offset
-
-
-class FetcherThread:
-    """Lets a fetcher do its rounds until it is stopped; rests where there is nothing to do."""
-
-    def __init__(self, fetcher: Fetcher, shared: Shared, clock: Clock, *, longest_wait_ms: float) -> None:
-        self._fetcher = fetcher
-        self._shared = shared
-        self._clock = clock
-        self._cap_ms = max(_SHORTEST_WAIT_MS, longest_wait_ms)
-        self._thread = threading.Thread(target=self._run, name="sparklog-fetcher", daemon=True)
-
-    def start(self) -> None:
-        """Begin, once."""
-        self._thread.start()
-
-    def join(self, timeout_s: float) -> bool:
-        """Wait until the thread has ended after it was stopped. True: it has."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        self._do_rounds()
-        self._fetcher.close()
-
-    def _do_rounds(self) -> None:
-        shared = self._shared
-        wait_ms = _SHORTEST_WAIT_MS
-        while not shared.is_stopped:
-            began = self._clock.ticks_ms()
-            try:
-                is_busy = self._fetcher.round()
-            except Exception as error:
-                is_busy = False
-                with shared.lock:
-                    shared.errors[""] = error
-                    shared.tell()
-            took_ms = self._clock.ticks_ms() - began
-            with shared.lock:
-                is_busy = is_busy or shared.is_changed or (shared.has_room and self._fetcher.has_wants())
-                if shared.requests or (is_busy and "" not in shared.errors):
-                    wait_ms = _SHORTEST_WAIT_MS
-                    continue
-                self._rest(wait_ms)
-            low, high = _LONGEST_WAIT_MS
-            wait_ms = min(wait_ms * _WAIT_GROWTH, max(low, min(3 * took_ms, high)), self._cap_ms)
-
-    def _rest(self, wait_ms: float) -> None:
-        shared = self._shared
-        if shared.is_stopped:
-            return
-        is_absent = not shared.polling and self._clock.ticks_ms() - shared.polled_ticks_ms > _ABSENT_MS
-        if is_absent or not self._fetcher.has_work:
-            shared.is_parked = True
-            shared.work.wait()
-            shared.is_parked = False
-        else:
-            shared.work.wait(wait_ms / 1000)

@@ -1,61 +1,165 @@
-"""Questions about partitions, assigned or not; answered in the fetcher's thread."""
+"""Questions about partitions, assigned or not. They are answered beside the fetcher, which goes on meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
-from sparklog.consumer.topics import FollowedTopics
+from sparklog.delta.log import DeltaLog
 from sparklog.errors import NotATopicError, UnknownTopicOrPartitionError
+from sparklog.log import Cluster, TopicFollower
 from sparklog.log.head import TopicHead
+from sparklog.log.state import open_state
 from sparklog.model import OffsetAndTimestamp, TopicPartition
+from sparklog.parallel import parallel_map
+from sparklog.storage.position import Position
 
-__all__ = ["log_end_offsets", "log_start_offsets", "offsets_for_times", "partition_count", "topic_id"]
+__all__ = ["Lookup", "Lookups"]
 
-
-def log_start_offsets(topics: FollowedTopics, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """The first offset of each partition. Raises ``UnknownTopicOrPartitionError``."""
-    heads = _heads(topics, partitions)
-    return {partition: heads[partition.topic].log_start_offsets[partition.partition] for partition in partitions}
+T = TypeVar("T")
 
 
-def log_end_offsets(topics: FollowedTopics, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """The next offset to be given in each partition. Raises ``UnknownTopicOrPartitionError``."""
-    heads = _heads(topics, partitions)
-    return {partition: heads[partition.topic].log_end_offsets[partition.partition] for partition in partitions}
+@dataclass(frozen=True, slots=True)
+class _Known:
+    head: TopicHead
+    position: Position
 
 
-def offsets_for_times(
-    topics: FollowedTopics, timestamps_ms: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """The first record of each partition that isn't older. Raises ``UnknownTopicOrPartitionError``."""
-    followers = {topic: topics.current_follower(topic) for topic in dict.fromkeys(p.topic for p in timestamps_ms)}
-    return {
-        partition: followers[partition.topic].offset_for_time(partition.partition, timestamp_ms)
-        for partition, timestamp_ms in timestamps_ms.items()
-    }
+class Lookups:
+    """Answers for one consumer; each call is about topics as they are now.
+
+    A topic that was looked up within the last half minute and has nothing new costs one GET; any other costs a GET, a
+    LIST and a GET. Several are looked up side by side. May be used by several threads.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[str, _Known] = {}
+
+    def log_start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each partition. Raises ``UnknownTopicOrPartitionError``, ``StoreError``."""
+        heads = self._heads_of(partitions)
+        return {at: heads[at.topic].log_start_offsets[at.partition] for at in partitions}
+
+    def log_end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The next offset to be given in each partition. Raises ``UnknownTopicOrPartitionError``, ``StoreError``."""
+        heads = self._heads_of(partitions)
+        return {at: heads[at.topic].log_end_offsets[at.partition] for at in partitions}
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition that isn't older than its timestamp. Loads the topics: four requests for
+        each, and a GET for each partition.
+
+        Raises ``UnknownTopicOrPartitionError``, ``CorruptRecordError``, ``StoreError``.
+        """
+        by_topic: dict[str, dict[int, int]] = {}
+        for (topic, partition), at_ms in timestamps_ms.items():
+            by_topic.setdefault(topic, {})[partition] = at_ms
+
+        def find(topic: str) -> dict[int, OffsetAndTimestamp | None]:
+            return TopicFollower(self._cluster.topic_log(topic), topic).offsets_for_times(by_topic[topic])
+
+        found = dict(zip(by_topic, parallel_map(find, by_topic), strict=True))
+        return {at: found[at.topic][at.partition] for at in timestamps_ms}
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has; None without such a topic."""
+        try:
+            return self._heads([topic])[topic].partition_count
+        except UnknownTopicOrPartitionError:
+            return None
+
+    def topic_id(self, partition: TopicPartition) -> str | None:
+        """The id of a partition's topic; None where there is no such topic, or no such partition."""
+        try:
+            head = self._heads([partition.topic])[partition.topic]
+        except (UnknownTopicOrPartitionError, NotATopicError):
+            return None
+        return head.topic_id if partition.partition < head.partition_count else None
+
+    def _heads_of(self, partitions: Collection[TopicPartition]) -> dict[str, TopicHead]:
+        heads = self._heads(at.topic for at in partitions)
+        for topic, partition in partitions:
+            count = heads[topic].partition_count
+            if partition >= count:
+                raise UnknownTopicOrPartitionError(
+                    f"topic {topic!r} has no partition {partition}; it has 0 to {count - 1}"
+                )
+        return heads
+
+    def _heads(self, topics: Iterable[str]) -> dict[str, TopicHead]:
+        wanted = list(dict.fromkeys(topics))
+        heads = self._unchanged(wanted)
+        others = [topic for topic in wanted if topic not in heads]
+        heads.update(zip(others, parallel_map(self._open, others), strict=True))
+        return heads
+
+    def _unchanged(self, topics: Iterable[str]) -> dict[str, TopicHead]:
+        """The topics among these that are known and have no newer entry, as far as that can be trusted (rule L1)."""
+        began = self._cluster.clock.ticks_ms()
+        known = {topic: one for topic in topics if (one := self._known.get(topic)) and self._is_young(one, began)}
+        paths = [path for topic, one in known.items() for path in self._log(topic).paths_beyond(one.position, 1)]
+        heads = {}
+        for (topic, one), newer in zip(known.items(), self._cluster.store.read_many(paths), strict=True):
+            if newer is None and not self._log(topic).must_verify(one.position):
+                heads[topic] = one.head
+                self._known[topic] = replace(one, position=replace(one.position, anchor_ticks_ms=began))
+        return heads
+
+    def _is_young(self, known: _Known, now_ms: float) -> bool:
+        """Is there time enough to read what comes next before trust in the position runs out?"""
+        return now_ms - known.position.anchor_ticks_ms <= self._cluster.tail_trust_ms / 2
+
+    def _open(self, topic: str) -> TopicHead:
+        state = open_state(self._log(topic))
+        if state.head.deleted:
+            self._known.pop(topic, None)
+            raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
+        self._known[topic] = _Known(state.head, state.position)
+        return state.head
+
+    def _log(self, topic: str) -> DeltaLog:
+        return self._cluster.topic_log(topic)
 
 
-def partition_count(topics: FollowedTopics, topic: str) -> int | None:
-    """How many partitions a topic has; None without such a topic."""
-    try:
-        return topics.current_head(topic).partition_count
-    except UnknownTopicOrPartitionError:
-        return None
+class Lookup(Generic[T]):
+    """A question that is being answered in a thread of its own.
 
+    Args:
+        ended: called once there is an answer or an error, by that thread.
+    """
 
-def topic_id(topics: FollowedTopics, partition: TopicPartition) -> str | None:
-    """The id of a partition's topic, as it is now; None where there is no such topic, or no such partition."""
-    try:
-        head = topics.current_head(partition.topic)
-    except (UnknownTopicOrPartitionError, NotATopicError):
-        return None
-    return head.topic_id if partition.partition < head.partition_count else None
+    def __init__(self, question: Callable[[], T], *, ended: Callable[[], None]) -> None:
+        self._question = question
+        self._ended = ended
+        self._answer: list[T] = []
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="sparklog-lookup", daemon=True)
+        self._thread.start()
 
+    @property
+    def is_done(self) -> bool:
+        """Is there an answer, or an error?"""
+        return bool(self._answer) or self._error is not None
 
-def _heads(topics: FollowedTopics, partitions: Collection[TopicPartition]) -> dict[str, TopicHead]:
-    heads = {topic: topics.current_head(topic) for topic in dict.fromkeys(p.topic for p in partitions)}
-    for topic, partition in partitions:
-        count = heads[topic].partition_count
-        if partition >= count:
-            raise UnknownTopicOrPartitionError(f"topic {topic!r} has no partition {partition}; it has 0 to {count - 1}")
-    return heads
+    def result(self) -> T:
+        """The answer, or raises what went wrong; once it is done."""
+        if self._error is not None:
+            raise self._error
+        return self._answer[0]
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the thread. True: it has ended."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._answer.append(self._question())
+        except Exception as error:
+            self._error = error
+        self._ended()

@@ -7,21 +7,23 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, TypeVar
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.coordinator import Coordinator
 from sparklog.consumer.draining import Draining
-from sparklog.consumer.fetcher import Fetcher, FetcherThread
+from sparklog.consumer.fetcher import Fetcher
+from sparklog.consumer.fetching import FetcherThread
 from sparklog.consumer.guard import Guard
 from sparklog.consumer.listener import ConsumerRebalanceListener
+from sparklog.consumer.lookups import Lookup, Lookups
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.partitions import PartitionState
 from sparklog.consumer.reading import ReadLimits
-from sparklog.consumer.shared import Request, Shared
+from sparklog.consumer.shared import Shared
 from sparklog.consumer.subscription import HELD, Subscription
-from sparklog.consumer.topics import FollowedTopics
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, UnknownTopicOrPartitionError, WakeupError
 from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
@@ -57,6 +59,9 @@ class Session:
         self._owns_store = owns_store
         self._limits = limits
         self._thread: FetcherThread | None = None
+        self._lookups = Lookups(cluster)
+        self._lookup: Lookup[Any] | None = None
+        """The newest; it may be under way though nobody waits for it any more."""
         self._views_version = -1
         self._has_raised = False
         group_id = config.group_id
@@ -98,14 +103,13 @@ class Session:
             with shared.lock:
                 shared.end_wait(own)
 
-    def ask(self, answer: Callable[[FollowedTopics], Any], timeout_ms: float) -> Any:
-        """What the fetcher's thread answers. Raises what that raises, ``KafkaTimeoutError``, ``WakeupError``."""
-        request = Request(answer)
-        with self.shared.lock:
-            self.shared.ask(request)
-        if not self.wait(lambda: request.is_done, timeout_ms):
+    def ask(self, question: Callable[[Lookups], T], timeout_ms: float) -> T:
+        """The answer to a question about topics, whatever this consumer reads meanwhile. Raises what the answer raises,
+        ``KafkaTimeoutError``, ``WakeupError``."""
+        self._lookup = lookup = Lookup(partial(question, self._lookups), ended=self._tell)
+        if not self.wait(lambda: lookup.is_done, timeout_ms):
             raise KafkaTimeoutError(f"timed out after {timeout_ms:g} ms while reading the log")
-        return request.result()
+        return lookup.result()
 
     def catch_up(self, *, records_first: bool = False, rebalance: bool = True) -> None:
         """Raise what went wrong in the background, and take up partitions that came or went.
@@ -227,6 +231,8 @@ class Session:
         deadline = time.monotonic() + timeout_s
         ended = self._thread is None or self._thread.join(timeout_s)
         left_s = max(0.0, deadline - time.monotonic())
+        ended = (self._lookup is None or self._lookup.join(left_s)) and ended
+        left_s = max(0.0, deadline - time.monotonic())
         return (self.coordinator is None or self.coordinator.join(left_s)) and ended
 
     def _start(self) -> None:
@@ -238,11 +244,13 @@ class Session:
             if self._thread is not None:
                 return
             fetcher = Fetcher(self.cluster, self.config, self.shared, self.metrics, self._limits)
-            thread = FetcherThread(
-                fetcher, self.shared, self._clock, longest_wait_ms=float(self.config.fetch_max_wait_ms)
-            )
+            thread = FetcherThread(fetcher, self.shared, self._clock)
             thread.start()
             self._thread = thread
+
+    def _tell(self) -> None:
+        with self.shared.lock:
+            self.shared.tell()
 
     def _reassign(self) -> None:
         shared, subscription = self.shared, self.subscription

@@ -4,41 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import deque
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
 
 from sparklog.clock import Clock
 from sparklog.consumer.partitions import Assignment
-from sparklog.consumer.topics import FollowedTopics, TopicView
+from sparklog.consumer.topics import TopicView
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.interrupts import EventCount
 
-__all__ = ["Request", "Shared"]
-
-
-class Request:
-    """A question to the fetcher, which alone may use the followers."""
-
-    def __init__(self, answer: Callable[[FollowedTopics], Any]) -> None:
-        self._answer = answer
-        self.is_done = False
-        self._result: Any = None
-        self._error: Exception | None = None
-
-    def run(self, topics: FollowedTopics) -> None:
-        """Find the answer; in the fetcher's thread."""
-        try:
-            self._result = self._answer(topics)
-        except Exception as error:
-            self._error = error
-        self.is_done = True
-
-    def result(self) -> Any:
-        """The answer, or raises what went wrong."""
-        if self._error is not None:
-            raise self._error
-        return self._result
+__all__ = ["Shared"]
 
 
 class Shared:
@@ -66,13 +40,14 @@ class Shared:
         """Goes up when topics or partitions come or go."""
         self.errors: dict[str, Exception] = {}
         """By topic, or by "" where it concerns all. Nothing more is done for a topic until its error was raised."""
-        self.requests: deque[Request] = deque()
         self.is_changed = True
         """Did the consumer change what it wants since the fetcher looked last?"""
         self.has_room = True
         """Were records taken since the fetcher looked last?"""
         self.is_parked = False
         """Does the fetcher wait until it is told to go on?"""
+        self.is_limited = False
+        """Does the fetcher wait though there may be more to read, because there was no room for it?"""
         self.is_stopped = False
         self.is_woken = False
         self.polling: dict[object, None] = {}
@@ -93,13 +68,8 @@ class Shared:
     def took(self) -> None:
         """The consumer took records: there is room again. Under the lock."""
         self.has_room = True
-        if self.is_parked:
+        if self.is_parked or self.is_limited:
             self.work.notify()
-
-    def ask(self, request: Request) -> None:
-        """Put a question to the fetcher. Under the lock."""
-        self.requests.append(request)
-        self.work.notify()
 
     def begin_wait(self, key: object) -> None:
         """The consumer wants records: the fetcher goes on if it rested. Under the lock."""
@@ -173,6 +143,9 @@ class Shared:
         self.change()
 
     def forget_errors(self) -> None:
-        """Of topics that aren't wanted any more. Under the lock."""
+        """Of topics that aren't wanted any more, and where nothing is wanted all. Under the lock."""
         wanted = self.wanted_topics()
-        self.errors = {topic: error for topic, error in self.errors.items() if topic == "" or topic in wanted}
+        is_reading = bool(wanted) or self.pattern is not None
+        self.errors = {
+            topic: error for topic, error in self.errors.items() if topic in wanted or (topic == "" and is_reading)
+        }

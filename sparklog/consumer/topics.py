@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import dataclass, field
 
-from sparklog.errors import StoreError, UnknownTopicOrPartitionError
+from sparklog.consumer.openings import Openings, open_topic
+from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log import Cluster, TopicFollower
+from sparklog.log.follow import poll_all
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Sequencing
-from sparklog.log.state import open_state
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
+from sparklog.parallel import attempt
 from sparklog.paths import TOPICS_FOLDER
 
-__all__ = ["FollowedTopics", "TopicView"]
-
-_FEW = 2
-"""Fewer topics are polled one by one: to look at all at once gains nothing."""
+__all__ = ["FollowedTopics", "Polled", "TopicView"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,125 +34,160 @@ class TopicView:
         return len(self.log_end_offsets)
 
 
-class FollowedTopics:
-    """The followers of a consumer's topics; owned by one thread."""
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What came of looking at several topics."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    news: Mapping[str, bool] = field(default_factory=dict)
+    """Of each that could be looked at: was something new?"""
+    errors: Mapping[str, Exception] = field(default_factory=dict)
+    """Why the others couldn't be."""
+
+
+class FollowedTopics:
+    """The followers of a consumer's topics; owned by one thread.
+
+    Args:
+        opened: called by another thread, whenever a topic that is being opened is open or can't be.
+    """
+
+    def __init__(self, cluster: Cluster, opened: Callable[[], None]) -> None:
         self.cluster = cluster
+        self._openings = Openings(cluster, opened)
         self._followers: dict[str, TopicFollower] = {}
-        self._views: dict[str, tuple[TopicHead, TopicView]] = {}
+        self._views: dict[str, TopicView] = {}
+        self._heads: dict[str, TopicHead] = {}
+        """Of the views."""
+        self._unseen: set[str] = set()
+        """Those of which there may be something new that isn't in the views."""
         self._sequencing = Sequencing()
         self._stale: set[str] = set()
         """Those that couldn't be looked at when it was tried last."""
 
     def keep(self, topics: Collection[str]) -> None:
         """Follow no other topics than these."""
+        self._openings.keep(topics)
         for topic in self._followers.keys() - set(topics):
             self.drop(topic)
 
     def drop(self, topic: str) -> None:
-        """Follow a topic no longer; the next poll of it opens it anew."""
+        """Follow a topic no longer; it may be opened anew."""
         self._followers.pop(topic, None)
-        self._views.pop(topic, None)
+        self._heads.pop(topic, None)
         self._stale.discard(topic)
+        self._unseen.add(topic)
 
     def is_followed(self, topic: str) -> bool:
         """Was the topic opened, and is it still there as far as is known?"""
         return topic in self._followers
 
-    def poll(self, topic: str) -> bool:
-        """See what is new in a topic, one GET where nothing is; open it if it isn't followed. True: something was.
+    @property
+    def opening(self) -> Set[str]:
+        """The topics that are being opened."""
+        return self._openings.topics
+
+    @property
+    def have_opened(self) -> bool:
+        """Is a topic open, or known not to be there, of which :meth:`open` hasn't told yet?"""
+        return self._openings.have_ended
+
+    def open(self, topics: Iterable[str]) -> Polled:
+        """Begin to open those of the topics that aren't followed, and tell which have been opened meanwhile.
+
+        Opening one takes four requests, one after the other; many are opened side by side, and the others that are open
+        go on. One that is alone is opened here: nothing else waits.
+
+        Returns:
+            Those that are followed from now on; errors as :class:`TopicFollower` raises them, and
+            ``InvalidTopicError``.
+        """
+        wanted = [topic for topic in topics if topic not in self._followers and topic not in self._openings]
+        if len(wanted) == 1 and not self._followers and not self._openings:
+            ended = {wanted[0]: attempt(self._open, wanted[0])}
+        else:
+            for topic in wanted:
+                self._openings.begin(topic)
+            ended = self._openings.take()
+        opened = {topic: found for topic, found in ended.items() if isinstance(found, TopicFollower)}
+        self._followers.update(opened)
+        self._unseen |= opened.keys()
+        errors = {topic: found for topic, found in ended.items() if isinstance(found, Exception)}
+        return Polled(dict.fromkeys(opened, True), errors)
+
+    def poll(self, topics: Iterable[str]) -> Polled:
+        """See what is new in those of the topics that are followed: a GET each where nothing is, all at once.
+
+        One that was deleted isn't followed any longer; its error is an ``UnknownTopicOrPartitionError``.
 
         Raises:
-            UnknownTopicOrPartitionError: there is no such topic (any more). It isn't followed any longer.
+            StoreError: a retriable one; which topic it is about isn't known.
         """
-        self._stale.add(topic)
-        try:
-            follower = self._followers.get(topic)
-            if follower is None:
-                self._followers[topic] = TopicFollower(self.cluster.topic_log(topic), topic)
-            found = follower is None or bool(follower.poll())
-        except UnknownTopicOrPartitionError:
-            self.drop(topic)
-            raise
-        self._stale.discard(topic)
-        return found
+        followers = {topic: self._followers[topic] for topic in sorted(topics) if topic in self._followers}
+        self._stale |= followers.keys()
+        self._unseen |= followers.keys()
+        news, errors = {}, {}
+        for topic, found in zip(followers, poll_all([*followers.values()]), strict=True):
+            if isinstance(found, Exception):
+                errors[topic] = found
+                if isinstance(found, UnknownTopicOrPartitionError):
+                    self.drop(topic)
+            else:
+                news[topic] = bool(found) or not followers[topic].caught_up
+                self._stale.discard(topic)
+        return Polled(news, errors)
 
-    def quiet(self, topics: Collection[str]) -> set[str]:
-        """Those of the topics in which there is nothing new; of the others only :meth:`poll` tells. One GET each, all
-        at once.
-
-        Raises:
-            StoreError: a retriable one.
-        """
-        known = {topic: self._followers[topic] for topic in topics if topic in self._followers.keys() - self._stale}
-        paths = {topic: path for topic, follower in known.items() if (path := follower.next_entry) is not None}
-        if len(paths) < _FEW:
-            return set()
-        try:
-            found = self.cluster.store.read_many([*paths.values()])
-        except StoreError as error:
-            if error.retriable:
-                raise
-            return set()  # each poll tells whose it is
-        return {
-            topic
-            for topic, entry in zip(paths, found, strict=True)
-            if entry is None and known[topic].next_entry is not None
-        }
-
-    def meet_foreign_files(self) -> None:
-        """Have offsets given, in the background, to what other engines wrote without (rule F2)."""
-        for follower in self._followers.values():
-            self._sequencing.meet(follower.state)
+    def meet_foreign_files(self, topics: Iterable[str]) -> None:
+        """Have offsets given, in the background, to what other engines wrote to these topics without (rule F2)."""
+        for topic in topics:
+            self._sequencing.meet(self._followers[topic].state)
 
     def close(self) -> None:
         """Wait for what is under way in the background."""
+        self._openings.close()
         self._sequencing.close()
 
     def follower(self, topic: str) -> TopicFollower:
-        """The follower of a topic that was polled."""
+        """The follower of a topic that is followed."""
         return self._followers[topic]
 
-    def view(self, topic: str) -> TopicView:
-        """What is known of a topic that was polled; the same object as long as nothing changes."""
-        follower = self._followers[topic]
+    def look_anew(self) -> None:
+        """A follower may have loaded its topic anew since it was polled."""
+        self._unseen |= self._followers.keys()
+
+    def views(self) -> dict[str, TopicView]:
+        """What is known of the topics that are followed; the same objects, and the same dict, where nothing changed."""
+        changed = {topic: view for topic in self._unseen if (view := self._view(topic)) is not self._views.get(topic)}
+        self._unseen.clear()
+        if changed:
+            views = {**self._views, **changed}
+            self._views = {topic: view for topic, view in views.items() if view is not None}
+        return self._views
+
+    def behind(self) -> set[str]:
+        """The topics whose ends weren't seen yet: more may be there."""
+        return {topic for topic, view in self.views().items() if not view.caught_up}
+
+    def _view(self, topic: str) -> TopicView | None:
+        follower = self._followers.get(topic)
+        if follower is None:
+            return None
         head, caught_up = follower.head, follower.caught_up and topic not in self._stale
         known = self._views.get(topic)
-        if known is not None and known[0] is head and known[1].caught_up is caught_up:
-            return known[1]
+        if known is not None and self._heads.get(topic) is head and known.caught_up is caught_up:
+            return known
+        self._heads[topic] = head
         is_append_time = head.config["message.timestamp.type"] == "LogAppendTime"
-        view = TopicView(
+        return TopicView(
             topic_id=head.topic_id,
             log_start_offsets=head.log_start_offsets,
             log_end_offsets=head.log_end_offsets,
             timestamp_type=LOG_APPEND_TIME if is_append_time else CREATE_TIME,
             caught_up=caught_up,
         )
-        self._views[topic] = (head, view)
-        return view
-
-    def current_follower(self, topic: str) -> TopicFollower:
-        """A follower of a topic as it is now; of one that isn't followed, only for this call.
-
-        Raises ``UnknownTopicOrPartitionError``.
-        """
-        if topic not in self._followers:
-            return TopicFollower(self.cluster.topic_log(topic), topic)
-        self.poll(topic)
-        while not self._followers[topic].caught_up:
-            self.poll(topic)
-        return self._followers[topic]
-
-    def current_head(self, topic: str) -> TopicHead:
-        """A topic as it is now. Raises ``UnknownTopicOrPartitionError``."""
-        if topic in self._followers:
-            return self.current_follower(topic).head
-        head = open_state(self.cluster.topic_log(topic)).head
-        if head.deleted:
-            raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
-        return head
 
     def names(self) -> list[str]:
         """The names under which topics are, or were: those of deleted ones stay."""
         return list(self.cluster.store.list_names(TOPICS_FOLDER))
+
+    def _open(self, topic: str) -> TopicFollower:
+        return open_topic(self.cluster, topic)

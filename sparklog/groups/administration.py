@@ -31,7 +31,7 @@ from sparklog.groups.description import (
     undescribed,
 )
 from sparklog.groups.emptiness import StoreNow, empty_generation
-from sparklog.groups.inspection import InspectedGroup, each, group_folders, inspect_group
+from sparklog.groups.inspection import InspectedGroup, group_folders, inspect_group
 from sparklog.groups.offset_state import look_once, offset_log
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.pending import Deciding, pending_deciders, settle_pending, stable_rows
@@ -39,6 +39,7 @@ from sparklog.groups.roster import list_members, read_members
 from sparklog.groups.rows import Rows
 from sparklog.log import Cluster, TopicDescription, describe_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.parallel import parallel_map
 from sparklog.paths import member_heartbeat, member_state
 
 __all__ = [
@@ -61,7 +62,7 @@ def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> li
     sorted.
 
     Each costs two LISTs and two or three GETs, and a GET for each member; each topic is looked at once, whatever the
-    number of groups that read it, and the store's time is asked for once. 16 looks at a time. A group that can't be
+    number of groups that read it, and the store's time is asked for once. 32 looks at a time. A group that can't be
     understood, or a topic, hides no other group: it is ``Unknown``, with the error.
 
     Raises:
@@ -70,10 +71,11 @@ def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> li
     """
     now = StoreNow(cluster)
     wanted_groups = group_folders(cluster) if groups is None else groups
-    seen = each(lambda group: _understood(lambda: inspect_group(cluster, group, now)), wanted_groups)
+    seen = parallel_map(lambda group: _understood(lambda: inspect_group(cluster, group, now)), wanted_groups)
     wanted = {topic for one in seen if isinstance(one, InspectedGroup) for topic in topics_of(one.members, one.rows)}
     names = sorted(wanted)
-    topics = dict(zip(names, each(lambda name: _understood(lambda: _topics(cluster, [name])), names), strict=True))
+    looks = parallel_map(lambda name: _understood(lambda: _topics(cluster, [name])), names)
+    topics = dict(zip(names, looks, strict=True))
     described = [_described(group, one, topics) for group, one in zip(wanted_groups, seen, strict=True)]
     return [one for one in described if groups is not None or one.exists]
 
@@ -222,7 +224,7 @@ def _understood(look: Callable[[], T]) -> T | SparklogError:
 
 
 def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescription]:
-    """Those topics that exist. A GET, a LIST and a GET each, 16 at a time."""
+    """Those topics that exist. A GET, a LIST and a GET each, 32 at a time."""
 
     def look(name: str) -> TopicDescription | None:
         try:
@@ -230,7 +232,7 @@ def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescript
         except (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError):
             return None
 
-    return {topic.name: topic for topic in each(look, sorted(names)) if topic is not None}
+    return {topic.name: topic for topic in parallel_map(look, sorted(names)) if topic is not None}
 
 
 def _check_exists(partition: TopicPartition, topics: Mapping[str, TopicDescription]) -> None:

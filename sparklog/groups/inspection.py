@@ -5,10 +5,8 @@ Nothing here is trusted to be true a moment later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from sparklog.errors import CorruptLogError, InvalidArgumentError, StoreUnavailableError, UnsupportedVersionError
 from sparklog.groups.description import (
@@ -25,6 +23,7 @@ from sparklog.groups.members import MemberState
 from sparklog.groups.offset_state import has_committed, look_once, offset_log
 from sparklog.groups.rows import Rows
 from sparklog.log import Cluster
+from sparklog.parallel import parallel_map
 from sparklog.paths import (
     GROUPS_FOLDER,
     decode_id,
@@ -36,13 +35,9 @@ from sparklog.paths import (
 )
 from sparklog.storage import ObjectInfo
 
-__all__ = ["InspectedGroup", "each", "group_folders", "group_listings", "group_names", "inspect_group"]
+__all__ = ["InspectedGroup", "group_folders", "group_listings", "group_names", "inspect_group"]
 
-_LOOKS_AT_ONCE = 16
 _ATTEMPTS = 5
-
-S = TypeVar("S")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +73,13 @@ def group_folders(cluster: Cluster) -> list[str]:
 def group_names(cluster: Cluster) -> list[str]:
     """The groups of a cluster, sorted; deleted ones are left out.
 
-    A LIST, and two or three requests for each group, 16 groups at a time: a LIST and a GET, since a deleted group's
+    A LIST, and two or three requests for each group, 32 groups at a time: a LIST and a GET, since a deleted group's
     generations stay (rule L8), or two LISTs and a GET where there are none. A group that was deleted, or whose log of
     offsets is long, costs a few more. A group that can't be understood is listed: describing it says what is wrong.
     """
     now = StoreNow(cluster)
     groups = group_folders(cluster)
-    living = each(lambda group: _exists(cluster, group, now), groups)
+    living = parallel_map(lambda group: _exists(cluster, group, now), groups)
     return [group for group, lives in zip(groups, living, strict=True) if lives]
 
 
@@ -94,7 +89,7 @@ def group_listings(cluster: Cluster) -> list[GroupListing]:
     As :func:`group_names`, and for a group with members what describing it costs, but for its topics.
     """
     now = StoreNow(cluster)
-    found = each(lambda group: _listing(cluster, group, now), group_folders(cluster))
+    found = parallel_map(lambda group: _listing(cluster, group, now), group_folders(cluster))
     return [listing for listing in found if listing is not None]
 
 
@@ -182,11 +177,3 @@ def _group_of(folder: str) -> str | None:
         return group if encode_id(group) == folder else None
     except InvalidArgumentError:
         return None
-
-
-def each(act: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    """Act on each, several at a time; the results in their order."""
-    if len(items) < 2:
-        return [act(item) for item in items]
-    with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(items)), "sparklog-groups") as threads:
-        return list(threads.map(act, items))

@@ -117,7 +117,7 @@ class OffsetKeeper:
     def withdraw(self, future: Future[Rows]) -> bool:
         """Take back what was asked for, if its turn hasn't come. True: it will never be carried out, and its future has
         a ``KafkaTimeoutError``. False: it has begun, and may be done."""
-        with self._condition:
+        with self._lock:
             job = next((job for job in self._jobs if job.future is future), None)
             if job is None:
                 return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 
 from sparklog.errors import (
     CorruptLogError,
@@ -16,13 +15,10 @@ from sparklog.errors import (
 from sparklog.log import Cluster
 from sparklog.log.state import open_state
 from sparklog.model import TopicPartition
+from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
 
 __all__ = ["TopicCatalog"]
-
-_LOOKS_AT_ONCE = 16
-_FEW = 4
-"""Fewer topics are looked at one by one."""
 
 
 class TopicCatalog:
@@ -42,11 +38,7 @@ class TopicCatalog:
             StoreError, CorruptLogError, UnsupportedVersionError.
         """
         wanted = sorted(topics)
-        if len(wanted) < _FEW:
-            found = [self._look(topic) for topic in wanted]
-        else:
-            with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(wanted)), "sparklog-topics") as threads:
-                found = list(threads.map(self._look, wanted))
+        found = parallel_map(self._look, wanted)
         missing = {topic for topic, facts in zip(wanted, found, strict=True) if facts is None}
         for topic, facts in zip(wanted, found, strict=True):
             if facts is None:

@@ -220,7 +220,7 @@ def check_gone_topics(seen: TransactionsSeen, topics: Mapping[str, str | None]) 
 
 
 def see_transactions(cluster: Cluster) -> TransactionsSeen:
-    """Read the logs of all transactional ids, up to 16 at a time, and check each by itself.
+    """Read the logs of all transactional ids, up to 32 at a time, and check each by itself.
 
     A LIST and a GET for each entry that is kept: those of ten minutes, or 500.
     """

@@ -26,6 +26,7 @@ from sparklog.log.append_plan import plan_append
 from sparklog.log.commit import Commit, Committed, catch_up, commit
 from sparklog.log.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
 from sparklog.log.files import UploadedFile
+from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_state import (
@@ -91,6 +92,7 @@ class TopicWriter:
         sync: bool = False,
         checkpoints: Checkpoints | None = None,
         sequencing: Sequencing | None = None,
+        gaps: ForeignGaps | None = None,
     ) -> None:
         """Open ``topic`` for writing.
 
@@ -99,6 +101,7 @@ class TopicWriter:
             checkpoints: who writes the topic's checkpoints when this writer's commits make them due; by default, a
                 thread of this writer's own.
             sequencing: who gives offsets to what other engines wrote without, when this writer meets it; None: nobody.
+            gaps: when this writer's entries ask for a gap in which other engines can commit (rule F5); None: never.
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             NotATopicError, UnsupportedVersionError, CorruptLogError, StoreError.
@@ -108,6 +111,7 @@ class TopicWriter:
         self._log = log
         self._checkpoints = checkpoints or Checkpoints()
         self._sequencing = sequencing
+        self._gaps = gaps
         self._state = open_state(log)
         if self._state.head.deleted:
             raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted")
@@ -223,6 +227,7 @@ class TopicWriter:
                 deadline_ticks_ms=began + timeout_ms,
                 sync=self._sync,
                 prepare=append.upload_again_if_at_risk,
+                gaps=self._gaps,
             )
             self._state = done.state
             result = append.result(done)
@@ -278,7 +283,13 @@ class TopicWriter:
         if self._state.forgotten_version > known_version:
             self._state = retry(lambda: load_state(self._log), clock=clock, deadline_ticks_ms=began + timeout_ms)
         published, done = publish(
-            self._state, self._topic_id, files, marker, deadline_ticks_ms=began + timeout_ms, sync=self._sync
+            self._state,
+            self._topic_id,
+            files,
+            marker,
+            deadline_ticks_ms=began + timeout_ms,
+            sync=self._sync,
+            gaps=self._gaps,
         )
         self.forget(files)
         self._after_commit(done)
@@ -291,11 +302,21 @@ class TopicWriter:
         ticks_ms = self._log.clock.ticks_ms()
         self._pause_until_ticks_ms = ticks_ms + done.round_trip_ms if done.lost_races else 0.0
         self._checkpoints.after_commit(self._state)
+        if self._gaps is not None:
+            self._gaps.after_commit(self._state)
         self._meet_foreign_files()
+
+    def finish_by(self, deadline_ticks_ms: float) -> None:
+        """Somebody who waits for this writer's commits gives up at that tick: gaps for other engines take at most half
+        of the time until then. May be called by any thread."""
+        if self._gaps is not None:
+            self._gaps.finish_by_ticks_ms = deadline_ticks_ms
 
     def close(self) -> None:
         """Wait for a checkpoint or a sequencing that is under way."""
         self._checkpoints.close()
+        if self._gaps is not None:
+            self._gaps.close()
         if self._sequencing is not None:
             self._sequencing.close()
 

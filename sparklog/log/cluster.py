@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.state import open_state
+from sparklog.parallel import parallel_map
 from sparklog.paths import CLUSTER_FILE, TOPICS_FOLDER, topic_table
 from sparklog.storage import ObjectStore, open_store, probe_create_only
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS
@@ -30,7 +30,6 @@ from sparklog.storage.retrying import DEFAULT_RETRY_MS, RetryingStore, retry
 __all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "open_cluster", "topic_names"]
 
 CLUSTER_FORMAT_VERSION = 1
-_LOOKS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +88,11 @@ def topic_names(cluster: Cluster) -> list[str]:
     """The topics of a cluster, by name; deleted ones are left out.
 
     Costs one listing of the folder of topics and, since a deleted topic's log goes on (rule L8), one look at the newest
-    commit of each, 16 at a time. A topic whose log can't be understood is listed: describing it says what is wrong.
+    commit of each, 32 at a time. A topic whose log can't be understood is listed: describing it says what is wrong.
     A folder that isn't a topic's is passed over.
     """
     found = cluster.store.list_names(TOPICS_FOLDER)
-    if not found:
-        return []
-    with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(found)), "sparklog-topics") as threads:
-        living = list(threads.map(lambda name: _is_topic(cluster, name), found))
+    living = parallel_map(lambda name: _is_topic(cluster, name), found)
     return [name for name, lives in zip(found, living, strict=True) if lives]
 
 

@@ -17,13 +17,14 @@ from sparklog.delta.actions import Action, Entry, encode_entry
 from sparklog.delta.listing import list_log
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, SparklogError, StoreError
+from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
-from sparklog.log.state import TopicState, load_state
-from sparklog.storage.entry_log import PositionLost, Taken
+from sparklog.log.state import GAP_INFO, TopicState, load_state
+from sparklog.storage.entry_log import Look, PositionLost, Taken
 from sparklog.storage.position import Position, advance
 from sparklog.storage.retrying import retry
 
-__all__ = ["Commit", "Committed", "catch_up", "commit", "create_first"]
+__all__ = ["Commit", "Committed", "apply_look", "catch_up", "commit", "create_first"]
 
 T = TypeVar("T")
 
@@ -76,6 +77,7 @@ def commit(
     sync: bool,
     tokens: set[str] | None = None,
     prepare: Callable[[], bool] = lambda: False,
+    gaps: ForeignGaps | None = None,
 ) -> Committed:
     """Commit what ``decide`` wants, at whichever version is free. Never gives up because others were faster.
 
@@ -83,6 +85,8 @@ def commit(
         sync: fsync, before this returns, the new entry and every object before it (rule L9).
         tokens: an empty set that gets the tokens of all attempts, for whoever must find the entry later.
         prepare: called before each create; may do I/O. True: decide again, what was decided on has changed.
+        gaps: whether the entry asks for a gap for foreign writers (rule F5); without it, it doesn't. Gaps that others
+            asked for are waited for in any case.
     Raises:
         KafkaTimeoutError: the deadline passed; nothing was and nothing will be committed.
         CommitStateUnknownError: the deadline passed while an attempt may still be carried out.
@@ -115,6 +119,7 @@ def commit(
             raise state.unwritable.with_traceback(None)
         if lost_races and log.clock.ticks_ms() >= deadline_ticks_ms:
             raise KafkaTimeoutError(f"timed out after losing {lost_races} races for the next version of {log.table}")
+        wait_for_gap(state, gaps, deadline_ticks_ms=deadline_ticks_ms)
         if patiently(prepare):
             continue
         is_late = sync and lost_races >= _LOSSES_BEFORE_SYNCING_LATE
@@ -122,7 +127,8 @@ def commit(
         if synced:
             _sync_what_came_before(state)
         wanted = replace(wanted, head=replace(wanted.head, delta_version=state.position.version + 1))
-        draft = _Draft(log, wanted, before=state.head, unrecorded_ends=state.unrecorded_ends)
+        gap_ms = 0 if gaps is None else gaps.gap_ms(state)
+        draft = _Draft(log, wanted, before=state.head, unrecorded_ends=state.unrecorded_ends, gap_ms=gap_ms)
         began = log.clock.ticks_ms()
         try:
             outcome = log.create_next(
@@ -172,13 +178,17 @@ def create_first(log: DeltaLog, wanted: Commit, *, deadline_ticks_ms: float) -> 
 
 
 def catch_up(state: TopicState, *, ahead: int) -> list[Entry]:
-    """Read and apply up to ``ahead`` entries beyond the state.
+    """Read and apply up to ``ahead`` entries beyond the state. Raises as :func:`apply_look`."""
+    return apply_look(state, state.log.look(state.position, ahead=ahead))
+
+
+def apply_look(state: TopicState, look: Look[Entry]) -> list[Entry]:
+    """Apply the entries that a look beyond the state has found; returns them.
 
     Raises:
         PositionLost: rule L1; or the table may be readable again.
         UnsupportedVersionError, NotATopicError: what another engine did to it can't be understood, as long as it lasts.
     """
-    look = state.log.look(state.position, ahead=ahead)
     for entry in look.entries:  # the tail's anchor belongs to the last of them alone: applying one may fail
         state.apply(entry, advance(state.position, version=entry.version, token=entry.token))
     state.position = look.position
@@ -252,11 +262,19 @@ class _Draft:
     """A commit that waits for its token."""
 
     def __init__(
-        self, log: DeltaLog, wanted: Commit, *, before: TopicHead | None, unrecorded_ends: Collection[int] = ()
+        self,
+        log: DeltaLog,
+        wanted: Commit,
+        *,
+        before: TopicHead | None,
+        unrecorded_ends: Collection[int] = (),
+        gap_ms: int = 0,
     ) -> None:
         self._wanted = wanted
         self._timestamp_ms = log.clock.now_ms()
         self._info = wanted.head.to_info()
+        if gap_ms:
+            self._info[GAP_INFO] = gap_ms
         self._actions = (*wanted.actions, *offset_actions(before, wanted.head, unrecorded_ends))
 
     def encode(self, token: str) -> bytes:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 
 import pyarrow as pa
 
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.names import entry_path
-from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from sparklog.log.commit import catch_up
+from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, StoreError, UnknownTopicOrPartitionError
+from sparklog.log.commit import apply_look
 from sparklog.log.head import TopicHead
-from sparklog.log.reading import empty_records, find_timestamp, read_together
+from sparklog.log.reading import empty_records, read_together
+from sparklog.log.search import first_records_since
 from sparklog.log.segments import Segment, overlapping
 from sparklog.log.state import TopicState, load_state
 from sparklog.model import OffsetAndTimestamp
+from sparklog.parallel import attempt, parallel_results
 from sparklog.storage.entry_log import PositionLost
 
-__all__ = ["TopicFollower"]
+__all__ = ["TopicFollower", "poll_all"]
 
 _MAX_DOUBLINGS = 5
+_MOST_TOGETHER = 2_048
+"""Entries that :func:`poll_all` asks for in one call; more only where it is one for each topic."""
 _MAX_TRANSACTIONS_KEPT = 1_000
 """A reader has no use for the producers' ``txn`` actions."""
 
@@ -62,13 +66,9 @@ class TopicFollower:
         return self._caught_up
 
     @property
-    def next_entry(self) -> str | None:
-        """The path of the entry that comes next, for whoever looks at many topics at once: where it isn't there, a poll
-        would find nothing. None where only a poll may tell, as this follower is behind or is about to lose its trust in
-        where it stands (rule L1)."""
-        position = self._state.position
-        is_trusted = self._log.clock.ticks_ms() - position.anchor_ticks_ms <= self._log.tail_trust_ms / 2
-        return entry_path(self._log.table, position.version + 1) if self._caught_up and is_trusted else None
+    def ahead(self) -> int:
+        """How many entries the next poll asks for: more each time that a poll found all it asked for, up to 32."""
+        return 1 << min(max(0, self._full_polls - 1), _MAX_DOUBLINGS)
 
     def reload(self) -> None:
         """Load the topic anew: a file that it names is gone (rule L10). Raises as the constructor."""
@@ -87,14 +87,34 @@ class TopicFollower:
             UnsupportedVersionError, NotATopicError: what another engine did to it can't be understood, as long as it
                 lasts.
         """
+        began = self._log.clock.ticks_ms()
+        return self.take(self._log.store.read_many(self.next_paths(self.ahead)), began_ticks_ms=began)
+
+    def next_paths(self, ahead: int) -> list[str]:
+        """The names of the entries that come next, for whoever polls several topics at once."""
+        return self._log.paths_beyond(self._state.position, ahead)
+
+    @property
+    def must_verify(self) -> bool:
+        """Does :meth:`take` need a request of its own, because trust in the position ran out (rule L1)?"""
+        return self._log.must_verify(self._state.position)
+
+    def take(self, data: Sequence[bytes | None], *, began_ticks_ms: float) -> list[Entry]:
+        """As :meth:`poll`, when :meth:`next_paths` has been read.
+
+        Args:
+            data: the objects under those names, in their order; None for one that isn't there.
+            began_ticks_ms: when reading them began.
+        """
         self._caught_up = False
-        ahead = 1 << min(max(0, self._full_polls - 1), _MAX_DOUBLINGS)
         try:
-            entries = catch_up(self._state, ahead=ahead)
+            entries = apply_look(
+                self._state, self._log.look_at(self._state.position, data, began_ticks_ms=began_ticks_ms)
+            )
         except PositionLost:
             self._state = self._load()
             entries = []
-        self._caught_up = len(entries) < ahead
+        self._caught_up = len(entries) < len(data)
         self._full_polls = 0 if self._caught_up else self._full_polls + 1
         if len(self._state.transactions) > _MAX_TRANSACTIONS_KEPT:
             self._state.transactions.clear()
@@ -136,7 +156,11 @@ class TopicFollower:
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
         """The first offset whose record is not older than ``timestamp_ms``; None where there is none (as in Kafka)."""
-        return self._despite_vacuum(lambda: self._offset_for_time(partition, timestamp_ms))
+        return self.offsets_for_times({partition: timestamp_ms})[partition]
+
+    def offsets_for_times(self, timestamps_ms: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
+        """The same for several partitions, whose files are read together."""
+        return self._despite_vacuum(lambda: self._offsets_for_times(timestamps_ms))
 
     def _despite_vacuum(self, look: Callable[[], T]) -> T:
         try:
@@ -154,16 +178,10 @@ class TopicFollower:
         if self.head.deleted or self.head.topic_id != self._topic_id:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
 
-    def _offset_for_time(self, partition: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        start, end = self._bounds(partition)
-        index = self._state.require_whole().index
-        for together in overlapping(index.from_timestamp(partition, timestamp_ms, log_start_offset=start)):
-            found = [find_timestamp(self._log, segment, timestamp_ms, start_offset=start) for segment in together]
-            known = [record for record in found if record is not None and record[0] < end]
-            if known:
-                offset, timestamp = min(known)
-                return OffsetAndTimestamp(offset=offset, timestamp=timestamp)
-        return None
+    def _offsets_for_times(self, timestamps_ms: Mapping[int, int]) -> dict[int, OffsetAndTimestamp | None]:
+        for partition in timestamps_ms:
+            self._bounds(partition)
+        return first_records_since(self._log, self._state.require_whole().index, self.head, timestamps_ms)
 
     def _read(self, partition: int, offset: int, max_records: int) -> pa.Table:
         pieces: list[pa.Table] = []
@@ -184,3 +202,37 @@ class TopicFollower:
                 f"topic {self.topic!r} has no partition {partition}; it has 0 to {head.partition_count - 1}"
             )
         return head.log_start_offsets[partition], head.log_end_offsets[partition]
+
+
+def poll_all(followers: Sequence[TopicFollower], expected: Sequence[int] = ()) -> list[list[Entry] | Exception]:
+    """Poll several topics of one cluster: one call to the store for all of them, whatever is new in how many.
+
+    Args:
+        expected: how many entries are likely to be new in each: one more is asked for, so that one poll is enough.
+    Returns:
+        For each what :meth:`TopicFollower.poll` returns, or what it raises: no topic's error hides another's news.
+    Raises:
+        StoreError: a retriable one; which of the topics it is about isn't known.
+    """
+    if len(followers) < 2:
+        return [attempt(TopicFollower.poll, follower) for follower in followers]
+    log = followers[0].log
+    most = max(1, _MOST_TOGETHER // len(followers))
+    likely = [count + 1 for count in expected] or [1] * len(followers)
+    paths = [f.next_paths(min(max(f.ahead, ahead), most)) for f, ahead in zip(followers, likely, strict=True)]
+    began = log.clock.ticks_ms()
+    try:
+        data = iter(log.store.read_many([path for each in paths for path in each]))
+    except StoreError as error:
+        if error.retriable:
+            raise
+        return parallel_results(TopicFollower.poll, followers)
+    found = [[*islice(data, len(each))] for each in paths]
+
+    def take(number: int) -> list[Entry]:
+        return followers[number].take(found[number], began_ticks_ms=began)
+
+    # Whose position must be verified makes a request: so do these side by side, and all the others in this thread.
+    asking = [number for number, follower in enumerate(followers) if follower.must_verify]
+    taken = dict(zip(asking, parallel_results(take, asking), strict=True))
+    return [taken[number] if number in taken else attempt(take, number) for number in range(len(followers))]

@@ -1,42 +1,45 @@
 """Files that other engines wrote without offsets: what is kept of them, and what is filled in (rules F1, L13).
 
-A file that says its partition, numbers its records and gives each a timestamp is copied byte for byte. Any other is
-encoded again, once, with what is missing as a producer would have had it: the partition from the key, the numbers from
-the order of the rows. One that says no partition becomes a file for each partition that its keys belong to.
+A file that says its partition, numbers its records and gives each a timestamp is copied byte for byte, up to 128 MiB.
+Any other is encoded again, once, with what is missing as a producer would have had it: the partition from the key, the
+numbers from the order of the rows. It becomes one file or more for each partition that its records belong to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from sparklog.config import TopicConfig
 from sparklog.delta.actions import AddFile
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptRecordError, InvalidRecordError
-from sparklog.log.encode import MAX_TIMESTAMP_MS, open_parquet, parquet_options
+from sparklog.errors import InvalidRecordError
+from sparklog.log.encode import MAX_TIMESTAMP_MS
+from sparklog.log.foreign_scan import Numbers, Scan, scan_file
+from sparklog.log.foreign_source import ForeignSource
 from sparklog.log.head import TopicHead
 from sparklog.log.murmur2 import key_partitions, murmur2
-from sparklog.log.reading import conform, milliseconds, object_path
+from sparklog.log.partitioned_writer import FinishedFile, PartitionedWriter
+from sparklog.log.reading import object_path
 from sparklog.log.schema import DATA_SCHEMA, TIMESTAMP
-from sparklog.log.segments import Segment, format_timestamp
+from sparklog.log.segments import Segment
 from sparklog.paths import new_data_file
 
-__all__ = ["ForeignFile", "Piece", "check_partition", "read_foreign"]
+__all__ = ["MAX_COPIED_BYTES", "ForeignFile", "Piece", "check_partition", "read_foreign"]
 
-MAX_OFFSET_DELTA = 2**48
-"""Greater numbers aren't kept: they would soon use up the offsets of a log that never restarts (rule L8)."""
-
-_KEPT_COLUMNS = ("offset_delta", "timestamp", "producer_id", "sequence")
-"""Those whose bounds a commit tells; at most 28 bytes of a record."""
+MAX_COPIED_BYTES = 128 * 1024 * 1024
+"""A larger file isn't copied as it is: its records become several files, which take little memory to read and merge."""
+_BIN_BYTES = 32 * 1024 * 1024
+"""About what the records of a bin take once decoded, where a file's rows aren't in the order of their numbers."""
+_MAX_BINS = 256
+_MAX_RANKED_RECORDS = 2**22
+"""Of a file whose rows aren't in the order of their numbers: with more, records keep their numbers, gaps and all, as to
+number them anew would take 28 bytes of memory for each."""
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
@@ -44,17 +47,22 @@ I32 = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What a foreign file has of one partition, under a path of its own."""
+    """What a foreign file has of one partition, under paths of its own."""
 
     partition: int
-    add: AddFile
-    """The copy, but for the base offset."""
+    adds: tuple[AddFile, ...]
+    """The copies, but for the base offset that they share; at least one."""
     range: tuple[int, int]
-    """Least and greatest offset delta of the copy."""
+    """Least and greatest offset delta over all copies."""
     numbers: tuple[int, int] | None
     """Least and greatest offset delta as the writer gave them; None if they can't be used."""
     renumbered: bool
-    """The copy's deltas run from 0, in the order of the writer's, or else of the rows in the file."""
+    """The copies' deltas run from 0, in the order of the writer's, or else of the rows in the file."""
+
+    @property
+    def record_count(self) -> int:
+        """Over all copies."""
+        return sum(int((add.stats or {})["numRecords"]) for add in self.adds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +77,12 @@ class ForeignFile:
     @property
     def record_count(self) -> int:
         """Over all pieces."""
-        return sum(int((piece.add.stats or {})["numRecords"]) for piece in self.pieces)
+        return sum(piece.record_count for piece in self.pieces)
+
+    @property
+    def paths(self) -> Iterator[str]:
+        """Of the copies, as in the log."""
+        return (add.path for piece in self.pieces for add in piece.adds)
 
 
 def check_partition(segment: Segment, head: TopicHead) -> None:
@@ -78,14 +91,19 @@ def check_partition(segment: Segment, head: TopicHead) -> None:
         raise InvalidRecordError(f"its partition is {segment.partition}, the topic has 0 to {head.partition_count - 1}")
 
 
-def read_foreign(log: DeltaLog, segment: Segment, head: TopicHead) -> ForeignFile:
+def read_foreign(
+    log: DeltaLog, segment: Segment, head: TopicHead, *, before_piece: Callable[[], None] = lambda: None
+) -> ForeignFile:
     """Read a file, and put its copy, or what it has of each partition, beside it. In no log yet.
 
-    Not in bounded memory: a file that is copied takes about twice its size, one that is encoded anew five times, and
-    either a decoded row group.
+    Memory is bounded whatever the size of the file: about 256 MiB. A file of more than 32 MiB is read by ranges, twice;
+    one whose offset deltas aren't in the order of its rows has that column read more often.
 
+    Args:
+        before_piece: is called before each piece of about 4 MiB; what it raises ends the copy.
     Raises:
-        InvalidRecordError: no record, a partition that isn't there, a timestamp or header that can't be one.
+        InvalidRecordError: no record, a partition that isn't there, a value in a column that no topic has, a timestamp
+            or header that can't be one.
         CorruptRecordError: no Parquet, truncated, or a column of a type that can't be the topic's; names the file.
         InvalidArgumentError: the file lies outside of the table.
         ObjectNotFoundError: the file is gone.
@@ -93,146 +111,133 @@ def read_foreign(log: DeltaLog, segment: Segment, head: TopicHead) -> ForeignFil
     """
     check_partition(segment, head)
     path = object_path(log.table, segment.path)
-    source = _Source(path, log.store.read(path))
-    fill_ms = _missing_timestamp(segment, head.config, now_ms=log.clock.now_ms())
-    codec = str(head.config["compression.type"])
-    with source.decoding(pa.ArrowException):
-        facts = _examine(source, segment, head, fill_ms=fill_ms)
-        if facts.is_kept:
-            contents = dict.fromkeys(facts.rows, source.data)
-        else:
-            contents = _encode(source, facts, fill_ms=fill_ms, compression="snappy" if codec == "producer" else codec)
-    paths = {partition: new_data_file(partition) for partition in contents}
-    log.store.put_many({object_path(log.table, paths[p]): data for p, data in contents.items()}, sync=True)
-    return ForeignFile(
-        segment=segment,
-        pieces=tuple(
-            _piece(segment, facts, partition, path=paths[partition], size_bytes=len(data))
-            for partition, data in contents.items()
-        ),
+    source = ForeignSource(log.store, path, segment.size_bytes, before_piece=before_piece)
+    may_be_kept = (
+        segment.partition is not None
+        and source.size_bytes <= MAX_COPIED_BYTES
+        and source.has("offset_delta")
+        and source.has("timestamp")
     )
+    policies = str(head.config["cleanup.policy"]).split(",")
+    scan = scan_file(source, keys_required="compact" in policies, all_columns=may_be_kept)
+    if may_be_kept and scan.is_timed and scan.numbers is not None:
+        return _copy(log, segment, source, scan)
+    return _Rewrite(log, segment, head, source, scan).run()
 
 
-class _Source:
-    """A file's bytes, decoded row group by row group; a single one is decoded once."""
+def _copy(log: DeltaLog, segment: Segment, source: ForeignSource, scan: Scan) -> ForeignFile:
+    """The file byte for byte."""
+    partition = segment.partition or 0
+    path = new_data_file(partition)
+    data = log.store.read(source.path) if source.data is None else source.data
+    log.store.put(object_path(log.table, path), data, sync=True)
+    finished = FinishedFile(path=path, size_bytes=len(data), stats=scan.stats)
+    deltas = _deltas([finished])
+    piece = _piece(segment, partition, [finished], numbers=deltas, renumbered=False)
+    return ForeignFile(segment=segment, pieces=(piece,))
 
-    def __init__(self, path: str, data: bytes) -> None:
-        self.path = path
-        self.data = data
-        with self.decoding(pa.ArrowException, OSError, ValueError):
-            self._parquet = open_parquet(pa.BufferReader(data))
-        self._only: dict[str, pa.ChunkedArray] | None = None
 
-    def groups(self) -> Iterator[dict[str, pa.ChunkedArray]]:
-        """The columns of the topic's schema, of each row group. Raises ``CorruptRecordError``."""
-        if self._only is not None:
-            yield self._only
-            return
-        count = self._parquet.num_row_groups
-        for number in range(count):
-            if self._parquet.metadata.row_group(number).num_rows == 0:
-                continue  # Arrow's writers make such of an empty table
-            with self.decoding(pa.ArrowException, OSError, ValueError):
-                table = self._parquet.read_row_group(number, DATA_SCHEMA.names)
-            columns = {name: conform(self.path, table, name) for name in DATA_SCHEMA.names}
-            _check_headers(table, columns["headers"])
-            if count == 1:
-                self._only = columns
-            yield columns
+class _Rewrite:
+    """Encodes the records of a file again, with what is missing."""
 
-    @contextmanager
-    def decoding(self, *errors: type[Exception]) -> Iterator[None]:
-        """What Arrow can't do with the file is a ``CorruptRecordError``, so that it hinders no other."""
+    def __init__(self, log: DeltaLog, segment: Segment, head: TopicHead, source: ForeignSource, scan: Scan) -> None:
+        self._segment = segment
+        self._partition_count = head.partition_count
+        self._source = source
+        self._fill = pa.scalar(_missing_timestamp_ms(segment, head.config, now_ms=log.clock.now_ms()) * 1000, TIMESTAMP)
+        self._numbers = scan.numbers
+        is_sorted = scan.numbers is None or scan.numbers.ascending
+        self._renumbered = scan.numbers is None or (
+            segment.partition is None and (is_sorted or scan.stats.record_count <= _MAX_RANKED_RECORDS)
+        )
+        self._ranks = self._all_ranks() if self._renumbered and not is_sorted else None
+        self._next_ranks = np.zeros(head.partition_count, np.int64)
+        self._least = np.full(head.partition_count, np.iinfo(np.int64).max)
+        self._greatest = np.full(head.partition_count, -1, np.int64)
+        """Numbers as the writer gave them, by partition."""
+        self._splitters = np.empty(0, np.int64)
+        if not self._renumbered and not is_sorted:
+            self._splitters = _splitters(scan.numbers, source.decoded_bytes)
+        codec = str(head.config["compression.type"])
+        self._writer = PartitionedWriter(
+            log.store,
+            log.table,
+            schema=_schema(with_headers=scan.has_headers),
+            compression="snappy" if codec == "producer" else codec,
+            bins_per_partition=len(self._splitters) + 1,
+            sort_by_offset=not is_sorted,
+        )
+
+    def run(self) -> ForeignFile:
         try:
-            yield
-        except errors as error:
-            raise CorruptRecordError(f"corrupt data file {self.path} ({len(self.data)} bytes): {error}") from error
+            start = 0
+            for records in self._source.pieces(DATA_SCHEMA.names):
+                self._write(records, start)
+                start += records.num_rows
+            finished = self._writer.close()
+        except BaseException:  # also an interrupt: what was put is of no use to anybody
+            self._writer.discard()
+            raise
+        pieces = [
+            _piece(self._segment, partition, files, numbers=self._given(partition), renumbered=self._renumbered)
+            for partition, files in finished.items()
+        ]
+        return ForeignFile(segment=self._segment, pieces=tuple(pieces))
+
+    def _write(self, records: pa.Table, start: int) -> None:
+        partitions = self._partitions(records["key"])
+        if self._numbers is not None:
+            np.minimum.at(self._least, partitions, records["offset_delta"].to_numpy())
+            np.maximum.at(self._greatest, partitions, records["offset_delta"].to_numpy())
+        if self._renumbered:
+            records = _with(records, "offset_delta", pa.array(self._ranks_of(partitions, start)))
+        if records["timestamp"].null_count:
+            records = _with(records, "timestamp", pc.fill_null(records["timestamp"], self._fill))
+        bins = partitions.astype(np.int64)
+        if len(self._splitters):
+            parts = np.searchsorted(self._splitters, records["offset_delta"].to_numpy(), side="right")
+            bins = bins * (len(self._splitters) + 1) + parts
+        self._writer.write(records, bins)
+
+    def _partitions(self, keys: pa.ChunkedArray) -> I32:
+        """The partition of each record, as a producer would choose it where the file doesn't say.
+
+        Those without a key stay together, as a sticky partitioner has them: which partition it is follows from the
+        file's name, so that whoever sequences the file chooses the same.
+        """
+        if self._segment.partition is not None:
+            return np.full(len(keys), self._segment.partition, np.int32)
+        found = [key_partitions(chunk, self._partition_count) for chunk in keys.chunks]
+        partitions: I32 = np.concatenate([np.empty(0, np.int32), *found])
+        partitions[np.asarray(keys.is_null())] = (murmur2(self._segment.path.encode()) & 0x7FFFFFFF) % (
+            self._partition_count
+        )
+        return partitions
+
+    def _given(self, partition: int) -> tuple[int, int] | None:
+        """The least and the greatest number of a partition's records, as the writer gave them."""
+        return None if self._numbers is None else (int(self._least[partition]), int(self._greatest[partition]))
+
+    def _ranks_of(self, partitions: I32, start: int) -> I64:
+        """The new offset deltas of records, of which the first is row ``start`` of the file."""
+        if self._ranks is not None:
+            return self._ranks[start : start + len(partitions)]
+        ranks = _ranks(partitions, np.arange(len(partitions))) + self._next_ranks[partitions]
+        self._next_ranks += np.bincount(partitions, minlength=self._partition_count)
+        return ranks
+
+    def _all_ranks(self) -> I64:
+        """Of each record of the file: its place among those of its partition, by its number."""
+        pieces = [
+            (self._partitions(piece["key"]), piece["offset_delta"].to_numpy())
+            for piece in self._source.pieces(["key", "offset_delta"])
+        ]
+        return _ranks(np.concatenate([one for one, _ in pieces]), np.concatenate([numbers for _, numbers in pieces]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Facts:
-    """What is known of a file's records, in the order of its rows."""
-
-    columns: Mapping[str, pa.ChunkedArray]
-    """``_KEPT_COLUMNS``; every timestamp is filled in, the offset deltas are the copy's."""
-    given: I64 | None
-    """The offset deltas as the writer gave them; None if they can't be used."""
-    partitions: I32
-    rows: Mapping[int, npt.NDArray[np.intp]]
-    """The same by partition, ascending: which rows it has."""
-    is_kept: bool
-    """The copy is byte for byte."""
-    renumbered: bool
-    has_headers: bool
-
-
-def _examine(source: _Source, segment: Segment, head: TopicHead, *, fill_ms: int) -> _Facts:
-    """Raises as :func:`read_foreign`."""
-    kept: dict[str, list[pa.Array]] = {name: [] for name in _KEPT_COLUMNS}
-    partitions: list[I32] = []
-    null_key_count, has_headers = 0, False
-    for columns in source.groups():
-        for name in _KEPT_COLUMNS:
-            kept[name] += columns[name].chunks
-        partitions.append(_partitions(columns["key"], segment, head.partition_count))
-        null_key_count += columns["key"].null_count
-        has_headers = has_headers or columns["headers"].null_count < len(columns["headers"])
-    found = {name: pa.chunked_array(chunks, DATA_SCHEMA.field(name).type) for name, chunks in kept.items()}
-    if len(found["offset_delta"]) == 0:
-        raise InvalidRecordError("it holds no record")
-    if null_key_count and "compact" in str(head.config["cleanup.policy"]).split(","):
-        raise InvalidRecordError(f"{null_key_count} of its records have no key, and the topic is compacted by keys")
-    is_timed = found["timestamp"].null_count == 0
-    found["timestamp"] = _filled(found["timestamp"], fill_ms)
-    _check_timestamps(found["timestamp"])
-    given = _usable_numbers(found["offset_delta"])
-    of_rows = np.concatenate(partitions)
-    renumbered = given is None or segment.partition is None
-    if renumbered:
-        found["offset_delta"] = pa.chunked_array([pa.array(_ranks(of_rows, given))])
-    return _Facts(
-        columns=found,
-        given=given,
-        partitions=of_rows,
-        rows=_rows(of_rows),
-        is_kept=is_timed and not renumbered,
-        renumbered=renumbered,
-        has_headers=has_headers,
-    )
-
-
-def _partitions(keys: pa.ChunkedArray, segment: Segment, partition_count: int) -> I32:
-    """The partition of each record, as a producer would choose it where the file doesn't say.
-
-    Those without a key stay together, as a sticky partitioner has them: which partition it is follows from the file's
-    name, so that whoever sequences the file chooses the same.
-    """
-    if segment.partition is not None:
-        return np.full(len(keys), segment.partition, np.int32)
-    partitions = np.concatenate([np.empty(0, np.int32), *(key_partitions(c, partition_count) for c in keys.chunks)])
-    sticky = (murmur2(segment.path.encode()) & 0x7FFFFFFF) % partition_count
-    partitions[np.asarray(keys.is_null())] = sticky
-    return partitions
-
-
-def _usable_numbers(deltas: pa.ChunkedArray) -> I64 | None:
-    """The offset deltas if they are distinct, none is missing or negative, and none is out of reason (rule F1)."""
-    if deltas.null_count:
-        return None
-    numbers = np.asarray(deltas)
-    is_usable = numbers.min() >= 0 and numbers.max() <= MAX_OFFSET_DELTA and len(np.unique(numbers)) == len(numbers)
-    return numbers if is_usable else None
-
-
-def _rows(partitions: I32) -> dict[int, npt.NDArray[np.intp]]:
-    order = np.argsort(partitions, kind="stable")
-    numbers, starts = np.unique(partitions[order], return_index=True)
-    return dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
-
-
-def _ranks(partitions: I32, numbers: I64 | None) -> I64:
-    """Of each record its place among those of its partition: by its number, or else by its row."""
-    order = np.lexsort((np.arange(len(partitions)) if numbers is None else numbers, partitions))
+def _ranks(partitions: I32, numbers: I64) -> I64:
+    """Of each record its place among those of its partition, by its number."""
+    order = np.lexsort((numbers, partitions))
     counts = np.unique(partitions, return_counts=True)[1]
     starts = np.repeat(np.cumsum(counts) - counts, counts)
     ranks = np.empty(len(partitions), np.int64)
@@ -240,98 +245,58 @@ def _ranks(partitions: I32, numbers: I64 | None) -> I64:
     return ranks
 
 
-def _encode(source: _Source, facts: _Facts, *, fill_ms: int, compression: str) -> dict[int, bytes]:
-    """The records of each partition as the bytes of a file, rows in their order, row group by row group."""
-    schema = DATA_SCHEMA if facts.has_headers else DATA_SCHEMA.remove(DATA_SCHEMA.get_field_index("headers"))
-    sinks: dict[int, pa.BufferOutputStream] = {}
-    writers: dict[int, pq.ParquetWriter] = {}
-    start = 0
-    for columns in source.groups():
-        count = len(columns["key"])
-        columns = {
-            **columns,
-            "timestamp": _filled(columns["timestamp"], fill_ms),
-            "offset_delta": facts.columns["offset_delta"].slice(start, count),
-        }
-        partitions = facts.partitions[start : start + count]
-        by_partition = _rows(partitions)
-        table = pa.table({name: columns[name] for name in schema.names}, schema=schema)
-        table = table.take(np.concatenate([*by_partition.values()]))
-        first = 0
-        for partition, own in by_partition.items():
-            if partition not in writers:
-                sinks[partition] = pa.BufferOutputStream()
-                writers[partition] = pq.ParquetWriter(sinks[partition], schema, **parquet_options(compression))
-            writers[partition].write_table(table.slice(first, len(own)))
-            first += len(own)
-        start += count
-    while writers:
-        writers.popitem()[1].close()
-    return {partition: bytes(sinks.pop(partition).getvalue()) for partition in sorted(sinks)}  # one twice at a time
+def _splitters(numbers: Numbers | None, decoded_bytes: int) -> I64:
+    """The numbers at which the second, third, … bin begins: a reader of a file whose rows are in no order has all of it
+    in memory, so records that are far apart go to different files."""
+    bins = min(_MAX_BINS, 1 + decoded_bytes // _BIN_BYTES)
+    if numbers is None or bins == 1:
+        return np.empty(0, np.int64)
+    sample = numbers.sample
+    return np.unique(sample[[len(sample) * number // bins for number in range(1, bins)]])
 
 
-def _piece(segment: Segment, facts: _Facts, partition: int, *, path: str, size_bytes: int) -> Piece:
-    rows = facts.rows[partition]
-    is_all = len(rows) == len(facts.partitions)
-    stats = _stats(facts.columns if is_all else {name: column.take(rows) for name, column in facts.columns.items()})
-    low, high = (int(stats[f"{side}Values"]["offset_delta"]) for side in ("min", "max"))
-    given = None if facts.given is None else facts.given[rows]
+def _piece(
+    segment: Segment,
+    partition: int,
+    files: list[FinishedFile],
+    *,
+    numbers: tuple[int, int] | None,
+    renumbered: bool,
+) -> Piece:
+    add = AddFile(
+        path="",
+        partition_values={"partition": str(partition), "base_offset": None},
+        size_bytes=0,
+        modification_ms=segment.modification_ms,
+    )
     return Piece(
         partition=partition,
-        add=AddFile(
-            path=path,
-            partition_values={"partition": str(partition), "base_offset": None},
-            size_bytes=size_bytes,
-            modification_ms=segment.modification_ms,
-            stats=stats,
+        adds=tuple(
+            replace(add, path=file.path, size_bytes=file.size_bytes, stats=file.stats.to_delta()) for file in files
         ),
-        range=(low, high),
-        numbers=None if given is None else (int(given.min()), int(given.max())),
-        renumbered=facts.renumbered,
+        range=_deltas(files),
+        numbers=numbers,
+        renumbered=renumbered,
     )
 
 
-def _stats(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, Any]:
-    numbers = {name: columns[name] for name in ("offset_delta", "producer_id", "sequence")}
-    bounds = {name: pc.min_max(column).as_py() for name, column in numbers.items() if column.null_count < len(column)}
-    times = pc.min_max(milliseconds(columns["timestamp"])).as_py()
-    bounds["timestamp"] = {side: format_timestamp(times[side]) for side in ("min", "max")}
-    return {
-        "numRecords": len(columns["offset_delta"]),
-        "minValues": {name: bound["min"] for name, bound in bounds.items()},
-        "maxValues": {name: bound["max"] for name, bound in bounds.items()},
-        "nullCount": {name: columns[name].null_count for name in bounds},
-    }
+def _deltas(files: list[FinishedFile]) -> tuple[int, int]:
+    """The least and the greatest offset delta of files whose records all have one."""
+    bounds = [bound for file in files for bound in file.stats.offset_deltas or ()]
+    return min(bounds), max(bounds)
 
 
-def _missing_timestamp(segment: Segment, config: TopicConfig, *, now_ms: int) -> int:
+def _with(records: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return records.set_column(records.schema.get_field_index(name), DATA_SCHEMA.field(name), column)
+
+
+def _schema(*, with_headers: bool) -> pa.Schema:
+    return DATA_SCHEMA if with_headers else DATA_SCHEMA.remove(DATA_SCHEMA.get_field_index("headers"))
+
+
+def _missing_timestamp_ms(segment: Segment, config: TopicConfig, *, now_ms: int) -> int:
     """What a record without a timestamp gets: of ``LogAppendTime`` the time of the copy's upload (rule F4), else the
     time when its file was written, which is the nearest that is known to when it was made."""
     if config["message.timestamp.type"] == "LogAppendTime":
         return now_ms
     return min(max(0, segment.modification_ms), MAX_TIMESTAMP_MS)
-
-
-def _filled(timestamps: pa.ChunkedArray, fill_ms: int) -> pa.ChunkedArray:
-    return pc.fill_null(timestamps, pa.scalar(fill_ms * 1000, TIMESTAMP)) if timestamps.null_count else timestamps
-
-
-def _check_timestamps(timestamps: pa.ChunkedArray) -> None:
-    bounds = pc.min_max(timestamps.cast(pa.int64())).as_py()
-    if bounds["min"] < 0 or bounds["max"] // 1000 > MAX_TIMESTAMP_MS:
-        raise InvalidRecordError(
-            f"its timestamps run from {bounds['min']} to {bounds['max']} µs, expected 0 to {MAX_TIMESTAMP_MS} ms"
-        )
-
-
-def _check_headers(table: pa.Table, headers: pa.ChunkedArray) -> None:
-    """A cast fills fields of other names with null. Source of the second rule: Kafka ``RecordHeader``'s constructor."""
-    if "headers" not in table.column_names or headers.null_count == len(headers):
-        return
-    given = table["headers"].type
-    kind = getattr(given, "value_type", None)
-    names = {field.name for field in kind} if kind is not None and pa.types.is_struct(kind) else set()
-    if names != {"key", "value"} or pc.struct_field(pc.list_flatten(headers), "key").null_count:
-        raise InvalidRecordError(
-            f"its headers are {given}, expected a list of key: string and value: binary, and no header without a key"
-        )

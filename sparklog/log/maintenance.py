@@ -6,14 +6,17 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from sparklog.delta.checkpoint import checkpoint_due, checkpoint_threshold, write_checkpoint
 from sparklog.delta.listing import read_hint
 from sparklog.delta.log import DeltaLog
-from sparklog.log.sequencing import sequence_state, sequence_topic
-from sparklog.log.state import TopicState, load_state, open_state
+from sparklog.log.background import Background, Run
+from sparklog.log.claims import Claim, OthersClaim, take_claim
+from sparklog.log.sequencing import sequence_state, sequence_topic, whole_and_current
+from sparklog.log.state import TopicState, open_state
+from sparklog.paths import sequencing_claim
 
 __all__ = ["Checkpoints", "Sequencing"]
 
@@ -29,8 +32,12 @@ _FILES_PER_DELAY = 20_000
 _FAILURE_REST_MS, _LONGEST_FAILURE_REST_MS = 1_000.0, 300_000.0
 _REFUSAL_REST_MS, _LONGEST_REFUSAL_REST_MS = 60_000.0, 3_600_000.0
 _MAX_STREAK = 12
-
-Run = Callable[[Callable[[], None]], None]
+MAX_CLIENT_BYTES = 2**30
+"""Clients leave what another engine committed at once to maintenance if it is larger: to copy it would take a client's
+network and one of its cores for longer than half a minute, unasked."""
+_CLAIMED_REST_MS = 5_000.0
+_CLOSING_MS = 5_000.0
+"""A copy that isn't done so long after its client was closed is given up."""
 
 
 class Checkpoints:
@@ -45,7 +52,7 @@ class Checkpoints:
             run: starts the work; by default in a thread of its own.
             max_delay_ms: the longest random wait before the work, so that several writers don't do it at once.
         """
-        self._background = _Background("sparklog-checkpoint", run)
+        self._background = Background("sparklog-checkpoint", run)
         self._max_delay_ms = max_delay_ms
         self._known_version = -1
         self._rest_until_ticks_ms = 0.0
@@ -75,7 +82,7 @@ class Checkpoints:
             self._known_version = read_hint(log)
             if checkpoint_due(version=version, checkpoint_version=self._known_version, live_file_count=live):
                 if sequence_first:  # rule F2: a checkpoint forgets the order of foreign commits
-                    sequence_topic(log)
+                    sequence_topic(log, limit_bytes=MAX_CLIENT_BYTES)
                 self._known_version = write_checkpoint(log) or self._known_version
                 ended = log.clock.ticks_ms()
                 self._rest_until_ticks_ms = ended + _REST * (ended - began)
@@ -97,14 +104,23 @@ class _Look:
     """Nothing was found out: whatever is added, nobody looks before that time."""
     streak: int = 0
     """Looks in a row that left something to do."""
+    claim: OthersClaim | None = None
+    """Of another client, which is at it."""
+    claimed_until_ticks_ms: float = float("-inf")
+    """Before that nobody looks whether that client goes on."""
 
     def is_due(self, state: TopicState, ticks_ms: float) -> bool:
+        if ticks_ms < self.claimed_until_ticks_ms:
+            return False
         is_new = state.unsequenced_version > self.until_version and not self.failed
         return is_new or ticks_ms >= self.again_ticks_ms
 
     def after_failure(self, ticks_ms: float) -> _Look:
         rest_ms = min(_FAILURE_REST_MS * 2**self.streak, _LONGEST_FAILURE_REST_MS)
         return _Look(self.until_version, ticks_ms + rest_ms, self.refused, True, min(self.streak + 1, _MAX_STREAK))
+
+    def after_claim(self, claim: OthersClaim, ticks_ms: float) -> _Look:
+        return replace(self, claim=claim, claimed_until_ticks_ms=ticks_ms + _CLAIMED_REST_MS)
 
     def after(self, until_version: int, refused: Mapping[str, str], ticks_ms: float) -> _Look:
         if not refused:
@@ -115,9 +131,15 @@ class _Look:
         return _Look(until_version, ticks_ms + rest_ms, refused, False, min(self.streak + 1, _MAX_STREAK))
 
 
+class _GivenUp(Exception):  # noqa: N818 - a signal within this module
+    """A copy isn't finished, as the client was closed."""
+
+
 class Sequencing:
     """Gives offsets to files that other engines wrote without, wherever a client meets them (rule F2): one topic at a
-    time, away from the caller's thread, after a random wait and another look, so that of many clients few do it.
+    time, away from the caller's thread, after a random wait and another look. Of many clients one does it: it claims
+    the work, and the others look every five seconds whether it is done, or its claim was left. What another engine
+    committed at once is left to maintenance if it is larger than 1 GiB, which is logged.
 
     A failure is logged and tried again after a second, two, four, … up to five minutes. A file that can't be sequenced
     is logged, and read again after a minute, two, four, … up to an hour.
@@ -129,11 +151,12 @@ class Sequencing:
             run: starts the work; by default in a thread of its own.
             max_delay_ms: the longest random wait before the work; with 20,000 live files twice as long, and so on.
         """
-        self._background = _Background("sparklog-sequencing", run)
+        self._background = Background("sparklog-sequencing", run)
         self._max_delay_ms = max_delay_ms
         self._looks: dict[str, _Look] = {}
         """By table. Only the work that is under way changes it."""
         self._closed = threading.Event()
+        self._closing_since_ticks_ms = float("inf")
 
     def meet(self, state: TopicState) -> None:
         """Start sequencing if this topic is seen to have files without offsets. Calls no store, and doesn't wait."""
@@ -146,7 +169,8 @@ class Sequencing:
             self._background.start(lambda: self._work(log, longest_ms), f"sequencing of {log.table}")
 
     def close(self, timeout_ms: float = 60_000) -> None:
-        """Wait for what is under way; what hasn't begun isn't done any more."""
+        """Wait for what is under way; what hasn't begun isn't done any more, and a copy that isn't done after five
+        seconds is given up."""
         self._closed.set()
         self._background.close(timeout_ms)
 
@@ -156,6 +180,8 @@ class Sequencing:
             if self._closed.wait(random.uniform(0, longest_ms) / 1000):  # noqa: S311 - spreads clients, no secret
                 return
             self._looks[log.table] = self._look(log, look)
+        except _GivenUp as reason:
+            _LOGGER.info("sequencing of %s was given up: %s", log.table, reason)
         except Exception as error:  # nobody waits for this thread: whatever it is, it is told and tried again later
             self._looks[log.table] = look = look.after_failure(log.clock.ticks_ms())
             _LOGGER.warning(
@@ -170,57 +196,30 @@ class Sequencing:
         version = state.position.version
         if state.head.deleted or not state.head.unsequenced_count:  # another did it meanwhile
             return _Look(version, float("inf"))
-        if state.whole is None:
-            state = load_state(log)
-            version = state.position.version
-        is_early = log.clock.ticks_ms() < look.again_ticks_ms
-        result = sequence_state(state, refused_before=look.refused if is_early else {})
-        return look.after(version, result.refused, log.clock.ticks_ms())
-
-
-_WORK = "work"
-
-
-class _Background:
-    """One piece of work at a time, away from the caller's thread."""
-
-    def __init__(self, name: str, run: Run | None) -> None:
-        self._name = name
-        self._run = run or self._in_thread
-        self._under_way: dict[str, object] = {}
-        """At most one; the dict's own calls say who is first."""
-        self._thread: threading.Thread | None = None
-
-    def start(self, work: Callable[[], None], what: str) -> None:
-        """Start it, unless something is under way."""
-        own = object()
-
-        def end() -> None:
-            if self._under_way.get(_WORK) is own:
-                self._under_way.pop(_WORK, None)
-
-        def run() -> None:
-            try:
-                work()
-            finally:
-                end()
-
+        claim = take_claim(log.store, log.clock, sequencing_claim(log.table), look.claim)
+        if isinstance(claim, OthersClaim):
+            return look.after_claim(claim, log.clock.ticks_ms())
         try:
-            if self._under_way.setdefault(_WORK, own) is own:
-                self._run(run)
-        except RuntimeError as error:  # no more threads, or the interpreter is shutting down
-            end()
-            _LOGGER.warning("%s can't be started: %s", what, error)
-        except BaseException:  # an interrupt: if the work has begun, it goes on
-            end()
-            raise
+            state = whole_and_current(state)  # who held the claim before may have done it a moment ago
+            version = state.position.version
+            is_early = log.clock.ticks_ms() < look.again_ticks_ms
+            result = sequence_state(
+                state,
+                refused_before=look.refused if is_early else {},
+                limit_bytes=MAX_CLIENT_BYTES,
+                before_piece=lambda: self._go_on(log, claim),
+            )
+        finally:
+            claim.release()
+        left = {**result.refused, **result.postponed}
+        return look.after(version, left, log.clock.ticks_ms())
 
-    def close(self, timeout_ms: float) -> None:
-        """Wait for what is under way."""
-        if self._thread is not None:
-            self._thread.join(timeout_ms / 1000)
-
-    def _in_thread(self, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=self._name, daemon=True)
-        thread.start()
-        self._thread = thread  # only one that was started can be joined
+    def _go_on(self, log: DeltaLog, claim: Claim) -> None:
+        """Before each piece of a file: tell others that the work goes on, unless the client was closed meanwhile."""
+        claim.renew()
+        if not self._closed.is_set():
+            return
+        now = log.clock.ticks_ms()
+        self._closing_since_ticks_ms = min(self._closing_since_ticks_ms, now)
+        if now - self._closing_since_ticks_ms > _CLOSING_MS:
+            raise _GivenUp(f"the client was closed; another one will sequence {log.table}")

@@ -14,6 +14,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, SparklogError
 from sparklog.log.commit import Commit, Committed, commit
 from sparklog.log.files import UploadedFile
+from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.reading import object_path
 from sparklog.log.state import TopicState, load_state
@@ -102,12 +103,14 @@ def publish(
     *,
     deadline_ticks_ms: float,
     sync: bool,
+    gaps: ForeignGaps | None = None,
 ) -> tuple[Published, Committed]:
     """Publish the files of a decided transaction in one topic, unless the topic has them.
 
     Args:
         state: whole, or opened before the transaction was decided (rule L5).
         topic_id: of the topic that the records were meant for.
+        gaps: as for :func:`~sparklog.log.commit.commit`.
     Raises:
         ObjectNotFoundError: a file is gone; names it. Nothing is published in this topic.
         CorruptLogError, and as :func:`~sparklog.log.commit.commit`. Safe to repeat.
@@ -134,7 +137,7 @@ def publish(
             looked_at = decided_on.vacuums
         return False
 
-    done = commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=sync, prepare=look_at_files)
+    done = commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=sync, prepare=look_at_files, gaps=gaps)
     if is_gone:
         base_offsets = (UNKNOWN_OFFSET,) * len(files)
     elif done.commit is None:

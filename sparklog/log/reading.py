@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
-from sparklog.log.encode import decode_file
+from sparklog.log.encode import decode_file, open_parquet
+from sparklog.log.range_file import WHOLE_FILE_BYTES, RangeFile
 from sparklog.log.schema import DATA_SCHEMA
 from sparklog.log.segments import Segment
 
@@ -23,6 +24,7 @@ __all__ = [
     "find_by_sequence",
     "find_timestamp",
     "is_absolute",
+    "is_read_whole",
     "milliseconds",
     "object_path",
     "read_segment",
@@ -31,6 +33,8 @@ __all__ = [
 
 # A URI with a scheme. In a relative one no colon comes before the first slash but percent-encoded (RFC 3986, 4.2).
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_BUFFER_BYTES = 512 * 1024
+"""Of each column of a file that is read by ranges."""
 _ALL = ("timestamp", "key", "value", "headers", "producer_id", "producer_epoch", "sequence")
 
 
@@ -50,16 +54,24 @@ def object_path(table: str, path: str) -> str:
 
 
 def read_segment(
-    log: DeltaLog, segment: Segment, *, start_offset: int = 0, columns: tuple[str, ...] = _ALL
+    log: DeltaLog,
+    segment: Segment,
+    *,
+    start_offset: int = 0,
+    columns: tuple[str, ...] = _ALL,
+    data: bytes | None = None,
 ) -> pa.Table:
     """The records of a segment from ``start_offset`` on: a column ``offset`` (int64), then ``columns``, by offset.
 
+    Args:
+        data: the file's bytes, where they were read already.
     Raises:
         CorruptRecordError: the file is truncated or no Parquet, or doesn't number its records; names the file.
         ObjectNotFoundError: the file is gone (vacuumed): load the topic again and plan anew (rule L10).
     """
     path = object_path(log.table, segment.path)
-    found = decode_file(path, log.store.read(path), ["offset_delta", *columns])
+    wanted = ["offset_delta", *columns]
+    found = _read_columns(log, segment, wanted) if data is None else decode_file(path, data, wanted)
     deltas = conform(path, found, "offset_delta")
     if deltas.null_count:
         raise CorruptRecordError(f"corrupt data file {path}: {deltas.null_count} of its records have no offset_delta")
@@ -108,7 +120,7 @@ def complete_stats(log: DeltaLog, segment: Segment) -> Segment:
         return segment
     try:
         path = object_path(log.table, segment.path)
-        table = decode_file(path, log.store.read(path), ["offset_delta", "timestamp"])
+        table = _read_columns(log, segment, ["offset_delta", "timestamp"])
         deltas = pc.min_max(conform(path, table, "offset_delta")).as_py()
         times = pc.min_max(milliseconds(conform(path, table, "timestamp"))).as_py()
     except (CorruptRecordError, InvalidArgumentError, ObjectNotFoundError):
@@ -123,9 +135,12 @@ def complete_stats(log: DeltaLog, segment: Segment) -> Segment:
     )
 
 
-def find_timestamp(log: DeltaLog, segment: Segment, timestamp_ms: int, *, start_offset: int) -> tuple[int, int] | None:
-    """Offset and timestamp (ms) of the segment's first record not older than ``timestamp_ms``; None without one."""
-    table = read_segment(log, segment, start_offset=start_offset, columns=("timestamp",))
+def find_timestamp(
+    log: DeltaLog, segment: Segment, timestamp_ms: int, *, start_offset: int, data: bytes | None = None
+) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the first record of a segment that isn't older than ``timestamp_ms``; None without
+    one. Arguments and errors as of :func:`read_segment`."""
+    table = read_segment(log, segment, start_offset=start_offset, columns=("timestamp",), data=data)
     times = milliseconds(table["timestamp"])
     young = table.set_column(1, "timestamp", times).filter(pc.greater_equal(times, timestamp_ms))
     return None if young.num_rows == 0 else (young["offset"][0].as_py(), young["timestamp"][0].as_py())
@@ -147,6 +162,24 @@ def find_by_sequence(
 def milliseconds(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
     """Timestamps of the topic's schema as int64 milliseconds since the epoch, rounded down."""
     return pc.floor_temporal(timestamps, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+
+
+def is_read_whole(segment: Segment) -> bool:
+    """Whether a segment's file is small enough to be read by one request; a larger one is read by ranges."""
+    return segment.size_bytes <= WHOLE_FILE_BYTES
+
+
+def _read_columns(log: DeltaLog, segment: Segment, columns: list[str]) -> pa.Table:
+    """Columns of a data file as they are in it, those that it has; of a large file nothing else is read."""
+    path = object_path(log.table, segment.path)
+    if is_read_whole(segment):
+        return decode_file(path, log.store.read(path), columns)
+    source = pa.PythonFile(RangeFile(log.store, path, segment.size_bytes), mode="r")
+    try:
+        parquet = open_parquet(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        return parquet.read([name for name in columns if name in parquet.schema_arrow.names], use_threads=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptRecordError(f"corrupt data file {path} ({segment.size_bytes} bytes): {error}") from error
 
 
 def _is_sorted(offsets: pa.ChunkedArray) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import zip_longest
+from itertools import islice, zip_longest
+from urllib.parse import unquote
 
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
 from sparklog.delta.log import DeltaLog
@@ -35,9 +36,14 @@ from sparklog.log.uploads import Vacuum, with_vacuum
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 
-__all__ = ["TopicState", "WholeTopic", "load_state", "open_state"]
+__all__ = ["GAP_INFO", "TopicState", "WholeTopic", "load_state", "open_state"]
 
 _MAX_UNSYNCED = 10_000
+_MAX_FOREIGN_PATHS = 1_000
+GAP_INFO = "gap_ms"
+"""In ``commitInfo.sparklog``: the gap for foreign writers that an entry asks for (rule F5)."""
+MAX_GAP_MS = 10_000
+"""Nobody waits for longer, whatever an entry asks for."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +87,16 @@ class TopicState:
     """Those of other engines that are told between the versions this state has seen."""
     unread: range = range(0)
     """The versions behind the checkpoint that a light state was opened over: nobody here has read them."""
+    gap_ms: float = 0.0
+    """The length of the newest gap for foreign writers that an entry asked for, since this state was opened (F5)."""
+    gap_until_ticks_ms: float = float("-inf")
+    """When that gap ends, by this process's ticks."""
+    gap_count: int = 0
+    """How many entries asked for one."""
+    foreign_ticks_ms: float = float("-inf")
+    """When another engine was last seen to have committed files without offsets."""
+    foreign_paths: dict[str, None] = field(default_factory=dict)
+    """The newest of those files, decoded, oldest first."""
     unsynced: list[str] | None = None
     """Objects that others wrote and nobody here fsynced yet; None: not known (rule L9)."""
 
@@ -149,8 +165,11 @@ class TopicState:
         self.head = head
         self.position = position
         self.unwritable = unwritable
-        if any(isinstance(action, AddFile) and is_unsequenced(action) for action in entry.actions):
+        self._note_gap(entry)
+        waiting = [a.path for a in entry.actions if isinstance(a, AddFile) and is_unsequenced(a)]
+        if waiting:
             self.unsequenced_version = entry.version
+            self._note_foreign_files(waiting)
         self.vacuums = with_vacuum(self.vacuums, entry)
         self.transactions.update((a.app_id, a) for a in entry.actions if isinstance(a, SetTransaction))
         if self.whole is not None:
@@ -163,6 +182,19 @@ class TopicState:
         self.unsynced += [entry_path(self.log.table, entry.version), *self._added_objects(entry.actions)]
         if len(self.unsynced) > _MAX_UNSYNCED:
             self.unsynced = None
+
+    def _note_gap(self, entry: Entry) -> None:
+        asked = 0 if entry.info is None else entry.info.get(GAP_INFO, 0)
+        if isinstance(asked, int) and asked > 0:
+            self.gap_ms = float(min(asked, MAX_GAP_MS))
+            self.gap_until_ticks_ms = self.log.clock.ticks_ms() + self.gap_ms
+            self.gap_count += 1
+
+    def _note_foreign_files(self, paths: Sequence[str]) -> None:
+        self.foreign_ticks_ms = self.log.clock.ticks_ms()
+        self.foreign_paths.update((unquote(path), None) for path in paths[-_MAX_FOREIGN_PATHS:])
+        for path in [*islice(self.foreign_paths, max(0, len(self.foreign_paths) - _MAX_FOREIGN_PATHS))]:
+            del self.foreign_paths[path]
 
     def _added_objects(self, actions: tuple[Action, ...]) -> list[str]:
         found: list[str] = []

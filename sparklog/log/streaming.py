@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +14,24 @@ import pyarrow.parquet as pq
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, ObjectNotFoundError
 from sparklog.log.encode import open_parquet
+from sparklog.log.range_file import WHOLE_FILE_BYTES, RangeFile
 from sparklog.log.reading import conform, object_path
 from sparklog.log.schema import DATA_SCHEMA
 from sparklog.log.segments import Segment
-from sparklog.storage.base import ObjectStore
 
-__all__ = ["RECORD_SCHEMA", "WHOLE_FILE_BYTES", "OpenSegments", "is_read_whole", "open_segments"]
+__all__ = [
+    "RECORD_SCHEMA",
+    "WHOLE_FILE_BYTES",
+    "OpenSegments",
+    "RowGroup",
+    "is_read_whole",
+    "open_segments",
+]
 
 RECORD_SCHEMA = pa.schema(
     [pa.field("offset", pa.int64()), *(DATA_SCHEMA.field(name) for name in ("timestamp", "key", "value", "headers"))]
 )
 """What a consumer reads of a record."""
-
-WHOLE_FILE_BYTES = 8 * 1024 * 1024
-"""A larger file is read by ranges."""
 
 _COLUMNS = ("offset_delta", *RECORD_SCHEMA.names[1:])
 _BUFFER_BYTES = 512 * 1024
@@ -97,11 +100,11 @@ def _open_file(
     path = object_path(log.table, segment.path)
     source: Any
     if by_ranges:
-        source = pa.PythonFile(_RangeFile(log.store, path, segment.size_bytes), mode="r")
+        source = pa.PythonFile(RangeFile(log.store, path, segment.size_bytes), mode="r")
     else:
         source = pa.BufferReader(_present(path, data))
     parquet = _open_parquet(path, source, buffer_bytes=_BUFFER_BYTES if by_ranges else 0)
-    groups = [_RowGroup.of(parquet, number) for number in range(parquet.metadata.num_row_groups)]
+    groups = [RowGroup.of(parquet, number) for number in range(parquet.metadata.num_row_groups)]
     size_bytes = sum(group.size_bytes for group in groups)
     is_small = size_bytes <= _WHOLE_PIECES * piece_bytes and not any(group.expands for group in groups)
     last_offsets = None if is_small else _decode(path, lambda: _last_offsets(path, parquet, segment))
@@ -118,18 +121,22 @@ def _whole(batch: pa.RecordBatch) -> OpenSegments:
 
 
 @dataclass(frozen=True, slots=True)
-class _RowGroup:
+class RowGroup:
+    """What the footer of a data file tells of the size of one of its row groups."""
+
     row_count: int
     size_bytes: int
-    """Encoded but not compressed."""
+    """Of the columns that are read: encoded but not compressed."""
     expands: bool
+    """May the columns take much more memory once they are decoded?"""
 
     @classmethod
-    def of(cls, parquet: pq.ParquetFile, number: int) -> _RowGroup:
+    def of(cls, parquet: pq.ParquetFile, number: int, columns: Sequence[str] = _COLUMNS) -> RowGroup:
+        """Of row group ``number``, as far as ``columns`` are read."""
         group = parquet.metadata.row_group(number)
         size, expands = 0, False
         for column in (group.column(at) for at in range(group.num_columns)):
-            if column.path_in_schema.partition(".")[0] in _COLUMNS:
+            if column.path_in_schema.partition(".")[0] in columns:
                 size += column.total_uncompressed_size
                 is_binary = column.physical_type == "BYTE_ARRAY"
                 # A column of nothing but nulls is nominally in a dictionary.
@@ -138,6 +145,7 @@ class _RowGroup:
         return cls(group.num_rows, size, expands)
 
     def rows_per_piece(self, piece_bytes: int) -> int:
+        """How many rows to decode at once, so that they take about ``piece_bytes``; at least one."""
         rows = self.row_count * piece_bytes // max(1, self.size_bytes)
         return max(1, min(rows, _FEW_ROWS if self.expands else _MAX_ROWS))
 
@@ -146,7 +154,7 @@ def _stream(
     path: str,
     parquet: pq.ParquetFile,
     segment: Segment,
-    groups: Sequence[_RowGroup],
+    groups: Sequence[RowGroup],
     wanted: Sequence[int],
     start_offset: int,
     piece_bytes: int,
@@ -238,36 +246,3 @@ def _present(path: str, data: bytes | None) -> bytes:
     if data is None:
         raise ObjectNotFoundError(f"data file {path}: no such object")
     return data
-
-
-class _RangeFile(io.RawIOBase):
-    """An object of a store as a file that can be sought in; each read is one request."""
-
-    def __init__(self, store: ObjectStore, path: str, size_bytes: int) -> None:
-        super().__init__()
-        self._store = store
-        self._path = path
-        self._size_bytes = size_bytes
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}[whence]
-        self._at = start + offset
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        end = self._size_bytes if size < 0 else min(self._at + size, self._size_bytes)
-        if end <= self._at:
-            return b""
-        data = self._store.read_range(self._path, self._at, end)
-        self._at += len(data)
-        return data

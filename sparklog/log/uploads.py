@@ -9,7 +9,6 @@ file that is put after such an entry is on no list of that vacuum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from sparklog.delta.actions import Entry
@@ -17,6 +16,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, TransactionTimedOutError
 from sparklog.log.files import UploadedFile
 from sparklog.log.reading import object_path
+from sparklog.parallel import parallel_map
 
 __all__ = [
     "Vacuum",
@@ -38,7 +38,6 @@ _LEAST_MS = 1_000
 """No table's retention makes these times shorter: an append has to end at some time."""
 _LARGEST_SKEW_MS = 86_400_000
 """Between the clocks of whoever uploads and of whoever vacuums."""
-_LOOKS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +126,7 @@ def why_not_to_publish(
 def missing_files(
     log: DeltaLog, files: Sequence[UploadedFile], vacuums: Sequence[Vacuum], *, retention_ms: int
 ) -> list[UploadedFile]:
-    """Those that are not in the store any more. Only what may be gone is looked for: one small GET each, 16 at a time.
+    """Those that are not in the store any more. Only what may be gone is looked for: one small GET each, side by side.
 
     Raises ``StoreError``."""
     now_ms = log.clock.now_ms()
@@ -137,8 +136,6 @@ def missing_files(
         if now_ms - file.uploaded_ms > fresh_ms(retention_ms)
         or is_at_risk(vacuums, topic_version=file.topic_version, uploaded_ms=file.uploaded_ms)
     ]
-    if not doubtful:
-        return []
 
     def is_there(file: UploadedFile) -> bool:
         try:
@@ -147,8 +144,7 @@ def missing_files(
             return False
         return True
 
-    with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(doubtful)), thread_name_prefix="sparklog-uploads") as threads:
-        found = list(threads.map(is_there, doubtful))
+    found = parallel_map(is_there, doubtful)
     return [file for file, there in zip(doubtful, found, strict=True) if not there]
 
 

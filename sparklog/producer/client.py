@@ -86,8 +86,10 @@ class Producer:
         """Of all lanes, where nothing of the user's is to be called for a record; else of none."""
         self._retired: list[Lane] = []
         """Of topics that were deleted: the last of their records are failing."""
-        self._opening = threading.Lock()
+        self._opening: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
+        """By topic; held by the thread that opens it, and awaited by others that send to it."""
         self._ending = threading.Lock()
+        """Held for no longer than it takes to change a few attributes."""
         self._callbacks = threading.RLock()
         self._ended: SparklogError | None = None
         self._is_closed = False
@@ -269,6 +271,7 @@ class Producer:
         deadline = None if timeout is None else began + timeout * 1000
         lanes = self._all_lanes()
         for lane in lanes:
+            lane.finish_by(deadline)
             lane.queue.hurry()
         for lane in lanes:
             if not lane.queue.flush(deadline):
@@ -328,6 +331,7 @@ class Producer:
         if self._transactions is not None and not any(lane.owns_current_thread() for lane in lanes):
             self._transactions.close(None if deadline_s is None else deadline_s * 1000)
         for lane in lanes:
+            lane.finish_by(None if deadline_s is None else deadline_s * 1000)
             lane.end(closed)
         in_callback = any(lane.owns_current_thread() for lane in lanes)
         aborted = KafkaTimeoutError(
@@ -423,15 +427,17 @@ class Producer:
         return uninterrupted(lambda: self._open_lane(topic))
 
     def _open_lane(self, topic: str) -> Lane:
-        with self._opening:
+        """Open a topic, while other threads may open others."""
+        with self._opening_of(topic):
             self._raise_if_ended()
             lane = self._lanes.get(topic)
             if lane is not None and not lane.gone:
                 return lane
             if lane is not None:  # deleted; its records have failed, and a new topic may have the name
                 lane.end(UnknownTopicOrPartitionError(f"topic {topic!r} was deleted"))
-                self._retired = [one for one in (*self._retired, lane) if not one.join(0.0)]
-                del self._lanes[topic]
+                with self._ending:
+                    self._retired = [one for one in (*self._retired, lane) if not one.join(0.0)]
+                    del self._lanes[topic]
             lane = Lane(self._cluster, topic, self._config, self._buffer, self._metrics, self._callbacks)
             if self._transactions is not None:
                 self._transactions.adopt(lane)
@@ -447,6 +453,10 @@ class Producer:
             lane.end(self._ended)
             raise self._ended.with_traceback(None)
 
+    def _opening_of(self, topic: str) -> threading.Lock:
+        with self._ending:
+            return self._opening.setdefault(topic, threading.Lock())
+
     def _require_transactions(self, what: str) -> Transactions:
         self._raise_if_ended()
         if self._transactions is None:
@@ -461,7 +471,8 @@ class Producer:
     def _transaction_changed(self, is_open: bool) -> None:
         """Records are sent fast only while a transaction is open."""
         if self._plain:
-            self._plain_queues = {topic: lane.queue for topic, lane in self._lanes.items()} if is_open else {}
+            lanes = dict(self._lanes)  # another thread may be opening a topic
+            self._plain_queues = {topic: lane.queue for topic, lane in lanes.items()} if is_open else {}
 
     def _all_lanes(self) -> list[Lane]:
         return [*self._retired, *self._lanes.values()]

@@ -31,6 +31,7 @@ from sparklog.errors import (
 )
 from sparklog.interrupts import bounded_s, uninterrupted
 from sparklog.log import Cluster, Marker, StagedFile, TopicWriter, UploadedFile
+from sparklog.log.gaps import ForeignGaps
 from sparklog.log.maintenance import Sequencing
 from sparklog.log.reading import object_path
 from sparklog.producer.accumulator import Buffer, TopicQueue
@@ -136,7 +137,11 @@ class Lane:
         """Held by whoever uses the writer's state: the committer, and a caller that asks for new partitions."""
         with cluster.store.patience(self._patience(self._clock.ticks_ms() + config.max_block_ms)):
             self._writer = TopicWriter(
-                cluster.topic_log(topic), topic, sync=config.acks == ACKS_ALL, sequencing=Sequencing()
+                cluster.topic_log(topic),
+                topic,
+                sync=config.acks == ACKS_ALL,
+                sequencing=Sequencing(),
+                gaps=ForeignGaps(),
             )
         self.topic = topic
         self.queue = TopicQueue(
@@ -388,6 +393,11 @@ class Lane:
     def owns_current_thread(self) -> bool:
         """Whether this is called by a callback."""
         return threading.current_thread() in self._threads
+
+    def finish_by(self, deadline_ticks_ms: float | None) -> None:
+        """Whoever waits for what was sent gives up at that tick; None: never."""
+        if deadline_ticks_ms is not None:
+            self._writer.finish_by(deadline_ticks_ms)
 
     def end(self, error: SparklogError) -> None:
         """Take no more records; deliver those that are there."""

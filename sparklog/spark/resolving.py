@@ -15,7 +15,8 @@ from sparklog.errors import (
 from sparklog.log.cluster import Cluster, topic_names
 from sparklog.log.follow import TopicFollower
 from sparklog.log.head import TopicHead
-from sparklog.model import CREATE_TIME, LOG_APPEND_TIME, TopicPartition
+from sparklog.model import CREATE_TIME, LOG_APPEND_TIME, OffsetAndTimestamp, TopicPartition
+from sparklog.parallel import parallel_map
 from sparklog.spark.options import EARLIEST, LATEST, Limit, SourceOptions, Subscription
 from sparklog.spark.planning import OffsetRange
 
@@ -36,7 +37,8 @@ def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
     names = subscription.topics or sorted({topic for topic, _ in subscription.partitions})
     if subscription.pattern:
         names = [name for name in topic_names(cluster) if re.fullmatch(subscription.pattern, name)]
-    followers = {name: TopicFollower(cluster.topic_log(name), name) for name in names}
+    opened = parallel_map(lambda name: TopicFollower(cluster.topic_log(name), name), names)
+    followers = dict(zip(names, opened, strict=True))
     partitions = [
         TopicPartition(topic, partition)
         for topic, follower in followers.items()
@@ -83,11 +85,10 @@ def offsets_at(
         OffsetOutOfRangeError: no record is young enough.
     """
     if limit.timestamp is not None:
-        times: Mapping[TopicPartition, int] = dict.fromkeys(partitions, limit.timestamp)
-        return {at: _at_time(followers[at.topic], at, moment, latest) for at, moment in times.items()}
+        return _at_times(followers, dict.fromkeys(partitions, limit.timestamp), latest)
     if limit.timestamps is not None:
         _check_all_named(limit.timestamps, partitions, f"{name}OffsetsByTimestamp")
-        return {at: _at_time(followers[at.topic], at, limit.timestamps[at], latest) for at in partitions}
+        return _at_times(followers, {at: limit.timestamps[at] for at in partitions}, latest)
     if limit.offsets is not None:
         _check_all_named(limit.offsets, partitions, f"{name}Offsets")
         given: Mapping[TopicPartition, int] = limit.offsets
@@ -133,8 +134,23 @@ def range_of(follower: TopicFollower, partition: int, start: int, end: int) -> O
     )
 
 
-def _at_time(follower: TopicFollower, at: TopicPartition, timestamp_ms: int, latest: bool) -> int:
-    found = follower.offset_for_time(at.partition, timestamp_ms)
+def _at_times(
+    followers: Mapping[str, TopicFollower], timestamps_ms: Mapping[TopicPartition, int], latest: bool
+) -> dict[TopicPartition, int]:
+    by_topic: dict[str, dict[int, int]] = {}
+    for at, timestamp_ms in timestamps_ms.items():
+        by_topic.setdefault(at.topic, {})[at.partition] = timestamp_ms
+    looks = parallel_map(lambda topic: followers[topic].offsets_for_times(by_topic[topic]), by_topic)
+    found = dict(zip(by_topic, looks, strict=True))
+    return {
+        at: _offset_of(found[at.topic][at.partition], followers[at.topic], at, timestamp_ms, latest)
+        for at, timestamp_ms in timestamps_ms.items()
+    }
+
+
+def _offset_of(
+    found: OffsetAndTimestamp | None, follower: TopicFollower, at: TopicPartition, timestamp_ms: int, latest: bool
+) -> int:
     if found is not None:
         return found.offset
     if not latest:

@@ -9,19 +9,19 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import takewhile
 
 from sparklog.admin import Admin
 from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.names import log_folder, parse_name
-from sparklog.errors import NotATopicError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import InvalidTopicError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log.cluster import Cluster
-from sparklog.log.follow import TopicFollower
 from sparklog.log.segments import segment_of_add
 from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.spark.admission import Backlog, Cut, choose_cuts, cut_between_files, record_count
+from sparklog.spark.following import Followed, FollowedTopics, KnownCut, cuts_of, or_raise
 from sparklog.spark.options import SourceOptions
 from sparklog.spark.planning import Task, split
 from sparklog.spark.positions import Positions, TopicPosition
@@ -32,26 +32,7 @@ __all__ = ["StreamPlanner"]
 _LOGGER = logging.getLogger("sparklog.spark")
 _READ_AHEAD = 32
 _LIST_TOPICS_MS = 5_000.0
-_MAX_CUTS = 1_000
-"""Of a topic, kept in memory for a query that is behind; more are read again once it comes to them."""
-
-
-@dataclass(slots=True)
-class _Known:
-    """A cut, and what is known of the commits between it and the one before."""
-
-    cut: Cut
-    is_next: bool
-    """There is but one commit in between; else there may be others, which can be read from the log..."""
-    is_lost: bool = False
-    """... or can't any more."""
-
-
-@dataclass(slots=True)
-class _Followed:
-    follower: TopicFollower
-    cuts: list[_Known] = field(default_factory=list)
-    """In the order of the log; the last one is as far as the follower is."""
+_NO_TOPIC = (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError)
 
 
 class StreamPlanner:
@@ -60,10 +41,9 @@ class StreamPlanner:
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self._options = options
-        self._followed: dict[str, _Followed] = {}
+        self._topics = FollowedTopics(cluster)
         self._names: tuple[str, ...] = ()
         self._listed_ticks_ms: float | None = None
-        self._is_frozen = False
         self._last_batch_ticks_ms = float("-inf")
         """The first batch after a start doesn't wait. Source: Spark ``KafkaMicroBatchStream.delayBatch``."""
         self._initial: Positions | None = None
@@ -77,7 +57,7 @@ class StreamPlanner:
             InvalidConfigurationError, OffsetOutOfRangeError: see :func:`~sparklog.spark.resolving.offsets_at`.
         """
         options = self._options
-        followers = {topic: self._poll(topic).follower for topic in self._topics()}
+        followers = {topic: or_raise(polled).follower for topic, polled in self._topics.poll(self._wanted()).items()}
         partitions = [
             TopicPartition(topic, partition)
             for topic, follower in followers.items()
@@ -102,9 +82,9 @@ class StreamPlanner:
 
     def freeze(self) -> None:
         """Go on to what is there now, and no further (``Trigger.AvailableNow``)."""
-        for topic in self._topics():
-            self._poll(topic)
-        self._is_frozen = True
+        for polled in self._topics.poll(self._wanted()).values():
+            or_raise(polled)
+        self._topics.is_frozen = True
 
     def next(self, start: Positions, *, limited: bool) -> Positions:
         """How far a micro-batch goes that begins at ``start``; ``start`` itself where nothing is to be read.
@@ -117,12 +97,13 @@ class StreamPlanner:
         """
         self._commit_group(start)
         limits = self._options.limits
-        positions = {topic: self._position(topic, start.topics.get(topic)) for topic in self._topics()}
+        polled = self._topics.poll(self._wanted())
+        positions = {topic: self._position(topic, start.topics.get(topic), found) for topic, found in polled.items()}
         for topic in start.topics.keys() - positions.keys():
             self._no_longer_read(f"topic {topic!r}")
         known = {topic: position for topic, position in positions.items() if position is not None}
         max_offsets = limits.max_offsets if limited else None
-        backlogs = {topic: self._backlog(topic, at, max_offsets) for topic, at in known.items()}
+        backlogs = self._backlogs(known, max_offsets)
         size = sum(backlog.size for backlog in backlogs.values())
         if size == 0 or (limited and self._waits(size)):
             return start
@@ -146,7 +127,7 @@ class StreamPlanner:
                     offsets=dict(enumerate(followed.follower.head.log_end_offsets)),
                     delta_version=followed.follower.head.delta_version,
                 )
-                for topic, followed in self._followed.items()
+                for topic, followed in self._topics.by_name.items()
             }
         )
 
@@ -158,14 +139,13 @@ class StreamPlanner:
         fail = self._options.fail_on_data_loss
         begins = start.topics if end.begins is None else end.begins
         ranges = []
-        for topic, until in end.topics.items():
-            since = begins.get(topic)
-            starts = since.offsets if since is not None and since.topic_id == until.topic_id else {}
-            if all(starts.get(partition, 0) >= offset for partition, offset in until.offsets.items()):
-                continue
-            followed = self._with_id(topic, until)
+        wanted = {topic: until for topic, until in end.topics.items() if _has_more(until, begins.get(topic))}
+        behind = self._topics.poll(topic for topic, until in wanted.items() if not self._is_known(topic, until))
+        for topic, until in wanted.items():
+            followed = self._with_id(topic, until, behind.get(topic))
             if followed is None:
                 continue
+            starts = _starts_of(until, begins.get(topic))
             for partition, offset in until.offsets.items():
                 at = TopicPartition(topic, partition)
                 head = followed.follower.head
@@ -200,70 +180,55 @@ class StreamPlanner:
         else:
             self._committed = positions
 
-    def _topics(self) -> Iterable[str]:
+    def _wanted(self) -> Iterable[str]:
         subscription = self._options.subscription
         if not subscription.pattern:
             return subscription.topics or dict.fromkeys(topic for topic, _ in subscription.partitions)
         now = self._cluster.clock.ticks_ms()
         is_due = self._listed_ticks_ms is None or now - self._listed_ticks_ms >= _LIST_TOPICS_MS
-        if is_due and not self._is_frozen:
+        if is_due and not self._topics.is_frozen:
             found = self._cluster.store.list_names(TOPICS_FOLDER)
             matching = [name for name in found if re.fullmatch(subscription.pattern, name)]
-            self._names = tuple(name for name in matching if name in self._followed or self._is_topic(name))
+            unknown = self._topics.poll(name for name in matching if name not in self._topics.by_name)
+            for opened in unknown.values():
+                if not isinstance(opened, _NO_TOPIC):
+                    or_raise(opened)
+            self._names = tuple(name for name in matching if name in self._topics.by_name)
             self._listed_ticks_ms = now
         return self._names
 
-    def _is_topic(self, name: str) -> bool:
-        try:
-            self._poll(name)
-        except (UnknownTopicOrPartitionError, NotATopicError):
-            return False
-        return True
+    def _is_known(self, topic: str, wanted: TopicPosition) -> bool:
+        """Has the follower of a topic come as far as this position?"""
+        followed = self._topics.by_name.get(topic)
+        ends = () if followed is None else followed.follower.head.log_end_offsets
+        return all(partition < len(ends) and ends[partition] >= end for partition, end in wanted.offsets.items())
 
-    def _poll(self, topic: str) -> _Followed:
-        """A topic as of now. Raises ``UnknownTopicOrPartitionError`` if it is gone; another of its name is opened."""
-        followed = self._followed.get(topic)
-        if followed is not None and not self._is_frozen:
-            try:
-                while _go_on(followed):
-                    _forget_middle(followed.cuts)
-                _forget_middle(followed.cuts)
-            except UnknownTopicOrPartitionError:
-                del self._followed[topic]
-                followed = None
-        if followed is None:
-            followed = _Followed(TopicFollower(self._cluster.topic_log(topic), topic))
-            followed.cuts.append(_Known(_end_of(followed.follower), is_next=False))
-            self._followed[topic] = followed
-        return followed
+    def _with_id(self, topic: str, wanted: TopicPosition, polled: Followed | Exception | None) -> Followed | None:
+        """A topic that still has the id; None where its loss is to be passed over.
 
-    def _with_id(self, topic: str, wanted: TopicPosition) -> _Followed | None:
-        """A topic that still has the id, and has come as far; None where its loss is to be passed over."""
-        try:
-            followed = self._followed.get(topic) or self._poll(topic)
-            ends = followed.follower.head.log_end_offsets
-            if any(partition >= len(ends) or ends[partition] < end for partition, end in wanted.offsets.items()):
-                followed = self._poll(topic)
-        except UnknownTopicOrPartitionError as error:
-            lost(UnknownTopicOrPartitionError, str(error), self._options.fail_on_data_loss)
+        Args:
+            polled: the topic as of now, where the follower hadn't come as far.
+        """
+        if isinstance(polled, UnknownTopicOrPartitionError):
+            lost(UnknownTopicOrPartitionError, str(polled), self._options.fail_on_data_loss)
             return None
+        followed = self._topics.by_name[topic] if polled is None else or_raise(polled)
         if followed.follower.head.topic_id != wanted.topic_id:
             self._lost_topic(topic, wanted.topic_id)
             return None
         return followed
 
-    def _position(self, topic: str, at: TopicPosition | None) -> TopicPosition | None:
+    def _position(self, topic: str, at: TopicPosition | None, polled: Followed | Exception) -> TopicPosition | None:
         """Where to go on in a topic, with all its partitions; None where there is nothing to go on with.
 
         A topic or partition that is new begins at 0: if that isn't there any more, it was lost. Source: Spark
         ``KafkaMicroBatchStream.planInputPartitions``.
         """
         fail = self._options.fail_on_data_loss
-        try:
-            head = self._poll(topic).follower.head
-        except UnknownTopicOrPartitionError as error:
-            lost(UnknownTopicOrPartitionError, str(error), fail)
+        if isinstance(polled, UnknownTopicOrPartitionError):
+            lost(UnknownTopicOrPartitionError, str(polled), fail)
             return None
+        head = or_raise(polled).follower.head
         version = -1
         offsets: Mapping[int, int] = {}
         if at is not None and at.topic_id != head.topic_id:
@@ -292,12 +257,19 @@ class StreamPlanner:
 
     def _waits(self, size: int) -> bool:
         limits = self._options.limits
-        if limits.min_offsets is None or size >= limits.min_offsets or self._is_frozen:
+        if limits.min_offsets is None or size >= limits.min_offsets or self._topics.is_frozen:
             return False
         return self._cluster.clock.ticks_ms() - self._last_batch_ticks_ms < limits.max_delay_ms
 
+    def _backlogs(self, positions: Mapping[str, TopicPosition], max_offsets: int | None) -> dict[str, Backlog]:
+        if max_offsets is None:
+            return {topic: self._backlog(topic, at, None) for topic, at in positions.items()}
+        # Where commits ended may have to be read from the logs.
+        found = parallel_map(lambda topic: self._backlog(topic, positions[topic], max_offsets), positions)
+        return dict(zip(positions, found, strict=True))
+
     def _backlog(self, topic: str, at: TopicPosition, max_offsets: int | None) -> Backlog:
-        followed = self._followed[topic]
+        followed = self._topics.by_name[topic]
         if max_offsets is not None:
             _drop_passed(followed.cuts, at)
             _read_cuts(followed, at, max_offsets)
@@ -311,7 +283,7 @@ class StreamPlanner:
 
     def _shortened(self, topic: str, backlog: Backlog, cut: Cut, budget: int) -> Cut:
         """A cut before one that is too far, where no log tells of the commits in between."""
-        followed = self._followed[topic]
+        followed = self._topics.by_name[topic]
         first = followed.cuts[0]
         if not first.is_lost or cut.delta_version != first.cut.delta_version:
             return cut
@@ -333,26 +305,17 @@ def _moved(at: TopicPosition, cut: Cut, before: TopicPosition | None) -> TopicPo
     return TopicPosition(topic_id=at.topic_id, offsets=offsets, delta_version=cut.delta_version)
 
 
-def _go_on(followed: _Followed) -> bool:
-    """Poll once; False at the end of the log."""
-    follower = followed.follower
-    before = follower.head.delta_version
-    entries = follower.poll()
-    followed.cuts += [_Known(cut, is_next=True) for cut in _cuts_of(entries, follower.head.topic_id)]
-    if follower.head.delta_version > (followed.cuts[-1].cut.delta_version):
-        # Another engine's entry, or the log was cleaned under us: then what came in between is not known.
-        followed.cuts.append(_Known(_end_of(follower), is_next=follower.head.delta_version == before + len(entries)))
-    return not follower.caught_up
+def _has_more(until: TopicPosition, since: TopicPosition | None) -> bool:
+    starts = _starts_of(until, since)
+    return any(starts.get(partition, 0) < offset for partition, offset in until.offsets.items())
 
 
-def _forget_middle(cuts: list[_Known]) -> None:
-    """Keep the cuts that come next, and the last one."""
-    if len(cuts) > _MAX_CUTS:
-        del cuts[_MAX_CUTS - 1 : -1]
-        cuts[-1].is_next = False
+def _starts_of(until: TopicPosition, since: TopicPosition | None) -> Mapping[int, int]:
+    """Where a micro-batch begins that ends at a position; a partition that isn't there begins at 0."""
+    return since.offsets if since is not None and since.topic_id == until.topic_id else {}
 
 
-def _drop_passed(cuts: list[_Known], at: TopicPosition) -> None:
+def _drop_passed(cuts: list[KnownCut], at: TopicPosition) -> None:
     """Forget the cuts that lie behind, but for the last one."""
     while len(cuts) > 1 and _is_passed(cuts[0].cut, at):
         del cuts[0]
@@ -362,7 +325,7 @@ def _is_passed(cut: Cut, at: TopicPosition) -> bool:
     return record_count(at.offsets, cut.ends) == 0
 
 
-def _read_cuts(followed: _Followed, at: TopicPosition, max_offsets: int) -> None:
+def _read_cuts(followed: Followed, at: TopicPosition, max_offsets: int) -> None:
     """Read from the log where commits ended that came before the topic was loaded, as far as a batch may go."""
     cuts = followed.cuts
     gap = next((n for n, one in enumerate(cuts) if not one.is_next and not one.is_lost), None)
@@ -374,7 +337,7 @@ def _read_cuts(followed: _Followed, at: TopicPosition, max_offsets: int) -> None
     version, is_lost = _first_to_read(
         followed, cuts[gap - 1].cut.delta_version if gap > 0 else at.delta_version, behind
     )
-    found: list[_Known] = []
+    found: list[KnownCut] = []
     while version <= behind.cut.delta_version:
         if found and record_count(at.offsets, found[-1].cut.ends) >= max_offsets:
             break
@@ -393,7 +356,7 @@ def _read_cuts(followed: _Followed, at: TopicPosition, max_offsets: int) -> None
     cuts[gap:gap] = [one for one in found if one.cut.delta_version < behind.cut.delta_version]
 
 
-def _first_to_read(followed: _Followed, before: int, behind: _Known) -> tuple[int, bool]:
+def _first_to_read(followed: Followed, before: int, behind: KnownCut) -> tuple[int, bool]:
     """The first entry after a version that the log still has, and whether others before it are lost."""
     first = before + 1
     is_there = before >= 0 and (
@@ -402,19 +365,19 @@ def _first_to_read(followed: _Followed, before: int, behind: _Known) -> tuple[in
     return (first, False) if is_there else (_oldest_entry(followed), True)
 
 
-def _known_of(entry: Entry, followed: _Followed, later: Cut, *, is_lost: bool) -> list[_Known]:
+def _known_of(entry: Entry, followed: Followed, later: Cut, *, is_lost: bool) -> list[KnownCut]:
     """The cut behind an entry, and the one before it where what comes before is lost."""
     found = []
-    for cut in _cuts_of([entry], followed.follower.head.topic_id):
+    for cut in cuts_of([entry], followed.follower.head.topic_id):
         # Else a process that slept has created it under a name that was cleaned (rule L1).
         if all(end <= later.ends.get(partition, -1) for partition, end in cut.ends.items()):
             if is_lost:
-                found.append(_Known(_begin_of(entry, cut), is_next=False, is_lost=True))
-            found.append(_Known(cut, is_next=True))
+                found.append(KnownCut(_begin_of(entry, cut), is_next=False, is_lost=True))
+            found.append(KnownCut(cut, is_next=True))
     return found
 
 
-def _oldest_entry(followed: _Followed) -> int:
+def _oldest_entry(followed: Followed) -> int:
     """The first of the entries that the log still has without a gap up to the newest."""
     log, newest = followed.follower.log, followed.follower.head.delta_version
     names = (parse_name(found.path.rpartition("/")[2]) for found in log.store.list(log_folder(log.table)))
@@ -423,15 +386,6 @@ def _oldest_entry(followed: _Followed) -> int:
     while version - 1 in there:
         version -= 1
     return version
-
-
-def _cuts_of(entries: Iterable[Entry], topic_id: str) -> list[Cut]:
-    """Where the log ended after each entry; another engine's doesn't tell."""
-    return [
-        Cut(entry.version, dict(enumerate(entry.info["log_end_offsets"])))
-        for entry in entries
-        if entry.info is not None and entry.info.get("topic_id") == topic_id
-    ]
 
 
 def _begin_of(entry: Entry, end: Cut) -> Cut:
@@ -443,7 +397,3 @@ def _begin_of(entry: Entry, end: Cut) -> Cut:
             if segment.base_offset is not None and segment.partition in begins:
                 begins[segment.partition] = min(begins[segment.partition], segment.base_offset)
     return Cut(entry.version - 1, begins)
-
-
-def _end_of(follower: TopicFollower) -> Cut:
-    return Cut(follower.head.delta_version, dict(enumerate(follower.head.log_end_offsets)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from sparklog.log.follow import TopicFollower
 from sparklog.log.head import TopicHead, head_of_info
 from sparklog.log.state import open_state
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
+from sparklog.parallel import parallel_map
 from sparklog.paths import topic_table
 from sparklog.spark import sqltext
 from sparklog.spark.place import place_of
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["read_topic", "register"]
+
+_TABLES_AT_ONCE = 8
+"""Spark's driver loads so many tables at once; more would hinder one another."""
 
 
 def register(
@@ -55,11 +59,13 @@ def register(
     opened = place.open()
     use_place(spark, place)
     names = check_names(topic_names(opened) if topics is None else topics)
-    frames = {}
-    for topic in names:
-        head = _living_head(opened, topic)
+    heads = dict(zip(names, parallel_map(lambda topic: _living_head(opened, topic), names), strict=True))
+
+    def frame_of(topic: str) -> DataFrame:
         table = spark.read.format("delta").load(place.delta_path(topic_table(topic)))
-        frames[topic] = _records(table, topic, head)
+        return _records(table, topic, heads[topic])
+
+    frames = dict(zip(names, _in_threads(spark, frame_of, names), strict=True))
     register_source(spark)
     for view, name in system_names(names).items():
         reader = spark.read.format("sparklog").option("path", place.uri).option("view", view)
@@ -110,6 +116,14 @@ def read_topic(
     for condition in _range(head, follower, starting, ending):
         table = table.where(condition)
     return _records(table, topic, head)
+
+
+def _in_threads(spark: SparkSession, load: Callable[[str], DataFrame], topics: Sequence[str]) -> list[DataFrame]:
+    """A frame of each topic. To load one is a job of Spark's, small and mostly spent waiting: several run at once."""
+    from pyspark import inheritable_thread_target
+
+    in_thread: Callable[..., Any] = inheritable_thread_target(spark)
+    return parallel_map(in_thread(load), topics, at_once=_TABLES_AT_ONCE)
 
 
 def _records(table: DataFrame, topic: str, head: TopicHead) -> DataFrame:

@@ -19,6 +19,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
+from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.sql.dataset import topic_dataset
 from sparklog.sql.names import check_names, system_names
@@ -147,20 +148,27 @@ def _connect(
     connection: duckdb.DuckDBPyConnection = _duckdb().connect()
     try:
         connection.execute("set TimeZone = 'UTC'")
-        for topic in topics:
-            try:
-                dataset = topic_dataset(cluster, topic)
-            except (UnknownTopicOrPartitionError, NotATopicError):
-                if skip_deleted:
-                    continue
-                raise
-            connection.from_arrow(dataset).filter(_READABLE).project(_PROJECTION).create_view(topic)
+        wanted = list(topics)
+        datasets = parallel_map(lambda topic: _dataset(cluster, topic, skip_deleted=skip_deleted), wanted)
+        for topic, dataset in zip(wanted, datasets, strict=True):
+            if dataset is not None:
+                connection.from_arrow(dataset).filter(_READABLE).project(_PROJECTION).create_view(topic)
         for view, name in system.items():
             connection.from_arrow(pa.Table.from_batches([read_view(cluster, view)])).create_view(name)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _dataset(cluster: Cluster, topic: str, *, skip_deleted: bool) -> Any:
+    """A topic's records; None for one that is passed over as it isn't there."""
+    try:
+        return topic_dataset(cluster, topic)
+    except (UnknownTopicOrPartitionError, NotATopicError):
+        if skip_deleted:
+            return None
+        raise
 
 
 def _duckdb() -> ModuleType:

@@ -113,8 +113,25 @@ class EntryLog(ABC, Generic[E]):
             PositionLost: what was found isn't to be trusted (rule L1).
         """
         began = self.clock.ticks_ms()
-        found = self.read_entries(position.version + 1, ahead)
-        entries = tuple(entry for entry in found[: found.index(None) if None in found else ahead] if entry is not None)
+        data = self.store.read_many(self.paths_beyond(position, ahead))
+        return self.look_at(position, data, began_ticks_ms=began)
+
+    def paths_beyond(self, position: Position, ahead: int) -> list[str]:
+        """The names of the next ``ahead`` entries, for whoever reads those of several logs in one call to the store."""
+        return [self.path_of(position.version + 1 + number) for number in range(ahead)]
+
+    def look_at(self, position: Position, data: Sequence[bytes | None], *, began_ticks_ms: float) -> Look[E]:
+        """As :meth:`look`, when :meth:`paths_beyond` has been read. No request, and a GET when trust ran out.
+
+        Args:
+            data: the objects under those names, in their order; None for one that isn't there.
+            began_ticks_ms: when reading them began.
+        Raises:
+            PositionLost: what was found isn't to be trusted (rule L1).
+            CorruptLogError: an entry can't be read.
+        """
+        there = data[: data.index(None) if None in data else len(data)]
+        entries = tuple(self.decode(position.version + 1 + n, one) for n, one in enumerate(there) if one is not None)
         self._verify_if_due(position)
         newest = entries[-1] if entries else None
         return Look(
@@ -123,10 +140,15 @@ class EntryLog(ABC, Generic[E]):
                 position,
                 version=newest.version if newest else position.version,
                 token=newest.token if newest else position.token,
-                tail_seen_at=began if len(entries) < ahead else None,
+                tail_seen_at=began_ticks_ms if len(entries) < len(data) else None,
                 is_durable=position.is_durable and newest is None,
             ),
         )
+
+    def must_verify(self, position: Position) -> bool:
+        """Must the entry at ``position`` be read again before what is learned now counts (rule L1)?"""
+        now = self.clock.ticks_ms()
+        return needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self.tail_trust_ms)
 
     def create_next(
         self,
@@ -203,8 +225,7 @@ class EntryLog(ABC, Generic[E]):
             raise PositionLost(self.path_of(position.version))
 
     def _verify_if_due(self, position: Position) -> None:
-        now = self.clock.ticks_ms()
-        if needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self.tail_trust_ms):
+        if self.must_verify(position):
             self.verify(position)
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 import random
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sparklog.clock import Clock
 from sparklog.errors import StoreError
+from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 
 __all__ = ["DEFAULT_RETRY_MS", "Backoff", "Patience", "RetryingStore", "retry"]
@@ -43,7 +45,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long and how often a thread's calls are repeated, in place of the store's own bound."""
+    """How long and how often calls are repeated, in place of the store's own bound."""
 
     deadline_ticks_ms: float
     retries: int = sys.maxsize
@@ -74,6 +76,10 @@ def retry(
             backoff.wait(at_most_ms=left_ms)
 
 
+_PATIENCE: ContextVar[Mapping[ObjectStore, Patience]] = ContextVar("patience", default=MappingProxyType({}))
+"""By store."""
+
+
 class RetryingStore(ObjectStore):
     """Another store, each of whose calls is repeated on retriable errors for up to ``retry_ms``.
 
@@ -83,17 +89,18 @@ class RetryingStore(ObjectStore):
         self._store = store
         self._clock = clock
         self._retry_ms = retry_ms
-        self._thread = threading.local()
 
     @contextmanager
     def patience(self, patience: Patience) -> Iterator[None]:
-        """Within: this thread's calls are repeated as long and as often as ``patience`` says, not for ``retry_ms``."""
-        before = getattr(self._thread, "patience", None)
-        self._thread.patience = patience
+        """Within: calls are repeated as long and as often as ``patience`` says, not for ``retry_ms``.
+
+        It holds for this thread, and for the threads of :func:`sparklog.parallel.parallel_map` within.
+        """
+        before = _PATIENCE.set({**_PATIENCE.get(), self: patience})
         try:
             yield
         finally:
-            self._thread.patience = before
+            _PATIENCE.reset(before)
 
     def _retry(self, call: Callable[[], T]) -> T:
         patience = self._patience()
@@ -107,7 +114,7 @@ class RetryingStore(ObjectStore):
 
     def _patience(self) -> Patience:
         """For a call that is made now."""
-        own: Patience | None = getattr(self._thread, "patience", None)
+        own = _PATIENCE.get().get(self)
         return own or Patience(deadline_ticks_ms=self._clock.ticks_ms() + self._retry_ms)
 
     def _backoff(self, patience: Patience) -> Backoff:
@@ -133,8 +140,8 @@ class RetryingStore(ObjectStore):
         except StoreError as error:
             if not error.retriable:
                 raise
-        # One by one: of very many, some may fail at every attempt to read them all.
-        return [self._read_or_none(path) for path in paths]
+        # Each by itself: of very many, some may fail at every attempt to read them all.
+        return parallel_map(self._read_or_none, paths)
 
     def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
         self._retry(lambda: self._store.put(path, data, sync=sync))

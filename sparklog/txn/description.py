@@ -94,7 +94,7 @@ def list_transactions(
 def describe_transactions(cluster: Cluster, wanted: Iterable[str] | None) -> list[TransactionDescription]:
     """Transactional ids as of now, in the order as given; all, sorted, for None.
 
-    Costs a LIST, a GET, and a LIST of its markers each, 16 ids at a time; for all of them two listings more, and no
+    Costs a LIST, a GET, and a LIST of its markers each, 32 ids at a time; for all of them two listings more, and no
     LIST of markers each. One whose log can't be understood hides no other: it has an ``error``.
 
     Raises:

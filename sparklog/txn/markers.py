@@ -27,7 +27,7 @@ def expire_markers(cluster: Cluster, state: TopicState, *, dry_run: bool = False
 
     From now on they count as other producers' states do: a checkpoint leaves out what is older than eight days.
 
-    Where the topic has markers, it costs the store's time, and a LIST and a GET for each of them, 16 at a time, and a
+    Where the topic has markers, it costs the store's time, and a LIST and a GET for each of them, 32 at a time, and a
     LIST more for each id that was taken; a commit where there is something to do.
 
     Args:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
-
 from sparklog.errors import InvalidArgumentError
 from sparklog.log import store_time
 from sparklog.log.cluster import Cluster
+from sparklog.parallel import parallel_map as at_once
 from sparklog.paths import (
     OPEN_TRANSACTIONS_FOLDER,
     TRANSACTIONS_FOLDER,
@@ -31,11 +28,6 @@ __all__ = [
     "store_time_ms",
     "transactional_ids",
 ]
-
-_LOOKS_AT_ONCE = 16
-
-S = TypeVar("S")
-T = TypeVar("T")
 
 
 def transactional_ids(cluster: Cluster) -> list[str]:
@@ -101,15 +93,6 @@ def age_ms(log: TransactionLog, entry: TransactionEntry, *, now_ms: int) -> int:
         if listed.path == path:
             return now_ms - listed.modified_ms
     return 0  # cleaned meanwhile: the log went on
-
-
-def at_once(act: Callable[[S], T], items: Iterable[S]) -> list[T]:
-    """Act on each, up to 16 at a time; the results in their order."""
-    wanted: Sequence[S] = list(items)
-    if len(wanted) < 2:
-        return [act(item) for item in wanted]
-    with ThreadPoolExecutor(min(_LOOKS_AT_ONCE, len(wanted)), "sparklog-transactions") as threads:
-        return list(threads.map(act, wanted))
 
 
 def _id_of(folder: str) -> str | None:

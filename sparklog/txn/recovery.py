@@ -107,7 +107,7 @@ def recover_transactions(
     entry: nobody can tell when its transaction began, or whether there is one. A producer that was idle all the time
     notices nothing. Markers of earlier epochs are removed.
 
-    Costs two listings; a LIST and a GET for each id, 16 ids at a time; a LIST and perhaps a GET more for one that may
+    Costs two listings; a LIST and a GET for each id, 32 ids at a time; a LIST and perhaps a GET more for one that may
     have a transaction open.
 
     Args:

@@ -108,9 +108,15 @@ class Rounds:
             self.shared.change()
 
     def run(self) -> None:
-        """Rounds until there is nothing to do."""
-        while self.fetcher.round():
+        """Rounds until there is nothing to do, and nothing being opened."""
+        while self.fetcher.round() or self._has_opened():
             pass
+
+    def _has_opened(self) -> bool:
+        """Wait until one of the topics that are being opened is open. False: there is none."""
+        topics = self.fetcher._topics
+        with self.shared.lock:
+            return bool(topics._openings) and self.shared.work.wait_for(lambda: topics.have_opened, LONG_MS / 1_000)
 
     def take(self, partition: TopicPartition) -> list[tuple[int, str]]:
         """Offsets and values of all that is buffered, which is then gone."""

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from sparklog.consumer import ConsumerRebalanceListener
-from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidTopicError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    CorruptLogError,
+    IllegalStateError,
+    InvalidArgumentError,
+    InvalidTopicError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log import create_partitions, create_topic, delete_topic
 from sparklog.testing import ManualClock
 from tests.consumer.support import LONG_MS, a_cluster, a_consumer, send, take, text, tp, until, with_topic
@@ -291,3 +297,19 @@ def test_deleted_topics_and_other_tables_do_not_match_a_pattern():
         consumer.subscribe(pattern="in")
         assert text(take(consumer, 1)) == "b"
         assert consumer.subscription() == {"in-2"}
+
+
+def test_a_topic_of_a_pattern_that_cannot_be_read_is_an_error_of_its_own():
+    cluster = with_topic(with_topic(a_cluster(), "a", topic="in-1"), "b", topic="in-2")
+    cluster.store.put("topics/in-1/_delta_log/00000000000000000001.json", b"no json")
+    cluster.store.put("topics/in 3/readme.txt", b"no name of a topic")
+    with a_consumer(cluster) as consumer:
+        consumer.subscribe(pattern="in")
+        seen: list[str] = []
+        while len({*seen}) < 2:
+            try:
+                seen += [at.topic for at in consumer.poll(timeout_ms=LONG_MS)]
+            except CorruptLogError as error:
+                seen.append(str(error))
+        assert any("topics/in-1/" in one for one in seen)
+        assert consumer.subscription() == {"in-1", "in-2"}

@@ -295,6 +295,61 @@ def test_records_without_a_key_are_refused_where_the_topic_is_compacted_by_keys(
     assert contents(log) == {0: [(0, "good")]}
 
 
+# Columns that no topic has
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize(
+    ("name", "column", "hint"),
+    [
+        ("valeu", pa.array([None, b"12"]), " (is 'value' meant?)"),
+        ("Value", pa.array(["1", "2"]), " (is 'value' meant?)"),
+        ("colour", pa.array([None, "red"]), ""),
+        ("tags", pa.array([[], None], pa.list_(pa.string())), ""),
+        ("place", pa.array([None, {"x": None}], pa.struct([("x", pa.int32())])), ""),
+    ],
+)
+def test_a_file_with_values_in_a_column_that_no_topic_has_is_refused_and_hinders_no_other(
+    name: str, column: pa.Array, hint: str, statistics: bool
+) -> None:
+    log = a_topic()
+    table = pa.table({"key": [b"ann", b"bob"], name: column})
+    numbered = table.append_column("offset_delta", pa.array([0, 1])).append_column(
+        "timestamp", pa.array([T0_MS] * 2, pa.timestamp("ms", "UTC"))
+    )
+    for written, partition in ((table, None), (table.drop_columns("key"), 0), (numbered, 0)):
+        add = foreign_file(log, written, partition=partition)
+        sink = pa.BufferOutputStream()
+        pq.write_table(written, sink, write_statistics=statistics)
+        log.store.put(object_path(log.table, add.path), bytes(sink.getvalue()))
+        foreign_commit(log, replace(add, size_bytes=len(sink.getvalue())))
+    insert(log, rows([b"a"], values=["good"]))
+    result = sequence_topic(log)
+    assert set(result.refused.values()) == {
+        f"its column {name!r} holds values, and a topic has no such column{hint}; expected partition, base_offset, "
+        "offset_delta, timestamp, key, value, headers, producer_id, producer_epoch, sequence"
+    }
+    assert len(result.refused) == 3
+    assert contents(log) == {0: [(0, "good")]}
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string()), pa.struct([("x", pa.int32())])], ids=str)
+def test_a_column_of_nothing_but_nulls_hinders_nothing_whatever_it_is_called(
+    kind: pa.DataType, statistics: bool
+) -> None:
+    """Once the table has the column, engines write it in every file."""
+    log = a_topic()
+    table = rows([b"a", b"b"], deltas=[0, 1], times_ms=[T0_MS] * 2).append_column("valeu", pa.nulls(2, kind))
+    for partition in (None, 0):
+        add = foreign_file(log, table, partition=partition)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, write_statistics=statistics)
+        log.store.put(object_path(log.table, add.path), bytes(sink.getvalue()))
+        foreign_commit(log, replace(add, size_bytes=len(sink.getvalue())))
+    assert sequenced(log) == {0: [(0, "0"), (1, "1"), (2, "0"), (3, "1")]}
+
+
 KEYS = st.one_of(st.none(), st.binary(max_size=3))
 NUMBERS = st.one_of(st.none(), st.integers(-1, 30))
 ROWS = st.lists(st.tuples(KEYS, NUMBERS, st.booleans()), min_size=1, max_size=12)

@@ -10,19 +10,31 @@ from itertools import pairwise
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparklog.delta.actions import RemoveFile
 from sparklog.log import Cluster
 from sparklog.log.append import TopicWriter
+from sparklog.log.claims import Claim
 from sparklog.log.maintenance import Sequencing
 from sparklog.log.reading import object_path
+from sparklog.log.sequencing import sequence_topic
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.topic import delete_topic
+from sparklog.paths import sequencing_claim
 from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
 from sparklog.storage.retrying import RetryingStore
-from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
+from sparklog.testing import (
+    CountingStore,
+    Fault,
+    FaultKind,
+    FaultyStore,
+    ManualClock,
+    SimulatedCrash,
+    WrappedStore,
+)
 from tests.consumer import support as consumers
 from tests.support import (
     T0_MS,
@@ -34,6 +46,7 @@ from tests.support import (
     foreign_commit,
     foreign_file,
     foreign_records,
+    inline_checkpoints,
     no_checkpoints,
     unsequenced_file,
 )
@@ -116,9 +129,143 @@ def test_of_fifty_clients_that_meet_a_file_one_sequences_it_and_the_others_look(
     for work in started:
         work()
     assert [store.counts().get("put", 0) for store in stores] == [1] + [0] * 49
-    assert [store.counts().get("create", 0) for store in stores] == [1] + [0] * 49
+    assert [store.counts().get("create", 0) for store in stores] == [2] + [0] * 49  # its claim, and the commit
     assert max(sum(store.counts().values()) for store in stores[1:]) <= 3
     assert contents(a_log(memory, clock)) == {0: [(0, "a"), (1, "f")]}
+
+
+@pytest.mark.usefixtures("topic")
+def test_of_twelve_clients_that_copy_at_the_same_time_one_copies_however_long_it_takes(
+    memory: MemoryStore, clock: ManualClock
+) -> None:
+    """Each call takes a second, so that all have begun before the first copy is put."""
+    path = unsequenced_file(a_log(memory, clock), "f")
+    clients = [Sequencing(run=lambda work: work(), max_delay_ms=0) for _ in range(12)]
+    reads = 0
+
+    class Slow(WrappedStore):
+        def read(self, read_path: str) -> bytes:
+            nonlocal reads
+            if read_path.endswith(path):
+                reads += 1
+                for other in clients[reads:]:  # they come while this one reads
+                    other.meet(seen_through(CountingStore(memory), clock))
+                clock.advance(3_000)
+            return super().read(read_path)
+
+    clients[0].meet(open_state(a_log(Slow(memory), clock)))
+    assert reads == 1
+    assert contents(a_log(memory, clock)) == {0: [(0, "a"), (1, "f")]}
+    assert len([found for found in memory.list("topics/") if found.path.endswith(".parquet")]) == 3
+
+
+@pytest.mark.usefixtures("topic")
+def test_what_a_client_left_that_died_another_does_within_half_a_minute(
+    memory: MemoryStore, clock: ManualClock
+) -> None:
+    log = a_log(memory, clock)
+    path = unsequenced_file(log, "f")
+    store = FaultyStore(memory, Fault(kind=FaultKind.CRASH_BEFORE, ops=["get"], path=path))
+    state = seen_through(store, clock)
+    with pytest.raises(SimulatedCrash):
+        inline().meet(state)
+    other, seconds = inline(), 0
+    while len(contents(log)[0]) == 1:
+        other.meet(open_state(log))
+        clock.advance(1_000)
+        seconds += 1
+    assert 20 <= seconds <= 30
+    assert sequencing_claim("topics/t") not in {found.path for found in memory.list("")}
+
+
+@pytest.mark.usefixtures("topic")
+def test_what_was_written_together_and_is_too_much_is_left_to_maintenance_and_told(
+    memory: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = a_log(memory, clock)
+    foreign_commit(log, *(foreign_file(log, foreign_records(f"large{n}", timestamp_ms=T0_MS)) for n in range(2)))
+    size = sum(segment.size_bytes for segment in load_state(log).require_whole().index.unsequenced())
+    monkeypatch.setattr("sparklog.log.maintenance.MAX_CLIENT_BYTES", size - 1)
+    client = inline()
+    told = []
+    for minute in range(60):
+        caplog.clear()
+        client.meet(open_state(log))
+        told += [minute] * ("2 files of 0 MiB wait that were written together" in caplog.text)
+        clock.advance(MINUTE_MS)
+    assert told == [0, 1, 3, 7, 15, 31]
+    assert contents(log) == {0: [(0, "a")]}
+    unsequenced_file(log, "small")  # what comes later doesn't wait for it
+    client.meet(open_state(log))
+    assert contents(log) == {0: [(0, "a"), (1, "small")]}
+    assert sequence_topic(log).sequenced_count == 2
+    assert sorted(value for _, value in contents(log)[0])[1:3] == ["large0", "large1"]
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_writer_of_checkpoints_leaves_what_is_too_much_too(
+    memory: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.log.maintenance.MAX_CLIENT_BYTES", 1)
+    log = a_log(memory, clock)
+    path = unsequenced_file(log, "f")
+    store = FaultyStore(memory)
+    writer = a_writer(a_log(store, clock), checkpoints=inline_checkpoints())
+    for _ in range(110):
+        append(writer, "x")
+    assert not [call for call in store.calls if path in call.path]
+    assert load_state(log).checkpoint_version > 0
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_file_that_others_have_sequenced_while_the_one_before_was_copied_is_not_read(
+    memory: MemoryStore, clock: ManualClock
+) -> None:
+    log = a_log(memory, clock)
+    first, second = (unsequenced_file(log, value) for value in "fg")
+    store = FaultyStore(memory)
+
+    class Slow(WrappedStore):
+        def read(self, path: str) -> bytes:
+            if path.endswith(first):
+                clock.advance(2_000)
+                sequence_topic(log)
+            return super().read(path)
+
+    assert sequence_topic(a_log(Slow(store), clock)).sequenced_count == 0
+    assert not [call for call in store.calls if second in call.path]
+    assert contents(log) == {0: [(0, "a"), (1, "f"), (2, "g")]}
+    assert len([found for found in memory.list("topics/") if found.path.endswith(".parquet")]) == 6
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_copy_that_takes_long_is_given_up_when_its_client_is_closed(
+    memory: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sparklog.log.foreign_source._PIECE_ROWS", 1)
+    log = a_log(memory, clock)
+    table = foreign_records(*(f"f{number}" for number in range(50)))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=1)
+    add = foreign_file(log, table, partition=None)
+    memory.put(object_path(log.table, add.path), bytes(sink.getvalue()))
+    foreign_commit(log, replace(add, size_bytes=len(sink.getvalue())))
+    client = inline()
+    renew = Claim.renew
+
+    def slowly(claim: Claim) -> None:
+        renew(claim)
+        clock.advance(1_000)
+        client._closed.set()
+
+    monkeypatch.setattr(Claim, "renew", slowly)
+    began = clock.ticks_ms()
+    with caplog.at_level(logging.INFO):
+        client.meet(open_state(log))
+    assert clock.ticks_ms() - began == 7_000
+    assert "sequencing of topics/t was given up: the client was closed" in caplog.text
+    assert contents(log) == {0: [(0, "a")]}
+    assert sequencing_claim("topics/t") not in {found.path for found in memory.list("")}
 
 
 @pytest.mark.usefixtures("topic")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -101,14 +100,28 @@ def test_with_every_column_there_no_schema_mode_is_needed(admin: Admin) -> None:
     assert admin.sequence("orders").record_count == 2
 
 
-def test_a_column_that_the_topic_has_not_hinders_nothing(admin: Admin) -> None:
-    write_deltalake(TABLE, pa.table({"value": ["a"], "colour": ["red"]}), mode="append", schema_mode="merge")
+def test_a_misspelt_column_is_refused_and_the_page_says_how_to_mend_it(admin: Admin) -> None:
+    write_deltalake(TABLE, pa.table({"key": ["ann"], "valeu": ["12"]}), mode="append", schema_mode="merge")
+    (reason,) = admin.sequence("orders").refused.values()
+    assert reason.startswith("its column 'valeu' holds values, and a topic has no such column (is 'value' meant?)")
+    assert readable() == {0: [], 1: [], 2: []}
+    do("arrow_cast")
+    assert admin.sequence("orders").refused == {}
+    assert readable()[partition_of("ann")] == [(0, "12")]
+    # The table keeps the column, and whatever is written from now on has it, too.
+    write_deltalake(TABLE, pa.table({"key": ["ann"], "value": ["13"]}), mode="append", schema_mode="merge")
     assert admin.sequence("orders").record_count == 1
-    duckdb_rows = duckdb.from_arrow(DeltaTable(TABLE).to_pyarrow_table()).select("value, colour").fetchall()
-    assert duckdb_rows == [(b"a", None)]
     with Producer("data") as producer:
-        producer.send("orders", b"b").get(10)
-    assert sorted(value for rows in readable().values() for _, value in rows) == ["a", "b"]
+        producer.send("orders", b"14", key=b"ann").get(10)
+    assert [value for _, value in readable()[partition_of("ann")]] == ["12", "13", "14"]
+
+
+def test_rows_with_a_column_that_no_topic_has_can_be_deleted(admin: Admin) -> None:
+    write_deltalake(TABLE, pa.table({"value": ["a"], "colour": ["red"]}), mode="append", schema_mode="merge")
+    assert len(admin.sequence("orders").refused) == 1
+    DeltaTable(TABLE).delete(predicate="base_offset IS NULL AND colour IS NOT NULL")
+    assert admin.sequence("orders").refused == {}
+    assert readable() == {0: [], 1: [], 2: []}
 
 
 def test_rows_that_say_a_partition_that_is_not_there_can_be_mended(admin: Admin) -> None:

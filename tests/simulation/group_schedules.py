@@ -21,6 +21,7 @@ from functools import cache, partial
 from typing import NamedTuple, NoReturn
 from unittest import mock
 
+from sparklog import parallel
 from sparklog.errors import FencedInstanceIdError, StoreOutcomeUnknownError, StoreUnavailableError
 from sparklog.groups import offset_state, offset_table
 from sparklog.groups.rows import OffsetRow, Rows
@@ -29,6 +30,7 @@ from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.testing import SimulatedCrash
 from tests.groups.support import HOUR_MS, INTERVAL_MS, SESSION_MS, Player, World
+from tests.simulation.cluster.threads import InlineExecutor
 from tests.simulation.group_threads import ThreadedWorld
 
 TROUBLED_MS = 45_000.0
@@ -260,7 +262,7 @@ def run_schedule(seed: int, *, threads: bool = False) -> World:
         MemoryStore.put(world.memory, path, data)
     world.topics.update(TOPICS)
     try:
-        with cheap_rows():
+        with cheap_rows(), mock.patch.object(parallel, "ThreadPoolExecutor", InlineExecutor):
             Schedule(world).run()
     except AssertionError as error:
         world.note(str(error))

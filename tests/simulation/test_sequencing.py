@@ -7,6 +7,7 @@ import random
 from functools import partial
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,11 +19,20 @@ from sparklog.log.follow import TopicFollower
 from sparklog.log.maintenance import Sequencing
 from sparklog.log.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
-from sparklog.storage import CreateResult, MemoryStore
-from sparklog.testing import ManualClock
+from sparklog.storage import CreateResult, MemoryStore, ObjectStore
+from sparklog.testing import ManualClock, SimulatedCrash, WrappedStore
 from sparklog.testing.faulty_store import Fault, FaultKind, FaultyStore
 from sparklog.testing.scheduler import Scheduler
-from tests.support import T0_MS, a_log, a_topic, append, contents, foreign_file, no_checkpoints
+from tests.support import (
+    T0_MS,
+    a_log,
+    a_topic,
+    append,
+    contents,
+    foreign_commit,
+    foreign_file,
+    no_checkpoints,
+)
 
 PARTITIONS = 2
 TROUBLE = (
@@ -139,6 +149,58 @@ def run(seed: int, *, fault_chance: float, deletes: bool) -> None:
         for values in written:
             own = [value for _, value in rows if value in values]
             assert own == sorted(own)
+
+
+def stampede(seed: int, *, clients: int) -> tuple[int, int]:
+    """Clients that meet one file at the same moment, whose copy takes some seconds; every other of them dies at it.
+
+    Returns how many began to copy it, and how many died.
+    """
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock, num_partitions=PARTITIONS)
+    foreign_commit(log, foreign_file(log, pa.table({"value": [b"%d" % n for n in range(30)]}), partition=None))
+    scheduler = Scheduler(seed)
+    choose = random.Random(seed)
+    readers: set[ObjectStore] = set()
+    deaths = 0
+
+    class Slow(WrappedStore):
+        """Time passes with each piece of the file that is read."""
+
+        def read_range(self, path: str, start: int, end: int) -> bytes:
+            readers.add(self)
+            clock.advance(choose.uniform(0, 1_000))
+            return super().read_range(path, start, end)
+
+    def follow(dies: bool) -> None:
+        nonlocal deaths
+        crash = [Fault(kind=FaultKind.CRASH_BEFORE, ops=["get"], path=".parquet", skip=1)] if dies else []
+        store = FaultyStore(Slow(scheduler.store(memory)), *crash)
+        client = Sequencing(run=lambda work: work(), max_delay_ms=0)
+        try:
+            follower = TopicFollower(a_log(store, clock), "t")
+            while follower.head.unsequenced_count:
+                client.meet(follower.state)
+                clock.advance(200)
+                follower.poll()
+        except SimulatedCrash:
+            deaths += 1
+
+    for number in range(clients):
+        scheduler.spawn(str(number), partial(follow, number % 2 == 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sparklog.log.foreign_source._HELD_BYTES", 0)
+        scheduler.run()
+    assert {len(rows) for rows in contents(log).values()} == {0, 30}
+    return len(readers), deaths
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_of_many_clients_that_meet_a_file_one_copies_it_and_another_where_the_first_dies(seed: int) -> None:
+    copies, deaths = stampede(seed, clients=8)
+    assert 1 <= copies <= 2 + deaths
 
 
 @settings(max_examples=10)

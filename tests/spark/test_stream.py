@@ -389,7 +389,7 @@ def test_many_commits_are_read_ahead_only_as_far_as_a_batch_goes(cluster):
 
 
 def test_cuts_that_were_forgotten_are_read_again(cluster, monkeypatch):
-    monkeypatch.setattr("sparklog.spark.stream._MAX_CUTS", 5)
+    monkeypatch.setattr("sparklog.spark.following._MAX_CUTS", 5)
     stream = planner(cluster, maxOffsetsPerTrigger=2)
     start = stream.initial()
     for number in range(20):

@@ -1,5 +1,7 @@
 """SQL views over topics and groups, and ``read_topic``: what is seen, and which files are read for it."""
 
+import threading
+from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -9,6 +11,7 @@ from sparklog.admin import HIGH_WATERMARK, Admin, NewTopic
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.producer import Producer
+from sparklog.spark import views
 from sparklog.spark.sqltext import RECORD_COLUMNS
 from tests.spark.spark_support import HOUR_MS, a_cluster, files_read, put, seen
 from tests.support import T0_MS, unsequenced_file
@@ -40,6 +43,25 @@ def test_a_topic_is_a_view_with_the_columns_of_kafkas_source(spark, tmp_path):
     assert (bytes(row.key), bytes(row.value), row.topic, row.partition, row.offset) == (b"k", b"v", "my-topic.x", 1, 0)
     assert [(header.key, header.value) for header in row.headers] == [("h", b"1"), ("h", None)]
     assert row.timestampType == 1
+
+
+def test_tables_of_several_topics_are_loaded_side_by_side_and_none_is_shown_unless_all_are(
+    spark, tmp_path, monkeypatch
+):
+    Admin(a_cluster(tmp_path, "first")).create_topics(["second"])
+    meeting, records = threading.Barrier(2, timeout=60), views._records
+
+    def meet(table, topic, head):
+        meeting.wait()
+        if topic == "second" and fails:
+            raise InvalidArgumentError("second")
+        return records(table, topic, head)
+
+    monkeypatch.setattr(views, "_records", meet)
+    for fails in (True, False):
+        with pytest.raises(InvalidArgumentError, match="second") if fails else nullcontext():
+            ss.register(spark, tmp_path, ["first", "second"])
+        assert spark.catalog.tableExists("first") is not fails
 
 
 def test_a_view_shows_what_is_in_the_log_and_nothing_else(spark, tmp_path):

@@ -22,6 +22,7 @@ from sparklog.sql import TOPIC_COLUMNS, connect, query
 from sparklog.sql.names import SYSTEM_VIEWS
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import ManualClock
+from tests.overlapping import SlowStore, copy_topic, overlapping
 from tests.support import T0_MS, a_writer, foreign_commit, foreign_file, foreign_records, records, unsequenced_file
 
 T0 = datetime(2100, 1, 1, tzinfo=timezone.utc)
@@ -281,3 +282,17 @@ def test_sql_and_admin_on_s3(s3_uri, s3_options):
         rows(cluster, "select value from t")
     with query(s3_uri, "select 7 as x", storage_options=s3_options) as result:
         assert [batch.to_pylist() for batch in result] == [[{"x": 7}]]
+
+
+def test_the_topics_of_a_query_are_loaded_side_by_side():
+    with overlapping() as clock:
+        memory = MemoryStore(clock=clock)
+        cluster = open_cluster(memory, clock=clock)
+        Admin(cluster).create_topics(["t"])
+        fill(cluster, "t", "a")
+        copy_topic(memory, "t", [f"t{number}" for number in range(6)])
+        slow = open_cluster(SlowStore(memory, clock, latency_ms=20.0), clock=clock)
+        began = clock.now
+        both = " union all ".join(f"select * from t{number}" for number in range(6))
+        assert len(rows(slow, both)) == 6
+        assert clock.now - began <= 7 * 20.0

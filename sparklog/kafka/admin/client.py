@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn
 
@@ -38,6 +38,7 @@ from sparklog.kafka.errors import (
 from sparklog.kafka.settings import admin_settings, config_of
 from sparklog.log import Cluster, open_cluster
 from sparklog.model import OffsetAndTimestamp, TopicPartition
+from sparklog.parallel import parallel_map
 
 __all__ = ["KafkaAdminClient"]
 
@@ -93,13 +94,16 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         """Topics by name or id, or all. One that isn't there has an ``error_code`` and no partitions."""
         if topics is None:
             return [topic_answer(topic) for topic in self._admin().describe_topics()]
-        answers = []
-        for asked in listed(topics):
+        asked = listed(topics)
+        describe = self._describing(asked)
+
+        def answer(one: str | uuid.UUID) -> dict[str, Any]:
             try:
-                answers.append(topic_answer(self._describe(asked)))
+                return topic_answer(describe(one))
             except (UnknownTopicOrPartitionError, InvalidTopicError) as error:
-                answers.append(unknown_topic_answer(asked, error))
-        return answers
+                return unknown_topic_answer(one, error)
+
+        return parallel_map(answer, asked)
 
     def create_topics(
         self,
@@ -147,14 +151,15 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         Returns:
             ``{"topics": [{"name": …, "topic_id": …, "error_code": 0, "error_message": None}]}``
         """
-        admin, bound_ms = self._admin(), self._bound_ms(timeout_ms)
+        admin, bound_ms, wanted = self._admin(), self._bound_ms(timeout_ms), listed(topics)
+        describe = self._describing(wanted)
 
         def delete(asked: str | uuid.UUID) -> TopicDescription:
-            topic = self._describe(asked)
+            topic = describe(asked)
             admin.delete_topics([topic.name], timeout_ms=bound_ms)
             return topic
 
-        outcomes = each(listed(topics), delete)
+        outcomes = each(wanted, delete)
         raise_first(outcomes, raise_errors)
         return {
             "topics": [
@@ -254,7 +259,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         """Take settings of topics back to their defaults: those that are named, or all. Else :meth:`alter_configs`."""
         changes: dict[str, dict[str, object]] = {}
         for resource in topics_of("reset_configs", config_resources):
-            names = resource.configs or self._describe(resource.name).config.explicit
+            names = resource.configs or self._admin().describe_topics([resource.name])[0].config.explicit
             changes[resource.name] = dict.fromkeys(names)
         return self._alter(changes, validate_only, raise_on_unknown)
 
@@ -326,14 +331,22 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
             self._reached = cluster, Admin(cluster, **self._settings)
         return self._reached[1]
 
-    def _describe(self, asked: str | uuid.UUID) -> TopicDescription:
-        """Raises ``UnknownTopicOrPartitionError``, ``InvalidTopicError``."""
-        if isinstance(asked, str):
-            return self._admin().describe_topics([asked])[0]
-        for topic in self._admin().describe_topics():
-            if topic.topic_id == asked.hex:
-                return topic
-        raise UnknownTopicIdError(f"unknown topic id: {asked}")
+    def _describing(self, asked: Iterable[str | uuid.UUID]) -> Callable[[str | uuid.UUID], TopicDescription]:
+        """What describes each of these topics. To find ids all topics are described, once.
+
+        It raises ``UnknownTopicOrPartitionError``, ``InvalidTopicError``."""
+        admin = self._admin()
+        has_ids = any(isinstance(one, uuid.UUID) for one in asked)
+        by_id = {topic.topic_id: topic for topic in admin.describe_topics()} if has_ids else {}
+
+        def describe(one: str | uuid.UUID) -> TopicDescription:
+            if isinstance(one, str):
+                return admin.describe_topics([one])[0]
+            if one.hex not in by_id:
+                raise UnknownTopicIdError(f"unknown topic id: {one}")
+            return by_id[one.hex]
+
+        return describe
 
     def _alter(
         self, changes: Mapping[str, Mapping[str, object]], validate_only: bool, raise_on_unknown: bool

@@ -10,7 +10,6 @@ from typing import Any
 from sparklog.admin import EARLIEST, LATEST, Admin, GroupDescription, MemberDescription
 from sparklog.admin.many import listed
 from sparklog.errors import SparklogError
-from sparklog.groups.inspection import each as at_once
 from sparklog.groups.members import encode_partitions
 from sparklog.kafka.admin.requests import each
 from sparklog.kafka.commits import without_nulls
@@ -27,6 +26,7 @@ from sparklog.kafka.errors import (
     for_code,
 )
 from sparklog.model import OffsetAndMetadata, TopicPartition
+from sparklog.parallel import parallel_map
 
 __all__ = ["GroupCalls", "MemberToRemove"]
 
@@ -110,7 +110,7 @@ class GroupCalls(ABC):
             group: None if partitions is None else [TopicPartition(*at) for at in listed(partitions)]
             for group, partitions in specs.items()
         }
-        found = at_once(lambda item: admin.list_group_offsets(*item), [*asked.items()])
+        found = parallel_map(lambda item: admin.list_group_offsets(*item), [*asked.items()])
         return {
             group: {**dict.fromkeys(partitions or (), _NOTHING_COMMITTED), **offsets}
             for (group, partitions), offsets in zip(asked.items(), found, strict=True)
@@ -198,7 +198,8 @@ class GroupCalls(ABC):
         """Put members out of a group: ``{member id or instance id: class}``. One that still runs joins again."""
         admin = self._admin()
         wanted = [one.member_id or one.group_instance_id or "" for one in members]
-        outcomes = each(wanted, lambda member: admin.remove_group_members(group_id, [member]))
+        # One by one: each is a generation of its own, and two would get in each other's way.
+        outcomes = each(wanted, lambda member: admin.remove_group_members(group_id, [member]), at_once=1)
         return {member: NoError if error is None else _class_of(error) for member, _, error in outcomes}
 
 

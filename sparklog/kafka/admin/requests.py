@@ -1,4 +1,4 @@
-"""What kafka-python's admin client is asked for, taken apart; and asking for one topic after the other."""
+"""What kafka-python's admin client is asked for, taken apart; and asking for several topics or groups side by side."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sparklog.errors import SparklogError
 from sparklog.kafka.admin.refused import refuse
 from sparklog.kafka.enums import AlterConfigOp, ConfigResourceType
 from sparklog.kafka.errors import IllegalArgumentError
+from sparklog.parallel import AT_ONCE, parallel_map
 
 __all__ = ["ConfigResource", "changes_of", "each", "new_topics_of", "raise_first", "topics_of"]
 
@@ -73,15 +74,18 @@ def new_topics_of(given: Mapping[str, Any] | Iterable[object]) -> list[NewTopic]
     return topics
 
 
-def each(items: Iterable[S], act: Callable[[S], T]) -> list[tuple[S, T | None, SparklogError | None]]:
-    """Act on every item; what came of it, or how it failed."""
-    outcomes: list[tuple[S, T | None, SparklogError | None]] = []
-    for item in items:
+def each(
+    items: Iterable[S], act: Callable[[S], T], *, at_once: int = AT_ONCE
+) -> list[tuple[S, T | None, SparklogError | None]]:
+    """Act on every item, up to ``at_once`` at the same time; what came of it, or how it failed."""
+
+    def outcome(item: S) -> tuple[S, T | None, SparklogError | None]:
         try:
-            outcomes.append((item, act(item), None))
+            return item, act(item), None
         except SparklogError as error:
-            outcomes.append((item, None, error))
-    return outcomes
+            return item, None, error
+
+    return parallel_map(outcome, items, at_once=at_once)
 
 
 def raise_first(outcomes: Iterable[tuple[object, object, SparklogError | None]], raise_errors: bool) -> None:

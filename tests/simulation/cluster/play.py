@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from sparklog.compaction import vacuum
-from sparklog.consumer import fetcher, session
+from sparklog.consumer import rhythm, session
 from sparklog.delta import checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import SparklogError
@@ -58,8 +58,8 @@ _OUTAGES_MS = (2_000.0, 10_000.0, 40_000.0, 130_000.0)
 _NAPS_MS = (5_000.0, 20_000.0, 90_000.0)
 _RARER: tuple[tuple[ModuleType, str, object], ...] = (
     (session, "_LONGEST_WAIT_MS", 2_000.0),
-    (fetcher, "_LONGEST_WAIT_MS", (200.0, 1_000.0)),
-    (fetcher, "_SHORTEST_WAIT_MS", 20.0),
+    (rhythm, "_LATELY_WAIT_MS", (200.0, 1_000.0)),
+    (rhythm, "_SHORTEST_WAIT_MS", 20.0),
 )
 """Who waits looks less often: simulated time passes as fast as there is nothing to do."""
 _SOONER: tuple[tuple[ModuleType, str, object], ...] = (

@@ -318,7 +318,7 @@ class InlineExecutor:
             future.set_exception(error)
         return future
 
-    def shutdown(self, wait: bool = True) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         pass
 
 

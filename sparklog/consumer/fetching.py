@@ -1,0 +1,78 @@
+"""The thread that a fetcher works in: it does its rounds, and rests where there is nothing to do."""
+
+from __future__ import annotations
+
+import threading
+
+from sparklog.clock import Clock
+from sparklog.consumer.fetcher import Fetcher
+from sparklog.consumer.shared import Shared
+
+__all__ = ["FetcherThread"]
+
+_ABSENT_MS = 1_000.0
+"""A consumer that hasn't polled for so long is busy: nothing new is looked for until it comes back."""
+
+
+class FetcherThread:
+    """Lets a fetcher do its rounds until it is stopped; rests where there is nothing to do."""
+
+    def __init__(self, fetcher: Fetcher, shared: Shared, clock: Clock) -> None:
+        self._fetcher = fetcher
+        self._shared = shared
+        self._clock = clock
+        self._thread = threading.Thread(target=self._run, name="sparklog-fetcher", daemon=True)
+
+    def start(self) -> None:
+        """Begin, once."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the thread has ended after it was stopped. True: it has."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        self._do_rounds()
+        self._fetcher.close()
+
+    def _do_rounds(self) -> None:
+        shared = self._shared
+        until_ticks_ms = self._clock.ticks_ms()
+        while not shared.is_stopped:
+            try:
+                is_busy = self._fetcher.round(until_ticks_ms)
+            except Exception as error:
+                is_busy = False
+                with shared.lock:
+                    shared.errors[""] = error
+                    shared.tell()
+            with shared.lock:
+                is_idle = not is_busy or "" in shared.errors
+                until_ticks_ms = self._rest() if is_idle else self._clock.ticks_ms()
+
+    def _rest(self) -> float:
+        """Wait until there is something to do. Under the lock.
+
+        Returns:
+            What is due by then is to be done now. The clock that tells what is due may be another than the machine's,
+            by which this waits: it need not have come as far.
+        """
+        shared, fetcher = self._shared, self._fetcher
+        while not shared.is_stopped and ("" in shared.errors or not fetcher.has_news):
+            now = self._clock.ticks_ms()
+            is_absent = not shared.polling and now - shared.polled_ticks_ms > _ABSENT_MS
+            if is_absent or not fetcher.has_work:
+                shared.is_parked = True
+                shared.work.wait()
+                shared.is_parked = False
+                continue
+            due = fetcher.next_due_ticks_ms()
+            if due <= now:
+                return now
+            shared.is_limited = fetcher.is_limited
+            was_told = shared.work.wait((due - now) / 1000)
+            shared.is_limited = False
+            if not was_told:
+                return max(due, self._clock.ticks_ms())
+        return self._clock.ticks_ms()

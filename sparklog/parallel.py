@@ -1,0 +1,57 @@
+"""Calls side by side, in a bounded number of threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import TypeVar
+
+__all__ = ["AT_ONCE", "attempt", "parallel_map", "parallel_results"]
+
+AT_ONCE = 32
+"""Calls under way at once: as many as an object store's client keeps connections."""
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def parallel_map(call: Callable[[S], T], items: Iterable[S], *, at_once: int = AT_ONCE) -> list[T]:
+    """The result of ``call`` for each item, in the order of the items; up to ``at_once`` calls are under way at once.
+
+    A single item is dealt with in the caller's thread. The threads see the caller's context variables, such as the
+    patience of a :class:`~sparklog.storage.retrying.RetryingStore`.
+
+    Raises:
+        The error of the first item whose call failed, once the calls that are under way have ended; calls that haven't
+        begun by then are not made. So it is with an interrupt in the caller's thread.
+    """
+    wanted = list(items)
+    if len(wanted) < 2:
+        return [call(item) for item in wanted]
+    with ThreadPoolExecutor(min(at_once, len(wanted)), "sparklog-parallel") as threads:
+        futures = [threads.submit(copy_context().run, call, item) for item in wanted]
+        try:  # Some libraries have SIGINT restart what it interrupts: then Ctrl-C doesn't end a wait without a limit.
+            return [future.result(threading.TIMEOUT_MAX) for future in futures]
+        finally:
+            _cancel(futures)
+
+
+def parallel_results(call: Callable[[S], T], items: Iterable[S], *, at_once: int = AT_ONCE) -> list[T | Exception]:
+    """As :func:`parallel_map`; what a call raised takes the place of its result, and hinders no other call."""
+    return parallel_map(partial(attempt, call), items, at_once=at_once)
+
+
+def attempt(call: Callable[[S], T], item: S) -> T | Exception:
+    """The result of a call, or what it raised."""
+    try:
+        return call(item)
+    except Exception as error:
+        return error
+
+
+def _cancel(futures: Iterable[Future[T]]) -> None:
+    for future in futures:
+        future.cancel()

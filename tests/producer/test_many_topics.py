@@ -1,0 +1,87 @@
+"""Opening topics from several threads at once."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from sparklog.errors import IllegalStateError, UnknownTopicOrPartitionError
+from sparklog.log import create_topic
+from sparklog.storage import MemoryStore
+from sparklog.testing import CountingStore, WrappedStore
+from tests.producer.support import LONG_S, a_cluster, a_producer, a_topic, values
+
+THREADS = 8
+
+
+class Meeting(WrappedStore):
+    """Listings wait until so many of them are under way at once."""
+
+    def __init__(self, store: MemoryStore, count: int) -> None:
+        super().__init__(store)
+        self.barrier = threading.Barrier(count)
+
+    def _call(self, op: str, path: str, call: Callable[[], Any]) -> Any:
+        if op == "list":
+            self.barrier.wait(LONG_S)
+        return call()
+
+
+def test_threads_that_send_to_different_topics_open_them_side_by_side():
+    memory = MemoryStore()
+    topics = [f"t{number}" for number in range(THREADS)]
+    for topic in topics:
+        create_topic(a_cluster(memory).topic_log(topic), topic)
+    cluster = a_cluster(Meeting(memory, THREADS))
+    with a_producer(cluster) as producer, ThreadPoolExecutor(THREADS) as threads:
+        sent = list(threads.map(lambda topic: producer.send(topic, topic.encode()), topics))
+        assert [future.get(LONG_S).topic for future in sent] == topics
+
+
+def test_threads_that_send_to_one_topic_open_it_once():
+    memory = MemoryStore()
+    a_topic(memory)
+    store = CountingStore(memory)
+    with a_producer(a_cluster(store)) as producer, ThreadPoolExecutor(THREADS) as threads:
+        store.reset()
+        for future in threads.map(lambda number: producer.send("t", b"%d" % number), range(THREADS)):
+            future.get(LONG_S)
+        assert store.counts()["list"] == 1
+    assert len(values(a_cluster(memory))) == THREADS
+
+
+def test_a_topic_that_is_not_there_is_nobody_elses_error():
+    memory = MemoryStore()
+    a_topic(memory)
+    with a_producer(a_cluster(memory)) as producer, ThreadPoolExecutor(THREADS) as threads:
+        unknown = [threads.submit(producer.send, "nosuch", b"v") for _ in range(THREADS)]
+        producer.send("t", b"v").get(LONG_S)
+        for future in unknown:
+            with pytest.raises(UnknownTopicOrPartitionError):
+                future.result(LONG_S)
+        assert not producer._opening
+
+
+def test_a_producer_that_is_closed_while_topics_are_being_opened_ends_their_threads():
+    memory = MemoryStore()
+    topics = [f"t{number}" for number in range(THREADS)]
+    for topic in topics:
+        create_topic(a_cluster(memory).topic_log(topic), topic)
+    store = Meeting(memory, THREADS + 1)
+    with ThreadPoolExecutor(THREADS) as threads:
+        with a_producer(a_cluster(store)) as producer:
+            sent = [threads.submit(producer.send, topic, b"v") for topic in topics]
+            while store.barrier.n_waiting < THREADS:
+                pass
+        store.barrier.wait(LONG_S)
+        for future in sent:
+            with pytest.raises(IllegalStateError, match="closed"):
+                future.result(LONG_S)
+    ending = [
+        thread for thread in threading.enumerate() if thread.name.startswith(("sparklog-send", "sparklog-commit"))
+    ]
+    for thread in ending:
+        thread.join(LONG_S)
+    assert not any(thread.is_alive() for thread in ending)

@@ -1,0 +1,93 @@
+"""Calls side by side: their order, their bound, what fails, and what the threads see of the caller."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sparklog import parallel
+from sparklog.errors import InvalidArgumentError, StoreUnavailableError
+from sparklog.parallel import parallel_map, parallel_results
+from sparklog.storage import MemoryStore
+from sparklog.storage.retrying import Patience, RetryingStore
+from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
+
+
+def test_results_are_in_the_order_of_the_items_and_no_more_calls_than_allowed_are_under_way():
+    lock, under_way, most = threading.Lock(), 0, 0
+
+    def call(number: int) -> int:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        time.sleep(0.001 * (number % 3))
+        with lock:
+            under_way -= 1
+        return number * number
+
+    assert parallel_map(call, range(40), at_once=4) == [number * number for number in range(40)]
+    assert 1 < most <= 4
+
+
+def test_none_and_one_need_no_thread(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", None)
+    assert parallel_map(str, []) == []
+    assert parallel_map(lambda _: threading.current_thread(), [1]) == [threading.current_thread()]
+
+
+def test_the_first_error_in_the_order_of_the_items_is_raised_and_what_has_not_begun_is_not_called():
+    called = []
+
+    def call(number: int) -> None:
+        called.append(number)
+        if number == 0:
+            raise InvalidArgumentError("the first")
+        time.sleep(0.02)
+        raise InvalidArgumentError(f"number {number}")
+
+    with pytest.raises(InvalidArgumentError, match="the first"):
+        parallel_map(call, range(100), at_once=2)
+    assert len(called) < 10
+
+
+def test_an_interrupt_ends_the_wait_and_nothing_more_is_called(monkeypatch: pytest.MonkeyPatch):
+    called = []
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, call, /, *args, **kwargs):
+            future = super().submit(call, *args, **kwargs)
+            monkeypatch.setattr(future, "result", interrupt)  # as if the signal came while the caller waits
+            return future
+
+    def interrupt(timeout=None):
+        raise KeyboardInterrupt
+
+    def call(number: int) -> None:
+        called.append(number)
+        time.sleep(0.01)
+
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        parallel_map(call, range(100), at_once=2)
+    assert len(called) < 10
+
+
+def test_an_error_of_one_item_does_not_hide_another():
+    def call(number: int) -> int:
+        if number % 2:
+            raise InvalidArgumentError(f"number {number}")
+        return number
+
+    assert [str(result) for result in parallel_results(call, range(4))] == ["0", "number 1", "2", "number 3"]
+
+
+def test_the_patience_of_the_caller_holds_in_the_threads():
+    """Otherwise each call of a rebalance that must end soon repeats failing requests for 30 seconds."""
+    clock = ManualClock()
+    faulty = FaultyStore(MemoryStore(), Fault(kind=FaultKind.THROTTLED, times=None))
+    store = RetryingStore(faulty, clock=clock)
+    with store.patience(Patience(deadline_ticks_ms=1e9, retries=1)), pytest.raises(StoreUnavailableError):
+        parallel_map(store.read, ["a", "b", "c"])
+    assert len(faulty.calls) == 3 * 2

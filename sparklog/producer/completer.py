@@ -33,6 +33,12 @@ class Completer:
                 self._thread.start()
             self._condition.notify_all()
 
+    @property
+    def is_idle(self) -> bool:
+        """Is nothing left to do?"""
+        with self._condition:
+            return self._work is None and not self._is_busy
+
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until nothing is left to do. False: not in time."""
         with self._condition:

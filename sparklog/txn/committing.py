@@ -22,7 +22,9 @@ from sparklog.errors import (
 from sparklog.log.append import TopicWriter
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import catch_up
+from sparklog.log.publishing import Marker, Published
 from sparklog.log.reading import object_path
+from sparklog.parallel import parallel_results
 from sparklog.paths import topic_table
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import Patience
@@ -115,11 +117,12 @@ class UploadCommitter:
         )
 
     def close(self) -> None:
-        """Say that no transaction is open, and wait for checkpoints that are under way. Errors of the store are logged:
+        """Say that no transaction is open, and wait for maintenance that is under way. Errors of the store are logged:
         what is left says no more than that one may be open."""
         try:
             if self._session is not None:
                 self._session.close()
+                self._session.wait_for_maintenance()
         except SparklogError as error:
             _LOGGER.info("the marker of transactional id %r is left: %s", self.transactional_id, error)
         for writer in self._writers.values():
@@ -143,18 +146,14 @@ class UploadCommitter:
             self._writers[topic].check_uploads(named.files)
         known = {topic: self._writers[topic].version for topic in topics}
         session.begin(ticks_ms=began_ticks_ms)
+        if session.is_marker_old():
+            session.refresh_marker()
         try:
             marker = session.commit(topics, batch=batch, deadline_ticks_ms=deadline_ticks_ms)
         finally:
             self._may_be_committed = session.may_be_committed
         self._is_decided = True
-        for topic, named in topics.items():
-            left_ms = max(0.0, deadline_ticks_ms - self._cluster.clock.ticks_ms())
-            published = self._writers[topic].publish(
-                named.files, marker, known_version=known[topic], timeout_ms=left_ms
-            )
-            if published.is_skipped:
-                _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", topic)
+        self._publish(topics, known, marker, deadline_ticks_ms)
         try:
             session.complete(deadline_ticks_ms=deadline_ticks_ms)
         except SparklogError as error:  # all is done and readable: whoever comes next says so
@@ -163,6 +162,29 @@ class UploadCommitter:
             )
             self._session = None
         return True
+
+    def _publish(
+        self, topics: Mapping[str, TopicFiles], known: Mapping[str, int], marker: Marker, deadline_ticks_ms: float
+    ) -> None:
+        """In all topics, side by side; what one says hinders no other. Raises the first error once all were tried.
+
+        Args:
+            known: a version of each topic that was known before the decision.
+        """
+        timeout_ms = max(0.0, deadline_ticks_ms - self._cluster.clock.ticks_ms())
+
+        def publish_in(topic: str) -> Published:
+            return self._writers[topic].publish(
+                topics[topic].files, marker, known_version=known[topic], timeout_ms=timeout_ms
+            )
+
+        results = parallel_results(publish_in, topics)
+        for topic, result in zip(topics, results, strict=True):
+            if isinstance(result, Published) and result.is_skipped:
+                _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", topic)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
 
     def _begun(self, deadline_ticks_ms: float) -> TransactionSession:
         if self._session is None:

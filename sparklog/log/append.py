@@ -25,20 +25,16 @@ from sparklog.errors import (
 from sparklog.log.append_plan import plan_append
 from sparklog.log.commit import Commit, Committed, catch_up, commit
 from sparklog.log.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
-from sparklog.log.files import UploadedFile
+from sparklog.log.files import StagedFile, UploadedFile
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
-from sparklog.log.producer_state import (
-    PRODUCER_EXPIRATION_MS,
-    ProducerEntry,
-    new_producer_id,
-)
+from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, Published, publish
 from sparklog.log.reading import find_by_sequence, object_path
 from sparklog.log.segments import SegmentIndex
 from sparklog.log.state import TopicState, load_state, open_state
-from sparklog.log.uploads import check_uploads, fresh_ms, is_at_risk
+from sparklog.log.uploads import check_uploads, may_be_gone, put_again_if_late
 from sparklog.paths import new_data_file
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
@@ -47,24 +43,6 @@ __all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile"]
 
 _MAX_PRODUCERS_KNOWN = 1_000
 _REFRESH_AHEAD = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedFile:
-    """A data file that lies in the store, but in no log; with its bytes, should it have to be uploaded again."""
-
-    facts: UploadedFile
-    batch: EncodedBatch
-    uploaded_ticks_ms: float
-    """When its upload had ended."""
-
-    @property
-    def path(self) -> str:
-        return self.facts.path
-
-    @property
-    def partition(self) -> int:
-        return self.facts.partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +208,8 @@ class TopicWriter:
                 gaps=self._gaps,
             )
             self._state = done.state
+            retention_ms = done.state.head.deleted_file_retention_ms
+            put_again_if_late(self._log, append.files, retention_ms=retention_ms, sync=self._sync)
             result = append.result(done)
         except BaseException as error:  # also a KeyboardInterrupt
             self._take_new_id()  # a counter is never given to other bytes (rule L2)
@@ -392,15 +372,12 @@ class _Append:
     def upload_again_if_at_risk(self) -> bool:
         """Files that somebody may have deleted, or may be about to, get new names (rule L10)."""
         state, now = self._state, self._writer._log.clock.ticks_ms()
-        fresh = fresh_ms(state.head.deleted_file_retention_ms)
-
-        def may_be_gone(file: StagedFile) -> bool:
-            facts = file.facts
-            return now - file.uploaded_ticks_ms > fresh or is_at_risk(
-                state.vacuums, topic_version=facts.topic_version, uploaded_ms=facts.uploaded_ms
-            )
-
-        gone = {file.path: file for file in self.files if may_be_gone(file)}
+        retention_ms = state.head.deleted_file_retention_ms
+        gone = {
+            file.path: file
+            for file in self.files
+            if may_be_gone(file, state.vacuums, now_ticks_ms=now, retention_ms=retention_ms)
+        }
         if gone:
             again = self._writer._upload_encoded(
                 [(file.partition, file.batch) for file in gone.values()], topic_version=state.position.version

@@ -8,7 +8,7 @@ from sparklog.delta.actions import AddFile
 from sparklog.log.encode import EncodedBatch, ProducerStamp, next_sequence
 from sparklog.log.segments import format_timestamp
 
-__all__ = ["UploadedFile"]
+__all__ = ["StagedFile", "UploadedFile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +72,21 @@ class UploadedFile:
                 "nullCount": {"offset_delta": 0, "timestamp": 0, "producer_id": 0, "sequence": 0},
             },
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A data file that lies in the store, but in no log; with its bytes, should it have to be uploaded again."""
+
+    facts: UploadedFile
+    batch: EncodedBatch
+    uploaded_ticks_ms: float
+    """When its upload had ended."""
+
+    @property
+    def path(self) -> str:
+        return self.facts.path
+
+    @property
+    def partition(self) -> int:
+        return self.facts.partition

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import ObjectNotFoundError, TransactionTimedOutError
-from sparklog.log.files import UploadedFile
+from sparklog.errors import CommitStateUnknownError, ObjectNotFoundError, StoreError, TransactionTimedOutError
+from sparklog.log.files import StagedFile, UploadedFile
 from sparklog.log.reading import object_path
 from sparklog.parallel import parallel_map
+from sparklog.storage.retrying import retry
 
 __all__ = [
     "Vacuum",
@@ -24,7 +25,9 @@ __all__ = [
     "fresh_ms",
     "is_at_risk",
     "longest_age_ms",
+    "may_be_gone",
     "missing_files",
+    "put_again_if_late",
     "why_not_to_publish",
     "with_vacuum",
 ]
@@ -36,6 +39,8 @@ _FRESH_MS = 300_000
 little: an append takes longer only where the store was down or the process asleep."""
 _LEAST_MS = 1_000
 """No table's retention makes these times shorter: an append has to end at some time."""
+_PUT_AGAIN_MS = 30_000
+"""For how long files are tried to be put again once a commit names them."""
 _LARGEST_SKEW_MS = 86_400_000
 """Between the clocks of whoever uploads and of whoever vacuums."""
 
@@ -99,6 +104,46 @@ def is_at_risk(vacuums: Sequence[Vacuum], *, topic_version: int, uploaded_ms: in
     return any(
         vacuum.version > topic_version and uploaded_ms < vacuum.horizon_ms + _LARGEST_SKEW_MS for vacuum in vacuums
     )
+
+
+def may_be_gone(file: StagedFile, vacuums: Sequence[Vacuum], *, now_ticks_ms: float, retention_ms: int) -> bool:
+    """May somebody have deleted a file whose bytes are at hand, or be about to? Then it is uploaded again.
+
+    Args:
+        vacuums: that are known now.
+        now_ticks_ms: of the clock that told when its upload had ended.
+        retention_ms: as for :func:`longest_age_ms`.
+    """
+    facts = file.facts
+    return now_ticks_ms - file.uploaded_ticks_ms > fresh_ms(retention_ms) or is_at_risk(
+        vacuums, topic_version=facts.topic_version, uploaded_ms=facts.uploaded_ms
+    )
+
+
+def put_again_if_late(log: DeltaLog, files: Sequence[StagedFile], *, retention_ms: int, sync: bool) -> None:
+    """After a commit that names files: put those again that were uploaded so long ago that they may be gone.
+
+    The commit came so late because this process slept after it had looked at their age, or because the store was down.
+
+    Args:
+        retention_ms: as for :func:`longest_age_ms`.
+        sync: fsync them.
+    Raises:
+        CommitStateUnknownError: they are in the log, and can't be put.
+    """
+    now, fresh = log.clock.ticks_ms(), fresh_ms(retention_ms)
+    late = {
+        object_path(log.table, file.path): file.batch.data for file in files if now - file.uploaded_ticks_ms > fresh
+    }
+    if not late:
+        return
+    try:
+        retry(lambda: log.store.put_many(late, sync=sync), clock=log.clock, deadline_ticks_ms=now + _PUT_AGAIN_MS)
+    except StoreError as error:
+        raise CommitStateUnknownError(
+            f"{log.table}: records are committed, but so late that another engine's VACUUM may have taken their files "
+            f"({', '.join(late)}), which can't be put again: {error}"
+        ) from error
 
 
 def why_not_to_publish(

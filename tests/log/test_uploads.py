@@ -12,7 +12,14 @@ from sparklog.clock import SystemClock
 from sparklog.delta.actions import Entry, Metadata
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.errors import KafkaTimeoutError, ObjectNotFoundError, TransactionTimedOutError
+from sparklog.errors import (
+    CommitStateUnknownError,
+    KafkaTimeoutError,
+    ObjectNotFoundError,
+    StoreOutcomeUnknownError,
+    StorePermissionError,
+    TransactionTimedOutError,
+)
 from sparklog.log.append import StagedFile, TopicWriter
 from sparklog.log.publishing import Marker, publish
 from sparklog.log.reading import object_path
@@ -20,6 +27,7 @@ from sparklog.log.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.log.uploads import Vacuum, fresh_ms, is_at_risk, longest_age_ms, with_vacuum
 from sparklog.storage import LocalStore, MemoryStore
+from sparklog.storage.base import CreateResult
 from sparklog.testing import CountingStore, ManualClock
 from tests.support import (
     DAY_MS,
@@ -152,6 +160,57 @@ def test_a_vacuum_between_two_creates_of_an_append_is_met_too() -> None:
     writer = a_writer(a_log(OvertakenStore(memory, vacuums), clock))
     append(writer, "mine")
     assert contents(log)[0] == [(0, "mine")]
+
+
+class SleepyStore(OvertakenStore):
+    """Right before its first create the process sleeps for two hours, and an engine whose vacuum leaves no entry takes
+    what no log names.
+
+    Args:
+        is_answer_lost: nobody hears that this create was carried out.
+    """
+
+    def __init__(self, memory: MemoryStore, clock: ManualClock, *, is_answer_lost: bool = False) -> None:
+        def sleep() -> None:
+            clock.advance(2 * HOUR_MS)
+            memory.delete([found.path for found in memory.list("topics/t/partition=0/")])
+
+        super().__init__(memory, sleep)
+        self._is_answer_lost = is_answer_lost
+        self.is_refusing_puts = False
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        created = super().create(path, data, sync=sync)
+        if self._is_answer_lost:
+            self._is_answer_lost = False
+            raise StoreOutcomeUnknownError("the answer was lost")
+        return created
+
+    def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        if self.is_refusing_puts:
+            raise StorePermissionError("read-only")
+        super().put(path, data, sync=sync)
+
+
+@pytest.mark.parametrize("is_answer_lost", [False, True], ids=["created", "created, and the answer was lost"])
+def test_a_file_that_was_taken_right_before_its_create_is_put_again(is_answer_lost: bool) -> None:
+    """✗ A writer has looked how old its upload is, and sleeps; the append succeeds, its records can't be read."""
+    memory, clock, log = a_world()
+    writer = a_writer(a_log(SleepyStore(memory, clock, is_answer_lost=is_answer_lost), clock))
+    result = writer.append(uploaded(writer), timeout_ms=10 * HOUR_MS)
+    assert result.base_offsets == (0,)
+    assert contents(log)[0] == [(0, "mine")]
+
+
+def test_an_append_whose_file_may_be_gone_and_cant_be_put_again_is_unknown() -> None:
+    memory, clock, _ = a_world()
+    store = SleepyStore(memory, clock)
+    writer = a_writer(a_log(store, clock))
+    files = uploaded(writer)
+    producer_id, store.is_refusing_puts = writer.producer_id, True
+    with pytest.raises(CommitStateUnknownError, match=r"VACUUM may have taken their files \(topics/t/partition=0/"):
+        writer.append(files, timeout_ms=10 * HOUR_MS)
+    assert writer.producer_id != producer_id  # the counter is in the log
 
 
 def test_a_vacuum_that_spares_what_is_young_costs_no_upload() -> None:

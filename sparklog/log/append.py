@@ -208,8 +208,7 @@ class TopicWriter:
                 gaps=self._gaps,
             )
             self._state = done.state
-            retention_ms = done.state.head.deleted_file_retention_ms
-            put_again_if_late(self._log, append.files, retention_ms=retention_ms, sync=self._sync)
+            append.put_again_if_late(done.state)
             result = append.result(done)
         except BaseException as error:  # also a KeyboardInterrupt
             self._take_new_id()  # a counter is never given to other bytes (rule L2)
@@ -385,6 +384,14 @@ class _Append:
             new = dict(zip(gone, again, strict=True))
             self.files = [new.get(file.path, file) for file in self.files]
         return bool(gone)
+
+    def put_again_if_late(self, state: TopicState) -> None:
+        """The same files under the same names, as far as the log names them now (rule L10)."""
+        named = self.files
+        if state.whole is not None:  # a commit that was found there may be so old that its files were merged since
+            named = [file for file in named if file.path in state.whole.index.by_path]
+        retention_ms = state.head.deleted_file_retention_ms
+        put_again_if_late(self._writer._log, named, retention_ms=retention_ms, sync=self._writer._sync)
 
     def result(self, done: Committed) -> AppendResult:
         if done.commit is not None:

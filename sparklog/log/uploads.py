@@ -121,24 +121,30 @@ def may_be_gone(file: StagedFile, vacuums: Sequence[Vacuum], *, now_ticks_ms: fl
 
 
 def put_again_if_late(log: DeltaLog, files: Sequence[StagedFile], *, retention_ms: int, sync: bool) -> None:
-    """After a commit that names files: put those again that were uploaded so long ago that they may be gone.
+    """After a commit that names files: of those that were uploaded long ago, put those again that are gone.
 
     The commit came so late because this process slept after it had looked at their age, or because the store was down.
+    One small GET for each such file.
 
     Args:
         retention_ms: as for :func:`longest_age_ms`.
         sync: fsync them.
     Raises:
-        CommitStateUnknownError: they are in the log, and can't be put.
+        CommitStateUnknownError: they are in the log, and whether they are there can't be told, or they can't be put.
     """
     now, fresh = log.clock.ticks_ms(), fresh_ms(retention_ms)
     late = {
         object_path(log.table, file.path): file.batch.data for file in files if now - file.uploaded_ticks_ms > fresh
     }
-    if not late:
-        return
+
+    def put_missing() -> None:
+        are_there = parallel_map(lambda path: _is_there(log, path), late)
+        gone = {path: late[path] for path, is_there in zip(late, are_there, strict=True) if not is_there}
+        if gone:
+            log.store.put_many(gone, sync=sync)
+
     try:
-        retry(lambda: log.store.put_many(late, sync=sync), clock=log.clock, deadline_ticks_ms=now + _PUT_AGAIN_MS)
+        retry(put_missing, clock=log.clock, deadline_ticks_ms=now + _PUT_AGAIN_MS)
     except StoreError as error:
         raise CommitStateUnknownError(
             f"{log.table}: records are committed, but so late that another engine's VACUUM may have taken their files "
@@ -182,15 +188,16 @@ def missing_files(
         or is_at_risk(vacuums, topic_version=file.topic_version, uploaded_ms=file.uploaded_ms)
     ]
 
-    def is_there(file: UploadedFile) -> bool:
-        try:
-            log.store.read_range(object_path(log.table, file.path), 0, 1)
-        except ObjectNotFoundError:
-            return False
-        return True
+    are_there = parallel_map(lambda file: _is_there(log, object_path(log.table, file.path)), doubtful)
+    return [file for file, is_there in zip(doubtful, are_there, strict=True) if not is_there]
 
-    found = parallel_map(is_there, doubtful)
-    return [file for file, there in zip(doubtful, found, strict=True) if not there]
+
+def _is_there(log: DeltaLog, path: str) -> bool:
+    try:
+        log.store.read_range(path, 0, 1)
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def check_uploads(

@@ -254,6 +254,7 @@ class _Job:
         progress: Progress,
     ) -> None:
         self.state = state
+        self._known_version = state.position.version
         self._log = state.log
         self._rules = rules
         self._clean = clean
@@ -329,6 +330,7 @@ class _Job:
             data_change=True,
             operation="COMPACT",
             topic_id=self._topic_id,
+            known_version=self._known_version,
         )
         self._committing()
         outcome, self.state = commit_replacement(self.state, replacement, timeout_ms=self._timeout_ms)

@@ -175,6 +175,7 @@ class _Job:
         self.merged: list[MergedRange] = []
         self.left = _StillThere(ranges, lambda found: is_live(self.state, found.segments))
         self._log = state.log
+        self._known_version = state.position.version
         self._timeout_ms = timeout_ms
         self._progress = progress
         self._bytes_before, self._total_bytes = 0, sum(found.size_bytes for found in ranges)
@@ -192,6 +193,7 @@ class _Job:
                 data_change=False,
                 operation="OPTIMIZE",
                 topic_id=self.topic_id,
+                known_version=self._known_version,
             )
             committing()
             outcome, self.state = commit_replacement(self.state, replacement, timeout_ms=self._timeout_ms)

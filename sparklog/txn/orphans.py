@@ -7,9 +7,9 @@ A file's age alone proves nothing: whoever decided to publish a young one may sl
 sweep makes every decision impossible that was taken before: those of transactions by a barrier, which one run sets once
 for all topics (:mod:`sparklog.txn.barrier`), and those of writers by taking the next version of the topic's log. A
 writer that decided before that version loses its create, and one that decides later has looked at the age of its files
-once more: they are younger than a day (``MAX_UPLOAD_AGE_MS``), by clocks that may differ by a day. All ages are as of
-the time that was learned before the barrier was set, and what is live is looked up after the topic's own entry. So no
-file that is seven days old by then can still be published.
+once more: they are younger than a day (:func:`~sparklog.log.uploads.longest_age_ms`), by clocks that may differ by a
+day. All ages are as of the time that was learned before the barrier was set, and what is live is looked up after the
+topic's own entry. So no file that is seven days old by then can still be published.
 """
 
 from __future__ import annotations

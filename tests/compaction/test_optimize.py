@@ -25,7 +25,6 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidConfigurationError, KafkaTimeoutError, NotATopicError
 from sparklog.log import open_cluster
-from sparklog.log.append import MAX_UPLOAD_AGE_MS
 from sparklog.log.follow import TopicFollower
 from sparklog.log.reading import object_path
 from sparklog.log.schema import DATA_SCHEMA
@@ -36,6 +35,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.compaction.support import append_each, delete_files, live, stored
 from tests.support import (
+    DAY_MS,
     T0_MS,
     OvertakenStore,
     a_log,
@@ -47,6 +47,7 @@ from tests.support import (
     foreign_commit,
     foreign_file,
     foreign_records,
+    foreign_vacuum,
     records,
     unsequenced_file,
 )
@@ -409,12 +410,25 @@ def test_files_that_were_uploaded_more_than_a_day_ago_are_not_published() -> Non
 
     def slow(log_: DeltaLog, ranges: object, compression: str) -> object:
         for rewritten in rewrite_with_arrow(log_, ranges, compression):  # type: ignore[arg-type]
-            clock.advance(MAX_UPLOAD_AGE_MS + 1)
+            clock.advance(DAY_MS + 1)
             yield rewritten
 
-    with pytest.raises(KafkaTimeoutError, match="took 24 hours to rewrite"):
+    with pytest.raises(KafkaTimeoutError, match=r"isn't published: it took 24\.0 hours"):
         optimize(a_log(memory, clock), rewrite=slow)
     assert load_state(log).position.version == version
+    assert optimize(log).ranges[0].outcome is Outcome.DONE
+
+
+def test_files_that_another_engines_vacuum_may_take_are_not_published() -> None:
+    memory, clock, log = nine()
+
+    def overtaken(log_: DeltaLog, ranges: object, compression: str) -> object:
+        for rewritten in rewrite_with_arrow(log_, ranges, compression):  # type: ignore[arg-type]
+            foreign_vacuum(log, retention_ms=0, gone=[file.path for file in rewritten.files])
+            yield rewritten
+
+    with pytest.raises(KafkaTimeoutError, match="isn't published: another engine began a VACUUM behind version 9"):
+        optimize(a_log(memory, clock), rewrite=overtaken)
     assert optimize(log).ranges[0].outcome is Outcome.DONE
 
 

@@ -18,9 +18,9 @@ from sparklog.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     InvalidTopicError,
-    KafkaTimeoutError,
     MessageSizeTooLargeError,
     SparklogError,
+    StorePermissionError,
     TransactionTimedOutError,
     UnknownTopicOrPartitionError,
 )
@@ -297,7 +297,11 @@ def test_a_job_that_cant_be_committed_leaves_no_file_unless_it_may_be() -> None:
             commit_job(cluster, None, files)
         assert data_files(cluster) == []
 
-        for kind, error in ((FaultKind.LOST_ANSWER, CommitStateUnknownError), (FaultKind.THROTTLED, KafkaTimeoutError)):
+        for kind, error in (
+            (FaultKind.LOST_ANSWER, CommitStateUnknownError),
+            (FaultKind.THROTTLED, CommitStateUnknownError),
+            (FaultKind.READ_ONLY, StorePermissionError),
+        ):
             cluster = two_topics()
             files = two_tasks(cluster, topics)
             fault = Fault(kind=kind, ops=("create",), times=None, skip=1 if topics == "tu" else 0)

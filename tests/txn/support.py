@@ -141,6 +141,8 @@ class Driver:
     session: TransactionSession = field(init=False)
     writers: dict[str, TopicWriter] = field(default_factory=dict)
     files: dict[str, list[UploadedFile]] = field(default_factory=dict)
+    known_versions: dict[str, int] = field(default_factory=dict)
+    """Of the topics, before anything was decided."""
 
     def __post_init__(self) -> None:
         self.session = TransactionSession(self.cluster, self.transactional_id, timeout_ms=TIMEOUT_MS)
@@ -164,6 +166,7 @@ class Driver:
             self.session.refresh_marker()
         self.session.begin(ticks_ms=self.cluster.clock.ticks_ms())
         self.files = {}
+        self.known_versions = {topic: writer.version for topic, writer in self.writers.items()}
 
     def send(self, topic: str, *sent: str, partition: int = 0) -> None:
         staged = self.writers[topic].upload([(partition, records(*sent))])
@@ -182,7 +185,8 @@ class Driver:
         }
         marker = self.session.commit(named, deadline_ticks_ms=self.deadline)
         for topic, files in self.named:
-            self.writers[topic].publish(files, marker, timeout_ms=TIMEOUT_MS)
+            known = self.known_versions[topic]
+            self.writers[topic].publish(files, marker, known_version=known, timeout_ms=TIMEOUT_MS)
         self.session.settle_groups(is_committed=True, deadline_ticks_ms=self.deadline)
 
     @property

@@ -26,7 +26,8 @@ from sparklog.log.follow import TopicFollower
 from sparklog.spark.place import Place
 from sparklog.spark.sink_commit import QueryRun, commit_batch
 from sparklog.spark.sink_options import SinkOptions
-from sparklog.spark.sink_writing import TaskFiles, TaskWriter
+from sparklog.spark.sink_rows import TaskOutput, packed, write_rows
+from sparklog.spark.sink_writing import TaskWriter
 from sparklog.txn.committing import UploadCommitter
 from tests.spark_session import need_java
 
@@ -70,10 +71,11 @@ def drive(root: str, checkpoint: str, last: int | None) -> None:
     offsets, commits = Path(checkpoint, "offsets"), Path(checkpoint, "commits")
     run = QueryRun(query_id="q", run_id=uuid.uuid4().hex)
     committer = UploadCommitter(cluster, "spark-q", holder=run.run_id)
+    options = SinkOptions(uri=root)
     number = max((int(path.name) for path in commits.iterdir()), default=-1) + 1
     while last is None or number <= last:
         (offsets / str(number)).touch()
-        uploads: list[TaskFiles] = []
+        outputs: list[TaskOutput] = []
         for task in range(2):
             rows = range(task, ROWS, 2)
             batch = pa.record_batch(
@@ -83,8 +85,11 @@ def drive(root: str, checkpoint: str, last: int | None) -> None:
                     "value": [f"{number}:{row}" for _ in "tu" for row in rows],
                 }
             )
-            uploads += TaskWriter(cluster, SinkOptions(uri=root), {}).write([batch])
-        commit_batch(committer, run, number, uploads)
+            if task == number % 2:  # few rows go to the driver, and it writes them
+                outputs.append(TaskOutput(rows=packed([batch])))
+            else:
+                outputs.append(TaskOutput(files=TaskWriter(cluster, options, {}).write([batch])))
+        commit_batch(committer, run, number, write_rows(cluster, options, {}, outputs), topic=None)
         (commits / str(number)).touch()
         number += 1
 

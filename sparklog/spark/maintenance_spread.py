@@ -21,6 +21,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
 from sparklog.log.cluster import Cluster
 from sparklog.log.state import load_state
+from sparklog.spark.executors import on_executors
 from sparklog.spark.maintenance_ahead import told_by_spark
 from sparklog.spark.maintenance_clean import is_small
 from sparklog.spark.opened import opened
@@ -62,12 +63,8 @@ def spread(
             :func:`~sparklog.spark.maintenance_ahead.told_by_spark`.
     """
     there = partial(_maintain_there, place, wanted, small_bytes)
-    context = spark.sparkContext
     with told_by_spark():
-        done: list[Spread] = (
-            context.parallelize([*topics.items()], min(len(topics), _MOST_TASKS)).mapPartitions(there).collect()
-        )
-    return done
+        return on_executors(spark, there, [*topics.items()], min(len(topics), _MOST_TASKS))
 
 
 def _maintain_there(

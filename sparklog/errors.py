@@ -13,7 +13,7 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     │  ├─ UnknownTopicOrPartitionError
     │  ├─ RebalanceInProgressError       poll, then commit again
     │  ├─ ConcurrentTransactionsError    another one of this transactional id is being finished
-    │  ├─ UnstableOffsetCommitError      a transaction that isn't decided yet may change the offset
+    │  ├─ UnstableOffsetCommitError      a transaction that isn't decided or carried out yet may change the offset
     │  └─ CorruptRecordError             a data file can't be read; names it
     ├─ StoreError                        what an object store said; names the path
     │  ├─ ObjectNotFoundError
@@ -256,7 +256,8 @@ class ConcurrentTransactionsError(RetriableError):
 
 
 class UnstableOffsetCommitError(RetriableError):
-    """A transaction that isn't decided yet may change the committed offset (Kafka error 88)."""
+    """A transaction may still change the committed offset: it isn't decided yet, or it is committed and its records
+    aren't in their topics yet (Kafka error 88)."""
 
 
 class CommitFailedError(SparklogError):

@@ -40,7 +40,6 @@ from sparklog.log import Cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.storage.retrying import Patience
 from sparklog.txn.deciding import deciding_for
-from sparklog.txn.recovery import Helper
 
 __all__ = ["Coordinator", "OnCommit"]
 
@@ -74,7 +73,6 @@ class Coordinator:
         self._clock: Clock = cluster.clock
         self._group_id = group_id
         self._membership = self._new_membership(member_settings(config, group_id))
-        self._helper = Helper(cluster)
         self._keeper = OffsetKeeper(
             cluster,
             group_id,
@@ -84,7 +82,6 @@ class Coordinator:
                 timeout_ms=config.session_timeout_ms,
             ),
             tell=self._news,
-            idle=lambda: self._helper.look(self._clock.ticks_ms()),
         )
         self._heartbeat: HeartbeatThread | None = None
         self._rounds: Rounds | None = None

@@ -17,6 +17,7 @@ from sparklog.consumer.draining import Draining
 from sparklog.consumer.fetcher import Fetcher
 from sparklog.consumer.fetching import FetcherThread
 from sparklog.consumer.guard import Guard
+from sparklog.consumer.helping import Helping
 from sparklog.consumer.listener import ConsumerRebalanceListener
 from sparklog.consumer.lookups import Lookup, Lookups
 from sparklog.consumer.metrics import ConsumerMetrics
@@ -68,6 +69,7 @@ class Session:
             None if group_id is None else Coordinator(cluster, config, self.shared, self.metrics, group_id)
         )
         """None without a group."""
+        self._helping = Helping(cluster)
         weakref.finalize(self, _abandon, self.shared, self.guard, self.coordinator).atexit = False
         _LIVE.add(self)
 
@@ -120,6 +122,8 @@ class Session:
             rebalance: also those that the group gives and takes: inside ``poll`` alone, when what the last one
                 returned is processed.
         """
+        if rebalance:
+            self._helping.polled()
         if self.coordinator is not None and (rebalance or self.subscription.manual):
             # First: a member that can't read still polls, and others wait for what it must give up.
             self.coordinator.reconcile(self.subscription, self.listener)
@@ -215,6 +219,7 @@ class Session:
     def stop(self) -> None:
         """Let the threads end as soon as they can."""
         self.shared.stop()
+        self._helping.stop()
         if self.coordinator is not None:
             self.coordinator.stop()
 
@@ -222,10 +227,10 @@ class Session:
         """Wait for the threads' ends. True: they have ended."""
         deadline = time.monotonic() + timeout_s
         ended = self._thread is None or self._thread.join(timeout_s)
-        left_s = max(0.0, deadline - time.monotonic())
-        ended = (self._lookup is None or self._lookup.join(left_s)) and ended
-        left_s = max(0.0, deadline - time.monotonic())
-        return (self.coordinator is None or self.coordinator.join(left_s)) and ended
+        for other in (self._lookup, self.coordinator, self._helping):
+            if other is not None:
+                ended = other.join(max(0.0, deadline - time.monotonic())) and ended
+        return ended
 
     def _start(self) -> None:
         if self._thread is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -22,10 +21,6 @@ from sparklog.model import TopicPartition
 from sparklog.storage.retrying import Patience
 
 __all__ = ["OffsetKeeper"]
-
-_IDLE_S = 30.0
-"""Source: rule T4."""
-_LOGGER = logging.getLogger("sparklog.groups")
 
 
 Again = Callable[[SparklogError], "Change | None"]
@@ -60,20 +55,12 @@ class OffsetKeeper:
     Args:
         deciding: of transactions that left offsets pending.
         tell: called, without a lock, whenever something was done.
-        idle: called, without a lock, when nothing was to be done for half a minute; mustn't raise.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        group: str,
-        deciding: Deciding,
-        *,
-        tell: Callable[[], None] = lambda: None,
-        idle: Callable[[], object] = lambda: None,
+        self, cluster: Cluster, group: str, deciding: Deciding, *, tell: Callable[[], None] = lambda: None
     ) -> None:
         self._deciding = deciding
-        self._idle = idle
         self._table = OffsetTable(cluster, group)
         self._store = cluster.store
         self._clock: Clock = cluster.clock
@@ -98,15 +85,15 @@ class OffsetKeeper:
         return self._submit(change if callable(change) else lambda: change, timeout_ms, again=again)
 
     def take(self, change: TakePartitions, *, timeout_ms: float) -> Future[Rows]:
-        """As :meth:`change`; then every transaction is decided that left offsets of these partitions pending, and only
-        then they can be read (rule T2). May be repeated."""
+        """As :meth:`change`; then every transaction is decided that left offsets of these partitions pending, and its
+        records are in their topics; only then the partitions can be read (rule T2). May be repeated."""
         return self._submit(lambda: change, timeout_ms, partitions=change.topic_ids.keys())
 
     def fetch(self, partitions: Collection[TopicPartition], *, timeout_ms: float, waits: bool = False) -> Future[Rows]:
         """The rows as they are once all is done that was asked for before.
 
         Args:
-            partitions: what is decided, but not carried out yet, counts for these.
+            partitions: what is decided, but not settled yet, counts for these, once its records are in their topics.
             waits: where a transaction may still change one, the future has an ``UnstableOffsetCommitError``.
         """
         return self._submit(lambda: None, timeout_ms, partitions=partitions, waits=waits)
@@ -162,15 +149,11 @@ class OffsetKeeper:
         while True:
             with self._condition:
                 while not (self._jobs or self._is_stopped):
-                    if not self._condition.wait(_IDLE_S):
-                        break
-                if self._is_stopped and not self._jobs:
+                    self._condition.wait()
+                if not self._jobs:
                     return
                 jobs = [*self._jobs]
                 self._jobs.clear()
-            if not jobs:
-                self._idle()
-                continue
             self._carry_out(jobs)
             self._tell()
             self._table.maintain_aside()  # what waits here goes on at once
@@ -200,7 +183,7 @@ class OffsetKeeper:
                 try:
                     found = self._table.fetch() if rows is None else rows
                     now_ms = self._clock.now_ms()
-                    stable = stable_rows(found, job.partitions, self._deciding.look, now_ms=now_ms, waits=job.waits)
+                    stable = stable_rows(found, job.partitions, self._deciding.finish, now_ms=now_ms, waits=job.waits)
                     job.future.set_result(stable)
                 except Exception as error:
                     job.future.set_exception(error)

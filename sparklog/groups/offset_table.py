@@ -135,7 +135,13 @@ class OffsetTable:
         self._state = self._as_of_now(self._state)
         return self._state.rows
 
-    def change(self, changes: Sequence[Change], *, deadline_ticks_ms: float) -> Changed:
+    def change(
+        self,
+        changes: Sequence[Change],
+        *,
+        deadline_ticks_ms: float,
+        before_commit: Callable[[], object] = lambda: None,
+    ) -> Changed:
         """Carry out ``changes``, one after the other, in one commit that is durable when this returns.
 
         One that is refused doesn't hinder the others. The table is created when it isn't there. Where nothing is to be
@@ -143,6 +149,8 @@ class OffsetTable:
 
         Args:
             deadline_ticks_ms: on the cluster's clock; a commit that won is success however late.
+            before_commit: called between the upload and the create that makes it count, before each attempt; may wait.
+                What it raises is raised, and nothing was changed unless by an earlier attempt.
         Raises:
             KafkaTimeoutError: the deadline passed; nothing was and nothing will be changed.
             CommitStateUnknownError: not settled in time; the changes may be carried out, together and once.
@@ -150,7 +158,13 @@ class OffsetTable:
         """
         clock = self._log.clock
         self._commit_number += 1  # a number is never given to other changes, whatever became of these (rule L2)
-        work = _Work(self._log, deadline_ticks_ms=deadline_ticks_ms, writer=self._writer, number=self._commit_number)
+        work = _Work(
+            self._log,
+            deadline_ticks_ms=deadline_ticks_ms,
+            writer=self._writer,
+            number=self._commit_number,
+            before_commit=before_commit,
+        )
         pause_ms = min(self._pause_until_ticks_ms, deadline_ticks_ms) - clock.ticks_ms()
         if pause_ms > 0:  # rule L11: others may have the next version
             clock.sleep_ms(pause_ms)
@@ -235,7 +249,15 @@ class OffsetTable:
 class _Work:
     """One call of ``change`` on its way."""
 
-    def __init__(self, log: DeltaLog, *, deadline_ticks_ms: float, writer: str, number: int) -> None:
+    def __init__(
+        self,
+        log: DeltaLog,
+        *,
+        deadline_ticks_ms: float,
+        writer: str,
+        number: int,
+        before_commit: Callable[[], object],
+    ) -> None:
         self.lost_races = 0
         self.round_trip_ms = 0.0
         """How long the last upload and create took."""
@@ -245,6 +267,7 @@ class _Work:
         self._writer = writer
         self._number = number
         self._deadline = deadline_ticks_ms
+        self._before_commit = before_commit
         self._began = log.clock.ticks_ms()
         self._tokens: set[str] = set()
 
@@ -263,6 +286,9 @@ class _Work:
         version, data = state.position.version + 1, encode_rows(decided.rows)
         file = LiveFile(path=new_offset_file(version), size_bytes=len(data))
         self.patiently(lambda: log.store.put(object_path(log.table, file.path), data, sync=True))
+        waits_since = clock.ticks_ms()
+        self._before_commit()
+        began += clock.ticks_ms() - waits_since  # for others' commits no round trip took so long
         entry = _Entry(state, file, decided.rows, log=log, writer=self._writer, number=self._number)
         try:
             outcome = log.create_next(

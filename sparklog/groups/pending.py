@@ -23,12 +23,18 @@ _ROUNDS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """Where transactions are decided, as groups need to know it: they don't know transactions themselves."""
+    """Where transactions are decided, as groups need to know it: they don't know transactions themselves.
+
+    Each raises ``StoreError``, …; the two that write also ``UnstableOffsetCommitError``: it is committed, and its
+    records couldn't be published everywhere yet."""
 
     decide: Callable[[Decider], bool]
-    """Was it committed? One that isn't decided yet is aborted. Raises ``StoreError``, …"""
+    """Was it committed? One that isn't decided yet is aborted; the records of one that is committed are in their topics
+    afterwards."""
     look: Callable[[Decider], bool | None]
-    """Was it committed? None: it isn't decided yet. Raises ``StoreError``, …"""
+    """Was it committed? None: it isn't decided yet. Writes nothing."""
+    finish: Callable[[Decider], bool | None]
+    """As ``look``; the records of one that is committed are in their topics afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +139,12 @@ def settle_pending(
 ) -> Rows:
     """Have every transaction decided that left offsets of these partitions pending, and settle them. Waits for nobody.
 
+    Args:
+        decide: :attr:`Deciding.decide`: an offset counts only once its transaction's records are in their topics.
     Returns:
         The rows afterwards, which have nothing pending for these partitions.
     Raises:
-        UnstableOffsetCommitError: new ones kept coming.
+        UnstableOffsetCommitError: new ones kept coming; or one is committed whose records can't be published now.
         KafkaTimeoutError, CommitStateUnknownError, StoreError, …: see :meth:`OffsetTable.change`.
     """
     for _ in range(_ROUNDS):
@@ -158,9 +166,10 @@ def stable_rows(
     now_ms: int,
     waits: bool,
 ) -> Rows:
-    """The rows, with what is decided of these partitions settled. Writes nothing, aborts nobody: for whoever reads.
+    """The rows, with what is decided of these partitions settled. Writes no row, aborts nobody: for whoever reads.
 
     Args:
+        look: :attr:`Deciding.look`, or :attr:`Deciding.finish` for whoever goes on behind the offsets.
         waits: an offset that may still change is none to be told.
     Raises:
         UnstableOffsetCommitError: one may still change, and ``waits``.

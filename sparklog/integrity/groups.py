@@ -93,9 +93,9 @@ def finished_pending(cluster: Cluster, rows: Rows) -> dict[Decider, bool]:
     """
     found: dict[Decider, bool] = {}
     for decider in sorted({row.pending.decider for row in rows.values() if row.pending is not None}):
-        log = open_transaction_log(cluster, decider.transactional_id)
-        if max(log.numbers(), default=0) > decider.number:
-            found[decider] = bool(read_decision(log, decider))
+        decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
+        if decision is not None and decision.is_finished:
+            found[decider] = decision.is_committed
     return found
 
 
@@ -238,10 +238,9 @@ def _check_pending(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding
     late: dict[Decider, bool] = {}
     for decider in deciders:
         try:
-            log = open_transaction_log(cluster, decider.transactional_id)
-            decision = read_decision(log, decider)
-            if max(log.numbers(), default=0) > decider.number:
-                late[decider] = bool(decision)
+            decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
+            if decision is not None and decision.is_finished:
+                late[decider] = decision.is_committed
         except UnsupportedVersionError:  # told of the id
             continue
         except (CorruptLogError, InvalidArgumentError) as error:

@@ -18,8 +18,9 @@ from sparklog.integrity.kept import holes, list_numbered
 from sparklog.log.cluster import Cluster
 from sparklog.log.publishing import marker_app_id
 from sparklog.paths import transaction_log
+from sparklog.txn.cleaning import KEEP_MS
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
-from sparklog.txn.overview import at_once, markers_by_id, may_be_open, transactional_ids
+from sparklog.txn.overview import SessionMarker, at_once, markers_by_id, may_be_open, transactional_ids
 from sparklog.txn.states import STEPS, TransactionState, check_step
 
 __all__ = ["TopicTransactions", "TransactionsSeen", "check_gone_topics", "check_topic_transactions", "see_transactions"]
@@ -235,14 +236,15 @@ def see_transactions(cluster: Cluster) -> TransactionsSeen:
     )
 
 
-def _see(cluster: Cluster, name: str, markers: Collection[int], now_ms: int) -> _Log:
+def _see(cluster: Cluster, name: str, markers: Collection[SessionMarker], now_ms: int) -> _Log:
     seen = _Log(transactional_id=name)
     log = open_transaction_log(cluster, name)
     listed = list_numbered(cluster.store, transaction_log(name))
     if not listed:
         return seen
-    for hole in holes(listed):
-        first, end = hole
+    for first, end in holes(listed):
+        if _may_be_cleaned(listed, end):
+            continue
         seen.tell(
             Code.TRANSACTION_LOG_GAP,
             f"entries {first} to {end - 1} are missing, though {first - 1} and {end} are there",
@@ -263,8 +265,18 @@ def _see(cluster: Cluster, name: str, markers: Collection[int], now_ms: int) -> 
     seen.newest = by_number.get(newest)
     seen.newest_ms = listed[newest]
     if seen.newest is not None:
-        _check_age(log, seen, seen.newest, markers, age_ms=now_ms - seen.newest_ms)
+        _check_age(log, seen, seen.newest, markers, now_ms=now_ms)
     return seen
+
+
+def _may_be_cleaned(listed: Mapping[int, int], end: int) -> bool:
+    """Whether a hole below entry ``end`` may be what a cleaning left that was killed: it deletes in no order (rule T6).
+
+    Args:
+        listed: the modification time of each entry that is there.
+    """
+    newest = max(listed)
+    return end < newest and listed[newest] - listed[end] >= KEEP_MS
 
 
 def _read(log: TransactionLog, numbers: range, seen: _Log) -> list[TransactionEntry]:
@@ -272,7 +284,7 @@ def _read(log: TransactionLog, numbers: range, seen: _Log) -> list[TransactionEn
     for start in range(numbers.start, numbers.stop, _READ_AT_ONCE):
         chunk = range(start, min(start + _READ_AT_ONCE, numbers.stop))
         for number, data in zip(chunk, log.store.read_many([log.path_of(one) for one in chunk]), strict=True):
-            if data is None:  # cleaned meanwhile, with all before it
+            if data is None:  # cleaned meanwhile, as may be all before it
                 entries.clear()
                 seen.oldest = number + 1
                 continue
@@ -324,8 +336,9 @@ def _check_pair(seen: _Log, before: TransactionEntry | None, after: TransactionE
 
 
 def _check_age(
-    log: TransactionLog, seen: _Log, newest: TransactionEntry, markers: Collection[int], *, age_ms: int
+    log: TransactionLog, seen: _Log, newest: TransactionEntry, markers: Collection[SessionMarker], *, now_ms: int
 ) -> None:
+    age_ms = now_ms - seen.newest_ms
     if newest.state.is_prepared:
         if age_ms >= UNFINISHED_MS:
             what = "committed" if newest.state is TransactionState.PREPARE_COMMIT else "aborted"
@@ -336,12 +349,14 @@ def _check_age(
                 "that to take a moment: the next producer with the id, idle consumers and recover_transactions do it",
             )
         return
-    if newest.is_forced or age_ms <= newest.header.timeout_ms:
+    known = [marker for marker in markers if marker.number <= newest.version]
+    idle_ms = min([age_ms, *(now_ms - marker.modified_ms for marker in known)])
+    if newest.is_forced or idle_ms <= newest.header.abort_after_ms:
         return
-    if any(may_be_open(log, newest, marker) for marker in markers if marker <= newest.version):
+    if any(may_be_open(log, newest, marker) for marker in known):
         seen.tell(
             Code.TRANSACTION_TIMED_OUT,
-            f"a transaction may be open: nothing was decided for {age_ms / 1000:.0f} s",
+            f"a transaction may be open: nothing was decided or begun for {idle_ms / 1000:.0f} s",
             f"a decision within transaction_timeout_ms={newest.header.timeout_ms}, or a producer that is closed",
         )
 

@@ -24,6 +24,7 @@ __all__ = [
     "find_by_sequence",
     "find_timestamp",
     "is_absolute",
+    "is_read_whole",
     "milliseconds",
     "object_path",
     "read_segment",
@@ -163,10 +164,15 @@ def milliseconds(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.floor_temporal(timestamps, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
 
 
+def is_read_whole(segment: Segment) -> bool:
+    """Whether a segment's file is small enough to be read by one request; a larger one is read by ranges."""
+    return segment.size_bytes <= WHOLE_FILE_BYTES
+
+
 def _read_columns(log: DeltaLog, segment: Segment, columns: list[str]) -> pa.Table:
     """Columns of a data file as they are in it, those that it has; of a large file nothing else is read."""
     path = object_path(log.table, segment.path)
-    if segment.size_bytes <= WHOLE_FILE_BYTES:
+    if is_read_whole(segment):
         return decode_file(path, log.store.read(path), columns)
     source = pa.PythonFile(RangeFile(log.store, path, segment.size_bytes), mode="r")
     try:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError
 from sparklog.log.head import TopicHead
-from sparklog.log.range_file import WHOLE_FILE_BYTES
-from sparklog.log.reading import find_timestamp, object_path
+from sparklog.log.reading import find_timestamp, is_read_whole, object_path
 from sparklog.log.segments import Segment, SegmentIndex, overlapping
 from sparklog.model import OffsetAndTimestamp
 
@@ -67,7 +66,7 @@ def _bounded(wanted: Groups) -> Iterator[Groups]:
     together: dict[int, list[Segment]] = {}
     left_bytes = _MOST_BYTES
     for partition, segments in wanted.items():
-        size_bytes = sum(segment.size_bytes for segment in segments if segment.size_bytes <= WHOLE_FILE_BYTES)
+        size_bytes = sum(segment.size_bytes for segment in segments if is_read_whole(segment))
         if together and size_bytes > left_bytes:
             yield together
             together, left_bytes = {}, _MOST_BYTES
@@ -82,7 +81,7 @@ def _read(log: DeltaLog, groups: Groups) -> Mapping[str, bytes]:
         object_path(log.table, segment.path)
         for segments in groups.values()
         for segment in segments
-        if segment.size_bytes <= WHOLE_FILE_BYTES
+        if is_read_whole(segment)
     ]
     data = {}
     for path, found in zip(paths, log.store.read_many(paths), strict=True):

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
+from functools import partial
 
 from sparklog.config import ACKS_ALL, ProducerConfig
 from sparklog.errors import (
@@ -31,6 +32,7 @@ from sparklog.producer.batch import bounded_s
 from sparklog.producer.lane import Lane
 from sparklog.storage.retrying import Patience
 from sparklog.txn.entries import TopicFiles
+from sparklog.txn.forward import is_refusal
 from sparklog.txn.session import TransactionSession
 from sparklog.txn.states import ClientState, check_client_step
 
@@ -120,10 +122,12 @@ class Transactions:
             self._state = ClientState.READY
 
     def begin(self) -> None:
-        """See :meth:`Producer.begin_transaction`."""
+        """See :meth:`Producer.begin_transaction`. After a long idle the session's marker is refreshed beside it."""
         with self._lock:
             self._step("begin_transaction", ClientState.IN_TRANSACTION)
             self._began_ticks_ms, self._is_known_to_session = self._clock.ticks_ms(), False
+            if self._completer.is_idle and self._session.is_marker_old():
+                self._completer.submit(self._refresh_marker)
             self._take_records(True)
 
     def send_offsets(
@@ -194,24 +198,35 @@ class Transactions:
             raise
 
     def _carry_out(self, deadline: float) -> None:
-        """Everywhere at once. What fails is done by the next call, or by whoever meets the decision."""
+        """In all topics at once, then in the groups (rule T2). What fails is done by the next call, or by whoever meets
+        the decision; what a topic refuses for good hinders no other, nor the groups."""
         marker = self._marker
         if marker is None:
             raise IllegalStateError("nothing is decided")
         publications = [lane.publish(marker, deadline_ticks_ms=deadline) for lane in self._lanes()]
-        try:
-            self._session.settle_groups(is_committed=True, deadline_ticks_ms=deadline)
-        finally:
+
+        def wait_until_published() -> list[BaseException]:
+            """Returns what topics refuse."""
             wait(publications, bounded_s(self._left_s(deadline)))
-        for publication in publications:
-            error = publication.exception() if publication.done() else KafkaTimeoutError("a callback is still at work")
-            if isinstance(error, SparklogError) and not error.retriable and not isinstance(error, KafkaTimeoutError):
-                raise error.with_traceback(None)
-            if error is not None:
+            errors = [
+                one.exception() if one.done() else KafkaTimeoutError("a callback is still at work")
+                for one in publications
+            ]
+            passing = next((error for error in errors if error is not None and not is_refusal(error)), None)
+            if passing is not None:
                 raise KafkaTimeoutError(
                     "commit_transaction: the transaction is committed, but not visible everywhere yet; call it again: "
-                    f"{error}"
-                ) from error
+                    f"{passing}"
+                ) from passing
+            return [error for error in errors if error is not None]
+
+        settle = partial(self._session.settle_groups, is_committed=True, deadline_ticks_ms=deadline)
+        try:
+            settle(when_published=wait_until_published)
+        finally:
+            refusals = wait_until_published()
+        for refusal in refusals:
+            raise refusal.with_traceback(None)
 
     def abort(self) -> None:
         """See :meth:`Producer.abort_transaction`."""
@@ -343,6 +358,12 @@ class Transactions:
         except SparklogError as error:  # tried again before the next transaction is decided
             _LOGGER.info("a transaction of %r isn't said to be complete: %s", self._id, error)
 
+    def _refresh_marker(self) -> None:
+        """Beside the transaction that has just begun. Tried once: what the transaction does next waits for it."""
+        patience = Patience(deadline_ticks_ms=self._clock.ticks_ms(), retries=0)
+        with self._store.patience(patience):
+            self._session.refresh_marker()
+
     def _patient(self) -> _Deadline:
         return _Deadline(self, self._clock.ticks_ms() + self._config.max_block_ms)
 
@@ -392,6 +413,12 @@ class _Completer:
                 self._thread = threading.Thread(target=self._run, name="sparklog-completer", daemon=True)
                 self._thread.start()
             self._condition.notify_all()
+
+    @property
+    def is_idle(self) -> bool:
+        """Is nothing left to do?"""
+        with self._condition:
+            return self._work is None and not self._is_busy
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until nothing is left to do. False: not in time."""

@@ -23,7 +23,9 @@ from sparklog.errors import (
 from sparklog.log.append import MAX_UPLOAD_AGE_MS, TopicWriter
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import catch_up
+from sparklog.log.publishing import Marker, Published
 from sparklog.log.reading import object_path
+from sparklog.parallel import parallel_results
 from sparklog.paths import topic_table
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import Patience
@@ -121,11 +123,12 @@ class UploadCommitter:
         )
 
     def close(self) -> None:
-        """Say that no transaction is open, and wait for checkpoints that are under way. Errors of the store are logged:
+        """Say that no transaction is open, and wait for maintenance that is under way. Errors of the store are logged:
         what is left says no more than that one may be open."""
         try:
             if self._session is not None:
                 self._session.close()
+                self._session.wait_for_maintenance()
         except SparklogError as error:
             _LOGGER.info("the marker of transactional id %r is left: %s", self.transactional_id, error)
         for writer in self._writers.values():
@@ -149,14 +152,13 @@ class UploadCommitter:
         for topic, named in topics.items():  # before the decision: what a topic got since then, it is asked (rule L5)
             self._check_topic(topic, named)
         session.begin(ticks_ms=began_ticks_ms)
+        if session.is_marker_old():
+            session.refresh_marker()
         try:
             marker = session.commit(topics, batch=batch, deadline_ticks_ms=deadline_ticks_ms)
         finally:
             self._may_be_committed = session.may_be_committed
-        for topic, named in topics.items():
-            left_ms = max(0.0, deadline_ticks_ms - self._cluster.clock.ticks_ms())
-            if self._writers[topic].publish(named.files, marker, timeout_ms=left_ms).is_skipped:
-                _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", topic)
+        self._publish(topics, marker, deadline_ticks_ms)
         try:
             session.complete(deadline_ticks_ms=deadline_ticks_ms)
         except SparklogError as error:  # all is done and readable: whoever comes next says so
@@ -165,6 +167,21 @@ class UploadCommitter:
             )
             self._session = None
         return True
+
+    def _publish(self, topics: Mapping[str, TopicFiles], marker: Marker, deadline_ticks_ms: float) -> None:
+        """In all topics, side by side; what one says hinders no other. Raises the first error once all were tried."""
+        timeout_ms = max(0.0, deadline_ticks_ms - self._cluster.clock.ticks_ms())
+
+        def publish_in(topic: str) -> Published:
+            return self._writers[topic].publish(topics[topic].files, marker, timeout_ms=timeout_ms)
+
+        results = parallel_results(publish_in, topics)
+        for topic, result in zip(topics, results, strict=True):
+            if isinstance(result, Published) and result.is_skipped:
+                _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", topic)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
 
     def _begun(self, deadline_ticks_ms: float) -> TransactionSession:
         if self._session is None:

@@ -1,8 +1,20 @@
-"""Deciding another's transaction: read what its entry says, or abort it by creating exactly that entry (rule T1)."""
+"""Deciding another's transaction: read what its entry says, or abort it by creating exactly that entry (rule T1).
+
+Its offset counts only once its records are in their topics (rule T2): whoever goes on behind the offset writes behind
+the records.
+"""
 
 from __future__ import annotations
 
-from sparklog.errors import ConcurrentTransactionsError, CorruptLogError
+import logging
+from dataclasses import dataclass
+
+from sparklog.errors import (
+    ConcurrentTransactionsError,
+    CorruptLogError,
+    SparklogError,
+    UnstableOffsetCommitError,
+)
 from sparklog.groups.pending import Deciding
 from sparklog.groups.rows import Decider
 from sparklog.log.cluster import Cluster
@@ -14,97 +26,208 @@ from sparklog.txn.entries import (
     append_entry,
     open_transaction_log,
 )
+from sparklog.txn.forward import publish_topics
 from sparklog.txn.states import TransactionState
 
-__all__ = ["abort_if_open", "decide", "deciding_for", "entry_in_place", "read_decision"]
+__all__ = ["Decision", "abort_if_open", "decide", "deciding_for", "entry_in_place", "read_decision"]
 
+_LOGGER = logging.getLogger("sparklog.txn")
 _ATTEMPTS = 5
+_MOST_REMEMBERED = 1_000
+"""Transactions whose records a :class:`Deciding` knows to be in their topics."""
 
 
-def read_decision(log: TransactionLog, decider: Decider) -> bool | None:
-    """Was a transaction committed? None: it isn't decided yet. A LIST and up to three GETs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What became of a transaction."""
 
-    An entry counts only in its place: the entry after it, or where it is the newest the one before it, must carry the
-    fitting token. What a stalled process created under a cleaned number doesn't. Whatever was cleaned was settled
-    everywhere before (rule T6), so a row that still waits for it is of a transaction that was never committed.
+    is_committed: bool
+    entry: TransactionEntry | None
+    """That decided it; None where it was cleaned away."""
+    is_finished: bool
+    """Is it carried out everywhere, as the entry after it says, or that it was cleaned away?"""
+
+
+def read_decision(log: TransactionLog, decider: Decider) -> Decision | None:
+    """What became of a transaction. None: it isn't decided yet.
+
+    Two GETs at once, whatever the age and length of the log; a LIST of one page more where the entry is the newest or
+    isn't there.
 
     Raises:
         CorruptLogError: the log ends before the transaction began.
+        ConcurrentTransactionsError: the log went on under every look.
         StoreError.
     """
     number = decider.number
-    newest = max(log.numbers(), default=0)
-    if newest == number - 1:
-        return None
-    if newest < number:
-        raise CorruptLogError(
-            f"transactional id {decider.transactional_id!r}: entry {number} is to decide a transaction, but its log "
-            f"ends at {newest}"
-        )
-    entry = entry_in_place(log, number)
-    if entry is None:
-        return False
-    return entry.state is TransactionState.PREPARE_COMMIT and entry.header.producer_epoch == decider.producer_epoch
+    for _ in range(_ATTEMPTS):
+        found = _look(log, number)
+        if found is None:
+            continue
+        if found.entry is None and found.newest < number - 1:
+            raise CorruptLogError(
+                f"transactional id {decider.transactional_id!r}: entry {number} is to decide a transaction, but its "
+                f"log ends at {found.newest}"
+            )
+        if found.entry is None and found.newest == number - 1:
+            return None
+        return _decision(decider, found.entry, is_finished=found.is_followed)
+    raise _busy(log, number)
 
 
 def entry_in_place(log: TransactionLog, number: int) -> TransactionEntry | None:
-    """Entry ``number`` if its neighbours fit to it; None where it was cleaned away, whatever has the name now.
+    """Entry ``number`` if it is the one that was created there first; None where that was cleaned away, whatever has
+    the name now, and where there is none yet. Costs and raises as :func:`read_decision`."""
+    for _ in range(_ATTEMPTS):
+        found = _look(log, number)
+        if found is not None:
+            return found.entry
+    raise _busy(log, number)
 
-    The one before is read last: if it is still there then, the entry was there, too, when it was read (rule L3). What a
-    stalled process created fits to the one before, which may be cleaned between two reads.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    entry: TransactionEntry | None
+    """In its place; None: there is none, or not any more."""
+    is_followed: bool = False
+    newest: int = 0
+    """Of the log, where there is no entry: at least so much."""
+
+
+def _look(log: TransactionLog, number: int) -> _Look | None:
+    """What has a number. None: the log went on meanwhile, look again.
+
+    An entry counts only in its place: the one after it carries its token, or it is the newest of the log. What a
+    stalled process created under a number that had been cleaned is followed by another's successor, or by a hole; and
+    as the newest entries are never deleted, a listing shows something beyond it.
     """
     entry, after = log.read_entries(number, 2)
-    if entry is None:
+    if entry is not None and after is not None:
+        return _Look(entry=entry if after.previous == entry.token else None, is_followed=True, newest=after.version)
+    listed = log.numbers_from(number - 1, at_most=3)
+    beyond = [one for one in listed if one > number]
+    if entry is not None:
+        if not beyond:
+            return _Look(entry=entry)
+        return None if beyond[0] == number + 1 else _Look(entry=None, newest=beyond[0])
+    if number in listed:
         return None
-    if after is not None:
-        return entry if after.previous == entry.token else None
-    if number == 1:
-        return entry
-    before = log.read_entry(number - 1)
-    return entry if before is not None and entry.previous == before.token else None  # the newest two always stay
+    if listed:
+        return _Look(entry=None, newest=listed[-1])
+    newest = max(log.numbers(), default=0)
+    return _Look(entry=None, newest=newest) if newest < max(1, number - 1) else None
+
+
+def _decision(decider: Decider, entry: TransactionEntry | None, *, is_finished: bool) -> Decision:
+    """By the entry that has the number. Whatever was cleaned was settled everywhere before (rule T6), so a row that
+    still waits for it is of a transaction that was never committed."""
+    is_committed = (
+        entry is not None
+        and entry.state is TransactionState.PREPARE_COMMIT
+        and entry.header.producer_epoch == decider.producer_epoch
+    )
+    return Decision(is_committed=is_committed, entry=entry, is_finished=is_finished or entry is None)
+
+
+def _busy(log: TransactionLog, number: int) -> ConcurrentTransactionsError:
+    return ConcurrentTransactionsError(
+        f"transactional id {log.transactional_id!r}: entry {number} was neither there nor free in {_ATTEMPTS} attempts"
+    )
 
 
 def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float) -> bool:
-    """Was a transaction committed? One that isn't decided yet is aborted: its producer finds the reason.
+    """Was a transaction committed? One that isn't decided yet is aborted: its producer finds the reason. The records of
+    one that is committed are in their topics afterwards, but in those that refuse them (rule T2).
 
+    Args:
+        timeout_ms: for aborting it, and for each topic.
     Raises:
+        UnstableOffsetCommitError: it is committed, and its records couldn't be published in time; try again.
         ConcurrentTransactionsError: others were faster again and again.
         KafkaTimeoutError, CommitStateUnknownError: not settled in time; asking again is safe.
-        CorruptLogError, UnsupportedVersionError, StoreError.
+        CorruptLogError, UnsupportedVersionError, StoreError: of the transactional id's log.
     """
     log = open_transaction_log(cluster, decider.transactional_id)
+    decision = _have_decided(log, decider, reason=reason, timeout_ms=timeout_ms)
+    log.flush(decider.number)  # its writer may have died before its fsync: nothing is done because of what may be lost
+    _carry_out(cluster, log, decision, timeout_ms=timeout_ms)
+    return decision.is_committed
+
+
+def _have_decided(log: TransactionLog, decider: Decider, *, reason: str, timeout_ms: float) -> Decision:
     for _ in range(_ATTEMPTS):
-        decided = read_decision(log, decider)
-        if decided is not None:
-            log.flush(decider.number)
-            return decided
-        began = log.clock.ticks_ms()
+        began = log.clock.ticks_ms()  # before the listing that shows the log's end: after a sleep the GET shows nothing
+        decision = read_decision(log, decider)
+        if decision is not None:
+            return decision
         newest = log.read_entry(decider.number - 1)
-        if newest is not None and newest.header.producer_epoch != decider.producer_epoch:
+        if newest is None:
+            continue
+        if newest.header.producer_epoch != decider.producer_epoch:
             raise CorruptLogError(
                 f"{log.path_of(newest.version)} is of epoch {newest.header.producer_epoch}, but a transaction of epoch "
                 f"{decider.producer_epoch} is to be decided by the next entry"
             )
-        if newest is not None:
-            abort_if_open(log, newest, ticks_ms=began, reason=reason, timeout_ms=timeout_ms)
-    raise ConcurrentTransactionsError(
-        f"transactional id {decider.transactional_id!r}: entry {decider.number} was neither there nor free in "
-        f"{_ATTEMPTS} attempts"
-    )
+        entry = abort_if_open(log, newest, ticks_ms=began, reason=reason, timeout_ms=timeout_ms)
+        if entry is not None:
+            return _decision(decider, entry, is_finished=False)
+    raise _busy(log, decider.number)
+
+
+def _carry_out(cluster: Cluster, log: TransactionLog, decision: Decision, *, timeout_ms: float) -> None:
+    """Have the records of a committed transaction in their topics, unless they are known to be.
+
+    Raises ``UnstableOffsetCommitError``: not in all of them yet."""
+    entry = decision.entry
+    if entry is None or not decision.is_committed or decision.is_finished:
+        return
+    try:
+        published = publish_topics(cluster, log, entry, timeout_ms=timeout_ms)
+    except SparklogError as error:
+        raise UnstableOffsetCommitError(
+            f"transaction {entry.version} of transactional id {log.transactional_id!r} is committed, but its records "
+            f"aren't in all of its topics yet, so its offsets don't count yet: {error}"
+        ) from error
+    for topic, refusal in published.refused.items():
+        _LOGGER.warning(
+            "transaction %d of transactional id %r is committed, and topic %s refuses its records, which may come "
+            "behind those of later transactions: %s",
+            entry.version,
+            log.transactional_id,
+            topic,
+            refusal,
+        )
 
 
 def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Deciding:
-    """What groups need to know of transactions.
+    """What groups need to know of transactions. Used by one thread at a time.
 
     Args:
         reason: as the producer of a transaction is told that is aborted.
-        timeout_ms: for aborting one.
+        timeout_ms: for aborting one, and for each topic that has to get its records.
     """
+    finished: set[Decider] = set()
 
     def look(decider: Decider) -> bool | None:
-        return read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
+        decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
+        return None if decision is None else decision.is_committed
 
-    return Deciding(decide=lambda decider: decide(cluster, decider, reason=reason, timeout_ms=timeout_ms), look=look)
+    def finish(decider: Decider) -> bool | None:
+        if decider in finished:
+            return True
+        log = open_transaction_log(cluster, decider.transactional_id)
+        decision = read_decision(log, decider)
+        if decision is None:
+            return None
+        log.flush(decider.number)
+        _carry_out(cluster, log, decision, timeout_ms=timeout_ms)
+        if decision.is_committed and len(finished) < _MOST_REMEMBERED:
+            finished.add(decider)
+        return decision.is_committed
+
+    return Deciding(
+        decide=lambda decider: decide(cluster, decider, reason=reason, timeout_ms=timeout_ms), look=look, finish=finish
+    )
 
 
 def abort_if_open(
@@ -113,7 +236,7 @@ def abort_if_open(
     """Take the number after ``newest`` for an abort; whatever transaction it was to decide can't be committed any more.
 
     Args:
-        newest: as it was read by a request that began at ``ticks_ms``.
+        newest: of the log, as a listing showed that began at ``ticks_ms`` or later.
         reason: as the producer will be told.
     Returns:
         The entry that has the number now; None where the log went on long ago.

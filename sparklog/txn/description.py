@@ -16,7 +16,14 @@ from sparklog.errors import (
 from sparklog.log.cluster import Cluster
 from sparklog.model import TopicPartition
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
-from sparklog.txn.overview import at_once, markers_by_id, markers_of, may_be_open, transactional_ids
+from sparklog.txn.overview import (
+    SessionMarker,
+    at_once,
+    markers_by_id,
+    markers_of,
+    may_be_open,
+    transactional_ids,
+)
 from sparklog.txn.states import TransactionState
 
 __all__ = [
@@ -105,7 +112,7 @@ def describe_transactions(cluster: Cluster, wanted: Iterable[str] | None) -> lis
     names = transactional_ids(cluster) if wanted is None else list(dict.fromkeys(wanted))
     everyones = markers_by_id(cluster) if wanted is None else None
 
-    def markers(name: str) -> Collection[int]:
+    def markers(name: str) -> Collection[SessionMarker]:
         return markers_of(cluster, name) if everyones is None else everyones.get(name, ())
 
     found = at_once(lambda name: _look(open_transaction_log(cluster, name), lambda: markers(name)), names)
@@ -127,7 +134,7 @@ def check_state(given: object) -> TransactionState:
     raise InvalidArgumentError(f"got {given!r} for the state of a transaction, expected one of {known}")
 
 
-def _look(log: TransactionLog, markers: Callable[[], Collection[int]]) -> TransactionDescription | None:
+def _look(log: TransactionLog, markers: Callable[[], Collection[SessionMarker]]) -> TransactionDescription | None:
     """None: there is no such id."""
     try:
         newest, _ = log.open_newest()
@@ -140,11 +147,11 @@ def _look(log: TransactionLog, markers: Callable[[], Collection[int]]) -> Transa
         )
 
 
-def _is_open(log: TransactionLog, newest: TransactionEntry, markers: Callable[[], Collection[int]]) -> bool:
+def _is_open(log: TransactionLog, newest: TransactionEntry, markers: Callable[[], Collection[SessionMarker]]) -> bool:
     """May a transaction be open? One that was just aborted from outside isn't, though its producer may go on."""
     if not newest.state.is_open or newest.is_forced:
         return False
-    return any(may_be_open(log, newest, marker) for marker in markers() if marker <= newest.version)
+    return any(may_be_open(log, newest, marker) for marker in markers() if marker.number <= newest.version)
 
 
 def _describe(log: TransactionLog, newest: TransactionEntry, *, is_open: bool) -> TransactionDescription:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +22,7 @@ from sparklog.log.files import UploadedFile
 from sparklog.log.producer_state import new_producer_id
 from sparklog.model import TopicPartition
 from sparklog.paths import transaction_entry, transaction_log
-from sparklog.storage.entry_log import Created, NumberedLog
+from sparklog.storage.entry_log import Created, NumberedLog, PositionLost
 from sparklog.storage.position import Position, advance
 from sparklog.txn.states import WRITTEN, TransactionState, check_step
 
@@ -35,7 +35,6 @@ __all__ = [
     "TransactionEntry",
     "TransactionLog",
     "append_entry",
-    "clean_transaction_log",
     "encode_transaction",
     "first_entry",
     "next_header",
@@ -47,8 +46,6 @@ MAX_EPOCH = 32_766
 """Source: rule T5 and Kafka ``TransactionMetadata.isEpochExhausted``."""
 EXPIRED = "expired"
 """How the reason of an entry begins that took an id from whoever hadn't used it for too long."""
-KEEP_MS = 600_000
-"""For so long at least an entry stays: 10 times ``tail_trust_ms`` (rules L3, T6)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +82,18 @@ class Header:
     """``transaction_timeout_ms``."""
     holder: str = ""
     """Who began the epoch: the run of a streaming query; empty for a producer."""
+
+    @property
+    def refresh_after_ms(self) -> int:
+        """A session that has written nothing for longer than this writes its marker again when it begins a transaction
+        (rule T4)."""
+        return self.timeout_ms // 2
+
+    @property
+    def abort_after_ms(self) -> int:
+        """A session that has written neither an entry nor its marker for longer than this may be aborted by anybody:
+        a transaction that it has open is older than ``timeout_ms`` (rule T4)."""
+        return self.timeout_ms + self.refresh_after_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +193,12 @@ def next_header(before: Header) -> Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLog(NumberedLog[TransactionEntry]):
-    """The log of one transactional id. Opening it is a LIST for each 1,000 entries of ten minutes."""
+    """The log of one transactional id. Opening it is a LIST for each 1,000 entries of ten minutes.
+
+    Its old entries are deleted many at a time and in no order (rule T6). So that an entry is there doesn't tell that
+    what follows it was never deleted, and trust comes from a listing instead: the newest entries are never deleted,
+    so a log that went on always shows an entry beyond.
+    """
 
     transactional_id: str
 
@@ -198,6 +212,24 @@ class TransactionLog(NumberedLog[TransactionEntry]):
     def decode(self, version: int, data: bytes) -> TransactionEntry:
         return decode_transaction(version, self.path_of(version), data)
 
+    def numbers_from(self, first: int, *, at_most: int) -> list[int]:
+        """The first numbers, ``first`` or greater, of entries that are there, sorted. One LIST of one page."""
+        listed = self.store.list(self.folder, after=self.path_of(max(0, first - 1)))
+        numbers = (self.number_of(found.path.rpartition("/")[2]) for found in listed)
+        return list(islice((number for number in numbers if number is not None), at_most))
+
+    def verify(self, position: Position) -> None:
+        """Did others leave the log alone since ``position``, but for the entry right behind it? One LIST.
+
+        Raises:
+            PositionLost: no: whatever was learned of the number behind ``position`` may be of an entry that a stalled
+                process created under a number that had been cleaned.
+        """
+        version = position.version
+        found = self.numbers_from(version, at_most=3)
+        if any(number > version + 1 for number in found) or (version > 0 and version not in found):
+            raise PositionLost(self.path_of(version))
+
 
 def open_transaction_log(cluster: Cluster, transactional_id: str) -> TransactionLog:
     """The log of a transactional id; reads nothing. Raises ``InvalidArgumentError`` for an id that none may have."""
@@ -208,31 +240,6 @@ def open_transaction_log(cluster: Cluster, transactional_id: str) -> Transaction
         tail_trust_ms=cluster.tail_trust_ms,
         transactional_id=transactional_id,
     )
-
-
-def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:
-    """Delete entries that nobody needs any more, from the oldest on; returns how many (rule T6).
-
-    The newest two stay, everything from the newest complete entry on, and each whose successor is younger than ten
-    minutes by the store's own times: what was the newest a moment ago is relied upon, however old it is (rule L3).
-
-    Args:
-        newest: as the caller knows it; nothing from there on is deleted.
-    """
-    if not newest.state.is_open:
-        return 0
-    found = list(log.store.list(log.folder))
-    now_ms = max((listed.modified_ms for listed in found), default=0)
-    keep_ms = max(KEEP_MS, 10 * log.tail_trust_ms)
-    keep_from = log.path_of(max(1, newest.version - 1))
-    gone = []
-    for listed, successor in pairwise(found):
-        if listed.path >= keep_from or now_ms - successor.modified_ms < keep_ms:
-            break
-        gone.append(listed.path)
-    for path in gone:
-        log.store.delete([path])
-    return len(gone)
 
 
 def encode_transaction(entry: TransactionEntry, token: str) -> bytes:

@@ -1,32 +1,59 @@
-"""Carrying out what was decided: every topic, every group, then the entry that says so. Safe to repeat, by anybody."""
+"""Carrying out what was decided: every topic, every group, then the entry that says so. Safe to repeat, by anybody.
+
+The topics come first: an offset counts only once its transaction's records are in their topics, so that whoever goes on
+behind the offset writes behind the records (rule T2). A topic or a group that refuses for good hinders no other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+import copy
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.errors import KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.pending import SettlePending
 from sparklog.groups.rows import Decider
 from sparklog.log.cluster import Cluster
 from sparklog.log.publishing import Marker, publish
 from sparklog.log.state import load_state
+from sparklog.parallel import parallel_results
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 from sparklog.txn.entries import TopicFiles, TransactionEntry, TransactionLog, append_entry
 from sparklog.txn.states import TransactionState
 
-__all__ = ["Forwarded", "complete", "decider_of", "finish", "marker_of", "roll_forward", "settle_group"]
+__all__ = [
+    "PublishedTopics",
+    "complete",
+    "decider_of",
+    "finish",
+    "is_refusal",
+    "marker_of",
+    "publish_topics",
+    "roll_forward",
+    "settle_group",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forwarded:
-    """What a roll-forward found."""
+class PublishedTopics:
+    """Which topics don't have the records of a transaction, though they were published wherever that is possible."""
 
-    skipped: Collection[str] = field(default_factory=frozenset)
-    """Topics that were deleted since: their records are nowhere (rule L8)."""
+    skipped: Collection[str]
+    """They were deleted since: the records meant for them are nowhere (rule L8)."""
+    refused: Mapping[str, SparklogError]
+    """They can't be written to, and why: of a newer format, damaged, or write access is denied. Whoever tries again
+    once that was mended publishes the records."""
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Would the same call fail again until somebody mends what the error names?
+
+    False for what passes by itself: a store that is away, a time-out, an answer that was lost.
+    """
+    return isinstance(error, SparklogError) and not error.retriable and not isinstance(error, KafkaTimeoutError)
 
 
 def marker_of(log: TransactionLog, entry: TransactionEntry) -> Marker:
@@ -39,28 +66,79 @@ def decider_of(log: TransactionLog, entry: TransactionEntry) -> Decider:
     return Decider(log.transactional_id, entry.header.producer_epoch, entry.version)
 
 
-def roll_forward(cluster: Cluster, log: TransactionLog, entry: TransactionEntry, *, timeout_ms: float) -> Forwarded:
-    """Carry out a decision: publish its files in every topic and settle its offsets in every group.
+def publish_topics(
+    cluster: Cluster, log: TransactionLog, entry: TransactionEntry, *, timeout_ms: float
+) -> PublishedTopics:
+    """Publish the records of a committed transaction in each of its topics, once, whoever else does so.
 
-    Each topic is loaded whole: a marker may lie far back (rule L5).
+    Each topic is loaded whole: a marker may lie far back (rule L5). All topics are tried, side by side, whatever one of
+    them says.
+
+    Args:
+        entry: a PrepareCommit that survives a power loss.
+        timeout_ms: for each topic.
+    Raises:
+        KafkaTimeoutError, CommitStateUnknownError, StoreError: of the first topic that failed in a way which passes;
+            repeat it.
+    """
+    topics, marker = entry.contents.topics, marker_of(log, entry)
+
+    def publish_in(topic: str) -> bool:
+        return _publish(cluster.topic_log(topic), topics[topic], marker, timeout_ms=timeout_ms)
+
+    found = dict(zip(topics, parallel_results(publish_in, topics), strict=True))
+    refused = {topic: result for topic, result in found.items() if isinstance(result, SparklogError)}
+    for result in found.values():
+        if isinstance(result, Exception) and not is_refusal(result):
+            raise result
+    return PublishedTopics(skipped=frozenset(topic for topic in topics if found[topic] is False), refused=refused)
+
+
+def roll_forward(
+    cluster: Cluster, log: TransactionLog, entry: TransactionEntry, *, timeout_ms: float
+) -> PublishedTopics:
+    """Carry out a decision: publish its files in every topic, then settle its offsets in every group.
 
     Args:
         entry: a PrepareCommit or a PrepareAbort.
         timeout_ms: for each topic and each group.
     Raises:
-        KafkaTimeoutError, CommitStateUnknownError, CorruptLogError, StoreError: not all is carried out; repeat it.
+        KafkaTimeoutError, CommitStateUnknownError, StoreError: not all is carried out; repeat it.
+        UnsupportedVersionError, CorruptLogError, StorePermissionError, …: a topic or a group refuses; all others have
+            what was decided. The message names the transaction and what refuses.
     """
     log.flush(entry.version)  # whose writer may have died before its fsync: nothing is carried out that may be lost
     is_committed = entry.state is TransactionState.PREPARE_COMMIT
-    skipped = {
-        topic
-        for topic, named in (entry.contents.topics.items() if is_committed else ())
-        if not _publish(cluster.topic_log(topic), named, marker_of(log, entry), timeout_ms=timeout_ms)
-    }
+    published = PublishedTopics(skipped=frozenset(), refused={})
+    if is_committed:
+        published = publish_topics(cluster, log, entry, timeout_ms=timeout_ms)
+    refused = {f"topic {topic!r}": error for topic, error in published.refused.items()}
+    passing: SparklogError | None = None
     for group in entry.contents.groups:
-        table = OffsetTable(cluster, group)
-        settle_group(table, decider_of(log, entry), is_committed=is_committed, timeout_ms=timeout_ms)
-    return Forwarded(skipped=frozenset(skipped))
+        try:
+            table = OffsetTable(cluster, group)
+            settle_group(table, decider_of(log, entry), is_committed=is_committed, timeout_ms=timeout_ms)
+        except SparklogError as error:
+            if is_refusal(error):
+                refused[f"group {group!r}"] = error
+            else:
+                passing = passing or error
+    if passing is not None:
+        raise passing
+    for name, refusal in refused.items():
+        raise _refusal(log, entry, name, refusal) from refusal
+    return published
+
+
+def _refusal(log: TransactionLog, entry: TransactionEntry, name: str, error: SparklogError) -> SparklogError:
+    """The same error, told of the transaction."""
+    told = copy.copy(error)
+    what = "committed" if entry.state is TransactionState.PREPARE_COMMIT else "aborted"
+    told.args = (
+        f"transaction {entry.version} of transactional id {log.transactional_id!r} is {what}, and can't be carried out "
+        f"in {name}: {error}. The id goes on once that is mended, or deleted",
+    )
+    return told
 
 
 def settle_group(table: OffsetTable, decider: Decider, *, is_committed: bool, timeout_ms: float) -> None:

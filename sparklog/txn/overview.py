@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sparklog.errors import InvalidArgumentError
 from sparklog.log import store_time
 from sparklog.log.cluster import Cluster
@@ -19,6 +21,7 @@ from sparklog.txn.entries import TransactionEntry, TransactionLog
 from sparklog.txn.states import TransactionState
 
 __all__ = [
+    "SessionMarker",
     "age_ms",
     "at_once",
     "markers_by_id",
@@ -30,41 +33,57 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionMarker:
+    """Of a session that may have a transaction open (rule T4), as it was listed."""
+
+    number: int
+    """Of the entry that began the session's epoch."""
+    modified_ms: int
+    """When it was written or refreshed last, by the store's time."""
+    etag: str
+    """Changes when it is refreshed."""
+
+
 def transactional_ids(cluster: Cluster) -> list[str]:
     """Every id that a producer ever took, sorted. One listing."""
     found = (_id_of(folder) for folder in cluster.store.list_names(TRANSACTIONS_FOLDER))
     return sorted(name for name in found if name is not None)
 
 
-def markers_by_id(cluster: Cluster) -> dict[str, list[int]]:
-    """The markers of sessions that may have a transaction open: for each id the numbers of the entries that began their
-    epochs, sorted. One listing (rule T4)."""
-    found: dict[str, list[int]] = {}
-    for listed in cluster.store.list(OPEN_TRANSACTIONS_FOLDER):
-        folder, _, number = listed.path[len(OPEN_TRANSACTIONS_FOLDER) :].partition("/")
-        name = _id_of(folder)
+def markers_by_id(cluster: Cluster) -> dict[str, list[SessionMarker]]:
+    """The markers of sessions that may have a transaction open, by transactional id, each id's sorted by number. One
+    listing (rule T4)."""
+    return _markers(cluster, OPEN_TRANSACTIONS_FOLDER)
+
+
+def markers_of(cluster: Cluster, transactional_id: str) -> list[SessionMarker]:
+    """The same for one id."""
+    return _markers(cluster, open_transactions(transactional_id)).get(transactional_id, [])
+
+
+def _markers(cluster: Cluster, folder: str) -> dict[str, list[SessionMarker]]:
+    found: dict[str, list[SessionMarker]] = {}
+    for listed in cluster.store.list(folder):
+        id_folder, _, number = listed.path[len(OPEN_TRANSACTIONS_FOLDER) :].partition("/")
+        name = _id_of(id_folder)
         if name is not None and number.isdecimal():
-            found.setdefault(name, []).append(int(number))
+            marker = SessionMarker(number=int(number), modified_ms=listed.modified_ms, etag=listed.etag)
+            found.setdefault(name, []).append(marker)
     return found
 
 
-def markers_of(cluster: Cluster, transactional_id: str) -> list[int]:
-    """The same for one id."""
-    names = cluster.store.list_names(open_transactions(transactional_id))
-    return [int(name) for name in names if name.isdecimal()]
-
-
-def may_be_open(log: TransactionLog, newest: TransactionEntry, marker: int) -> bool:
+def may_be_open(log: TransactionLog, newest: TransactionEntry, marker: SessionMarker) -> bool:
     """Is a marker one of the epoch that ``newest`` is of? At most one GET.
 
     Args:
-        marker: number of the entry that began an epoch; not beyond ``newest``.
+        marker: not beyond ``newest``.
     """
-    if marker == newest.version:
+    if marker.number == newest.version:
         return True
     if newest.state is TransactionState.EMPTY:
         return False
-    began = log.read_entry(marker)
+    began = log.read_entry(marker.number)
     return began is None or began.header == newest.header  # cleaned: it can't be told, so it may be
 
 

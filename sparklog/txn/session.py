@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sparklog.errors import (
@@ -18,6 +18,7 @@ from sparklog.errors import (
     InvalidTxnStateError,
     KafkaTimeoutError,
     ProducerFencedError,
+    SparklogError,
     StoreError,
     TransactionAbortableError,
     TransactionTimedOutError,
@@ -32,10 +33,10 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.producer_state import new_producer_id
 from sparklog.log.publishing import Marker
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.paths import open_transactions, transaction_marker
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position, needs_verification
 from sparklog.txn.batches import with_batch
+from sparklog.txn.cleaning import LogCleaner
 from sparklog.txn.deciding import decide, entry_in_place
 from sparklog.txn.entries import (
     Contents,
@@ -44,21 +45,18 @@ from sparklog.txn.entries import (
     TopicFiles,
     TransactionEntry,
     append_entry,
-    clean_transaction_log,
     first_entry,
     next_header,
     open_transaction_log,
 )
 from sparklog.txn.forward import complete, finish
+from sparklog.txn.session_marker import OwnMarker
 from sparklog.txn.states import TransactionState
 
 __all__ = ["TIMED_OUT", "TransactionSession"]
 
 _LOGGER = logging.getLogger("sparklog.txn")
-_CLEAN_EVERY = 500
-"""Entries between two cleanings of the log …"""
-_CLEAN_EVERY_MS = 60_000
-"""… and time: each lists what ten minutes have left."""
+_ATTEMPTS = 5
 TIMED_OUT = "timed out"
 """How the reason of a forced abort begins, where the transaction was open for too long."""
 
@@ -88,8 +86,8 @@ class TransactionSession:
         self._log = open_transaction_log(cluster, transactional_id)
         self._newest: TransactionEntry | None = None
         self._position: Position | None = None
-        self._epoch_number = 0
-        """Of the entry that began this epoch."""
+        self._marker: OwnMarker | None = None
+        """Of this epoch."""
         self._tables: dict[str, OffsetTable] = {}
         self._groups: dict[str, set[TopicPartition]] = {}
         """That the open transaction has written pending offsets to, or may have."""
@@ -103,8 +101,7 @@ class TransactionSession:
         """The open transaction is decided, and so."""
         self._aborted = False
         self._began_ticks_ms = 0.0
-        self._cleaned_at = 0
-        self._cleaned_ticks_ms = -float(_CLEAN_EVERY_MS)
+        self._cleaner = LogCleaner(self._log)
 
     # Epochs.
 
@@ -145,10 +142,11 @@ class TransactionSession:
                     f"transactional id {self.transactional_id!r}: others with the same id were faster, or had left "
                     "more to be finished than there was time for"
                 )
-        self._newest, self._position, self._epoch_number = found, position, found.version
-        self._cleaned_at = found.version
+        self._newest, self._position = found, position
         self._forget_transaction()
-        self._mark()
+        self._marker = OwnMarker(self._cluster, self.transactional_id, found.version)
+        self._marker.write()
+        self._marker.replace_earlier()
 
     def _next_header(self, newest: TransactionEntry | None) -> Header:
         own = Header(producer_id=new_producer_id(), producer_epoch=0, timeout_ms=self._timeout_ms, holder=self._holder)
@@ -156,21 +154,29 @@ class TransactionSession:
             own if newest is None else replace(next_header(newest.header), timeout_ms=own.timeout_ms, holder=own.holder)
         )
 
-    def _mark(self) -> None:
-        """Say that a transaction may be open, and forget what earlier sessions said (rule T4)."""
-        store = self._cluster.store
-        own = transaction_marker(self.transactional_id, self._epoch_number)
-        store.put(own, b"")
-        folder = open_transactions(self.transactional_id)
-        store.delete([folder + name for name in store.list_names(folder) if folder + name < own])
+    def is_marker_old(self) -> bool:
+        """Should a transaction that begins now be preceded by :meth:`refresh_marker`? Costs nothing.
+
+        The session's age counts from the newest of its entries and its marker: one that idled for long would be taken
+        for one whose transaction is past its time-out."""
+        _, position = self._require_newest()
+        marked = self._marker.written_ticks_ms if self._marker is not None else 0.0
+        written = max(position.anchor_ticks_ms, marked)
+        return self._clock.ticks_ms() - written > self.header.refresh_after_ms
+
+    def refresh_marker(self) -> None:
+        """Let the session's age count from now on (rule T4). One PUT; where it fails that is logged."""
+        if self._marker is not None:
+            self._marker.refresh()
 
     def close(self) -> None:
         """Say that no transaction is open, once that is so."""
-        if self._newest is not None and self._newest.state.is_open:
-            self._cluster.store.delete([transaction_marker(self.transactional_id, self._epoch_number)])
+        if self._marker is not None and self._newest is not None and self._newest.state.is_open:
+            self._marker.remove()
 
     def wait_for_maintenance(self) -> None:
-        """Wait for what was begun beside transactions."""
+        """Wait for what was begun beside transactions, for a minute at most."""
+        self._cleaner.close()
         for table in self._tables.values():
             table.close()
 
@@ -203,7 +209,7 @@ class TransactionSession:
         return self._committed is not None or self._is_unsettled
 
     def begin(self, *, ticks_ms: float) -> None:
-        """A transaction is open since then. Costs nothing."""
+        """A transaction is open since then. Costs nothing; see :meth:`is_marker_old`."""
         self._forget_transaction()
         self._began_ticks_ms = ticks_ms
 
@@ -258,14 +264,14 @@ class TransactionSession:
                 return
             try:
                 look = self._log.look(position)
-            except PositionLost:  # the commit finds out
-                return
-            if not look.entries:
-                self._position = look.position
-                return
-            [found] = look.entries
-            self._check_holder(found)
-            self._newest, self._position = found, look.position
+                if not look.entries:
+                    self._position = look.position
+                    return
+                [found], after = look.entries, look.position
+                self._check_holder(found)
+            except PositionLost:  # it was taken, and carried out
+                found, after = self._reopen(self._require_newest()[0])
+            self._newest, self._position = found, after
             if found.state is TransactionState.PREPARE_ABORT:
                 self._after_forced_abort(found, deadline_ticks_ms=deadline_ticks_ms)
 
@@ -341,17 +347,31 @@ class TransactionSession:
         kind = TransactionTimedOutError if aborted.reason.startswith(TIMED_OUT) else TransactionAbortableError
         raise kind(f"the transaction of {self.transactional_id!r} was aborted by another: {aborted.reason}")
 
-    def settle_groups(self, *, is_committed: bool, deadline_ticks_ms: float) -> None:
-        """Let the transaction's offsets count in its groups, or forget them. May be repeated.
+    def settle_groups(
+        self, *, is_committed: bool, deadline_ticks_ms: float, when_published: Callable[[], object] = lambda: None
+    ) -> None:
+        """Let the transaction's offsets count in its groups, or forget them. May be repeated. A group that fails stops
+        no other.
 
-        Raises as :meth:`OffsetTable.change`."""
+        Args:
+            when_published: called before any offset counts; returns once the transaction's records are in all of their
+                topics but those that refuse them (rule T2), or raises. Meanwhile the groups' files are uploaded.
+        Raises:
+            As :meth:`OffsetTable.change`, and ``when_published``: the first error, once all groups were tried.
+        """
+        failed: SparklogError | None = None
         for group in [*self._groups]:
-            if self._pended is not None:
-                table = self._table(group)
-                change = SettlePending(decider=self._pended, is_committed=is_committed)
-                table.change([change], deadline_ticks_ms=deadline_ticks_ms)
-                table.maintain_aside()
-            del self._groups[group]
+            try:
+                if self._pended is not None:
+                    table = self._table(group)
+                    change = SettlePending(decider=self._pended, is_committed=is_committed)
+                    table.change([change], deadline_ticks_ms=deadline_ticks_ms, before_commit=when_published)
+                    table.maintain_aside()
+                del self._groups[group]
+            except SparklogError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def abort(self, *, deadline_ticks_ms: float) -> None:
         """Decide that nothing of the open transaction counts. May be repeated.
@@ -373,23 +393,26 @@ class TransactionSession:
         self.settle_groups(is_committed=False, deadline_ticks_ms=deadline_ticks_ms)
 
     def complete(self, *, deadline_ticks_ms: float) -> None:
-        """Say that the decision is carried out everywhere, if nobody has said so yet. May be repeated.
+        """Say that the decision is carried out everywhere, if nobody has said so yet. May be repeated. Now and then old
+        entries are deleted beside it.
 
         Raises ``ProducerFencedError``, ``KafkaTimeoutError``, ``CommitStateUnknownError``, ``StoreError``."""
-        newest, position = self._require_newest()
-        if newest.state.is_open:
-            return
-        try:
-            self._newest, self._position = complete(
-                self._log, newest, position, timeout_ms=self._left_ms(deadline_ticks_ms), sync=self._sync
-            )
-        except PositionLost:
-            self._newest, self._position = self._reopen(newest)
-        self._tokens.clear()
-        newest = self._require_newest()[0]
-        ticks_ms = self._clock.ticks_ms()
-        if newest.version - self._cleaned_at >= _CLEAN_EVERY and ticks_ms - self._cleaned_ticks_ms >= _CLEAN_EVERY_MS:
-            self._clean(newest)
+        attempts = 0
+        while not self._require_newest()[0].state.is_open:  # others may have aborted the next number, of no transaction
+            attempts += 1
+            if attempts > _ATTEMPTS:
+                raise ConcurrentTransactionsError(
+                    f"transactional id {self.transactional_id!r}: others took {_ATTEMPTS} numbers in a row: try again"
+                )
+            newest, position = self._require_newest()
+            try:
+                self._newest, self._position = complete(
+                    self._log, newest, position, timeout_ms=self._left_ms(deadline_ticks_ms), sync=self._sync
+                )
+            except PositionLost:
+                self._newest, self._position = self._reopen(newest)
+            self._tokens.clear()
+            self._cleaner.completed(self._require_newest()[0])
 
     # Inside.
 
@@ -475,13 +498,6 @@ class TransactionSession:
                 f"{found.header.producer_epoch} of producer {found.header.producer_id}; this one has epoch "
                 f"{ours.producer_epoch} of {ours.producer_id}"
             )
-
-    def _clean(self, newest: TransactionEntry) -> None:
-        self._cleaned_at, self._cleaned_ticks_ms = newest.version, self._clock.ticks_ms()
-        try:
-            clean_transaction_log(self._log, newest)
-        except StoreError as error:  # it costs room; the next cleaning tries again
-            _LOGGER.warning("cleaning the log of transactional id %s failed: %s", self.transactional_id, error)
 
     def _table(self, group: str) -> OffsetTable:
         table = self._tables.get(group)

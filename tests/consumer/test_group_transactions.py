@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -14,9 +16,10 @@ from sparklog.model import ConsumerGroupMetadata
 from sparklog.producer.transactions import Transactions
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore
-from sparklog.txn.recovery import Helper
+from sparklog.txn.helping import Helper
 from tests.consumer.group_support import Member, run
 from tests.consumer.support import a_cluster, a_consumer, send, take, text, tp, with_topic
+from tests.producer.support import values
 
 
 def a_topic(partitions: int = 1) -> Cluster:
@@ -111,12 +114,16 @@ def test_a_partitions_new_owner_goes_on_behind_what_is_decided_though_nobody_car
         run(lambda: old.text == "abc", old)
         pend(producer, 2, old.consumer.group_metadata())
         decide_and_die(producer)
-    with a_member(cluster) as new:
+    with a_member(cluster) as new, a_producer(cluster, "other") as other:
         run(lambda: new.text == "c", new)
         assert new.consumer.committed(tp()) == 2
-    assert outputs(cluster) == [0]
+        assert values(cluster, "out") == [b"v"]  # before the new owner can go on
+        other.begin_transaction()
+        other.send("out", b"next")
+        other.send_offsets_to_transaction({tp(): OffsetAndMetadata(3)}, new.consumer.group_metadata())
+        other.commit_transaction()
     with a_producer(cluster):
-        assert outputs(cluster) == [1]
+        assert values(cluster, "out") == [b"v", b"next"]
     producer.close()
 
 
@@ -199,10 +206,10 @@ def test_an_idle_consumer_carries_out_what_a_producer_left():
     producer.begin_transaction()
     producer.send("out", b"v")
     decide_and_die(producer)
-    helper = Helper(cluster)
+    helper = Helper()
     now = cluster.clock.ticks_ms()
-    assert helper.look(now) == []
-    assert helper.look(now + Helper.UNCHANGED_MS + 1) == ["copy"]
+    assert helper.look(cluster, now) == []
+    assert helper.look(cluster, now + Helper.UNCHANGED_MS + 1) == ["copy"]
     assert outputs(cluster) == [1]
     producer.close()
 
@@ -224,3 +231,25 @@ def test_who_waits_for_a_transaction_asks_ten_times_a_second_at_most():
             assert sum(store.counts().values()) < 100, store.counts()
             producer.commit_transaction()
             assert text(take(other, 1)) == "c"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"enable_auto_commit": True, "auto_commit_interval_ms": 10}, {"group_id": None}],
+    ids=["auto-commit", "no group"],
+)
+def test_consumers_with_default_settings_look_after_transactions_as_long_as_they_are_polled(settings, monkeypatch):
+    """T4. ✗ Automatic commits end every wait of half a minute; who has no group never waits for one."""
+    cluster = replace(a_topic(), cluster_id=f"helped by {settings}")  # consumers of one cluster share a helper
+    send(cluster, "abc")
+    producer = a_producer(cluster)
+    producer.begin_transaction()
+    producer.send("out", b"v")
+    decide_and_die(producer)
+    monkeypatch.setattr(Helper, "LOOK_MS", 40.0)
+    monkeypatch.setattr(Helper, "UNCHANGED_MS", 20.0)
+    with a_member(cluster, **settings) as member:
+        run(lambda: outputs(cluster) == [1], member)
+        assert member.text == "abc"
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "sparklog-helper"]
+    producer.close()

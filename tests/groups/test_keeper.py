@@ -120,7 +120,7 @@ def test_what_was_carried_out_is_told_so_whatever_becomes_of_what_was_tried_besi
     def fail(_: Decider) -> bool:
         raise StoreUnavailableError("transactions can't be read")
 
-    with a_keeper(cluster, Deciding(decide=fail, look=fail)) as keeper:
+    with a_keeper(cluster, Deciding(decide=fail, look=fail, finish=fail)) as keeper:
         begun = Held(keeper, unowned({P2: 0}))
         both = [keeper.change(unowned({partition: 5}), timeout_ms=LONG_MS) for partition in (P0, P1)]
         begun.let_go()
@@ -132,7 +132,7 @@ def test_what_a_transaction_had_left_pending_is_decided_and_the_commit_repeated(
     cluster = a_system_cluster()
     pend = PendOffsets(offsets={P1: OffsetAndMetadata(9)}, decider=DECIDER, owner=Stamp(0, ""), topic_ids={P1: "id"})
     do(OffsetTable(cluster, "g"), pend)
-    with a_keeper(cluster, Deciding(decide=lambda _: True, look=lambda _: True)) as keeper:
+    with a_keeper(cluster, Deciding(decide=lambda _: True, look=lambda _: True, finish=lambda _: True)) as keeper:
         begun = Held(keeper, unowned({P2: 0}))
         both = [keeper.change(unowned({partition: 5}), timeout_ms=LONG_MS) for partition in (P0, P1)]
         begun.let_go()

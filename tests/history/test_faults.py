@@ -337,6 +337,12 @@ FAULTS: dict[str, tuple[AnomalyKind, Edit, str]] = {
         change(Send, -1, source=Source("etl", A, 1)),
         "input 1 has 2 outputs: 'o1' of etl in e, 'o2' of etl in e",
     ),
+    "outputs that changed places": (
+        K.OUTPUT_ORDER,
+        both(change(Send, -2, source=Source("etl", A, 2)), change(Send, -1, source=Source("etl", A, 1))),
+        "group etl of a-0: the output of input 2, 'o1' of etl in e, is out-0 at 1, and that of input 1, 'o2' of etl in "
+        "e, only at 2",
+    ),
     "offsets of an aborted transaction": (
         K.OUT_OF_STEP,
         both(also(OffsetsSent, -1, commit="other", transaction="n", group="g", offsets=((B, 1),)),
@@ -369,6 +375,13 @@ def test_a_planted_fault_is_found_and_nothing_else(name):
     assert all("\n" not in str(anomaly) for anomaly in verdict.anomalies)
     with pytest.raises(AnomalyError, match=kind.value):
         verdict.raise_if_any()
+
+
+def test_outputs_that_were_made_again_on_purpose_may_come_later():
+    events: list[Any] = list(a_history().events)
+    both(change(Send, -2, source=Source("etl", A, 2)), change(Send, -1, source=Source("etl", A, 1)))(events)
+    also(OffsetsSent, -1, commit="reset", transaction=None, is_reset=True)(events)
+    assert check(History(events)).anomalies == ()
 
 
 def test_every_kind_has_a_fault():

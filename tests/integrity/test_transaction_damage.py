@@ -16,6 +16,7 @@ from sparklog.log.state import load_state
 from sparklog.paths import transaction_entry
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
+from sparklog.txn.cleaning import KEEP_MS
 from sparklog.txn.entries import TopicFiles, append_entry
 from sparklog.txn.states import TransactionState
 from tests.compaction.support import live
@@ -73,6 +74,20 @@ def test_transactions_that_are_whole_are_counted() -> None:
 def test_a_missing_entry_is_found() -> None:
     memory, _, cluster, _ = a_quiet_world()
     memory.delete([transaction_entry(ID, 3)])
+    assert found(cluster) == {"transaction-log-gap"}
+
+
+def test_what_a_cleaning_that_was_killed_left_is_no_gap() -> None:
+    """It deletes in no order what nobody needs any more (rule T6)."""
+    memory, clock, cluster, driver = a_quiet_world(3)
+    clock.advance(KEEP_MS)
+    driver.begin()
+    driver.send("t", "x")
+    driver.commit()
+    driver.complete()
+    memory.delete([transaction_entry(ID, number) for number in (2, 4, 5)])
+    assert found(cluster) == set()
+    memory.delete([transaction_entry(ID, 8)])  # which is young
     assert found(cluster) == {"transaction-log-gap"}
 
 
@@ -219,7 +234,7 @@ def test_a_session_past_its_time_out_is_a_warning() -> None:
     _, clock, cluster, _ = a_quiet_world()
     driver = Driver(cluster).init()
     driver.begin()
-    clock.advance(TIMEOUT_MS)
+    clock.advance(TIMEOUT_MS + TIMEOUT_MS // 2)
     assert found(cluster) == set()
     clock.advance(1)
     assert found(cluster) == {"transaction-timed-out"}

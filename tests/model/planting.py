@@ -25,8 +25,9 @@ from sparklog.storage import entry_log
 from sparklog.storage.base import ObjectInfo
 from sparklog.storage.entry_log import Created, EntryLog, Look, NumberedLog, Taken
 from sparklog.storage.position import Position, advance
-from sparklog.txn import deciding, session
-from sparklog.txn.entries import KEEP_MS, TransactionEntry, TransactionLog, append_entry, open_transaction_log
+from sparklog.txn import deciding
+from sparklog.txn.cleaning import KEEP_MS
+from sparklog.txn.entries import TransactionEntry, TransactionLog, append_entry, open_transaction_log
 from sparklog.txn.session import TransactionSession
 from sparklog.txn.states import TransactionState
 from tests.model import playing_transactions
@@ -36,6 +37,7 @@ __all__ = [
     "Plant",
     "a_decision_is_complete_at_once",
     "an_append_has_one_token",
+    "an_offset_counts_before_its_records_are_visible",
     "another_counts_by_its_name",
     "anybody_leaves_offsets",
     "cleanup_begins_with_the_newest",
@@ -44,10 +46,11 @@ __all__ = [
     "entries_are_as_old_as_themselves",
     "exists_is_success",
     "finding_an_entry_refreshes_trust",
+    "its_own_entry_shows_that_nothing_was_cleaned",
     "nobody_looks_for_the_counter",
     "the_first_decision_stands",
+    "the_newest_is_told_by_the_one_before",
     "the_next_free_number_is_aborted",
-    "the_one_before_is_read_first",
     "transaction_entries_are_as_old_as_themselves",
     "verified_beforehand",
     "what_was_listed_is_the_newest",
@@ -218,24 +221,39 @@ def what_was_listed_is_the_newest() -> Planted:
 
 def another_counts_by_its_name() -> Planted:
     """Decision 0006: whatever has an entry's number counts as that entry."""
+    look = deciding._look
 
-    def read(log: TransactionLog, number: int) -> TransactionEntry | None:
-        return log.read_entry(number)
+    def look_by_name(log: TransactionLog, number: int) -> Any:
+        entry = log.read_entry(number)
+        return look(log, number) if entry is None else deciding._Look(entry=entry)
 
-    return _all(*(mock.patch.object(module, "entry_in_place", read) for module in (deciding, session)))
+    return mock.patch.object(deciding, "_look", look_by_name)
 
 
-def the_one_before_is_read_first() -> Planted:
-    """Decision 0006: the order in which an entry's neighbours are read."""
+def the_newest_is_told_by_the_one_before() -> Planted:
+    """Rule T6: an entry that none follows is taken for the newest if it fits to the one before it, which may be what a
+    cleaning that was killed has left."""
+    look = deciding._look
 
-    def read(log: TransactionLog, number: int) -> TransactionEntry | None:
-        before = log.read_entry(number - 1)
+    def look_before(log: TransactionLog, number: int) -> Any:
         entry, after = log.read_entries(number, 2)
-        earlier, later = (before, entry) if after is None else (entry, after)
-        fits = earlier is not None and later is not None and later.previous == earlier.token
-        return entry if fits else None
+        if entry is None or after is not None:
+            return look(log, number)
+        before = log.read_entry(number - 1)
+        fits = before is not None and entry.previous == before.token
+        return deciding._Look(entry=entry if fits else None, newest=number)
 
-    return _all(*(mock.patch.object(module, "entry_in_place", read) for module in (deciding, session)))
+    return mock.patch.object(deciding, "_look", look_before)
+
+
+def its_own_entry_shows_that_nothing_was_cleaned() -> Planted:
+    """Rule T6: who was silent verifies its own entry, in a log that is cleaned in no order."""
+    return mock.patch.object(TransactionLog, "verify", EntryLog.verify)
+
+
+def an_offset_counts_before_its_records_are_visible() -> Planted:
+    """Rule T2: a partition's new owner goes on behind what is decided, and leaves the records to somebody else."""
+    return mock.patch.object(deciding, "_carry_out")
 
 
 def the_next_free_number_is_aborted() -> Planted:

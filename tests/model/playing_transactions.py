@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 
 from sparklog.groups.changes import TakePartitions
 from sparklog.groups.keeper import OffsetKeeper
 from sparklog.groups.rows import Rows, Stamp
 from sparklog.log import Cluster
 from sparklog.storage.base import ObjectStore
+from sparklog.testing import WrappedStore
+from sparklog.txn.cleaning import KEEP_MS, clean_transaction_log
 from sparklog.txn.deciding import deciding_for
-from sparklog.txn.entries import KEEP_MS, clean_transaction_log
 from sparklog.txn.recovery import recover_transactions
 from sparklog.txn.states import TransactionState
 from tests.model.playing import NEVER_MS, Actor
@@ -36,9 +39,8 @@ EVE = Stamp(9, "eve")
 
 # What a step lets its process do: go on until it has made this call.
 CALLS = [
-    ("lists", "list", LOG),
-    ("asks", "list", LOG),
-    ("opens|reads entry|verifies|finds|looks", "get", LOG),
+    ("lists|looks beyond|verifies|finds entry", "list", LOG),
+    ("opens|asks|reads entry|finds|looks", "get", LOG),
     ("creates|completes", "create", LOG),
     ("publishes", "create", TOPIC),
     ("settles", "create", GROUP),
@@ -102,11 +104,11 @@ class TransactionPlayer:
         if label == "an hour passes":
             self.clock.advance(2 * KEEP_MS)
         elif label.startswith("others use the id"):
-            self._burst()
+            self._burst(_left(label))
         elif label.startswith("the id is used by others"):
             for _ in range(2):
                 self.clock.advance(2 * KEEP_MS)
-                self._burst()
+                self._burst(_left(label))
         elif "late request comes" in label:
             late, self.actors[label[0]].late = self.actors[label[0]].late, None
             if late is not None:
@@ -115,8 +117,8 @@ class TransactionPlayer:
         else:
             self._act(label[0], label[2:])
 
-    def _burst(self) -> None:
-        """Others use the id, for another topic."""
+    def _burst(self, left: int) -> None:
+        """Others use the id, for another topic, and clean; who cleans is killed before it deletes entry ``left``."""
         others = Driver(self.cluster, topics=("u",)).init()
         self.fenced |= self._open
         others.begin()
@@ -125,7 +127,8 @@ class TransactionPlayer:
         others.complete()
         newest = newest_entry(self.cluster)
         if newest is not None:
-            clean_transaction_log(a_log(self.cluster), newest)
+            log = a_log(self.cluster)
+            clean_transaction_log(replace(log, store=KilledCleaning(log.store, log.path_of(left))), newest)
 
     def _act(self, name: str, what: str) -> None:
         actor = self.actors[name]
@@ -190,6 +193,22 @@ class TransactionPlayer:
     def _recover(self) -> None:
         recover_transactions(self._cluster("r"))
         self._opens["r"] = False
+
+
+class KilledCleaning(WrappedStore):
+    """One object isn't deleted."""
+
+    def __init__(self, store: ObjectStore, path: str) -> None:
+        super().__init__(store)
+        self._path = path
+
+    def delete(self, paths: Iterable[str]) -> None:
+        super().delete(path for path in paths if path != self._path)
+
+
+def _left(label: str) -> int:
+    found = re.search(r"cleaned but for (\d+)", label)
+    return int(found[1]) if found else 0
 
 
 def _take(cluster: Cluster, stamp: Stamp) -> Rows:

@@ -13,15 +13,16 @@ lists / opens             ``storage.entry_log.NumberedLog.open_newest``
 begins an epoch           ``txn.session.TransactionSession.begin_epoch``
 takes the partition       ``groups.changes.TakePartitions``, then rule T2: ``groups.pending.settle_pending``
 asks / aborts             ``txn.deciding.read_decision``, ``entry_in_place``, ``decide``, ``abort_if_open``
+publishes before it …     rule T2: ``txn.deciding.decide``, ``txn.forward.publish_topics``
 leaves its offset         ``TransactionSession.add_offsets``, ``groups.pending.PendOffsets``
 commits / creates         ``TransactionSession.commit``, ``_append``, ``EntryLog.create_next``
-believes / verifies       ``EntryLog._verify_if_due``; ``TransactionSession._check_holder``,
-                          ``_after_forced_abort``, ``_decided_long_ago``
+believes / verifies       ``EntryLog._verify_if_due``, ``TransactionLog.verify``;
+                          ``TransactionSession._check_holder``, ``_after_forced_abort``, ``_decided_long_ago``
 publishes                 ``log.publishing.publish``
 settles                   ``groups.pending.SettlePending``
 completes                 ``txn.forward.complete``, ``TransactionSession.complete``
 recovers                  ``txn.recovery.recover_transactions``, ``txn.forward.finish``
-the id is used …          ``txn.entries.clean_transaction_log``
+the id is used …          ``txn.cleaning.clean_transaction_log``, which may be killed
 ========================  ==============================================================================
 """
 
@@ -44,7 +45,9 @@ class Rules:
     """What keeps transactions whole; each can be switched off."""
 
     verify: bool = True
-    """L1: what a silent process learns counts only after it found its own entry again."""
+    """L1: what a silent process learns counts only after it found that the log didn't go on; off: at once."""
+    verify_by_listing: bool = True
+    """T6: it finds that by a listing, which shows nothing beyond; off: by its own entry, which is still there."""
     read_token: bool = True
     """L2: *exists* after a lost answer is settled by reading who has the number; off: it is taken for success."""
     marker: bool = True
@@ -53,6 +56,10 @@ class Rules:
     """T1: whoever aborts takes the number that the row names; off: the next that is free."""
     decide_first: bool = True
     """T2: a partition's new owner has what is pending decided before it reads the committed offset."""
+    publish_first: bool = True
+    """T2: … and has the records of what is committed in the topic; off: somebody publishes them later."""
+    topic_before_group: bool = True
+    """T2: whoever carries a decision out publishes first, then lets the offset count; off: the other way round."""
     decide_then_publish: bool = True
     """The commit point: nothing is visible before the entry is there; off: the records come first."""
     no_way_back: bool = True
@@ -69,8 +76,9 @@ class Rules:
     """Decision 0006: an entry counts only between its neighbours; off: whatever has the number."""
     check_opening: bool = True
     """L1: who was silent between listing a log and reading its newest entry lists again."""
-    before_last: bool = True
-    """Decision 0006: of an entry's neighbours the one before is read last; off: first."""
+    newest_by_listing: bool = True
+    """T6: an entry that none follows is in its place if a listing shows nothing beyond; off: if it fits to the one
+    before it, which is read last."""
     successor_age: bool = True
     """Decision 0001: cleanup takes an entry to be as old as its successor; off: as itself."""
 
@@ -163,14 +171,20 @@ class At(Enum):
     SETTLE = "settles"
     COMPLETE = "completes"
     ASK = "asks for a decision"
-    ASK_READ = "reads it"
-    ASK_CHECK = "reads its neighbours"
+    ASK_LIST = "lists what is beyond it"
+    ASK_CHECK = "reads the entry before it, to see whether it fits"
     ASK_BEFORE = "reads the entry before it"
     ASK_ABORT = "aborts"
+    ASK_TOLD = "believes or verifies what has the number"
+    ASK_PUBLISH = "publishes what it was told is committed"
     ASK_SETTLE = "settles what it was told"
     END = "is done"
 
     __hash__ = object.__hash__
+
+
+_ASKING = (At.ASK, At.ASK_LIST, At.ASK_CHECK, At.ASK_BEFORE)
+_TOLD = (At.ASK_ABORT, At.ASK_TOLD, At.ASK_PUBLISH, At.ASK_SETTLE)
 
 
 class Process(NamedTuple):
@@ -187,6 +201,10 @@ class Process(NamedTuple):
     learned: Entry | None = None
     how: At = At.NEW
     """What was being created."""
+    base: Entry | None = None
+    """The one before that which is asked for, as it was read."""
+    is_base_silent: bool = False
+    """Was it silent for longer than trust lasts since a listing showed that to be the newest?"""
     is_unknown: bool = False
     position: int = -1
     """The next input; -1: not known."""
@@ -271,8 +289,12 @@ class Transactions:
             yield "an hour passes", _slept(world)._replace(sleeps=world.sleeps - 1)
         if world.days:
             yield "the id is used by others for a day, its log is cleaned", self._day(world)
+            for left in self._stood_on(world, len(world.log)):
+                yield f"the id is used by others for a day, its log is cleaned but for {left}", self._day(world, left)
         if world.bursts and world.old:
             yield "others use the id for a moment, its log is cleaned", self._burst(world)
+            for left in self._stood_on(world, world.old - 1 if self.rules.successor_age else world.old):
+                yield f"others use the id for a moment, its log is cleaned but for {left}", self._burst(world, left)
 
     def _process(self, world: World, index: int) -> Iterator[Step]:
         process, name = world.processes[index], NAMES[index]
@@ -323,8 +345,10 @@ class Transactions:
                 yield label, self._believe(world, index, found)
         elif at in (At.PUBLISH, At.SETTLE, At.COMPLETE):
             yield from self._carry_out(world, index)
-        elif at in (At.ASK, At.ASK_READ, At.ASK_CHECK, At.ASK_BEFORE, At.ASK_ABORT, At.ASK_SETTLE):
+        elif at in _ASKING:
             yield from self._ask(world, index)
+        elif at in _TOLD:
+            yield from self._act_on_answer(world, index)
 
     def _open(self, world: World, index: int) -> Iterator[Step]:
         """``open_newest``'s GET, and what it is opened for."""
@@ -366,30 +390,23 @@ class Transactions:
             raise RuntimeError(f"{name} asks for nothing")
         number = pended.number
         if process.at is At.ASK:
-            at = At.ASK_BEFORE if len(world.log) == number - 1 else At.ASK_READ
-            if not self.rules.exact_number:
-                at = At.ASK_ABORT
-            listed = process._replace(at=at, how=At.ASK, number=len(world.log))
-            yield f"{name} asks for entry {number}: the newest is {len(world.log)}", _with(world, index, listed)
-        elif process.at is At.ASK_READ:
-            if not self.rules.before_last:
-                first = process._replace(at=At.ASK_CHECK, learned=_get(world, number - 1))
-                yield f"{name} reads entry {number - 1} first: {_say(first.learned)}", _with(world, index, first)
-                return
             found, behind = _get(world, number), _get(world, number + 1)
-            label = f"{name} reads entry {number}: {_say(found)}"
-            if found is None or behind is not None or not self.rules.in_place:
-                yield label, _with(world, index, self._verdict(process, found, None, behind))
+            label = f"{name} asks for entry {number}: {_say(found)}, {_say(behind)} behind it"
+            if not self.rules.exact_number:
+                yield label, _with(world, index, process._replace(at=At.ASK_ABORT, how=At.ASK))
+            elif found is not None and (behind is not None or not self.rules.in_place):
+                in_place = _fitting(found, behind) if self.rules.in_place else found
+                yield label, _with(world, index, self._verdict(process, in_place, is_followed=behind is not None))
             else:
-                yield label, _with(world, index, process._replace(at=At.ASK_CHECK, learned=found))
+                at = At.ASK_LIST if found is None or self.rules.newest_by_listing else At.ASK_CHECK
+                yield label, _with(world, index, process._replace(at=at, how=At.ASK, learned=found))
+        elif process.at is At.ASK_LIST:
+            yield self._list_beyond(world, index, number)
         elif process.at is At.ASK_CHECK:
-            before, found, behind = process.learned, _get(world, number), _get(world, number + 1)
-            if self.rules.before_last:
-                before, found, behind = _get(world, number - 1), process.learned, None
-                label = f"{name} reads entry {number - 1} last: {_say(before)}"
-            else:
-                label = f"{name} reads entry {number}: {_say(found)}"
-            yield label, _with(world, index, self._verdict(process, found, before, behind))
+            before, found = _get(world, number - 1), process.learned
+            fits = found is not None and before is not None and found.previous == before.token
+            label = f"{name} reads entry {number - 1} last: {_say(before)}"
+            yield label, _with(world, index, self._verdict(process, found if fits else None, is_followed=False))
         elif process.at is At.ASK_BEFORE:
             found = _get(world, number - 1)
             if found is None or found.status.is_prepared:
@@ -398,38 +415,71 @@ class Transactions:
                     _with(world, index, process._replace(at=At.ASK)),
                 )
             else:
-                read = process._replace(at=At.ASK_ABORT, learned=found)
+                read = process._replace(at=At.ASK_ABORT, base=found)
                 yield f"{name} reads entry {number - 1}: {_say(found)}", _with(world, index, read)
+
+    def _list_beyond(self, world: World, index: int, number: int) -> Step:
+        """The LIST of ``numbers_from``."""
+        process, name = world.processes[index], NAMES[index]
+        newest = len(world.log)
+        label = f"{name} looks beyond entry {number}: the newest is {newest}"
+        again = process._replace(at=At.ASK, learned=None)
+        if process.learned is not None:
+            if newest == number:
+                return label, _with(world, index, self._verdict(process, process.learned, is_followed=False))
+            is_new = _has(world, number + 1)
+            return label, _with(world, index, again if is_new else self._verdict(process, None, is_followed=True))
+        if newest == number - 1:
+            return label, _with(world, index, process._replace(at=At.ASK_BEFORE, is_base_silent=False))
+        is_new = _has(world, number)
+        return label, _with(world, index, again if is_new else self._verdict(process, None, is_followed=True))
+
+    def _act_on_answer(self, world: World, index: int) -> Iterator[Step]:
+        """``decide``: abort what isn't decided; of what is committed publish the records, then settle the offset."""
+        process, name = world.processes[index], NAMES[index]
+        pended = process.pended
+        if pended is None:
+            raise RuntimeError(f"{name} asks for nothing")
+        number = pended.number
+        if process.at is At.ASK_PUBLISH:
+            after = self._published(world, number, pended.work)
+            label = f"{name} publishes {pended.work} before it goes on behind it"
+            yield label, _with(after, index, process._replace(at=At.ASK_SETTLE))
         elif process.at is At.ASK_ABORT:
             exact = self.rules.exact_number
             target = number if exact else len(world.log) + 1
-            base = process.learned if exact else world.log[-1]
+            base = process.base if exact else world.log[-1]
             if base is None:
                 raise RuntimeError(f"{name} has read nothing before entry {target}")
             abort = Entry((name, process.creates), base.token, Status.PREPARE_ABORT, base.epoch)
-            asking = process._replace(at=At.ASK, creates=process.creates + 1, learned=None)
+            after = world if _has(world, target) else _stored(world, target, abort)
+            told = process._replace(at=At.ASK_TOLD, creates=process.creates + 1, learned=_get(after, target))
             if not exact:  # whatever transaction that is, it believes the row's to be aborted
-                asking = asking._replace(at=At.ASK_SETTLE, verdict=False)
-            if _has(world, target):
-                yield f"{name} creates an abort as entry {target}: exists", _with(world, index, asking)
+                told = told._replace(at=At.ASK_SETTLE, verdict=False, learned=None)
+            answer = "exists" if _has(world, target) else "created"
+            yield f"{name} creates an abort as entry {target}: {answer}", _with(after, index, told)
+        elif process.at is At.ASK_TOLD:
+            stands = process._replace(number=number - 1, newest=process.base)
+            if self.rules.verify and process.is_base_silent and not self._is_at(world, stands):
+                asking = process._replace(at=At.ASK, learned=None, base=None)
+                yield f"{name} finds that the log went on behind entry {number - 1}", _with(world, index, asking)
             else:
-                yield (
-                    f"{name} creates an abort as entry {target}: created",
-                    _with(_stored(world, target, abort), index, asking),
-                )
+                told = self._verdict(process, process.learned, is_followed=False)
+                yield f"{name} believes what has the number", _with(world, index, told._replace(base=None))
         else:
             row = _settled(world.row, pended, is_committed=process.verdict)
             done = process._replace(at=process.back, pended=None, position=row.committed, how=At.NEW)
             label = f"{name} settles {pended.work}'s offset, and reads offset {row.committed}"
             yield label, _with(world._replace(row=row), index, done)
 
-    def _verdict(self, process: Process, found: Entry | None, before: Entry | None, after: Entry | None) -> Process:
-        """``read_decision``, of what was read."""
+    def _verdict(self, process: Process, entry: Entry | None, *, is_followed: bool) -> Process:
+        """``read_decision``, of what was read: the entry in its place, if there is one."""
         pended = process.pended
-        entry = found if not self.rules.in_place else _fitting(found, before, after)
         is_commit = entry is not None and entry.status is Status.PREPARE_COMMIT
         verdict = is_commit and pended is not None and entry is not None and entry.epoch == pended.epoch
-        return process._replace(at=At.ASK_SETTLE, verdict=verdict, learned=None)
+        publishes = verdict and not is_followed and self.rules.publish_first
+        at = At.ASK_PUBLISH if publishes else At.ASK_SETTLE
+        return process._replace(at=at, verdict=verdict, learned=None)
 
     def _pend(self, world: World, index: int) -> Iterator[Step]:
         process, name = world.processes[index], NAMES[index]
@@ -452,10 +502,17 @@ class Transactions:
         if not self.rules.decide_then_publish:
             after = world._replace(records=(*world.records, process.work or Work("", 0, 0)))
             yield f"{name} publishes {process.work}", _with(after, index, ready)
-        elif not (self.rules.verify and process.is_silent) or _is_at(world, process):
+        elif not (self.rules.verify and process.is_silent) or self._is_at(world, process):
             yield f"{name} goes to commit {process.work}", _with(world, index, ready)
         else:
             yield f"{name} finds entry {process.number} gone", self._reopened(world, index)
+
+    def _is_at(self, world: World, process: Process) -> bool:
+        """``TransactionLog.verify``: its own entry is there, and nothing beyond the one behind it."""
+        found = _get(world, process.number)
+        if not self.rules.verify_by_listing:
+            return found is not None and process.newest is not None and found.token == process.newest.token
+        return found is not None and len(world.log) <= process.number + 1
 
     # Creating the next entry.
 
@@ -501,7 +558,7 @@ class Transactions:
             raise RuntimeError(f"{name} has learned nothing")
         if not (self.rules.verify and process.is_silent):
             yield f"{name} believes it", self._believe(world, index, learned)
-        elif _is_at(world, process):
+        elif self._is_at(world, process):
             yield f"{name} verifies entry {process.number}", self._believe(world, index, learned)
         else:
             yield f"{name} finds entry {process.number} gone or changed", self._lost(world, index)
@@ -564,12 +621,12 @@ class Transactions:
             raise RuntimeError(f"{name} has nothing to carry out")
         work = decided.work if decided.status is Status.PREPARE_COMMIT else None
         if process.at is At.PUBLISH:
-            after = world
-            if work is not None and (not rules.marker or world.marker < process.number):
-                is_there = not rules.decide_then_publish and work in world.records
-                records = world.records if is_there else (*world.records, work)
-                after = world._replace(records=records, marker=max(world.marker, process.number))
-            yield f"{name} publishes {work}", _with(after, index, process._replace(at=At.SETTLE))
+            if not rules.topic_before_group and process.how is not At.SETTLE:
+                yield f"{name} turns to the group first", _with(world, index, process._replace(at=At.SETTLE))
+            after = self._published(world, process.number, work)
+            is_late = process.how is At.SETTLE
+            published = process._replace(at=At.COMPLETE if is_late else At.SETTLE, how=At.PUBLISH)
+            yield f"{name} publishes {work}", _with(after, index, published)
         elif process.at is At.SETTLE:
             is_own = process.work is not None and process.pended is not None
             pended = process.pended if is_own else work and Pending(decided.epoch, process.number, work)
@@ -577,12 +634,23 @@ class Transactions:
             if is_own and work is not None:
                 after = self._told(after, index, is_committed=True)
             at = At.COMPLETE if decided.status.is_prepared else At.READY
+            if work is not None and process.how is not At.PUBLISH and not rules.topic_before_group:
+                at = At.PUBLISH
+                process = process._replace(how=At.SETTLE)
             gone_on = process._replace(at=at if rules.carry_out_first or work is None else At.READY)
             if gone_on.at is At.READY:
                 gone_on = self._idle(gone_on)
             yield f"{name} settles the offset of {pended.work if pended else None}", _with(after, index, gone_on)
         else:
             yield from self._complete(world, index, decided, work)
+
+    def _published(self, world: World, number: int, work: Work | None) -> World:
+        """``publish``: once, by the topic's marker (rule L7)."""
+        if work is None or (self.rules.marker and world.marker >= number):
+            return world
+        is_there = not self.rules.decide_then_publish and work in world.records
+        records = world.records if is_there else (*world.records, work)
+        return world._replace(records=records, marker=max(world.marker, number))
 
     def _complete(self, world: World, index: int, decided: Entry, work: Work | None) -> Iterator[Step]:
         process, name = world.processes[index], NAMES[index]
@@ -592,7 +660,7 @@ class Transactions:
         is_new = not _has(world, number)
         after = _stored(world, number, entry) if is_new else world
         label = f"{name} completes {work or 'the abort'} by entry {number}{'' if is_new else ': exists'}"
-        is_lost = self.rules.verify and process.is_silent and not _is_at(world, process)
+        is_lost = self.rules.verify and process.is_silent and not self._is_at(world, process)
         if process.epoch < 0:  # another's: it opens the log again, or is done
             yield label, _with(after, index, Process(At.NEW, creates=process.creates + 1, position=process.position))
             return
@@ -624,15 +692,26 @@ class Transactions:
 
     # Time.
 
-    def _day(self, world: World) -> World:
+    def _stood_on(self, world: World, gone: int) -> list[int]:
+        """The entries that somebody stands on or asks for, up to ``gone``: a cleaning that is killed may leave one of
+        them, since it deletes in no order."""
+        stands = {process.number for process in world.processes if process.at not in (At.NEW, At.LISTED, At.END)}
+        asked = {p.pended.number - 1 for p in world.processes if p.pended is not None and p.at in (*_ASKING, *_TOLD)}
+        return [number for number in sorted(stands | asked) if number <= gone and _has(world, number)]
+
+    def _day(self, world: World, left: int = 0) -> World:
         """An hour, a burst, an hour, a burst."""
         for _ in range(2):
-            world = self._burst(_slept(world))
+            world = self._burst(_slept(world), left)
         return world._replace(bursts=world.bursts + 2, days=world.days - 1)
 
-    def _burst(self, world: World) -> World:
+    def _burst(self, world: World, left: int = 0) -> World:
         """Others begin an epoch, which finishes what is decided, commit a transaction that writes elsewhere, and clean.
-        All of it is legal, and takes no time."""
+        All of it is legal, and takes no time.
+
+        Args:
+            left: of the entries that may go the one that stays: whoever cleaned was killed.
+        """
         world = self._finished(world)
         epoch = world.truth[-1].epoch + 1
         for status in (Status.EMPTY, Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT):
@@ -640,7 +719,7 @@ class Transactions:
             entry = Entry((OTHERS, number), world.truth[-1].token, status, epoch)
             world = _stored(world, number, entry)
         gone = world.old - 1 if self.rules.successor_age else world.old
-        log = tuple(None if number <= gone else entry for number, entry in enumerate(world.log, 1))
+        log = tuple(None if number <= gone and number != left else entry for number, entry in enumerate(world.log, 1))
         return world._replace(log=log, bursts=world.bursts - 1)
 
     def _finished(self, world: World) -> World:
@@ -659,8 +738,10 @@ class Transactions:
 
     def _in_place(self, world: World, number: int) -> Entry | None:
         """``entry_in_place``, undisturbed."""
-        before, entry, after = (_get(world, n) for n in (number - 1, number, number + 1))
-        return _fitting(entry, before, after) if self.rules.in_place else entry
+        entry, after = _get(world, number), _get(world, number + 1)
+        if not self.rules.in_place or after is not None:
+            return _fitting(entry, after) if self.rules.in_place else entry
+        return entry if len(world.log) == number else None
 
     # What must always be true.
 
@@ -680,6 +761,9 @@ class Transactions:
                 yield f"nothing is visible that wasn't decided: {work}"
         if len(set(world.records)) < len(world.records):
             yield f"nothing is published twice: {_names(world.records)}"
+        early = {*range(world.row.committed)} - {work.input for work in world.records}
+        if early:
+            yield f"an offset counts once its output is visible: {early} have none, {world.row.committed} is committed"
         for work, is_committed in world.told:
             if is_committed and work not in world.records:
                 yield f"what was told to be committed is visible: {work}"
@@ -723,13 +807,9 @@ def _settled(row: Row, decider: Pending | None, *, is_committed: bool) -> Row:
     return row._replace(pending=None, committed=pending.work.input + 1 if is_committed else row.committed)
 
 
-def _fitting(entry: Entry | None, before: Entry | None, after: Entry | None) -> Entry | None:
-    """The entry, if its neighbours fit to it. (Number 1 is never asked for: it decides nothing.)"""
-    if entry is None:
-        return None
-    if after is not None:
-        return entry if after.previous == entry.token else None
-    return entry if before is not None and entry.previous == before.token else None
+def _fitting(entry: Entry | None, after: Entry | None) -> Entry | None:
+    """The entry, if the one after it fits to it."""
+    return entry if entry is not None and after is not None and after.previous == entry.token else None
 
 
 def _get(world: World, number: int) -> Entry | None:
@@ -738,12 +818,6 @@ def _get(world: World, number: int) -> Entry | None:
 
 def _has(world: World, number: int) -> bool:
     return _get(world, number) is not None
-
-
-def _is_at(world: World, process: Process) -> bool:
-    """``EntryLog.verify``."""
-    found = _get(world, process.number)
-    return found is not None and process.newest is not None and found.token == process.newest.token
 
 
 def _stored(world: World, number: int, entry: Entry) -> World:
@@ -756,7 +830,10 @@ def _stored(world: World, number: int, entry: Entry) -> World:
 
 
 def _slept(world: World) -> World:
-    a, b, r = (process._replace(is_silent=process.at is not At.END) for process in world.processes)
+    a, b, r = (
+        process._replace(is_silent=process.at is not At.END, is_base_silent=process.pended is not None)
+        for process in world.processes
+    )
     return world._replace(processes=(a, b, r), old=len(world.log))
 
 

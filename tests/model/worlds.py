@@ -123,18 +123,21 @@ APPEND_FAULTS = [
 ]
 TRANSACTION_FAULTS = [
     Fault(("verify",), "nothing is visible that wasn't decided", _transactions(days=1)),
+    Fault(("verify_by_listing",), "nothing is visible that wasn't decided", _transactions(days=1)),
     Fault(("read_token",), "nothing is visible that wasn't decided", _transactions(faults=1)),
     Fault(("marker",), "output and offsets are in step", _transactions()),
     Fault(("exact_number",), "no transaction is half committed", _transactions()),
     Fault(("decide_first",), "output and offsets are in step", _transactions()),
+    Fault(("publish_first",), "an offset counts once its output is visible", _transactions()),
+    Fault(("topic_before_group",), "an offset counts once its output is visible", _transactions()),
     Fault(("decide_then_publish",), "nothing is visible that wasn't decided", _transactions()),
     Fault(("no_way_back",), "what was told to be aborted isn't committed", _transactions(faults=1)),
     Fault(("fence",), "a fenced session commits nothing", _transactions(transactions=2)),
     Fault(("finish_first",), "no transaction is half committed", _transactions()),
-    Fault(("carry_out_first",), "what was told to be committed is visible", _transactions()),
+    Fault(("carry_out_first",), "an offset counts once its output is visible", _transactions()),
     Fault(("stamp",), "output and offsets are in step", _transactions()),
     Fault(("in_place",), "output and offsets are in step", _transactions(days=1)),
-    Fault(("before_last",), "output and offsets are in step", _transactions(days=1)),
+    Fault(("newest_by_listing",), "nothing is visible that wasn't decided", _transactions(days=1)),
     Fault(("check_opening",), "nothing is visible that wasn't decided", _transactions(helps=1, days=1)),
     Fault(("successor_age",), "nothing is visible that wasn't decided", _transactions(helps=1, sleeps=1, bursts=1)),
 ]

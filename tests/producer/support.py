@@ -105,15 +105,16 @@ class HeldStore(WrappedStore):
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
         self._held: str | None = None
+        self._path = ""
         self._go = threading.Event()
         self.reached = threading.Event()
         """Set once a call waits."""
 
-    def hold(self, op: str) -> None:
-        """Let every call of this kind wait: get, put, create."""
+    def hold(self, op: str, path: str = "") -> None:
+        """Let every call of this kind wait (get, put, create, list) whose path has this part."""
         self.reached.clear()
         self._go.clear()
-        self._held = op
+        self._held, self._path = op, path
 
     def let_go(self) -> None:
         """Let all that wait go on."""
@@ -125,7 +126,7 @@ class HeldStore(WrappedStore):
         assert self.reached.wait(LONG_S)
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
-        if op == self._held:
+        if op == self._held and self._path in path:
             self.reached.set()
             assert self._go.wait(LONG_S)
         return call()

@@ -15,6 +15,7 @@ from sparklog.errors import (
     InvalidTxnStateError,
     KafkaTimeoutError,
     SparklogError,
+    StorePermissionError,
 )
 from sparklog.groups.changes import TakePartitions
 from sparklog.groups.offset_table import OffsetTable
@@ -24,7 +25,8 @@ from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartit
 from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
-from tests.producer.support import LONG_S, a_cluster, eventually, through, values
+from sparklog.txn.recovery import recover_transactions
+from tests.producer.support import LONG_S, HeldStore, a_cluster, eventually, through, values
 
 IN = TopicPartition("in", 0)
 ANN = ConsumerGroupMetadata("g", 1, "ann")
@@ -214,3 +216,120 @@ def test_transactions_go_on_beside_random_trouble() -> None:
         producer.close()
         assert contents(cluster) == expected(*there)
     eventually(lambda: not any(t.name.startswith("sparklog-") for t in threading.enumerate() if t not in older))
+
+
+# --- the order of topics and groups (rule T2)
+
+
+def a_troubled_producer(cluster: Cluster, *faults: Fault) -> Producer:
+    """Within a transaction over both topics and the group, that is to be committed."""
+    producer = Producer(
+        through(FaultyStore(cluster.store, *faults), cluster), transactional_id="tx", max_block_ms=1_000
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    for topic in ("t", "u"):
+        producer.send(topic, b"1")
+    producer.send_offsets_to_transaction({IN: OffsetAndMetadata(1)}, ANN)
+    return producer
+
+
+def test_no_offset_counts_before_the_records_are_in_every_topic() -> None:
+    """✗ The partition's next owner sees an offset that counts, goes on behind it, and publishes before the records."""
+    _, cluster = a_world()
+    is_away = [True]
+    fault = Fault(
+        kind=FaultKind.THROTTLED, path="topics/u/_delta_log", ops=["create"], when=lambda _: is_away[0], times=None
+    )
+    producer = a_troubled_producer(cluster, fault)
+    with pytest.raises(KafkaTimeoutError, match="is committed, but not visible everywhere yet; call it again"):
+        producer.commit_transaction()
+    row = OffsetTable(cluster, "g").fetch()[IN]
+    assert (row.committed, row.pending is not None) == (None, True)
+    assert values(cluster, "t") == [b"1"]
+    is_away[0] = False
+    producer.commit_transaction()
+    assert contents(cluster) == ([b"1"], [b"1"], 1)
+    producer.close()
+
+
+def test_a_groups_file_is_uploaded_while_topics_are_published() -> None:
+    """So that the order costs one round trip, not two: of three writes of topics and group only one waits."""
+    _, cluster = a_world()
+    held = HeldStore(cluster.store)
+    producer = Producer(through(held, cluster), transactional_id="tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"1")
+    producer.send_offsets_to_transaction({IN: OffsetAndMetadata(1)}, ANN)
+    producer.flush()
+    files = len(offset_files(cluster))
+    held.hold("create", path="topics/")
+    thread = threading.Thread(target=producer.commit_transaction)
+    thread.start()
+    assert held.reached.wait(LONG_S)
+    eventually(lambda: len(offset_files(cluster)) > files)
+    assert committed(cluster) is None
+    held.let_go()
+    thread.join(LONG_S)
+    producer.close()
+    assert (values(cluster, "t"), committed(cluster)) == ([b"1"], 1)
+
+
+def offset_files(cluster: Cluster) -> list[str]:
+    return [name for name in cluster.store.list_names("groups/g/offsets/") if name.endswith(".parquet")]
+
+
+def test_a_topic_that_refuses_hinders_neither_the_other_topics_nor_the_groups() -> None:
+    _, cluster = a_world()
+    producer = a_troubled_producer(cluster, Fault(kind=FaultKind.READ_ONLY, path="topics/u/_delta_log", times=None))
+    for _ in range(2):
+        with pytest.raises(StorePermissionError, match="topics/u"):
+            producer.commit_transaction()
+        assert contents(cluster) == ([b"1"], [], 1)
+    producer.close()
+    second = Producer(cluster, transactional_id="tx")
+    second.init_transactions()
+    second.close()
+    assert contents(cluster) == ([b"1"], [b"1"], 1)
+
+
+# --- idle producers (rule T4)
+
+
+def test_a_transaction_that_begins_after_a_long_idle_is_not_timed_out() -> None:
+    """✗ A second after it began, maintenance takes it for as old as the producer's last one."""
+    _, cluster = a_world()
+    assert isinstance(cluster.clock, ManualClock)
+    producer = Producer(cluster, transactional_id="tx", transaction_timeout_ms=60_000)
+    producer.init_transactions()
+    cluster.clock.advance(120_000)
+    producer.begin_transaction()
+    producer.send("t", b"1")
+    producer.send("u", b"1")
+    producer.send_offsets_to_transaction({IN: OffsetAndMetadata(1)}, ANN)
+    cluster.clock.advance(1_000)
+    assert [one.action.value for one in recover_transactions(cluster)] == ["nothing"]
+    producer.commit_transaction()
+    assert contents(cluster) == ([b"1"], [b"1"], 1)
+    producer.close()
+
+
+def test_a_store_that_is_away_as_a_transaction_begins_holds_nothing_up() -> None:
+    """The marker is refreshed beside the transaction, once."""
+    _, cluster = a_world()
+    assert isinstance(cluster.clock, ManualClock)
+    fault = Fault(kind=FaultKind.THROTTLED, path="transactions-open/", ops=["put"], skip=1, times=None)
+    store = FaultyStore(cluster.store, fault, clock=cluster.clock)
+    producer = Producer(through(store, cluster), transactional_id="tx")
+    producer.init_transactions()
+    assert producer._transactions is not None
+    for number in (1, 2):
+        eventually(lambda: producer._transactions._completer.is_idle)  # type: ignore[union-attr]
+        cluster.clock.advance(120_000)
+        before = cluster.clock.ticks_ms()
+        transaction(producer, number)
+        assert cluster.clock.ticks_ms() - before < 1_000
+    producer.close()
+    assert contents(cluster) == expected(1, 2)
+    assert sum(call == ("put", "transactions-open/tx/00000000000000000001") for call in store.calls) == 3

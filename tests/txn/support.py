@@ -143,6 +143,8 @@ class Driver:
 
     def begin(self) -> None:
         self.session.complete(deadline_ticks_ms=self.deadline)
+        if self.session.is_marker_old():
+            self.session.refresh_marker()
         self.session.begin(ticks_ms=self.cluster.clock.ticks_ms())
         self.files = {}
 

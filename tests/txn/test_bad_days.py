@@ -29,8 +29,8 @@ from sparklog.log import Cluster, TopicWriter
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
+from sparklog.txn.cleaning import clean_transaction_log
 from sparklog.txn.deciding import abort_if_open
-from sparklog.txn.entries import clean_transaction_log
 from sparklog.txn.forward import finish
 from sparklog.txn.session import TIMED_OUT
 from tests.support import DAY_MS, copy_of, no_checkpoints, records

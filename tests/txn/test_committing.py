@@ -28,8 +28,9 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.txn.batches import MOST_QUERIES, is_committed, with_batch
+from sparklog.txn.cleaning import clean_transaction_log
 from sparklog.txn.committing import UploadCommitter, check_age
-from sparklog.txn.entries import BatchTarget, QueryBatch, TopicFiles, clean_transaction_log
+from sparklog.txn.entries import BatchTarget, QueryBatch, TopicFiles
 from sparklog.txn.forward import finish
 from sparklog.txn.orphans import sweep_orphans
 from sparklog.txn.recovery import recover_transactions

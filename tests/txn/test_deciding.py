@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from sparklog.errors import CorruptLogError, InvalidTxnStateError, ProducerFencedError, TransactionAbortableError
 from sparklog.groups.rows import Decider
+from sparklog.storage import ObjectInfo
+from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.position import Position
+from sparklog.testing import CountingStore
 from sparklog.testing.interrupted_store import InterruptedStore
+from sparklog.txn.cleaning import KEEP_MS, clean_transaction_log
 from sparklog.txn.deciding import abort_if_open, decide, entry_in_place, read_decision
-from sparklog.txn.entries import KEEP_MS, clean_transaction_log, encode_transaction
+from sparklog.txn.entries import TransactionLog, append_entry, encode_transaction
 from sparklog.txn.forward import finish
 from sparklog.txn.states import TransactionState
 from tests.txn.support import ID, TIMEOUT_MS, Driver, a_cluster, a_log, a_world, newest_entry, states, values
@@ -242,13 +248,117 @@ def test_a_producer_that_wakes_when_its_number_was_cleaned_away_knows_that_nothi
         assert values(driver.cluster, "t") == ["x"]
 
 
-def test_the_newest_entry_is_in_its_place_if_it_fits_to_the_one_before() -> None:
+def test_the_newest_entry_is_in_its_place_and_so_is_one_whose_successor_fits() -> None:
     driver = a_session()
     log = a_log(driver.cluster)
     assert entry_in_place(log, 1) == newest_entry(driver.cluster)
     assert entry_in_place(log, 2) is None
+    commit_some(driver)
+    assert [entry.version for number in (1, 2, 3) if (entry := entry_in_place(log, number))] == [1, 2, 3]
+    assert entry_in_place(log, 4) is None
+
+
+def cleaned_but(driver: Driver, left: int) -> TransactionLog:
+    """Entries 5 to 7 are left, and one of those before: whoever cleaned was killed, and deletes in no order."""
+    commit_some(driver, 2)
+    log = a_log(driver.cluster)
+    data = log.store.read(log.path_of(left))
+    driver.cluster.clock.sleep_ms(KEEP_MS)
+    commit_some(driver)
     newest = newest_entry(driver.cluster)
     assert newest is not None
-    stray = replace(newest.follow(S.PREPARE_COMMIT, now_ms=0), previous="another")
-    log.store.create(log.path_of(2), encode_transaction(stray, "stray"))
-    assert entry_in_place(log, 2) is None
+    assert clean_transaction_log(log, newest) == 4
+    log.store.put(log.path_of(left), data)
+    return log
+
+
+def test_a_stray_behind_an_entry_that_a_killed_cleaning_left_counts_for_nothing() -> None:
+    """T6. ✗ A row waits for entry 3; a stalled process creates it behind entry 2, and the one before it seems to show
+    that it is in its place."""
+    driver = a_session()
+    log = cleaned_but(driver, 2)
+    before = log.read_entry(2)
+    assert before is not None
+    stray = replace(before.follow(S.COMPLETE_COMMIT, now_ms=0), state=S.PREPARE_COMMIT)
+    log.store.create(log.path_of(3), encode_transaction(stray, "stray"))
+    assert entry_in_place(log, 3) is None
+    assert ask(driver, number=3) is False
+    commit_some(driver)
+    assert values(driver.cluster, "t") == ["x"] * 4
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_what_a_killed_cleaning_left_is_not_taken_for_the_end_of_the_log(left: int) -> None:
+    driver = a_session()
+    log = cleaned_but(driver, left)
+    assert entry_in_place(log, left) is None
+    assert ask(driver, number=left) is False
+    assert ask(driver, number=left + 1) is False
+    assert len(log.numbers()) == 4  # nothing was created
+
+
+@pytest.mark.parametrize("left", [1, 2, 3, 4])
+def test_whoever_slept_on_an_entry_that_a_killed_cleaning_left_knows_that_the_log_went_on(left: int) -> None:
+    """L1, T6. ✗ It finds its own entry there, takes it for the log's end, and what it creates behind it for decided."""
+    driver = a_session()
+    log = cleaned_but(driver, left)
+    slept_on = log.read_entry(left)
+    assert slept_on is not None
+    position = Position(version=left, token=slept_on.token, anchor_ticks_ms=-1e9)
+    with pytest.raises(PositionLost):
+        log.look(position)
+    follows = S.COMPLETE_COMMIT if slept_on.state is S.PREPARE_COMMIT else S.PREPARE_COMMIT
+    entry = slept_on.follow(follows, now_ms=0)
+    with pytest.raises(PositionLost):
+        append_entry(log, position, entry, tokens=set(), deadline_ticks_ms=1e9)
+    assert ask(driver, number=6) is True
+
+
+# --- cost
+
+
+class ListedNames(CountingStore):
+    """Counts the names that listings give, too."""
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        for found in super().list(prefix, after=after):
+            self._count("names", 1)
+            yield found
+
+
+@pytest.mark.parametrize("behind", [0, 40])
+def test_reading_a_decision_costs_the_same_however_long_the_log_is(behind: int) -> None:
+    driver = a_session()
+    commit_some(driver)
+    decider = Decider(ID, 0, 2)
+    commit_some(driver, behind)
+    counting = ListedNames(driver.cluster.store)
+    log = a_log(a_cluster(counting, driver.cluster.clock))
+    found = read_decision(log, decider)
+    assert found is not None
+    assert (found.is_committed, found.is_finished) == (True, True)
+    assert counting.counts() == {"get": 2}
+
+    driver.begin()
+    open_decider = driver.session.decider
+    counting.reset()
+    assert read_decision(log, open_decider) is None
+    assert counting.counts() == {"get": 2, "list": 1, "names": 1}
+
+    driver.send("t", "x")
+    driver.commit()
+    counting.reset()
+    found = read_decision(log, open_decider)
+    assert found is not None
+    assert (found.is_committed, found.is_finished) == (True, False)
+    assert counting.counts() == {"get": 2, "list": 1, "names": 2}
+
+
+def test_deciding_an_open_transaction_costs_five_requests() -> None:
+    driver = a_session()
+    counting = CountingStore(driver.cluster.store)
+    decide(a_cluster(counting, driver.cluster.clock), driver.session.decider, reason=WHY, timeout_ms=TIMEOUT_MS)
+    counts = counting.counts()
+    counts.pop("sync", None)
+    assert counts == {"get": 3, "list": 1, "create": 1}
+    assert states(driver.cluster) == ["Empty", "PrepareAbort"]

@@ -17,9 +17,9 @@ from sparklog.log.encode import ProducerStamp
 from sparklog.log.files import UploadedFile
 from sparklog.model import TopicPartition
 from sparklog.storage.position import Position
-from sparklog.testing import ManualClock
+from sparklog.testing import CountingStore, ManualClock
+from sparklog.txn.cleaning import KEEP_MS, clean_transaction_log
 from sparklog.txn.entries import (
-    KEEP_MS,
     NOTHING,
     BatchTarget,
     Contents,
@@ -29,7 +29,6 @@ from sparklog.txn.entries import (
     TransactionEntry,
     TransactionLog,
     append_entry,
-    clean_transaction_log,
     decode_transaction,
     encode_transaction,
     first_entry,
@@ -310,7 +309,8 @@ def test_only_what_lies_before_the_newest_two_and_is_old_is_cleaned_away() -> No
     assert log.open_newest()[0] == entry
 
 
-def test_cleaning_that_dies_leaves_no_hole() -> None:
+def test_cleaning_deletes_all_at_once_and_lists_no_more_than_it_deletes() -> None:
+    """Beside the two pages of a listing that tell where the log ends and what is young."""
     clock = ManualClock()
     log, position = filled(*[S.PREPARE_ABORT, S.COMPLETE_ABORT] * 4, clock=clock)
     clock.advance(KEEP_MS)
@@ -323,18 +323,30 @@ def test_cleaning_that_dies_leaves_no_hole() -> None:
         tokens=set(),
         deadline_ticks_ms=soon(a_cluster()),
     )
-    deleted: list[str] = []
+    counting = CountingStore(log.store)
+    assert clean_transaction_log(replace(log, store=counting), entry) == 8
+    assert counting.counts() == {"list": 2, "delete": 1}
+    assert log.numbers() == [9, 10]
+    counting.reset()
+    assert clean_transaction_log(replace(log, store=counting), entry) == 0
+    assert counting.counts() == {"list": 2}
 
-    def dies(paths: list[str]) -> None:
-        deleted.extend(paths)
-        if len(deleted) == 3:
-            raise KeyboardInterrupt
-        type(log.store).delete(log.store, paths)
 
-    log.store.delete = dies  # type: ignore[assignment, method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        clean_transaction_log(log, entry)
-    assert log.numbers() == list(range(3, 11))
+@pytest.mark.parametrize("left", [(1,), (3, 4), (8,), (2, 5, 7)], ids=str)
+def test_a_cleaning_that_was_killed_is_finished_by_the_next(left: tuple[int, ...]) -> None:
+    """It deletes in no order: whatever it left goes."""
+    clock = ManualClock()
+    log, position = filled(*[S.PREPARE_ABORT, S.COMPLETE_ABORT] * 4, clock=clock)
+    clock.advance(KEEP_MS)
+    newest, _ = log.open_newest()
+    assert newest is not None
+    entry, position, _ = append_entry(
+        log, position, newest.follow(S.EMPTY, header=HEADER, now_ms=0), tokens=set(), deadline_ticks_ms=1e9
+    )
+    log.store.delete([log.path_of(number) for number in range(1, 9) if number not in left])
+    assert log.open_newest()[0] == entry
+    assert clean_transaction_log(log, entry) == len(left)
+    assert log.numbers() == [9, 10]
 
 
 def test_the_names_of_states_are_kafkas() -> None:

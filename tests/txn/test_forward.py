@@ -22,6 +22,7 @@ from sparklog.groups.rows import Stamp
 from sparklog.log import Cluster, TopicWriter, create_topic, delete_topic
 from sparklog.log.publishing import Marker, publish
 from sparklog.log.state import load_state, open_state
+from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore
 from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.testing.scheduler import Scheduler
@@ -33,6 +34,7 @@ from sparklog.txn.entries import (
 )
 from sparklog.txn.forward import finish, roll_forward
 from sparklog.txn.states import TransactionState
+from tests.overlapping import SlowStore, overlapping
 from tests.support import append, no_checkpoints
 from tests.txn.support import (
     ANN,
@@ -174,6 +176,33 @@ def test_a_topic_whose_folder_is_gone_holds_nothing_up() -> None:
     assert values(cluster, "u") == ["c"]
 
 
+@pytest.mark.parametrize("count", [1, 20])
+def test_topics_are_carried_out_side_by_side(count: int) -> None:
+    """Twenty take as long as one. ✗ Whoever takes a partition waits for one topic after the other."""
+    with overlapping() as clock:
+        memory = MemoryStore(clock=clock)
+        cluster = a_cluster(memory, clock)
+        topics = [f"t{number}" for number in range(count)]
+        for topic in topics:
+            create_topic(cluster.topic_log(topic), topic, num_partitions=1)
+        driver = Driver(cluster, topics=topics).init()
+        driver.begin()
+        for topic in topics:
+            driver.send(topic, "a")
+        named = {
+            topic: TopicFiles(topic_id=driver.writers[topic].topic_id, files=tuple(files))
+            for topic, files in driver.named
+        }
+        driver.session.commit(named, deadline_ticks_ms=driver.deadline)
+        slow = a_cluster(SlowStore(memory, clock, latency_ms=20.0), clock)
+        entry = newest_entry(cluster)
+        assert entry is not None
+        began = clock.now
+        roll_forward(slow, a_log(slow), entry, timeout_ms=TIMEOUT_MS)
+        assert clock.now - began <= 7 * 20
+        assert all(values(cluster, topic) == ["a"] for topic in topics)
+
+
 def test_an_abort_forgets_the_offsets_and_publishes_nothing() -> None:
     _, _, cluster = a_world()
     driver = Driver(cluster).init()
@@ -249,9 +278,23 @@ def test_the_log_of_an_id_stays_short_however_many_transactions_it_has() -> None
         session.complete(deadline_ticks_ms=soon(cluster))
         clock.advance(2_000)
         assert session.decider.number == 2 * number + 4
+    session.wait_for_maintenance()
     left = a_log(cluster).numbers()
     assert left == list(range(left[0], 2_002))
     assert 600 <= len(left) < 1_200  # those of ten minutes, and up to 500 that wait for the next cleaning
+
+
+def test_so_does_the_log_of_an_id_whose_producers_live_for_few_transactions() -> None:
+    """✗ Each begins to count anew, and none ever cleans."""
+    _, clock, cluster = a_world()
+    for _ in range(250):
+        session = Driver(cluster, topics=()).init().session
+        session.begin(ticks_ms=clock.ticks_ms())
+        session.commit({}, deadline_ticks_ms=soon(cluster))
+        session.complete(deadline_ticks_ms=soon(cluster))
+        session.wait_for_maintenance()
+        clock.advance(60_000)
+    assert len(a_log(cluster).numbers()) < 100
 
 
 # --- the rules of the session (T3, T5)

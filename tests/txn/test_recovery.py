@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
 from sparklog.errors import (
     CorruptLogError,
     InvalidTxnStateError,
-    StoreUnavailableError,
     TransactionAbortableError,
     TransactionalIdNotFoundError,
     TransactionTimedOutError,
@@ -18,10 +17,13 @@ from sparklog.errors import (
 from sparklog.log import Cluster, delete_topic
 from sparklog.log.publishing import Marker
 from sparklog.paths import open_transactions, transaction_entry, transaction_marker
-from sparklog.storage import CreateResult, MemoryStore, ObjectStore
+from sparklog.storage import CreateResult, ObjectStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
+from sparklog.testing.interrupted_store import InterruptedStore
+from sparklog.txn.deciding import abort_if_open
 from sparklog.txn.entries import TopicFiles
-from sparklog.txn.recovery import BY_ADMINISTRATOR, Helper, RecoveryAction, abort_transaction, recover_transactions
+from sparklog.txn.recovery import BY_ADMINISTRATOR, RecoveryAction, abort_transaction, recover_transactions
+from sparklog.txn.session import TIMED_OUT
 from sparklog.txn.states import TransactionState
 from tests.support import DAY_MS, T0_MS
 from tests.txn.support import (
@@ -29,6 +31,7 @@ from tests.txn.support import (
     TIMEOUT_MS,
     Driver,
     a_cluster,
+    a_log,
     a_world,
     committed,
     contents,
@@ -39,7 +42,9 @@ from tests.txn.support import (
 )
 
 PREPARED = ["Empty", "PrepareCommit"]
-LONG_MS = TIMEOUT_MS + 1
+BOUND_MS = TIMEOUT_MS + TIMEOUT_MS // 2
+"""For so long a session may write nothing: whatever it has open is older than its time-out then."""
+LONG_MS = BOUND_MS + 1
 OLD = {"t": [], "u": [], "g": 5}
 NEW = {"t": ["a"], "u": ["b"], "g": 7}
 
@@ -52,9 +57,12 @@ def prepare(driver: Driver) -> Marker:
     return driver.session.commit(topics, deadline_ticks_ms=driver.deadline)
 
 
-def filled(cluster: Cluster, transactional_id: str = "tx", *, with_offset: bool = True) -> Driver:
+def filled(
+    cluster: Cluster, transactional_id: str = "tx", *, with_offset: bool = True, idles_ms: float = 0.0
+) -> Driver:
     """A producer with an open transaction that would lead to NEW."""
     driver = Driver(cluster, transactional_id).init()
+    cluster.clock.sleep_ms(idles_ms)
     driver.begin()
     driver.send("t", "a")
     driver.send("u", "b")
@@ -89,6 +97,22 @@ class Overtaken(WrappedStore):
         return super().create(path, data, sync=sync)
 
 
+class Listed(WrappedStore):
+    """Right after the first listing of a folder others act, once."""
+
+    def __init__(self, store: ObjectStore, path: str, others_act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._path = path
+        self._others_act: Callable[[], object] | None = others_act
+
+    def list_names(self, prefix: str) -> Sequence[str]:
+        names = super().list_names(prefix)
+        if prefix == self._path and self._others_act is not None:
+            act, self._others_act = self._others_act, None
+            act()
+        return names
+
+
 def test_a_commit_that_was_left_is_carried_out_everywhere() -> None:
     _, _, cluster = a_world()
     prepare(filled(cluster))
@@ -120,7 +144,7 @@ def test_an_abort_that_was_left_is_carried_out() -> None:
 def test_a_session_is_aborted_once_it_is_past_its_time_out_and_only_once() -> None:
     _, clock, cluster = a_world()
     driver = filled(cluster)
-    clock.advance(TIMEOUT_MS)
+    clock.advance(BOUND_MS)
     assert recover(cluster) == {"tx": "nothing"}
     clock.advance(1)
     assert recover(cluster) == {"tx": "timed out"}
@@ -150,6 +174,81 @@ def test_a_producer_that_was_only_idle_notices_nothing() -> None:
     assert recover(cluster) == {"tx": "timed out"}
 
 
+@pytest.mark.parametrize("idles_ms", [TIMEOUT_MS // 2, 2 * TIMEOUT_MS, DAY_MS])
+def test_a_transaction_that_began_after_a_long_idle_is_as_old_as_it_is(idles_ms: int) -> None:
+    """T4. ✗ Its session wrote nothing for two minutes; a second after it began, recovery takes it for one of two
+    minutes."""
+    _, clock, cluster = a_world()
+    driver = Driver(cluster).init()
+    clock.advance(idles_ms)
+    driver.begin()
+    driver.send("t", "a")
+    driver.send("u", "b")
+    driver.send_offset(7)
+    clock.advance(TIMEOUT_MS)
+    assert recover(cluster) == {"tx": "nothing"}
+    driver.commit()
+    assert contents(cluster) == NEW
+    driver.begin()
+    driver.send("t", "never")
+    clock.advance(LONG_MS)
+    assert recover(cluster) == {"tx": "timed out"}
+
+
+def test_a_marker_is_refreshed_after_a_long_idle_alone() -> None:
+    memory, clock, _ = a_world()
+    counting = CountingStore(memory)
+    driver = Driver(a_cluster(counting, clock)).init()
+    for idles_ms, refreshes in ((0, 0), (TIMEOUT_MS // 2, 0), (TIMEOUT_MS // 2 + 1, 1), (1_000, 0), (DAY_MS, 1)):
+        clock.advance(idles_ms)
+        counting.reset()
+        driver.begin()
+        assert counting.counts().get("put", 0) == refreshes
+        driver.send("t", "a")
+        driver.commit()
+        driver.complete()
+
+
+def test_a_producer_that_slept_in_its_commit_until_later_numbers_were_taken_goes_on() -> None:
+    """Others completed what it had decided, and took its session for one that is past its time-out, again and again.
+    ✗ It finds the newest entry to be an abort that isn't carried out, and can tell no group which entry decides."""
+    memory, clock, cluster = a_world()
+
+    def time_out() -> None:
+        clock.advance(LONG_MS)
+        recover(cluster)
+        newest, position = a_log(cluster).open_newest()
+        assert newest is not None
+        ticks_ms = position.anchor_ticks_ms
+        abort_if_open(a_log(cluster), newest, ticks_ms=ticks_ms, reason=TIMED_OUT, timeout_ms=TIMEOUT_MS)
+
+    slow = InterruptedStore(memory)
+    driver = filled(a_cluster(slow, clock))
+    slow.interrupt(time_out, at=0, after=True)  # the create that decides
+    driver.commit()
+    driver.complete()
+    assert contents(cluster) == NEW
+    time_out()
+    driver.begin()
+    driver.send("t", "next")
+    driver.send_offset(8)
+    driver.commit()
+    driver.complete()
+    assert contents(cluster) == {"t": ["a", "next"], "u": ["b"], "g": 8}
+
+
+def test_a_session_that_begins_or_closes_while_others_are_recovered_is_left_alone() -> None:
+    """Markers are listed once, for all ids: before one is aborted its own is listed again."""
+    changes: list[Callable[[Driver], None]] = [Driver.begin, lambda driver: driver.session.close()]
+    for change in changes:
+        memory, clock, cluster = a_world()
+        driver = Driver(cluster).init()
+        clock.advance(LONG_MS)
+        late = Listed(memory, "transactions/tx/", partial(change, driver))
+        assert recover(a_cluster(late, clock)) == {"tx": "nothing"}
+        assert states(cluster) == ["Empty"]
+
+
 def test_a_session_that_closed_is_never_aborted() -> None:
     _, clock, cluster = a_world()
     Driver(cluster).init().session.close()
@@ -170,8 +269,8 @@ def test_age_is_told_by_the_store_and_not_by_whoever_looks() -> None:
 
 def test_a_producer_that_decides_at_the_same_moment_wins_or_loses_as_a_whole() -> None:
     memory, clock, cluster = a_world()
-    driver = filled(cluster)
-    clock.advance(LONG_MS - 1)  # it is still in time by its own clock
+    driver = filled(cluster, idles_ms=TIMEOUT_MS // 2)
+    clock.advance(BOUND_MS - TIMEOUT_MS // 2)  # it is still in time by its own clock
     memory_later = Overtaken(memory, "transactions/tx/", lambda: prepare(driver))
     clock_of_helper = ManualClock(start_ms=T0_MS)
     helper = a_cluster(memory_later, clock_of_helper)
@@ -280,115 +379,3 @@ def test_an_administrator_who_comes_too_late_is_told_so() -> None:
     overtaken = a_cluster(Overtaken(memory, "transactions/tx/", lambda: Driver(cluster).init()), clock)
     abort_transaction(overtaken, "tx")  # the newer producer has aborted it
     assert states(cluster)[-1] == "Empty"
-
-
-# Idle consumers
-
-
-def look(helper: Helper, clock: ManualClock) -> list[str]:
-    return helper.look(clock.ticks_ms())
-
-
-def test_a_helper_finishes_what_it_saw_unchanged_for_five_seconds() -> None:
-    _, clock, cluster = a_world()
-    prepare(filled(cluster))
-    helper = Helper(cluster)
-    assert look(helper, clock) == []
-    clock.advance(4_999)
-    assert look(helper, clock) == []
-    clock.advance(1)
-    assert look(helper, clock) == ["tx"]
-    assert contents(cluster) == NEW
-    clock.advance(30_000)
-    assert look(helper, clock) == look(helper, clock) == []
-
-
-def test_a_helper_leaves_a_producer_alone_that_goes_on() -> None:
-    _, clock, cluster = a_world()
-    driver = Driver(cluster).init()
-    helper = Helper(cluster)
-    for value in "abc":
-        driver.begin()
-        driver.send("t", value)
-        prepare(driver)
-        assert look(helper, clock) == []
-        clock.advance(30_000)
-        driver.commit()
-        driver.complete()
-    assert states(cluster) == ["Empty", *["PrepareCommit", "CompleteCommit"] * 3]
-    driver.begin()
-    driver.send("t", "d")
-    prepare(driver)
-    for expected in ([], ["tx"]):
-        assert look(helper, clock) == expected
-        clock.advance(5_000)
-    assert values(cluster, "t") == ["a", "b", "c", "d"]
-
-
-def test_a_helper_that_slept_for_days_begins_anew() -> None:
-    memory, clock, cluster = a_world()
-    driver = filled(cluster)
-    helper = Helper(cluster)
-    look(helper, clock)
-    prepare(driver)
-    memory.delete([transaction_entry("tx", 1)])  # what it stands on was cleaned
-    clock.advance(DAY_MS)
-    assert look(helper, clock) == []
-    clock.advance(5_000)
-    assert look(helper, clock) == ["tx"]
-
-
-def test_a_look_costs_a_listing_and_a_get_for_each_session_that_may_be_open() -> None:
-    memory, clock, cluster = a_world()
-    for name in ("a", "b", "c"):
-        Driver(cluster, name).init()
-    Driver(cluster, "closed").init().session.close()
-    counting = CountingStore(memory)
-    helper = Helper(a_cluster(counting, clock))
-    look(helper, clock)
-    counting.reset()
-    clock.advance(30_000)
-    look(helper, clock)
-    assert counting.counts() == {"list": 1, "get": 3}
-
-
-def test_what_a_helper_can_not_do_is_logged_once_and_hinders_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    memory, clock, cluster = a_world()
-    prepare(filled(cluster))
-    memory.put(transaction_marker("bad", 1), b"")
-    memory.put(transaction_entry("bad", 1), b"{")
-    helper = Helper(cluster)
-    with caplog.at_level(logging.WARNING, "sparklog.txn"):
-        assert look(helper, clock) == []
-        clock.advance(5_000)
-        assert look(helper, clock) == ["tx"]
-    assert [record.getMessage()[:44] for record in caplog.records] == ["looking after transactional id 'bad' failed:"]
-
-
-def test_a_helper_raises_nothing_where_the_store_is_away(caplog: pytest.LogCaptureFixture) -> None:
-    clock = ManualClock(start_ms=T0_MS)
-    faulty = FaultyStore(MemoryStore(clock=clock), Fault(kind=FaultKind.THROTTLED, times=None))
-    with caplog.at_level(logging.WARNING, "sparklog.txn"):
-        assert look(Helper(a_cluster(faulty, clock)), clock) == []
-    assert StoreUnavailableError.__name__ in caplog.text
-    assert clock.ticks_ms() == pytest.approx(Helper.PATIENCE_MS)
-
-
-def test_of_many_sessions_a_helper_looks_at_some_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, clock, cluster = a_world()
-    for name in "abcde":
-        driver = Driver(cluster, name, topics=("t",)).init()
-        driver.begin()
-        driver.send("t", name)
-        prepare(driver)
-    monkeypatch.setattr(Helper, "MOST_IDS", 2)
-    monkeypatch.setattr(Helper, "MOST_FINISHED", 1)
-    helper = Helper(cluster)
-    finished: list[str] = []
-    for _ in range(12):
-        found = look(helper, clock)
-        assert len(found) <= 1
-        finished += found
-        clock.advance(5_000)
-    assert sorted(finished) == list("abcde")
-    assert sorted(values(cluster, "t")) == list("abcde")

@@ -1,9 +1,11 @@
-"""Checks of groups' committed offsets: went back, or out of step with the outputs made of what was read."""
+"""Checks of groups' committed offsets: went back, or out of step with the outputs made of what was read; and of the
+order of these outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -81,8 +83,11 @@ def progress_anomalies(facts: Facts, coverage: dict[tuple[str, TopicPartition], 
     compared = 0
     for key, outputs in _outputs_of(facts).items():
         covered = coverage.get((f"group {key[0]}", key[1]), Coverage())
-        found, count = _out_of_step(facts, key, outputs, progress.get(key, _Progress()), covered)
+        one = progress.get(key, _Progress())
+        found, count = _out_of_step(facts, key, outputs, one, covered)
         anomalies += found
+        if not one.is_reset and one.lowest_excuse is None:
+            anomalies += _out_of_order(facts, key, outputs)
         compared += count
     return anomalies, compared
 
@@ -219,6 +224,32 @@ def _out_of_step(
                 f"{committed} is committed, and input {offset} has no output", *(sends[row] for row in rows), *last_word
             )
     return found, max(len(inputs), len(outputs))
+
+
+def _out_of_order(facts: Facts, key: _Key, outputs: dict[int, list[int]]) -> Iterator[Anomaly]:
+    """The first pair in each partition that has outputs: one whose input comes before that of the output before it.
+
+    Whoever takes an input partition begins behind the committed offset, when the outputs of what lies before it are in
+    their partitions.
+    """
+    group, partition = key
+    there = sorted(
+        (int(facts.place[row]), int(facts.offset[row]), offset, row)
+        for offset, rows in outputs.items()
+        for row in rows
+        if facts.is_in_final[row] and facts.offset[row] != NONE
+    )
+    told: set[int] = set()
+    for (place, at, source, row), (next_place, next_at, next_source, next_row) in pairwise(there):
+        if place == next_place and next_source < source and place not in told:
+            told.add(place)
+            text = (
+                f"group {group} of {partition.topic}-{partition.partition}: the output of input {source}, "
+                f"{facts.named(row)}, is {facts.at(place, at)}, and that of input {next_source}, "
+                f"{facts.named(next_row)}, only at {next_at}"
+            )
+            evidence = (*facts.evidence(row), *facts.evidence(next_row))
+            yield Anomaly(kind=AnomalyKind.OUTPUT_ORDER, text=text, evidence=evidence)
 
 
 def _inputs(columns: Columns, partition: TopicPartition, covered: Coverage, committed: int) -> list[int]:

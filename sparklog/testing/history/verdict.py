@@ -50,6 +50,9 @@ class AnomalyKind(Enum):
     """A consumer, or the group that it belongs to, reached the end without having seen a record."""
     OUT_OF_STEP = "offsets and output out of step"
     """A group's committed offset and the outputs made of its inputs don't fit."""
+    OUTPUT_ORDER = "outputs out of order"
+    """In one partition the outputs made of one input partition are in another order than their inputs, though the group
+    never went back on purpose."""
     OFFSET_WENT_BACK = "committed offset went back"
     """A group's committed offset went backwards though nobody had sought or reset it."""
     CONTRADICTION = "contradiction"

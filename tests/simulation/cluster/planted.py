@@ -21,8 +21,8 @@ from sparklog.log.publishing import Marker
 from sparklog.log.schema import DATA_SCHEMA
 from sparklog.storage import entry_log
 from sparklog.testing.history import AnomalyKind
-from sparklog.txn import forward, recovery, session
-from sparklog.txn.entries import TransactionEntry, append_entry
+from sparklog.txn import deciding, forward, session
+from sparklog.txn.entries import Header, TransactionEntry, append_entry
 from sparklog.txn.session import TransactionSession
 
 __all__ = ["PLANTED", "Fault"]
@@ -111,6 +111,21 @@ def pending_offsets_are_forgotten() -> AbstractContextManager[object]:
     return mock.patch.object(keeper, "settle_pending", settle)
 
 
+def a_new_owner_goes_on_before_the_records() -> AbstractContextManager[object]:
+    """Rule T2: what is decided counts for a partition's next owner, and its records come when somebody recovers."""
+    return mock.patch.object(deciding, "_carry_out")
+
+
+def offsets_count_before_the_records() -> AbstractContextManager[object]:
+    """Rule T2: a producer lets its offsets count while its records are being published."""
+    settle = TransactionSession.settle_groups
+
+    def settle_at_once(self: TransactionSession, *, is_committed: bool, deadline_ticks_ms: float, **_: Any) -> None:
+        settle(self, is_committed=is_committed, deadline_ticks_ms=deadline_ticks_ms)
+
+    return mock.patch.object(TransactionSession, "settle_groups", settle_at_once)
+
+
 def stamps_are_not_compared() -> AbstractContextManager[object]:
     """Rule G1: who slept while others took its partitions commits as if they were still its own, also in a
     transaction. The latter shows it: as the worlds are today, no other commit comes so late that stamps refuse it."""
@@ -195,7 +210,7 @@ def a_commit_is_told_before_it_is_made() -> AbstractContextManager[object]:
 
 def whoever_is_slow_is_timed_out() -> AbstractContextManager[object]:
     """Rule T3: recovery takes every open transaction for one that is past its time-out."""
-    return mock.patch.object(recovery, "age_ms", return_value=10**9)
+    return mock.patch.object(Header, "abort_after_ms", -1)
 
 
 def a_producer_is_fenced_by_an_abort() -> AbstractContextManager[object]:
@@ -271,6 +286,8 @@ PLANTED: Mapping[str, Fault] = _faults(
         recovery_skips_a_topic: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
         nobody_finishes_what_was_left: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
         a_fenced_producer_decides_once_more: (_K.LOST_WRITE, _K.TORN_TRANSACTION, _K.OUT_OF_STEP),
+        a_new_owner_goes_on_before_the_records: (_K.OUTPUT_ORDER,),
+        offsets_count_before_the_records: (_K.OUTPUT_ORDER,),
         pending_offsets_are_forgotten: (_K.OUT_OF_STEP, _K.OFFSET_WENT_BACK),
         stamps_are_not_compared: (STOLEN,),
         whoever_takes_a_partition_has_it: (OLDER,),

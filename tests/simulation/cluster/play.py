@@ -27,8 +27,9 @@ from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import SimulatedCrash
 from sparklog.testing.history import Event, Recorder
-from sparklog.txn import session as session_of_transactions
+from sparklog.txn import cleaning
 from tests.simulation.cluster.hand_overs import HandOvers
+from tests.simulation.cluster.handing import draw_handing, hands_over, plan_trouble
 from tests.simulation.cluster.life import Job, Life
 from tests.simulation.cluster.planted import PLANTED
 from tests.simulation.cluster.power import Power, draw_dark, is_dark
@@ -65,8 +66,8 @@ _RARER: tuple[tuple[ModuleType, str, object], ...] = (
 _SOONER: tuple[tuple[ModuleType, str, object], ...] = (
     (checkpoint, "_MIN_TAIL", 8),
     (vacuum, "_TAIL", 4),
-    (session_of_transactions, "_CLEAN_EVERY", 3),
-    (session_of_transactions, "_CLEAN_EVERY_MS", 1_000),
+    (cleaning, "_CLEAN_EVERY", 3),
+    (cleaning, "_CLEAN_EVERY_MS", 1_000),
     (rounds, "_CLEAN_EVERY", 4),
 )
 """What is due after hundreds of entries is due after some, in worlds with checkpoints."""
@@ -127,6 +128,10 @@ class Play:
         dark = is_dark(seed) and not self.is_fair
         if dark:
             self.shape, expected = draw_dark(seed, self.shape, expected)
+        self.hands_over = hands_over(seed) and not (self.is_fair or dark)
+        if self.hands_over:
+            self.shape, expected = draw_handing(seed, self.shape, expected)
+            self.world.counts["worlds of hand-overs"] += 1
         self.weather = Weather(self.world, expected)
         self.world.preempts = expected.preempts
         self.memory = MemoryStore(clock=self.world.process("store").clock)
@@ -143,7 +148,7 @@ class Play:
         self.topic_names = [plan.name for plan in self.shape.topics]
         self.output = "c" if "c" in self.topic_names else "a"
         """Of loops."""
-        self._restarts = draw.choice([0.3, 0.3, 0.03])
+        self._restarts = draw.choice([0.3, 0.3, 0.03]) if not self.hands_over else 0.03
         """How likely the dead are started again, with each look."""
         self._shift_until = 0.0
         self._director = self.world.process("director")
@@ -268,7 +273,10 @@ class Play:
         expected, process, role = weather.expected, life.process, life.job.plan.role
         if role in ("foreign", "administer", "night"):  # an engine that sleeps for days breaks a log by itself
             return
-        if draw.random() < scale * expected.night:
+        if self.hands_over:
+            if role == "loop":
+                plan_trouble(weather, process, draw, session_timeout_ms=self.session_timeout_ms)
+        elif draw.random() < scale * expected.night:
             weather.plan_night(process, after=after)
         elif draw.random() < scale * expected.outages:
             weather.plan(process, "outage", draw.choice(_OUTAGES_MS), after=after)

@@ -1,0 +1,59 @@
+"""What a consumer does beside reading for producers that died: now and then it looks after transactions (rule T4)."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+from sparklog.log import Cluster
+from sparklog.txn.helping import helper_of
+
+__all__ = ["Helping"]
+
+
+class Helping:
+    """One consumer's. Looks as long as the consumer is polled, whether it has records or not, beside it.
+
+    The consumers of a process that read one cluster take turns: together they look every 30 s.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._helper = helper_of(cluster)
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+        first_ms = self._helper.LOOK_MS * random.uniform(0.5, 1.0)  # noqa: S311 - spreads processes, no secret
+        self._due_ticks_ms = cluster.clock.ticks_ms() + first_ms
+
+    def polled(self) -> None:
+        """The application polls: look if it is time to, in a thread that lives for this look. Never waits."""
+        now = self._cluster.clock.ticks_ms()
+        if now < self._due_ticks_ms or self._is_stopped:
+            return
+        self._due_ticks_ms = now + self._helper.LOOK_MS
+        if not self._helper.begin_look(now):
+            return
+        thread = threading.Thread(target=self._look, args=(now,), name="sparklog-helper", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is shutting down
+            self._helper.end_look()
+            return
+        self._thread = thread  # only one that was started can be joined
+
+    def stop(self) -> None:
+        """End a look that is under way as soon as it can end, and begin none. From any thread."""
+        self._is_stopped = True
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of a look that is under way. True: there is none any more."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _look(self, now_ticks_ms: float) -> None:
+        try:
+            self._helper.look(self._cluster, now_ticks_ms, is_stopped=lambda: self._is_stopped)
+        finally:
+            self._helper.end_look()

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from tests.spark_session import unavailable
 
 pytestmark = pytest.mark.spark
 
+EXTRA = Path(sys.prefix) / "connect"
+"""What the extra ``connect`` adds, where ``make test`` puts it: for the client alone."""
 OF_PYSPARK = ("SPARK_", "PYSPARK_GATEWAY")
 """Variables that a classic session leaves in the environment."""
 
@@ -23,14 +26,14 @@ OF_PYSPARK = ("SPARK_", "PYSPARK_GATEWAY")
 @pytest.fixture(scope="module")
 def outcomes(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """What became of each check of the client."""
-    missing = subprocess.run([sys.executable, "-c", "import grpc, pandas"], capture_output=True, check=False).returncode
-    if missing:
-        unavailable("the connect extra is not installed")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_PYSPARK)}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH"), str(EXTRA)]))
+    needed = [sys.executable, "-c", "import google.rpc, grpc_status, pandas, zstandard"]
+    if subprocess.run(needed, capture_output=True, check=False, env=environment).returncode:
+        unavailable(f"what the connect extra adds is neither installed nor in {EXTRA}")
     service = spark._jvm.org.apache.spark.sql.connect.service
     service.SparkConnectService.start(spark.sparkContext._jsc.sc())
     port = getattr(getattr(service, "SparkConnectService$"), "MODULE$").localPort()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_PYSPARK)}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "tests.spark.connect_client", f"sc://127.0.0.1:{port}"]
     folder = tmp_path_factory.mktemp("connect")
     done = subprocess.run(

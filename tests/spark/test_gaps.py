@@ -32,7 +32,7 @@ def insert_despite_listings(spark: Any, statement: str) -> None:
 def test_an_insert_comes_through_beside_a_producer_that_never_pauses(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When gaps are left, and how they grow, is played in ``tests/log/test_gaps.py``; here is the engine they are for."""
+    """When gaps are left, and how they grow, ``tests/log/test_gaps.py`` plays; here is the engine they are for."""
     monkeypatch.setattr("sparklog.log.gaps._LOOK_EVERY_MS", 500.0)
     monkeypatch.setattr("sparklog.log.gaps.WAITING_GAPS_MS", (2_000.0, 8_000.0))
     root = tmp_path / "data"

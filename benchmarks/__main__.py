@@ -11,12 +11,15 @@ from collections.abc import Callable
 import deltalake
 import pyarrow as pa
 
-from benchmarks import age, consume, latency, log, maintenance, memory, produce, spark, transactions
+from benchmarks import age, checkpoints, consume, latency, log, maintenance, memory, produce, spark, transactions
 from sparklog import __version__
 
 BENCHMARKS: dict[str, Callable[[bool], None]] = {
     "append": log.append_rate,
     "open": log.open_time,
+    "checkpoints": checkpoints.checkpoints,
+    "burst": checkpoints.burst,
+    "cleanup": checkpoints.cleanup,
     "produce": produce.send_rate,
     "send_batch": produce.send_batch_rate,
     "consume": consume.consume_rate,

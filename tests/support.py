@@ -32,7 +32,7 @@ SUMMARY_LINE = "line of the summary"
 """A property of this name (see pytest's ``record_property``) is repeated in the summary of a run, passed or failed."""
 DAY_MS = 86_400_000
 T0_MS = 4_102_444_800_000
-"""2100-01-01: checkpoints drop expired ``txn`` actions by the real time, so a test's time must not lie before it."""
+"""2100-01-01: deltalake goes by the real time where it drops what has expired, so a test's time isn't before it."""
 
 
 def a_log(

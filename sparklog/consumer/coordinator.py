@@ -149,7 +149,9 @@ class Coordinator:
                 self._drop(released, REVOKED, listener)
             finally:
                 membership.released(released)
-        added = membership.hand_over()
+        with self._shared.lock:
+            assigned = self._shared.assignment.partitions()
+        added = membership.hand_over(assigned)
         if added:
             self._add(added)
             self._tell(sorted(added), ASSIGNED, listener)
@@ -220,6 +222,7 @@ class Coordinator:
                 if state.begin == HELD and state.position is None:
                     self._begin(state, rows.get(state.partition), {})
             self._shared.change()
+        self._restoring.forget()  # at last: what an interrupt cuts off before, the next poll does
 
     def _note_generation(self) -> None:
         generation = self._membership.metadata().generation_id
@@ -427,9 +430,14 @@ class Coordinator:
         if not offsets:
             return
         try:
-            self.commit(offsets, timeout_ms).result(timeout_ms / 1_000)
-        except (SparklogError, FutureTimeoutError) as error:
-            _LOGGER.warning("group %s: automatic commit failed: %s", self._group_id, error)
+            committing = self.commit(offsets, timeout_ms)
+            try:
+                committing.exception(timeout_ms / 1_000)
+            except FutureTimeoutError:
+                self.give_up(committing, timeout_ms)
+            committing.result()
+        except SparklogError as error:
+            _LOGGER.warning("group %s: automatic commit: %s", self._group_id, error)
 
     # Ending.
 

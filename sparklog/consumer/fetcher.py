@@ -357,7 +357,7 @@ class Fetcher:
             view = shared.views.get(topic)
             if is_full or view is None or self._epochs.get(state.partition) != state.epoch:
                 continue
-            if state.paused or state.error is not None or state.fetch_offset is None:
+            if state.paused or state.is_leaving or state.error is not None or state.fetch_offset is None:
                 continue
             end = view.log_end_offsets[partition] if partition < view.partition_count else -1
             if end >= 0 and view.log_start_offsets[partition] <= state.fetch_offset < end:

@@ -31,13 +31,12 @@ class Helping:
         if now < self._due_ticks_ms or self._is_stopped:
             return
         self._due_ticks_ms = now + self._helper.LOOK_MS
-        if not self._helper.begin_look(now):
+        if not self._helper.is_due(now):
             return
         thread = threading.Thread(target=self._look, args=(now,), name="sparklog-helper", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # no more threads, or the interpreter is shutting down
-            self._helper.end_look()
             return
         self._thread = thread  # only one that was started can be joined
 
@@ -53,6 +52,9 @@ class Helping:
         return not self._thread.is_alive()
 
     def _look(self, now_ticks_ms: float) -> None:
+        """In the look's own thread, which no interrupt of the caller can keep from ending what it began."""
+        if not self._helper.begin_look(now_ticks_ms):
+            return
         try:
             self._helper.look(self._cluster, now_ticks_ms, is_stopped=lambda: self._is_stopped)
         finally:

@@ -53,7 +53,7 @@ class PartitionState:
     """The offset that is fetched next."""
     paused: bool = False
     is_leaving: bool = False
-    """Does the group take it away? Then nothing of it is returned any more."""
+    """Does the group take it away? Then nothing of it is fetched or returned any more."""
     epoch: int
     """Another one, never used before, when what is under way for this partition is no longer wanted."""
     turn: int = 0
@@ -146,6 +146,13 @@ class Assignment:
         if state.position is not None and self._paused_bytes() > keep_bytes:
             self.seek(state, state.position)
 
+    def leave(self, state: PartitionState) -> None:
+        """Return and fetch no more of a partition that the group takes away; what was fetched ahead makes room for
+        those that stay. Its position stays as it is."""
+        state.is_leaving = True
+        if state.position is not None:
+            self.seek(state, state.position)
+
     def is_too_much(self, state: PartitionState, size_bytes: int, *, keep_bytes: int) -> bool:
         """Was the partition paused while this was fetched, and would all the paused then keep more than they may?"""
         return state.paused and self._paused_bytes() + size_bytes > keep_bytes
@@ -155,7 +162,7 @@ class Assignment:
 
     def ready(self) -> list[PartitionState]:
         """The partitions that have something to return, the next one first."""
-        return [state for state in self._filled.values() if not (state.paused or state.is_leaving)]
+        return [state for state in self._filled.values() if not state.paused]
 
     def put_first(self, state: PartitionState) -> None:
         """Return what a partition has before all others."""

@@ -46,11 +46,11 @@ class Restoring:
         with self._shared.lock:
             assigned = self._shared.assignment.partitions()
             is_needed = any(state.begin == HELD and state.position is None for state in self._shared.assignment)
-        self._again_ticks_ms = None
         self._asked = self._fetch(assigned) if is_needed else None
+        self._again_ticks_ms = None
 
     def answer(self) -> Rows | None:
-        """The group's rows, once; None where nothing was asked, or there is no answer yet.
+        """The group's rows, until :meth:`forget`; None where nothing was asked, or there is no answer yet.
 
         Raises:
             Exception: why they can't be read now; they are asked for again.
@@ -61,9 +61,8 @@ class Restoring:
             return None
         if not self._asked.done():
             return None
-        asked, self._asked = self._asked, None
         try:
-            rows = asked.result()
+            rows = self._asked.result()
         except UnstableOffsetCommitError:  # a transaction is about to be decided
             self._rest()
             return None
@@ -74,9 +73,9 @@ class Restoring:
         return rows
 
     def forget(self) -> None:
-        """Nothing is to be asked any more."""
+        """The answer was taken up, or isn't wanted any more."""
         self._asked = self._again_ticks_ms = None
 
     def _rest(self) -> None:
         self._wait_ms = min(max(2 * self._wait_ms, self._first_wait_ms), self._longest_wait_ms)
-        self._again_ticks_ms = self._clock.ticks_ms() + self._wait_ms
+        self._again_ticks_ms, self._asked = self._clock.ticks_ms() + self._wait_ms, None

@@ -48,11 +48,20 @@ class Revoking:
         if self._committing is None or not self._partitions.issuperset(partitions):
             self._begin(frozenset(partitions))
         committing = self._committing
-        if committing is None or not (committing.done() or self._clock.ticks_ms() >= self._deadline):
+        if committing is None:
             return False
-        error = committing.exception() if committing.done() else f"not done within {self._timeout_ms:g} ms"
-        if error is not None:
-            _LOGGER.warning("automatic commit of partitions that are taken away failed: %s", error)
+        if committing.done():
+            error = committing.exception()
+            if error is not None:
+                _LOGGER.warning("automatic commit of partitions that are taken away failed: %s", error)
+        elif self._clock.ticks_ms() >= self._deadline:
+            _LOGGER.warning(
+                "partitions are given up though their automatic commit wasn't done within %g ms: "
+                "it may still be carried out, unless their next owner takes them first",
+                self._timeout_ms,
+            )
+        else:
+            return False
         self.forget()
         return True
 
@@ -65,7 +74,8 @@ class Revoking:
             for partition in partitions:
                 state = self._shared.assignment.get(partition)
                 if state is not None:
-                    state.is_leaving = True
+                    self._shared.assignment.leave(state)
+            self._shared.change()
         self._partitions = partitions
         self._deadline = self._clock.ticks_ms() + self._timeout_ms
         self._committing = self._commit(partitions)

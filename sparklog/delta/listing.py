@@ -8,11 +8,27 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.names import CheckpointPart, last_checkpoint_path, log_folder, parse_name, version_prefix
+from sparklog.delta.names import (
+    CheckpointPart,
+    last_checkpoint_path,
+    log_folder,
+    parse_name,
+    version_prefix,
+)
 from sparklog.errors import CorruptLogError, ObjectNotFoundError
 from sparklog.storage import ObjectInfo
+from sparklog.storage.cleanup_marks import mark_of
 
-__all__ = ["Listing", "list_log", "list_short_log", "read_hint", "still_there"]
+__all__ = [
+    "CheckpointHint",
+    "Listing",
+    "is_untouched",
+    "list_log",
+    "list_short_log",
+    "read_checkpoint_hint",
+    "read_hint",
+    "still_there",
+]
 
 _PAGE = 1_000
 """Source: S3 ``ListObjectsV2``: the most names that one answer has."""
@@ -45,20 +61,31 @@ class Listing:
         return replace(self, entries=entries) if entries else None
 
 
-def read_hint(log: DeltaLog) -> int:
-    """The version that ``_last_checkpoint`` names; -1 where there is none. Only a hint: what it says may be old."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointHint:
+    """What ``_last_checkpoint`` says. Source: Delta protocol, "Last Checkpoint File". What it says may be old."""
+
+    version: int = -1
+    """-1 where it names no checkpoint."""
+    row_count: int = 0
+    """Actions in the checkpoint: live files, removed files, ``txn`` actions; 0 where it doesn't say."""
+
+
+def read_checkpoint_hint(log: DeltaLog) -> CheckpointHint:
+    """Read ``_last_checkpoint``: one GET. A hint that is missing, or that can't be understood, names no checkpoint."""
     try:
         hint = json.loads(log.store.read(last_checkpoint_path(log.table)))
-        return int(hint["version"])
+        version, size = int(hint["version"]), hint.get("size")
     except ObjectNotFoundError:
-        return -1
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        OverflowError,
-    ):  # a torn hint of another engine: the listing tells more anyway
-        return -1
+        return CheckpointHint()
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):  # torn, or of another engine
+        return CheckpointHint()
+    return CheckpointHint(version=version, row_count=size if isinstance(size, int) else 0)
+
+
+def read_hint(log: DeltaLog) -> int:
+    """The version that ``_last_checkpoint`` names; -1 where there is none. Only a hint: what it says may be old."""
+    return read_checkpoint_hint(log).version
 
 
 def list_log(log: DeltaLog, *, without: frozenset[int] = frozenset()) -> Listing | None:
@@ -104,9 +131,24 @@ def _list_after(log: DeltaLog, after: str, without: frozenset[int] = frozenset()
 
 
 def still_there(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
-    """Is the object of a listing still the same one? Then nothing behind it was cleaned since that listing."""
+    """Is the entry of a listing still the same object? One LIST."""
     objects = log.store.list(log_folder(log.table), after=version_prefix(log.table, version))
     return next((found == listed for found in objects if found.path >= listed.path), False)
+
+
+def is_untouched(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
+    """Is the entry of a listing still the same object, and was nothing from its version on cleaned before this call?
+
+    One LIST, of the versions behind it and of the marks of cleanups, which sort behind all of them (rules L3, L12).
+    False also where it took longer than the trust: of marks that come and go meanwhile it may have missed some.
+    """
+    began = log.clock.ticks_ms()
+    objects = log.store.list(log_folder(log.table), after=version_prefix(log.table, version))
+    rest = iter([found for found in objects if found.path >= listed.path])
+    if next(rest, None) != listed:
+        return False
+    is_below = any(mark_of(found) > version for found in rest)
+    return not is_below and log.clock.ticks_ms() - began <= log.tail_trust_ms
 
 
 def _arrange(objects: Iterable[ObjectInfo], without: frozenset[int], *, began_ticks_ms: float) -> Listing | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparklog.delta.actions import Entry, decode_entry
-from sparklog.delta.names import entry_path
+from sparklog.delta.names import cleanup_marks_folder, entry_path
 from sparklog.storage.entry_log import EntryLog
 
 __all__ = ["DeltaLog"]
@@ -23,3 +23,7 @@ class DeltaLog(EntryLog[Entry]):
 
     def decode(self, version: int, data: bytes) -> Entry:
         return decode_entry(version, self.path_of(version), data)
+
+    @property
+    def cleanup_marks(self) -> str:
+        return cleanup_marks_folder(self.table)

@@ -9,10 +9,12 @@ __all__ = [
     "CheckpointPart",
     "aside_version",
     "checkpoint_path",
+    "cleanup_marks_folder",
     "entry_path",
     "last_checkpoint_path",
     "log_folder",
     "parse_name",
+    "version_prefix",
 ]
 
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -46,6 +48,14 @@ def checkpoint_path(table: str, version: int) -> str:
 
 def last_checkpoint_path(table: str) -> str:
     return f"{log_folder(table)}_last_checkpoint"
+
+
+def cleanup_marks_folder(table: str) -> str:
+    """The folder of the marks by which a cleanup says which entries may be gone (rule L3), with its trailing slash.
+
+    It lies in the log's folder, sorts behind every entry, and has a name that no Delta engine knows.
+    """
+    return f"{log_folder(table)}_cleaned/"
 
 
 def version_prefix(table: str, version: int) -> str:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from sparklog.delta.actions import Metadata
 from sparklog.errors import InvalidConfigurationError, PolicyViolationError
 
-__all__ = ["check_removal", "deleted_file_retention_ms", "is_append_only"]
+__all__ = [
+    "check_removal",
+    "deleted_file_retention_ms",
+    "is_append_only",
+    "removal_retention_ms",
+    "transaction_retention_ms",
+]
 
 _DELETED_FILES = "delta.deletedFileRetentionDuration"
+_A_WEEK = "interval 1 week"
+_TRANSACTIONS = "delta.setTransactionRetentionDuration"
 _APPEND_ONLY = "delta.appendOnly"
 _SECOND, _DAY = 1_000, 86_400_000
 _UNIT_MS = {
@@ -32,15 +41,38 @@ def deleted_file_retention_ms(table: str, metadata: Metadata) -> int:
     Raises:
         InvalidConfigurationError: the property isn't understood.
     """
-    given = metadata.configuration.get(_DELETED_FILES, "interval 1 week")
-    text = given.strip().lower()
-    found = _PARTS.fullmatch(f" {text}" if text[:1].isdecimal() else text)
-    parts = _PART.findall(found[1]) if found else []
-    if not parts or any(unit not in _UNIT_MS for _, unit in parts):
+    given = metadata.configuration.get(_DELETED_FILES, _A_WEEK)
+    found = _interval_ms(given)
+    if found is None:
         raise InvalidConfigurationError(
             f"{table}: table property {_DELETED_FILES}: got {given!r}, expected e.g. 'interval 30 days' (weeks, days, "
             "hours, minutes, seconds or milliseconds)"
         )
+    return found
+
+
+def removal_retention_ms(configuration: Mapping[str, str]) -> int | None:
+    """For how long a checkpoint remembers that a file was removed, milliseconds; None for ever, where the property
+    isn't understood: nobody's file is lost by that. See :func:`deleted_file_retention_ms`."""
+    return _interval_ms(configuration.get(_DELETED_FILES, _A_WEEK))
+
+
+def transaction_retention_ms(configuration: Mapping[str, str]) -> int | None:
+    """For how long a checkpoint keeps a ``txn`` action after its last update, milliseconds; None for ever.
+
+    Source: Delta ``DeltaConfigs.TRANSACTION_ID_RETENTION_DURATION``, which has no default.
+    """
+    given = configuration.get(_TRANSACTIONS)
+    return None if given is None else _interval_ms(given)
+
+
+def _interval_ms(given: str) -> int | None:
+    """An interval as Delta's properties write it; None where it isn't understood."""
+    text = given.strip().lower()
+    found = _PARTS.fullmatch(f" {text}" if text[:1].isdecimal() else text)
+    parts = _PART.findall(found[1]) if found else []
+    if not parts or any(unit not in _UNIT_MS for _, unit in parts):
+        return None
     return sum(int(count) * _UNIT_MS[unit] for count, unit in parts)
 
 

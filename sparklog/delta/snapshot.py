@@ -1,27 +1,20 @@
 """Opening a table: from its newest entry alone, or whole, with every live file.
 
-A checkpoint is read by the ``deltalake`` package from a *staged copy*, so that every byte passes through our own
-store: one set of credentials, one place for faults to be injected, the same code for every store, and no version that
-somebody cleans away in the middle. The entries behind it are applied by whoever follows the table, at once and later
-alike (docs/decisions/0002-deltalake-reads-a-staged-copy.md).
+A checkpoint's live files are read as columns. The entries behind it are applied by whoever follows the table, at once
+and later alike (docs/decisions/0002-deltalake-reads-a-staged-copy.md).
 """
 
 from __future__ import annotations
 
 import logging
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction
-from sparklog.delta.listing import Listing, list_log, still_there
+from sparklog.delta.checkpoint_rows import METADATA, PROTOCOL, SET_TRANSACTION, CheckpointPartFile, live_files
+from sparklog.delta.listing import Listing, is_untouched, list_log, still_there
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnsupportedVersionError
 from sparklog.storage.position import Position
@@ -34,7 +27,6 @@ __all__ = [
     "load_snapshot",
     "open_newest",
     "read_log",
-    "staged_table",
 ]
 
 _LOGGER = logging.getLogger(__name__)
@@ -66,8 +58,8 @@ class Snapshot:
     files: pa.Table | None
     """The files that were live at the checkpoint, a row each; None without one.
 
-    Columns: ``path``, ``size_bytes``, ``modification_time``, ``num_records``, ``partition.<column>``, ``min.<column>``,
-    ``max.<column>``; a statistic that nobody gave is null or has no column.
+    Columns: ``path``, ``partition_values`` (a map of texts), ``size_bytes``, ``modification_time`` (milliseconds since
+    the epoch), ``stats`` (JSON; null where nobody gave any): all as the log has them.
     """
     tail: tuple[Entry, ...]
     """The entries behind the checkpoint, oldest first: whoever wants the live files applies them to ``files``."""
@@ -97,7 +89,14 @@ class LogCopy:
 
     @property
     def tail(self) -> tuple[Entry, ...]:
+        """The entries behind the checkpoint, oldest first."""
         return tuple(entry for entry in self.entries if entry.version > self.listing.checkpoint_version)
+
+    @property
+    def raw_tail(self) -> Mapping[str, bytes]:
+        """Their bytes, by path, in the same order."""
+        found = zip(self.listing.entries, self.raw_entries, strict=True)
+        return {one.path: data for (version, one), data in found if version > self.listing.checkpoint_version}
 
 
 def open_newest(log: DeltaLog) -> Newest | None:
@@ -160,7 +159,7 @@ def load_snapshot(log: DeltaLog) -> Snapshot | None:
         metadata=metadata,
         protocol=protocol,
         transactions=transactions,
-        files=_checkpoint_files(log, copy),
+        files=live_files(copy.checkpoint) if copy.checkpoint else None,
         tail=copy.tail,
     )
 
@@ -178,29 +177,6 @@ def check_protocol(table: str, protocol: Protocol, *, write: bool) -> None:
         f"{table} needs Delta {kind} version {needed}{features}; sparklog knows {kind} version {known}: "
         "an upgrade of the table's protocol isn't supported"
     )
-
-
-def _checkpoint_files(log: DeltaLog, copy: LogCopy) -> pa.Table | None:
-    if copy.listing.checkpoint_version < 0:
-        return None
-    with staged_table(log, copy, copy.checkpoint) as (table, _):
-        return pa.table(table.get_add_actions(flatten=True))
-
-
-@contextmanager
-def staged_table(log: DeltaLog, copy: LogCopy, objects: Mapping[str, bytes]) -> Iterator[tuple[DeltaTable, Path]]:
-    """Put these objects of a log into a temporary folder and open it; yields the table and where its log lies. Raises
-    ``CorruptLogError`` with what deltalake says."""
-    with tempfile.TemporaryDirectory(prefix="sparklog-") as name:
-        folder = Path(name) / "_delta_log"
-        folder.mkdir()
-        for path, data in objects.items():
-            (folder / path.rpartition("/")[2]).write_bytes(data)
-        try:
-            table = DeltaTable(name)
-        except Exception as error:  # deltalake's errors have no common class below Exception
-            raise CorruptLogError(f"log of {log.table}, version {copy.listing.newest_version}: {error}") from error
-        yield table, folder
 
 
 def read_log(log: DeltaLog) -> LogCopy | None:
@@ -230,8 +206,7 @@ def read_log(log: DeltaLog) -> LogCopy | None:
         found = log.read_raw_entries([version for version, _ in listing.entries])
         entries = [pair for pair in found if pair is not None]
         complete = None not in parts and len(entries) == len(found)
-        # If the oldest entry is the one we listed, nothing behind it was cleaned while we read (rules L1, L3).
-        if not complete or not still_there(log, first_version, first_listed):
+        if not complete or not is_untouched(log, first_version, first_listed):  # else it was cleaned while we read
             continue
         copies = {part.path: data or b"" for part, data in zip(listing.checkpoint_parts, parts, strict=True)}
         try:
@@ -256,41 +231,30 @@ def _read_header(parts: Mapping[str, bytes]) -> CheckpointHeader:
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     for path, data in parts.items():
-        try:
-            file = pq.ParquetFile(pa.BufferReader(data))
-            columns = file.read(columns=["txn", "metaData", "protocol"], use_threads=False)
-            rows = {name: _rows(columns, name) for name in columns.column_names}
-        except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is no UTF-8
-            raise CorruptLogError(f"corrupt checkpoint {path}: {error}") from error
-        for row in rows.get("txn", ()):
+        part = CheckpointPartFile(path, data)
+        for row in part.rows("txn", SET_TRANSACTION):
             transactions[row["appId"]] = SetTransaction(
-                app_id=row["appId"], version=row["version"], last_updated_ms=row.get("lastUpdated") or 0
+                app_id=row["appId"], version=row["version"], last_updated_ms=row["lastUpdated"] or 0
             )
-        for row in rows.get("protocol", ()):
-            features = [*(row.get("readerFeatures") or ()), *(row.get("writerFeatures") or ())]
+        for row in part.rows("protocol", PROTOCOL):
             protocol = Protocol(
                 min_reader_version=row["minReaderVersion"],
                 min_writer_version=row["minWriterVersion"],
-                features=tuple(features),
+                features=(*(row["readerFeatures"] or ()), *(row["writerFeatures"] or ())),
             )
-        for row in rows.get("metaData", ()):
+        for row in part.rows("metaData", METADATA):
             metadata = Metadata(
                 table_id=row["id"],
                 schema_string=row["schemaString"],
                 partition_columns=tuple(row["partitionColumns"]),
                 configuration=dict(row["configuration"] or ()),
-                created_ms=row.get("createdTime"),
-                name=row.get("name"),
-                description=row.get("description"),
+                created_ms=row["createdTime"],
+                name=row["name"],
+                description=row["description"],
             )
     if parts and (metadata is None or protocol is None):
         raise CorruptLogError(f"corrupt checkpoint {', '.join(parts)}: it has no metaData or no protocol")
     return CheckpointHeader(transactions=transactions, metadata=metadata, protocol=protocol)
-
-
-def _rows(columns: pa.Table, name: str) -> list[dict[str, Any]]:
-    column = columns[name]
-    return [row for row in column.filter(column.is_valid()).to_pylist() if row is not None]
 
 
 def _no_way_in(log: DeltaLog, listing: Listing | None, gap: int | None) -> SparklogError:

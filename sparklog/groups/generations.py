@@ -18,6 +18,7 @@ from sparklog.groups.members import decode_partitions, encode_partitions
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.paths import generation_path, group_generations
+from sparklog.storage.cleanup_marks import mark_of, superseded_marks
 from sparklog.storage.entry_log import NumberedLog
 
 __all__ = [
@@ -126,6 +127,10 @@ class GenerationLog(NumberedLog[Generation]):
     def folder(self) -> str:
         return group_generations(self.group)
 
+    @property
+    def cleanup_marks(self) -> str:
+        return f"{self.folder}_cleaned/"
+
     def path_of(self, version: int) -> str:
         return generation_path(self.group, version)
 
@@ -139,19 +144,26 @@ def generation_log(cluster: Cluster, group: str) -> GenerationLog:
 
 
 def clean_generations(log: GenerationLog) -> int:
-    """Delete generations that nobody needs any more, from the oldest on; returns how many.
+    """Delete generations that nobody needs any more, in bulk; returns how many.
 
     The newest two stay, and each whose successor is younger than a day by the store's own times (rule L3): a process
-    that slept for less finds its own again, one that slept for longer verifies its position (rule L1).
+    that slept for less finds its own again, one that slept for longer verifies its position (rule L1). What lies below
+    the mark of an earlier cleanup goes at once.
     """
-    found = sorted(log.store.list(group_generations(log.group)), key=lambda listed: listed.path)
-    gone = []
-    for listed, successor in pairwise(found):
-        if found[-1].modified_ms - successor.modified_ms < _RETENTION_MS:
+    listed = list(log.store.list(log.folder))
+    marks = [found for found in listed if mark_of(found)]
+    below = max(map(mark_of, marks), default=0)
+    by_number = {log.number_of(found.path.removeprefix(log.folder)): found for found in listed}
+    found = sorted((number, one) for number, one in by_number.items() if number is not None)
+    latest_ms = max((one.modified_ms for _, one in found[-1:]), default=0) - _RETENTION_MS
+    gone: dict[int, str] = {}
+    for (number, generation), (_, successor) in pairwise(found):
+        if number >= below and successor.modified_ms > latest_ms:
             break
-        gone.append(listed.path)
-    for path in gone:
-        log.store.delete([path])
+        gone[number] = generation.path
+    if gone:
+        log.mark_cleaned(max(below, max(gone) + 1))
+        log.store.delete([*gone.values(), *superseded_marks(marks, latest_ms=latest_ms)])
     return len(gone)
 
 

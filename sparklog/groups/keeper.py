@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sparklog.clock import Clock
@@ -106,7 +106,7 @@ class OffsetKeeper:
             if job is None:
                 return False
             self._jobs.remove(job)
-        job.future.set_exception(KafkaTimeoutError("it was given up before it was its turn at the offset table"))
+        job.future.set_exception(self._given_up("it was withdrawn before its turn"))
         return True
 
     def stop(self) -> None:
@@ -145,6 +145,12 @@ class OffsetKeeper:
             self._condition.notify()
         return job.future
 
+    def _given_up(self, why: str) -> KafkaTimeoutError:
+        return KafkaTimeoutError(
+            f"offsets of group {self._table.group!r} were neither read nor changed, and won't be: {why}; others before "
+            "it took longer"
+        )
+
     def _run(self) -> None:
         while True:
             with self._condition:
@@ -167,7 +173,7 @@ class OffsetKeeper:
             for job in jobs:
                 try:
                     if self._clock.ticks_ms() > job.deadline_ticks_ms:
-                        raise KafkaTimeoutError("timed out before it was its turn at the offset table")
+                        raise self._given_up("it wasn't its turn in time")
                     change = job.make()
                 except Exception as error:
                     job.future.set_exception(error)
@@ -211,7 +217,7 @@ class OffsetKeeper:
                 unstable.append(one)
             else:
                 one.job.future.set_exception(one.refusal)
-        return self._change_stable(unstable, rows, deadline) if unstable else rows
+        return self._change_stable(unstable, made, rows, deadline) if unstable else rows
 
     def _try(self, made: Sequence[tuple[_Job, Change]], deadline: float) -> tuple[list[_Refused], Rows | None]:
         """Carry out changes in one commit; what was refused, and the rows afterwards, if they are known. Whatever
@@ -239,9 +245,14 @@ class OffsetKeeper:
         except Exception as error:
             job.future.set_exception(error)
 
-    def _change_stable(self, unstable: Sequence[_Refused], rows: Rows | None, deadline: float) -> Rows | None:
-        """Changes were refused since a transaction may still change the same rows: have it decided, and repeat
-        them."""
+    def _change_stable(
+        self, unstable: Sequence[_Refused], made: Sequence[tuple[_Job, Change]], rows: Rows | None, deadline: float
+    ) -> Rows | None:
+        """Changes were refused since a transaction may still change the same rows: have it decided, and repeat them.
+
+        Args:
+            made: all that was tried together, in the order in which it was asked for.
+        """
         changes = [one.change for one in unstable if isinstance(one.change, CommitUnowned)]
         partitions = {partition for change in changes for partition in change.offsets}
         try:
@@ -251,7 +262,23 @@ class OffsetKeeper:
             for one in unstable:
                 one.job.future.set_exception(error)
             return None
-        refused, rows = self._try([(one.job, one.change) for one in unstable], deadline)
+        refused, rows = self._try([(one.job, _not_overtaken(one, made)) for one in unstable], deadline)
         for one in refused:
             one.job.future.set_exception(one.refusal)
         return rows
+
+
+def _not_overtaken(refused: _Refused, made: Sequence[tuple[_Job, Change]]) -> Change:
+    """What is left of a change that is repeated: where a commit that was asked for later was carried out meanwhile,
+    that one counts."""
+    change = refused.change
+    if not isinstance(change, CommitUnowned):
+        return change
+    later = made[[job for job, _ in made].index(refused.job) + 1 :]
+    overtaken = {
+        partition
+        for job, other in later
+        if isinstance(other, CommitUnowned) and job.future.done() and job.future.exception() is None
+        for partition in other.offsets
+    }
+    return replace(change, offsets={p: offset for p, offset in change.offsets.items() if p not in overtaken})

@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sparklog.clock import Clock
@@ -175,11 +175,15 @@ class Membership:
             self.reconciliation.released(partitions)
         self._wake()
 
-    def hand_over(self) -> dict[TopicPartition, OffsetRow]:
-        """What the application gets, each with its row; empty while there is something for it to release or lose."""
+    def hand_over(self, assigned: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetRow]:
+        """What the application gets, each with its row; empty while there is something for it to release or lose.
+
+        Args:
+            assigned: as of :meth:`Reconciliation.hand_over <sparklog.groups.reconciliation.Reconciliation.hand_over>`.
+        """
         with self.lock:
             self.check_silence()
-            return self.reconciliation.hand_over()
+            return self.reconciliation.hand_over(assigned)
 
     def stamps(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Stamp]:
         """The stamps of those partitions that the application has; the others are left out."""

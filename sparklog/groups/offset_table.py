@@ -207,9 +207,11 @@ class OffsetTable:
             self._checkpoint_version = max(self._checkpoint_version, done)
             if sweeps:
                 self._swept_ticks_ms = clock.ticks_ms()
-            self._rest_until_ticks_ms = clock.ticks_ms() + _MAINTENANCE_REST * (clock.ticks_ms() - began)
         except Exception as error:  # also deltalake's, which have no common class: commits don't depend on any of it
             _LOGGER.warning("maintenance of %s failed, it is tried again later: %s", self._log.table, error)
+        ended = clock.ticks_ms()
+        self._rest_until_ticks_ms = max(self._rest_until_ticks_ms, ended + _MAINTENANCE_REST * (ended - began))
+        self._maintenance_due_at = None  # what commits beside it found due by the older checkpoint, the next one judges
 
     def maintain_aside(self) -> None:
         """As :meth:`maintain`, if it is due, in a thread of its own, one at a time: no commit waits for it;

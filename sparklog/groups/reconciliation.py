@@ -130,12 +130,17 @@ class Reconciliation:
         """A stamp wasn't written, or nobody knows."""
         self.taking = {p: taking for p, taking in self.taking.items() if taking != stamp}
 
-    def hand_over(self) -> dict[TopicPartition, OffsetRow]:
+    def hand_over(self, assigned: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetRow]:
         """What the application gets now, each with its row; nothing while it must release something first, or be told
-        what it lost: that may be the same partitions."""
+        what it lost: that may be the same partitions.
+
+        Args:
+            assigned: what it has; what was handed over and isn't among it is so again, since an interrupt came before
+                it was taken up. None: all that was handed over.
+        """
         if self.to_release or self.lost:
             return {}
-        new = {p: h for p, h in self.held.items() if not h.is_handed}
+        new = {p: h for p, h in self.held.items() if not h.is_handed or (assigned is not None and p not in assigned)}
         for held in new.values():
             held.is_handed = True
         return {partition: held.row for partition, held in new.items()}

@@ -43,11 +43,13 @@ class Roster:
         for member_id, state in read_members(self._store, self._group, changed).items():
             self.watch.read(member_id, state)
 
-    def delete(self, member_id: str) -> None:
-        """Delete a member's objects: it has left, or it is dead."""
-        paths = [member_state(self._group, member_id), member_heartbeat(self._group, member_id)]
-        self._store.delete(paths)
-        self.watch.forget(member_id)
+    def delete(self, *member_ids: str) -> None:
+        """Delete members' objects: they have left, or are dead. One request for all, none where there is no member."""
+        paths = [name(self._group, one) for one in member_ids for name in (member_state, member_heartbeat)]
+        if paths:
+            self._store.delete(paths)
+        for member_id in member_ids:
+            self.watch.forget(member_id)
 
 
 def list_members(store: ObjectStore, group: str) -> dict[str, Marks]:

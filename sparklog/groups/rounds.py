@@ -415,11 +415,10 @@ class Rounds:
         with membership.lock:
             ghosts = set(membership.ghosts)
         members = self._newest.plan.members if self._newest is not None else {}
-        for member_id in ghosts:
-            if self._settings.instance_id is None or member_id not in members:
-                self._roster.delete(member_id)
-                with membership.lock:
-                    membership.ghosts.discard(member_id)
+        buried = [one for one in sorted(ghosts) if self._settings.instance_id is None or one not in members]
+        self._roster.delete(*buried)
+        with membership.lock:
+            membership.ghosts.difference_update(buried)
 
     def _bury_the_dead(self) -> None:
         """Take away the objects of members that died, once the group goes on without them: whoever joins later would
@@ -427,10 +426,13 @@ class Rounds:
         newest = self._newest
         if newest is None:
             return
-        for member_id, one in [*self._roster.watch.members.items()]:
-            is_remnant = one.marks.state is None and one.silence_ms > self._settings.session_timeout_ms
-            if (one.is_dead or is_remnant) and member_id not in newest.plan.members:
-                self._roster.delete(member_id)
+        timeout_ms = self._settings.session_timeout_ms
+        dead = [
+            member_id
+            for member_id, one in self._roster.watch.members.items()
+            if one.is_dead or (one.marks.state is None and one.silence_ms > timeout_ms)
+        ]
+        self._roster.delete(*(member_id for member_id in dead if member_id not in newest.plan.members))
 
     # How long to wait.
 

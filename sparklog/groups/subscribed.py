@@ -79,6 +79,7 @@ class SubscribedTopics:
         wanted = membership.wanted
         if wanted is None or wanted.version != self._version:  # the next round resolves another subscription
             return
+        looked_for = self.catalog.missing & plan.topics.keys()
         for topic, facts in plan.topics.items():
             known = self.catalog.seen.get(topic)
             if known is None or (known[0] == facts.topic_id and known[1] < facts.partition_count):
@@ -87,7 +88,8 @@ class SubscribedTopics:
         for topic in gone:
             self.catalog.denied(topic)
         with membership.lock:
-            membership.doubted |= gone  # it may have been created again since
+            # Which look was later, the proposer's or this member's, isn't known: the next round looks again.
+            membership.doubted |= looked_for | gone
             if wanted.pattern is not None:
                 found = plan.topics.keys() & plan.members[member_id].topics
                 came = {topic for topic in found if wanted.pattern.match(topic)}

@@ -1,8 +1,9 @@
 """What is kept of a topic's log, as a listing tells: which entries and checkpoints there are, and what is missing.
 
-Cleanup deletes strictly from the oldest on and only below a checkpoint (protocol rule L3), so what is left is one run
-of versions up to the newest. Below it there may be *strays*: entries that a writer which slept for longer than the log
-is kept created under names that were free again. They count for nothing (rule L1), and are younger than what follows.
+Cleanup deletes only below a checkpoint and below a mark that it writes first (protocol rule L3), so from the mark on
+what is left is one run of versions up to the newest. What is left below the mark counts for nothing: a cleanup that was
+killed left it, or a writer which slept for longer than the log is kept created it under a name that was free again
+(rule L1). In a log without marks such *strays* are known by their age: they are younger than what follows.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from itertools import pairwise
 
 from sparklog.delta.actions import Entry
 from sparklog.delta.checkpoint import check_checkpoint, checkpoint_threshold
-from sparklog.delta.listing import read_hint
+from sparklog.delta.listing import read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import CheckpointPart, last_checkpoint_path, log_folder, parse_name
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, UnsupportedVersionError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.ranges import Range
 from sparklog.storage import ObjectStore
+from sparklog.storage.cleanup_marks import mark_of
 
 __all__ = [
     "EntryReader",
@@ -42,7 +44,8 @@ class KeptLog:
     """A listing of a log's folder, up to one version."""
 
     entries: Mapping[int, int]
-    """By version: the modification time, milliseconds since the epoch, by the store. Ascending, without strays."""
+    """By version: the modification time, milliseconds since the epoch, by the store. Ascending, without strays and
+    without what lies below a cleanup's mark."""
     checkpoints: Mapping[int, Sequence[str]]
     """The paths of complete checkpoints, by version. Ascending."""
 
@@ -76,12 +79,15 @@ def list_kept(log: DeltaLog) -> KeptLog:
     """List a log's folder. One LIST."""
     entries: dict[int, int] = {}
     parts: dict[tuple[int, int], list[str]] = {}
+    below = 0
     for found in log.store.list(log_folder(log.table)):
+        below = max(below, mark_of(found))
         name = parse_name(found.path.rpartition("/")[2])
         if isinstance(name, int):
             entries[name] = found.modified_ms
         elif isinstance(name, CheckpointPart):
             parts.setdefault((name.version, name.parts), []).append(found.path)
+    entries = {version: at for version, at in entries.items() if version >= below}
     complete = {version: paths for (version, count), paths in sorted(parts.items()) if len(paths) == count}
     return KeptLog(entries=without_strays(entries), checkpoints=complete)
 
@@ -103,7 +109,8 @@ def without_strays(entries: Mapping[int, int]) -> dict[int, int]:
 
 
 def list_numbered(store: ObjectStore, folder: str) -> dict[int, int]:
-    """The entries of a log without checkpoints, by number: the modification time. Ascending, without strays.
+    """The entries of a log without checkpoints, by number: the modification time. Ascending, without strays and without
+    what lies below a cleanup's mark.
 
     A LIST, and another where one seems to be missing: a listing takes its time, and of what is created meanwhile it may
     show a later one and not the one before. All that the first has shown was there before the second began.
@@ -116,8 +123,11 @@ def list_numbered(store: ObjectStore, folder: str) -> dict[int, int]:
 
 
 def _numbered(store: ObjectStore, folder: str) -> dict[int, int]:
-    names = ((listed.path.rpartition("/")[2].removesuffix(".json"), listed) for listed in store.list(folder))
-    return without_strays({int(name): listed.modified_ms for name, listed in names if name.isdecimal()})
+    listed = list(store.list(folder))
+    below = max(map(mark_of, listed), default=0)
+    names = ((found.path.rpartition("/")[2].removesuffix(".json"), found.modified_ms) for found in listed)
+    entries = {int(name): modified_ms for name, modified_ms in names if name.isdecimal()}
+    return without_strays({number: at for number, at in entries.items() if number >= below})
 
 
 def holes(entries: Mapping[int, int]) -> Iterator[Range]:
@@ -163,7 +173,9 @@ def check_checkpoints(log: DeltaLog, kept: KeptLog, topic: str, *, live_file_cou
                 seen=str(error),
                 expected="a checkpoint that reads back; an older one, or the log from its start, is read instead",
             )
-    late, due = kept.newest - newest, checkpoint_threshold(live_file_count)
+    hint = read_checkpoint_hint(log)
+    due = checkpoint_threshold(live_file_count, max(0, hint.row_count - live_file_count))
+    late = kept.newest - newest
     if late > _MUCH_TOO_LATE * due:
         yield Finding(
             code=Code.CHECKPOINT_DUE,
@@ -171,11 +183,10 @@ def check_checkpoints(log: DeltaLog, kept: KeptLog, topic: str, *, live_file_cou
             seen=f"{late} versions follow the newest checkpoint",
             expected=f"one about every {due} versions; opening the topic is slow",
         )
-    yield from _check_hint(log, kept, topic)
+    yield from _check_hint(log, kept, hint.version, topic)
 
 
-def _check_hint(log: DeltaLog, kept: KeptLog, topic: str) -> Iterator[Finding]:
-    hint = read_hint(log)
+def _check_hint(log: DeltaLog, kept: KeptLog, hint: int, topic: str) -> Iterator[Finding]:
     path = last_checkpoint_path(log.table)
     if hint >= 0:
         is_newer = hint > kept.newest and hint in list_kept(log).checkpoints  # written since we listed

@@ -342,7 +342,7 @@ class TopicWriter:
             self._gaps.finish_by_ticks_ms = deadline_ticks_ms
 
     def close(self) -> None:
-        """Wait for a checkpoint or a sequencing that is under way."""
+        """Write a checkpoint if one is due; wait for it, and for a checkpoint or a sequencing that is under way."""
         self._checkpoints.close()
         if self._gaps is not None:
             self._gaps.close()

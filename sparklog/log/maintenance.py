@@ -9,8 +9,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from sparklog.delta.checkpoint import checkpoint_due, checkpoint_threshold, write_checkpoint
-from sparklog.delta.listing import read_hint
+from sparklog.delta.checkpoint import checkpoint_due, checkpoint_threshold, write_next_checkpoint
+from sparklog.delta.listing import CheckpointHint, read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.log.background import Background, Run
 from sparklog.log.claims import Claim, OthersClaim, take_claim
@@ -22,11 +22,13 @@ __all__ = ["Checkpoints", "Sequencing"]
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_DELAY_MS = 500.0
-_REST = 20
+_REST = 4
 """After a checkpoint a writer rests for so many times as long as it took: however fast it commits, checkpoints take a
 small part of its time …"""
-_MAX_LATE = 10
-"""… but for no more than so many times the versions after which one is due."""
+_MAX_LATE = 1.5
+"""… but for no more than so many times the versions after which one is due: at twice as many the next is there."""
+_MAX_FAILURES = 5
+"""After so many failures in a row nobody tries again until the next commit that makes a checkpoint due."""
 _MAX_SEQUENCING_DELAY_MS = 1_000.0
 _FILES_PER_DELAY = 20_000
 _FAILURE_REST_MS, _LONGEST_FAILURE_REST_MS = 1_000.0, 300_000.0
@@ -40,54 +42,152 @@ _CLOSING_MS = 5_000.0
 """A copy that isn't done so long after its client was closed is given up."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Committed:
+    """What a process knows of a topic after its newest commit."""
+
+    log: DeltaLog
+    version: int
+    checkpoint_version: int
+    """The newest checkpoint as its state knows it; -1 for none."""
+    live_file_count: int
+    has_unsequenced: bool
+
+
 class Checkpoints:
     """Writes a topic's checkpoints when they are due, one at a time, away from the caller's thread.
 
-    A checkpoint that fails is logged and tried again when the next is due: it only makes opening slower.
+    After a checkpoint it rests, so that a fast writer doesn't spend its time on them, but no longer than until half as
+    many versions more follow as make one due. What became due meanwhile is written after the rest, also if nobody
+    commits any more, and by :meth:`close`. So whoever stops leaves at most twice as many versions behind.
+
+    A checkpoint that fails is logged and tried again: it only makes opening slower.
     """
 
     def __init__(self, *, run: Run | None = None, max_delay_ms: float = _MAX_DELAY_MS) -> None:
         """
         Args:
-            run: starts the work; by default in a thread of its own.
+            run: starts the work, which then doesn't wait for what becomes due later; by default a thread that does.
             max_delay_ms: the longest random wait before the work, so that several writers don't do it at once.
         """
         self._background = Background("sparklog-checkpoint", run)
+        self._stays = run is None
         self._max_delay_ms = max_delay_ms
-        self._known_version = -1
+        self._newest: _Committed | None = None
+        self._known = CheckpointHint()
+        """The newest checkpoint that this process has seen or written."""
         self._rest_until_ticks_ms = 0.0
+        self._is_closing = False
+        self._woken = threading.Event()
+        """Ends the rest."""
 
     def after_commit(self, state: TopicState) -> None:
         """Start a checkpoint if this process's newest commit made one due. Costs no store call when it didn't."""
-        known = max(state.checkpoint_version, self._known_version)
-        version, live = state.position.version, state.head.live_file_count
-        if not checkpoint_due(version=version, checkpoint_version=known, live_file_count=live):
-            return
-        is_resting = state.log.clock.ticks_ms() < self._rest_until_ticks_ms
-        if is_resting and version - known < _MAX_LATE * checkpoint_threshold(live):
-            return
-        log, unsequenced = state.log, state.head.unsequenced_count > 0
-        self._background.start(
-            lambda: self._work(log, version, live, sequence_first=unsequenced), f"checkpoint of {log.table}"
+        newest = self._newest = _Committed(
+            log=state.log,
+            version=state.position.version,
+            checkpoint_version=state.checkpoint_version,
+            live_file_count=state.head.live_file_count,
+            has_unsequenced=state.head.unsequenced_count > 0,
         )
+        if not self._is_due(newest):
+            return
+        is_urgent = self._is_late(_MAX_LATE)
+        if is_urgent:
+            self._woken.set()
+        is_resting = newest.log.clock.ticks_ms() < self._rest_until_ticks_ms
+        if self._stays or is_urgent or not is_resting:  # who stays is at it until the rest is over
+            self._background.start(lambda: self._work(newest), f"checkpoint of {newest.log.table}")
 
     def close(self, timeout_ms: float = 60_000) -> None:
-        """Wait for a checkpoint that is under way."""
-        self._background.close(timeout_ms)
-
-    def _work(self, log: DeltaLog, version: int, live: int, *, sequence_first: bool) -> None:
+        """Write a checkpoint if one is due, and wait for it, and for one that is under way."""
+        newest = self._newest
+        if newest is None:
+            return
+        ticks_ms = newest.log.clock.ticks_ms
+        deadline = ticks_ms() + timeout_ms
+        self._is_closing = True
+        self._woken.set()
         try:
-            log.clock.sleep_ms(random.uniform(0, self._max_delay_ms))  # noqa: S311 - spreads writers, no secret
-            began = log.clock.ticks_ms()
-            self._known_version = read_hint(log)
-            if checkpoint_due(version=version, checkpoint_version=self._known_version, live_file_count=live):
-                if sequence_first:  # rule F2: a checkpoint forgets the order of foreign commits
+            for _ in range(2):  # who was just ending as it was started didn't begin anew
+                if self._is_late():
+                    self._background.start(self._work, f"checkpoint of {newest.log.table}")
+                self._background.close(max(0.0, deadline - ticks_ms()))
+        finally:
+            self._is_closing = False
+
+    def _threshold(self, newest: _Committed) -> int:
+        return checkpoint_threshold(newest.live_file_count, self._other_rows(newest))
+
+    def _other_rows(self, newest: _Committed) -> int:
+        return max(0, self._known.row_count - newest.live_file_count)
+
+    def _known_version(self, newest: _Committed) -> int:
+        return max(newest.checkpoint_version, self._known.version)
+
+    def _is_due(self, newest: _Committed) -> bool:
+        """Is it for this commit to start a checkpoint (rule L11)?"""
+        return checkpoint_due(
+            version=newest.version,
+            checkpoint_version=self._known_version(newest),
+            live_file_count=newest.live_file_count,
+            other_row_count=self._other_rows(newest),
+        )
+
+    def _is_late(self, times: float = 1.0) -> bool:
+        """Do at least so many times the versions follow the newest checkpoint after which one is due?"""
+        newest = self._newest
+        if newest is None:
+            return False
+        return newest.version - self._known_version(newest) >= times * self._threshold(newest)
+
+    def _work(self, due: _Committed | None = None) -> None:
+        """Write a checkpoint, and after a rest the next as long as one is due.
+
+        Args:
+            due: the commit that made the first due, if others don't write it; None: it is due whoever made it so.
+        """
+        if due is not None:
+            due.log.clock.sleep_ms(random.uniform(0, self._max_delay_ms))  # noqa: S311 - spreads writers, no secret
+        failures = 0
+        while True:
+            is_last = self._is_closing or not self._stays
+            failures = 0 if self._try_to_write(due) else failures + 1
+            if is_last or failures == _MAX_FAILURES:
+                return
+            self._rest(_FAILURE_REST_MS * 2 ** (failures - 1) if failures else 0.0)
+            due = None
+            if not self._is_late():
+                return
+
+    def _rest(self, least_ms: float) -> None:
+        """Wait until the rest after the newest checkpoint is over, and at least so long; less where it is urgent."""
+        newest = self._newest
+        self._woken.clear()
+        if newest is None or self._is_closing or (self._is_late(_MAX_LATE) and not least_ms):
+            return
+        spread_ms = random.uniform(0, self._max_delay_ms)  # noqa: S311 - spreads writers, no secret
+        left_ms = self._rest_until_ticks_ms - newest.log.clock.ticks_ms()
+        self._woken.wait((max(0.0, left_ms, least_ms) + spread_ms) / 1000)
+
+    def _try_to_write(self, due: _Committed | None) -> bool:
+        newest = due or self._newest
+        if newest is None:
+            return True
+        log = newest.log
+        began = log.clock.ticks_ms()
+        try:
+            self._known = read_checkpoint_hint(log)
+            if self._is_due(due) if due is not None else self._is_late():
+                if newest.has_unsequenced:  # rule F2: a checkpoint forgets the order of foreign commits
                     sequence_topic(log, limit_bytes=MAX_CLIENT_BYTES)
-                self._known_version = write_checkpoint(log) or self._known_version
+                self._known = write_next_checkpoint(log) or self._known
                 ended = log.clock.ticks_ms()
                 self._rest_until_ticks_ms = ended + _REST * (ended - began)
+            return True
         except Exception as error:  # nobody waits for this thread: whatever it is, it is told and tried again later
             _LOGGER.warning("checkpoint of %s failed, opening it stays slower until the next: %s", log.table, error)
+            return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,8 @@ class Producer:
         Raises:
             CommitFailedError: a partition belongs to another member by now. As any error here, it is to be answered by
                 ``abort_transaction``.
-            KafkaTimeoutError, UnknownMemberIdError, OffsetMetadataTooLargeError, …
+            TransactionAbortableError: ``group_metadata`` is of no member, but the group has some.
+            KafkaTimeoutError, OffsetMetadataTooLargeError, …
             IllegalStateError: no transaction is open.
             InvalidTypeError, InvalidArgumentError: the transaction stays as it is.
         """

@@ -26,6 +26,7 @@ from sparklog.spark.options import SourceOptions
 from sparklog.spark.planning import Task, split
 from sparklog.spark.positions import Positions, TopicPosition
 from sparklog.spark.resolving import in_range, lost, offsets_at, range_of, subscribed
+from sparklog.storage.cleanup_marks import mark_of
 
 __all__ = ["StreamPlanner"]
 
@@ -342,6 +343,9 @@ def _read_cuts(followed: Followed, at: TopicPosition, max_offsets: int) -> None:
         if found and record_count(at.offsets, found[-1].cut.ends) >= max_offsets:
             break
         read = log.read_entries(version, min(_READ_AHEAD, behind.cut.delta_version + 1 - version))
+        if log.cleaned_below() > version:  # of what was read, a process that slept may have created some just now
+            is_lost = True
+            break
         entries = [entry for entry in takewhile(lambda entry: entry is not None, read) if entry is not None]
         for entry in entries:
             known = _known_of(entry, followed, behind.cut, is_lost=is_lost)
@@ -359,8 +363,9 @@ def _read_cuts(followed: Followed, at: TopicPosition, max_offsets: int) -> None:
 def _first_to_read(followed: Followed, before: int, behind: KnownCut) -> tuple[int, bool]:
     """The first entry after a version that the log still has, and whether others before it are lost."""
     first = before + 1
+    log = followed.follower.log
     is_there = before >= 0 and (
-        first >= behind.cut.delta_version or followed.follower.log.read_entry(first) is not None
+        first >= behind.cut.delta_version or (log.read_entry(first) is not None and log.cleaned_below() <= first)
     )
     return (first, False) if is_there else (_oldest_entry(followed), True)
 
@@ -378,10 +383,13 @@ def _known_of(entry: Entry, followed: Followed, later: Cut, *, is_lost: bool) ->
 
 
 def _oldest_entry(followed: Followed) -> int:
-    """The first of the entries that the log still has without a gap up to the newest."""
+    """The first of the entries that the log still has without a gap up to the newest; what lies below the mark of a
+    cleanup counts for nothing (rule L3)."""
     log, newest = followed.follower.log, followed.follower.head.delta_version
-    names = (parse_name(found.path.rpartition("/")[2]) for found in log.store.list(log_folder(log.table)))
-    there = {name for name in names if isinstance(name, int)}
+    listed = list(log.store.list(log_folder(log.table)))
+    below = max(map(mark_of, listed), default=0)
+    names = (parse_name(found.path.rpartition("/")[2]) for found in listed)
+    there = {name for name in names if isinstance(name, int) and name >= below}
     version = newest
     while version - 1 in there:
         version -= 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparklog.errors import (
@@ -21,7 +21,7 @@ from sparklog.errors import (
     UnsafeStoreError,
 )
 
-__all__ = ["error_of_code", "is_taken", "is_unsatisfiable_range", "translate"]
+__all__ = ["KeysRefused", "error_of_code", "is_taken", "is_unsatisfiable_range", "translate"]
 
 _URL_USER = re.compile(r"//[^/@\s]*@")  # an endpoint's user and password
 _WRITES = {"put", "create", "delete"}
@@ -57,6 +57,21 @@ _NO_CREDENTIALS = {
     "ProfileNotFound",
     "TokenRetrievalError",
 }
+
+
+class KeysRefused(Exception):  # noqa: N818 - becomes a store error by translate
+    """Some keys of a bulk delete weren't deleted. It stands for a refusal that lasts, if one of them does."""
+
+    def __init__(self, bucket: str, rows: Sequence[Mapping[str, str]]) -> None:
+        """
+        Args:
+            bucket: its URI.
+            rows: the answer's errors, each with Key, Code and Message; at least one.
+        """
+        worst = min(rows, key=lambda row: error_of_code(row.get("Code", ""), 0, "", "delete", "").retriable)
+        said = f"{worst.get('Message', '')} ({len(rows)} keys, {bucket}/{worst.get('Key', '')} among them)"
+        super().__init__(said)
+        self.response = {"Error": {"Code": worst.get("Code", ""), "Message": said}}
 
 
 def is_taken(error: BaseException) -> bool:

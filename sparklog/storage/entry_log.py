@@ -22,6 +22,7 @@ from sparklog.errors import (
     StoreUnavailableError,
 )
 from sparklog.storage.base import CreateResult, ObjectStore
+from sparklog.storage.cleanup_marks import mark_name, parse_mark
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS, Position, advance, needs_verification
 from sparklog.storage.retrying import Backoff
 
@@ -225,10 +226,47 @@ class EntryLog(ABC, Generic[E]):
         commits what is to be flushed. Raises ``StoreError``."""
 
     def verify(self, position: Position) -> None:
-        """Read the entry at ``position`` again. Raises ``PositionLost`` unless it still carries the same token."""
+        """Check that nothing at or behind ``position`` was deleted before this call (rule L1): a GET and a LIST.
+
+        The entry is read again, and then the marks of cleanups: old entries are deleted in no order, so an entry that
+        is still there doesn't prove that the one behind it is.
+
+        Raises:
+            PositionLost: the entry is gone or another one, or a cleanup may have begun to delete from here on.
+        """
         entry = self.read_entry(position.version) if position.version >= 0 else None
         if entry is None or entry.token != position.token:
             raise PositionLost(self.path_of(position.version))
+        if not self.cleanup_marks:
+            return
+        began = self.clock.ticks_ms()
+        is_cleaned = self.cleaned_below() > position.version
+        # A mark goes only once a greater one is ten times as old: a listing that takes no longer shows one of the two.
+        if is_cleaned or self.clock.ticks_ms() - began > self.tail_trust_ms:
+            raise PositionLost(self.path_of(position.version))
+
+    @property
+    def cleanup_marks(self) -> str:
+        """The folder of this log's cleanup marks, with a trailing slash; see :mod:`sparklog.storage.cleanup_marks`.
+
+        Empty for a log whose entries are deleted strictly from the oldest on, each once the one before is gone.
+        """
+        return ""
+
+    def cleaned_below(self) -> int:
+        """The number below which a cleanup may have deleted any entry (rule L3); 0 where there was no cleanup.
+
+        One LIST. Raises ``StoreError``.
+        """
+        marks = map(parse_mark, self.store.list_names(self.cleanup_marks))
+        return max((mark for mark in marks if mark is not None), default=0)
+
+    def mark_cleaned(self, below: int) -> None:
+        """Say, durably and before the first of them is deleted, that entries below ``below`` may be gone. One PUT.
+
+        Raises ``StoreError``: then nothing may be deleted.
+        """
+        self.store.put(f"{self.cleanup_marks}{mark_name(below)}", b"", sync=True)
 
     def _verify_if_due(self, position: Position) -> None:
         if self.must_verify(position):

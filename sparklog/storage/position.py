@@ -1,16 +1,17 @@
 """Where a process stands in a log, and what it may believe of the next version (protocol rule L1). Pure.
 
-Cleanup deletes entries strictly from the oldest on, and only those whose *successor* has been there for
-``log.retention.ms`` (at least ten times ``tail_trust_ms``). Two proofs follow; each is all that a look needs:
+Cleanup deletes only entries whose *successor* has been there for ``log.retention.ms`` (at least ten times
+``tail_trust_ms``), and only below a mark that it has written before. Two proofs follow; each is all that a look needs:
 
 - *Young*: nothing beyond ``anchor`` existed less than ``tail_trust_ms`` ago. Then whatever lies beyond it is younger
   than that, and can't have been cleaned and created again.
-- *Verified*: after the look, the entry at our own version still holds our token. Then it was never deleted, so
-  nothing behind it was, and what the look found is the original.
+- *Verified*: after the look, the entry at our own version still holds our token, and no mark lies above it. Then
+  nothing behind it was ever deleted, and what the look found is the original. (In a log without marks, whose entries
+  are deleted strictly from the oldest on, the token alone says so.)
 
 A look that finds version + 1 *not there* moves the anchor; one that finds it doesn't, however often (a process that
 catches up from far behind reads entries that may be a day old).
-See docs/decisions/0001-trust-is-anchored-at-the-tail.md.
+See docs/decisions/0001-trust-is-anchored-at-the-tail.md and 0011-old-entries-are-deleted-in-bulk-below-a-mark.md.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ _DELETE_KEYS = 1000  # S3's limit for one DeleteObjects
 _PART_BYTES = 16 * 2**20
 _MULTIPART_BYTES = 4 * _PART_BYTES
 _PARTS_AT_ONCE = 4
+_DELETES_AT_ONCE = 4
 _URI = re.compile(r"s3a?://(?P<bucket>[^/@]+)(?:/(?P<root>.*))?", re.DOTALL)
 
 
@@ -130,7 +131,7 @@ class S3Store(ObjectStore):
     def delete(self, paths: Iterable[str]) -> None:
         keys = [self._key(path) for path in paths]
         chunks = [keys[at : at + _DELETE_KEYS] for at in range(0, len(keys), _DELETE_KEYS)]
-        self._client.run(lambda: gather(self._delete_keys, chunks, _PARTS_AT_ONCE))
+        self._client.run(lambda: gather(self._delete_keys, chunks, _DELETES_AT_ONCE))
 
     def arrow_filesystem(self) -> Any:
         from sparklog.storage._s3_arrow import arrow_s3  # loads Arrow's S3 client, which is for engines alone
@@ -173,12 +174,18 @@ class S3Store(ObjectStore):
             raise
 
     async def _delete_keys(self, keys: Sequence[str]) -> None:
-        delete = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
-        answer = await self._client.request("delete", keys[0], "delete_objects", Delete=delete)
-        for row in answer.get("Errors", ()):
-            if row.get("Code") != "NoSuchKey":
-                name = f"s3://{self._bucket}/{row.get('Key', '')}"
-                raise failed.error_of_code(row.get("Code", ""), 0, row.get("Message", ""), "delete", name)
+        left = list(keys)
+
+        async def delete() -> None:
+            wanted = {"Objects": [{"Key": key} for key in left], "Quiet": True}
+            answer = await self._client.send("delete_objects", Delete=wanted)
+            refused = {row.get("Key", ""): row for row in answer.get("Errors", ()) if row.get("Code") != "NoSuchKey"}
+            if refused:
+                left[:] = [key for key in left if key in refused] or left  # the others are gone
+                raise failed.KeysRefused(f"s3://{self._bucket}", [*refused.values()])
+
+        name = keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
+        await self._client.attempts("delete", name, delete)
 
     def _objects(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         start = {"StartAfter": self._root + after} if after else {}

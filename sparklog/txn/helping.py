@@ -60,6 +60,10 @@ class Helper:
         self._told: dict[str, str] = {}
         """Errors that were logged already."""
 
+    def is_due(self, now_ticks_ms: float) -> bool:
+        """Might :meth:`begin_look` say so? From any thread."""
+        return not self._is_looking and now_ticks_ms >= self._due_ticks_ms
+
     def begin_look(self, now_ticks_ms: float) -> bool:
         """May the caller look now? At most one thread of the process, and every 30 s. From any thread.
 

@@ -231,8 +231,10 @@ class TransactionSession:
         """Make a group's offsets part of the open transaction: written as pending, for the owner alone (rule G1).
 
         Raises:
-            CommitFailedError: a partition belongs to another member by now.
-            UnknownMemberIdError, UnstableOffsetCommitError, OffsetMetadataTooLargeError, InvalidArgumentError.
+            CommitFailedError: a partition belongs to another member by now; or no member was given, and the group has
+                some since this call began.
+            TransactionAbortableError: no member was given, but the group has some.
+            UnstableOffsetCommitError, OffsetMetadataTooLargeError, InvalidArgumentError.
             KafkaTimeoutError, CommitStateUnknownError, StoreError.
         """
         group = metadata.group_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from contextlib import ExitStack
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -87,7 +88,8 @@ def test_a_listener_is_called_inside_poll_alone_and_until_then_nothing_moves():
 @pytest.mark.parametrize("strategy", [None, "range"], ids=["cooperative", "eager"])
 def test_no_poll_waits_for_the_commit_before_partitions_are_given_up(strategy: str | None):
     """✗ ``poll(0)`` stands still for as long as the offset table does, up to ``default_api_timeout_ms``; or goes on,
-    and returns records of what is given up, which nobody commits any more.
+    and returns records of what is given up, which nobody commits any more; or keeps them, where the others need the
+    room.
 
     Source: Kafka ``ConsumerCoordinator.onJoinPrepare``.
     """
@@ -98,6 +100,7 @@ def test_no_poll_waits_for_the_commit_before_partitions_are_given_up(strategy: s
         "session_timeout_ms": LONG_SESSION_MS,
         "default_api_timeout_ms": 5_000,
         "auto_commit_interval_ms": 3_600_000,
+        "fetch_max_bytes": 1,
     }
     with Member(cluster, "t", **settings) as a, Member(cluster, "t", **settings) as b:
         joined(a, count=2)
@@ -106,8 +109,8 @@ def test_no_poll_waits_for_the_commit_before_partitions_are_given_up(strategy: s
         run(lambda: len(a.seen) == 4, a)
         gate.shut()
         run(gate.waiting.is_set, a, b)
-        for partition in (0, 1):
-            send(cluster, "cd", partition=partition)
+        for text, partition in product("cd", (0, 1)):
+            send(cluster, text, partition=partition)
         kept_count = 1 if strategy is None else 0
         until(lambda: a.poll() >= 0 and len(a.seen) == 4 + 2 * kept_count)
         for _ in range(5):
@@ -120,16 +123,22 @@ def test_no_poll_waits_for_the_commit_before_partitions_are_given_up(strategy: s
         assert sorted(a.text + b.text) == [*"aabbccdd"]  # the heir goes on where the other stood
 
 
-def test_partitions_are_given_up_without_a_commit_that_takes_too_long():
-    gate = Gate(MemoryStore())
-    cluster = with_topic(a_cluster(gate), "ab", partitions=2)
-    settings: dict[str, Any] = {"session_timeout_ms": LONG_SESSION_MS, "auto_commit_interval_ms": 3_600_000}
-    with Member(cluster, "t", default_api_timeout_ms=50, **settings) as a, Member(cluster, "t", **settings) as b:
-        run(lambda: a.text == "ab", a)
-        gate.shut()
-        run(lambda: len(a.numbers) == 1, a, b)
-        assert gate.waiting.is_set()
-        gate.open()
+def test_what_an_interrupted_poll_was_handed_is_taken_up_by_the_next(monkeypatch: pytest.MonkeyPatch):
+    """✗ The group takes its partitions for handed over, and nobody ever reads them."""
+    with Member(with_topic(a_cluster(), "ab"), "t") as member:
+        coordinator = member.consumer._session.coordinator
+        assert coordinator is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(coordinator, "_add", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run(lambda: False, member)
+        assert not member.numbers
+        run(lambda: member.text == "ab", member)
+        assert member.listener.calls == [("assigned", [0])]
+
+
+def interrupted(_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_who_names_an_eager_assignor_gives_up_all_before_it_gets_anything():

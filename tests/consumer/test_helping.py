@@ -60,6 +60,23 @@ def test_the_consumers_of_a_process_look_by_turns() -> None:
     assert looks(counting) == before + 1  # the others go on
 
 
+def test_an_interrupt_of_a_poll_leaves_no_look_that_is_said_to_be_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    counting = CountingStore(MemoryStore(clock=clock))
+    helping = Helping(a_cluster(counting, clock))
+
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    clock.advance(Helper.LOOK_MS)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(threading.Thread, "start", interrupted)
+        helping.polled()
+    clock.advance(Helper.LOOK_MS)
+    poll(helping)
+    assert looks(counting) == 1
+
+
 def test_a_poll_waits_for_no_look_and_a_close_for_as_long_as_it_may() -> None:
     clock = ManualClock()
     held = HeldStore(MemoryStore(clock=clock))

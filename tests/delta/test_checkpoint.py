@@ -12,14 +12,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from sparklog.delta.checkpoint import check_checkpoint, checkpoint_due, checkpoint_threshold, write_checkpoint
-from sparklog.delta.listing import list_log, read_hint
+from sparklog.delta.listing import CheckpointHint, list_log, read_checkpoint_hint, read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.errors import CorruptLogError, ObjectNotFoundError
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
-from tests.support import T0_MS, a_log, a_topic, a_writer, append, contents, copy_of, split_checkpoint
+from tests.support import T0_MS, a_log, a_topic, a_writer, append, contents, copy_of, foreign_entry, split_checkpoint
 
 COMMITS = 2
 CALLS = 1 + 1 + (COMMITS + 1) + 1 + 1 + 1 + 1 + 1
@@ -48,6 +48,17 @@ def test_the_threshold_is_a_twentieth_of_the_live_files_but_at_least_a_hundred_v
     live_files: int, threshold: int
 ) -> None:
     assert checkpoint_threshold(live_files) == threshold  # design section 4: max(100, live files / 20)
+
+
+@pytest.mark.parametrize(
+    ("live_files", "others", "threshold"), [(0, 20_000, 100), (0, 600_000, 3_000), (20_000, 40_000, 1_200)]
+)
+def test_what_a_checkpoint_holds_beside_live_files_counts_for_a_tenth_of_them(
+    live_files: int, others: int, threshold: int
+) -> None:
+    assert checkpoint_threshold(live_files, others) == threshold
+    known = {"checkpoint_version": 0, "live_file_count": live_files, "other_row_count": others}
+    assert [checkpoint_due(version=threshold + n, **known) for n in (-1, 0)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +208,8 @@ def test_what_deltalake_says_against_a_checkpoint_is_told_as_of_any_log_that_mak
 
     monkeypatch.setattr(DeltaTable, "create_checkpoint", refuse)
     log = a_log(a_table())
-    with pytest.raises(CorruptLogError, match=rf"no checkpoint of version {COMMITS}: out of range: 10000-01-01"):
+    foreign_entry(log, COMMITS + 1, [{"domainMetadata": {"domain": "d", "configuration": "", "removed": False}}])
+    with pytest.raises(CorruptLogError, match=rf"no checkpoint of version {COMMITS + 1}: out of range: 10000-01-01"):
         write_checkpoint(log)
     assert newest_checkpoint(log) == -1
 
@@ -206,8 +218,11 @@ def test_the_hint_is_what_delta_readers_expect() -> None:
     log = a_log(a_table())
     write_checkpoint(log)
     hint = json.loads(log.store.read(last_checkpoint_path(log.table)))
-    rows = pq.read_metadata(pa.BufferReader(log.store.read(checkpoint_path(log.table, COMMITS)))).num_rows
-    assert (hint["version"], hint["size"]) == (COMMITS, rows)  # Source: Delta protocol, "Last Checkpoint File"
+    data = log.store.read(checkpoint_path(log.table, COMMITS))
+    rows = pq.read_metadata(pa.BufferReader(data)).num_rows
+    # Source: Delta protocol, "Last Checkpoint File"
+    assert hint == {"version": COMMITS, "size": rows, "sizeInBytes": len(data), "numOfAddFiles": COMMITS}
+    assert read_checkpoint_hint(log) == CheckpointHint(version=COMMITS, row_count=rows)
 
 
 # --- reading a checkpoint back before anything that it replaces is deleted

@@ -86,7 +86,7 @@ def test_a_look_returns_what_follows_up_to_the_first_gap() -> None:
     assert (look.position.version, look.position.token) == (2, "c")
 
 
-def test_a_look_costs_one_get_within_the_trust_and_one_more_after_it() -> None:
+def test_a_look_costs_one_get_within_the_trust_and_a_get_and_a_list_more_after_it() -> None:
     store = CountingStore(MemoryStore())
     log = a_bare_log("a", store=store)
     store.reset()
@@ -95,7 +95,7 @@ def test_a_look_costs_one_get_within_the_trust_and_one_more_after_it() -> None:
     store.reset()
     passing(log, TRUST_MS + 1)
     log.look(at(0, "a"))
-    assert store.counts() == {"get": 2}
+    assert store.counts() == {"get": 2, "list": 1}
 
 
 def test_only_a_look_that_finds_the_tail_renews_the_trust() -> None:
@@ -132,7 +132,31 @@ def test_verification_comes_after_what_it_is_to_confirm() -> None:
     passing(log, TRUST_MS + 1)
     store = FaultyStore(log.store)
     DeltaLog(store=store, table="t", clock=log.clock, tail_trust_ms=TRUST_MS).look(at(0, "a"))
-    assert store.calls == (("get", entry_path("t", 1)), ("get", entry_path("t", 0)))
+    assert store.calls == (("get", entry_path("t", 1)), ("get", entry_path("t", 0)), ("list", log.cleanup_marks))
+
+
+@pytest.mark.parametrize(("below", "is_lost"), [(0, False), (1, False), (2, True), (9, True)])
+def test_after_the_trust_a_look_counts_only_if_no_mark_lies_above_the_own_entry(below: int, is_lost: bool) -> None:
+    """Its own entry is still there, but the one behind it may have been deleted, and created by somebody who slept."""
+    log = a_bare_log("a", "b", "c")
+    for mark in range(1, below + 1):
+        log.mark_cleaned(mark)
+    assert log.cleaned_below() == below
+    passing(log, TRUST_MS + 1)
+    if is_lost:
+        with pytest.raises(PositionLost):
+            log.look(at(1, "b"))
+    else:
+        assert [entry.token for entry in log.look(at(1, "b")).entries] == ["c"]
+
+
+def test_a_listing_of_marks_that_takes_longer_than_the_trust_proves_nothing() -> None:
+    # A mark goes once a greater one is old: while a listing was under way for that long, both may have escaped it.
+    log = a_bare_log("a", "b")
+    passing(log, TRUST_MS + 1)
+    slow = wrapped(log, Fault(kind=FaultKind.DELAY, ops=["list"], delay_ms=TRUST_MS + 1))
+    with pytest.raises(PositionLost):
+        slow.look(at(0, "a"))
 
 
 def test_a_look_that_itself_takes_longer_than_the_trust_is_verified() -> None:

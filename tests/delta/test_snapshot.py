@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path, log_folder
 from sparklog.delta.snapshot import Newest, Snapshot, load_snapshot, open_newest
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, StoreUnavailableError, UnsupportedVersionError
+from sparklog.log.segments import Segment, segment_of_add, segments_of_table
 from sparklog.log.topic import alter_topic, create_partitions, delete_records
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
@@ -55,21 +55,19 @@ def opened(log: DeltaLog) -> Newest:
 
 def live_files(snapshot: Snapshot) -> dict[str, tuple[int | None, ...]]:
     """By path: partition, base offset, size, and number of records, least and greatest offset delta if it is told."""
-    columns = ("partition.partition", "partition.base_offset", "size_bytes")
-    stats = ("num_records", "min.offset_delta", "max.offset_delta")
-    rows = snapshot.files.to_pylist() if snapshot.files is not None else []
-    live = {row["path"]: tuple(row.get(name) for name in (*columns, *stats)) for row in rows}
+    live = {segment.path: what_it_says(segment) for segment in segments_of_table(snapshot.files)}
     for entry in snapshot.tail:
         for action in entry.actions:
             if isinstance(action, RemoveFile):
                 live.pop(action.path, None)
             elif isinstance(action, AddFile):
-                values = [action.partition_values[name] for name in ("partition", "base_offset")]
-                told = action.stats or {}
-                bounds = [told.get(bound, {}).get("offset_delta") for bound in ("minValues", "maxValues")]
-                numbers = [None if value is None else int(value) for value in values]
-                live[action.path] = (*numbers, action.size_bytes, told.get("numRecords"), *bounds)
+                live[action.path] = what_it_says(segment_of_add(action, -1))
     return live
+
+
+def what_it_says(segment: Segment) -> tuple[int | None, ...]:
+    where = (segment.partition, segment.base_offset, segment.size_bytes)
+    return (*where, segment.record_count, segment.min_offset_delta, segment.max_offset_delta)
 
 
 def view(snapshot: Snapshot) -> dict[str, Any]:
@@ -265,9 +263,9 @@ def test_transactions_survive_a_checkpoint_to_the_year_9999_and_without_a_time()
 
 
 def test_a_producers_transaction_survives_a_checkpoint_for_seven_days() -> None:
-    # Rule L7. Who writes the checkpoint goes by the real time and delta.setTransactionRetentionDuration.
+    # Rule L7. Who writes the checkpoint goes by its clock and delta.setTransactionRetentionDuration.
     log = a_topic()
-    almost = int(time.time() * 1_000) - 7 * DAY_MS + 3_600_000
+    almost = log.clock.now_ms() - 7 * DAY_MS + 3_600_000
     foreign_entry(log, 1, [{"txn": {"appId": "17", "version": 5, "lastUpdated": almost}}])
     write_checkpoint(log)
     append(a_writer(log), "y")
@@ -519,6 +517,29 @@ def test_a_log_without_metadata_is_corrupt() -> None:
 
 
 # --- a log that changes under its reader
+
+
+def test_a_load_during_which_a_cleanup_has_begun_begins_anew() -> None:
+    """Rule L3: all that it listed was still there; but of what lies behind, somebody may have created some anew."""
+    log = with_appends(4, checkpoint_at=2)
+    store = InterruptedStore(log.store)
+    calls = 1 + 1 + 1 + 3  # the hint, a listing, the checkpoint, its own entry and the two behind it
+    store.interrupt(lambda: log.mark_cleaned(3), at=calls, after=False)
+    with pytest.raises(StoreUnavailableError, match="cleaned under 5 attempts"):
+        load_snapshot(a_log(store))  # the mark lies above the checkpoint, which no cleanup does
+    log.store.delete([f"{log.cleanup_marks}below-{3:020d}"])
+    log.mark_cleaned(2)
+    assert load_snapshot(log) is not None
+
+
+def test_a_load_whose_last_listing_took_longer_than_the_trust_begins_anew() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    append(a_writer(a_topic(memory, clock)), "a")
+    delay = Fault(kind=FaultKind.DELAY, ops=["list"], delay_ms=61_000, skip=1)
+    store = FaultyStore(memory, delay, clock=clock)
+    assert loaded(a_log(store, clock)).position.version == 1
+    assert [call.op for call in store.calls].count("list") == 4
 
 
 def two_days_later(memory: MemoryStore, clock: ManualClock) -> None:

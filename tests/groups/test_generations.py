@@ -16,20 +16,20 @@ from sparklog.groups.proposals import empty_plan
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.paths import generation_path
-from sparklog.storage import MemoryStore
+from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position
 from sparklog.storage.retrying import RetryingStore
-from sparklog.testing import ManualClock
+from sparklog.testing import CountingStore, ManualClock, WrappedStore
 from tests.groups.test_proposals import members, planned
 from tests.groups.test_watching import a_state
 
 DAY_MS = 86_400_000
 
 
-def a_log(clock: ManualClock | None = None) -> GenerationLog:
+def a_log(clock: ManualClock | None = None, store: ObjectStore | None = None) -> GenerationLog:
     clock = clock or ManualClock()
-    store = RetryingStore(MemoryStore(clock=clock), clock=clock)
+    store = RetryingStore(store or MemoryStore(clock=clock), clock=clock)
     return generation_log(Cluster(cluster_id="c", store=store, clock=clock), "g/ü")
 
 
@@ -162,6 +162,49 @@ def test_cleaning_keeps_what_was_superseded_less_than_a_day_ago_and_always_the_n
     assert clean_generations(log) == 2
     assert log.numbers() == [3, 4]
     assert clean_generations(log) == 0
+
+
+def test_generations_are_deleted_in_one_request_below_a_mark_and_marks_dont_pile_up():
+    clock = ManualClock()
+    memory = MemoryStore(clock=clock)
+    store = CountingStore(memory)
+    log = a_log(clock, store)
+    _, position = log.open_newest()
+    for _ in range(3):
+        for _ in range(40):
+            position = create(log, position)
+        clock.advance(2 * DAY_MS)
+        position = create(log, position)
+        store.reset()
+        assert clean_generations(log) >= 39
+        assert store.counts() == {"list": 1, "put": 1, "delete": 1}
+        assert log.cleaned_below() == log.numbers()[0]
+    assert len(list(memory.list(log.cleanup_marks))) == 2
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_sleeper_whose_own_generation_a_killed_cleanup_left_can_not_create_the_next_one_anew(left):
+    """✗ L3: a bulk delete is carried out in part: the sleeper's generation is there, the one behind it isn't."""
+    clock = ManualClock()
+    memory = MemoryStore(clock=clock)
+
+    class KilledCleanup(WrappedStore):
+        def delete(self, paths):
+            self._store.delete([path for path in paths if path != generation_path("g/ü", left)])
+
+    log = a_log(clock, memory)
+    _, position = log.open_newest()
+    positions = {}
+    for number in range(1, 6):
+        positions[number] = position = create(log, position)
+    clock.advance(2 * DAY_MS)
+    create(log, position)
+    clean_generations(a_log(clock, KilledCleanup(memory)))
+    assert log.numbers() == [left, 5, 6]
+    with pytest.raises(PositionLost):
+        create(log, positions[left])
+    assert clean_generations(log) == 2  # what was left, and what was created there just now
+    assert log.numbers() == [5, 6]
 
 
 def test_a_sleeper_whose_generation_was_cleaned_can_not_create_the_next_one_anew():

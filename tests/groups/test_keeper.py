@@ -65,6 +65,14 @@ def a_system_cluster() -> Cluster:
     return a_cluster(clock=SystemClock())
 
 
+def a_cluster_with_a_transaction() -> Cluster:
+    """It has left an offset of P1 pending."""
+    cluster = a_system_cluster()
+    pend = PendOffsets(offsets={P1: OffsetAndMetadata(9)}, decider=DECIDER, owner=Stamp(0, ""), topic_ids={P1: "id"})
+    do(OffsetTable(cluster, "g"), pend)
+    return cluster
+
+
 # Maintenance
 
 
@@ -113,9 +121,7 @@ def test_what_is_withdrawn_before_its_turn_is_never_carried_out_and_what_has_beg
 
 def test_what_was_carried_out_is_told_so_whatever_becomes_of_what_was_tried_beside_it():
     """✗ One of two commits needs a transaction decided, which fails: both are told that they failed."""
-    cluster = a_system_cluster()
-    pend = PendOffsets(offsets={P1: OffsetAndMetadata(9)}, decider=DECIDER, owner=Stamp(0, ""), topic_ids={P1: "id"})
-    do(OffsetTable(cluster, "g"), pend)
+    cluster = a_cluster_with_a_transaction()
 
     def fail(_: Decider) -> bool:
         raise StoreUnavailableError("transactions can't be read")
@@ -129,15 +135,26 @@ def test_what_was_carried_out_is_told_so_whatever_becomes_of_what_was_tried_besi
 
 
 def test_what_a_transaction_had_left_pending_is_decided_and_the_commit_repeated():
-    cluster = a_system_cluster()
-    pend = PendOffsets(offsets={P1: OffsetAndMetadata(9)}, decider=DECIDER, owner=Stamp(0, ""), topic_ids={P1: "id"})
-    do(OffsetTable(cluster, "g"), pend)
+    cluster = a_cluster_with_a_transaction()
     with a_keeper(cluster, Deciding(decide=lambda _: True, look=lambda _: True, finish=lambda _: True)) as keeper:
         begun = Held(keeper, unowned({P2: 0}))
         both = [keeper.change(unowned({partition: 5}), timeout_ms=LONG_MS) for partition in (P0, P1)]
         begun.let_go()
         assert offsets(both[1].result(LONG_S)) == [5, 5, 0]
         assert both[0].result(LONG_S)
+
+
+def test_a_commit_that_waited_for_a_transaction_does_not_undo_one_that_was_asked_for_later():
+    """✗ The later one has nothing to wait for and is carried out first: the offset goes back to the older one's."""
+    cluster = a_cluster_with_a_transaction()
+    with a_keeper(cluster, Deciding(decide=lambda _: True, look=lambda _: True, finish=lambda _: True)) as keeper:
+        begun = Held(keeper, unowned({P2: 0}))
+        changes = [unowned({P0: 4}), unowned({P0: 5, P1: 5, P2: 5}), unowned({P0: 6}), unowned({P1: 7, P2: 7})]
+        futures = [keeper.change(change, timeout_ms=LONG_MS) for change in changes]
+        begun.let_go()
+        for future in futures:
+            future.result(LONG_S)
+        assert offsets(keeper.fetch([], timeout_ms=LONG_MS).result(LONG_S)) == [6, 7, 7]
 
 
 # Beside members that have come and gone

@@ -19,6 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from sparklog.clock import SystemClock
 from sparklog.delta.actions import Action, AddFile, Protocol, RemoveFile
+from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
 from sparklog.delta.snapshot import load_snapshot
 from sparklog.errors import (
@@ -31,6 +32,7 @@ from sparklog.errors import (
     UnknownMemberIdError,
     UnsupportedVersionError,
 )
+from sparklog.groups import offset_table
 from sparklog.groups.changes import DeleteAll, DeleteOffsets
 from sparklog.groups.offset_files import FORMAT_PROPERTY, FORMAT_VERSION, decode_rows, encode_rows
 from sparklog.groups.offset_maintenance import sweep
@@ -237,9 +239,9 @@ def test_the_cost_of_each_call(memory: MemoryStore, clock: ManualClock) -> None:
         do(other, commit(ANN, {P0: offset}))
     assert costs(table.fetch) == {"get": 1 + 4 + 3, "list": 1}
     clock.advance(61_000)
-    assert costs(table.fetch) == {"get": 2}  # rule L1: and its own entry
+    assert costs(table.fetch) == {"get": 2, "list": 1}  # rule L1: and its own entry, and the marks of cleanups
     clock.advance(61_000)
-    assert costs(lambda: do(table, commit(ANN, {P0: 77}))) == {"get": 2, "sync": 1, "put": 1, "create": 1}
+    assert costs(lambda: do(table, commit(ANN, {P0: 77}))) == {"get": 2, "list": 1, "sync": 1, "put": 1, "create": 1}
 
 
 def test_nothing_costs_more_as_a_table_ages(memory: MemoryStore, clock: ManualClock) -> None:
@@ -322,6 +324,32 @@ def test_maintenance_that_fails_is_logged_and_done_later(
     assert load_state(table.log).checkpoint_version == -1
     assert grow(table, 1) == 1
     assert load_state(table.log).checkpoint_version == 109
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_maintenance_rests_as_long_as_it_should_whatever_is_committed_beside_it(
+    memory: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """✗ A commit beside it finds it due again. So it is done once more, has nothing to do, and takes a moment: the rest
+    is over after twenty of those. Or it fails, and each tenth commit tries again."""
+    table = a_table(memory, clock)
+
+    def slowly(_: DeltaLog, version: int, *, sweeps: bool) -> int:
+        do(table, unowned({P0: next(NEW_OFFSETS)}))
+        clock.advance(7_000)
+        if fails:
+            raise StoreUnavailableError("away")
+        return version
+
+    def is_due(*, version: int, checkpoint_version: int, live_file_count: int) -> bool:
+        return version - checkpoint_version >= 3
+
+    monkeypatch.setattr(offset_table, "maintain_offsets", slowly)
+    monkeypatch.setattr(offset_table, "checkpoint_due", is_due)
+    assert grow(table, 3) == 1
+    assert grow(table, 9) == 0
+    clock.advance(20 * 7_000)
+    assert grow(table, 1) == 1
 
 
 def test_a_reader_whose_file_was_swept_reads_the_newest(memory: MemoryStore, clock: ManualClock) -> None:

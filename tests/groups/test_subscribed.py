@@ -173,6 +173,26 @@ def test_a_deletion_that_nobody_reads_of_is_found_when_the_topics_are_looked_at(
     assert topics_of(member) == [["t"]]
 
 
+@pytest.mark.parametrize("pattern", [None, "[tu].*"])
+def test_a_look_at_a_topic_is_not_undone_by_a_generation_of_before_its_deletion(pattern: str | None):
+    """✗ Who applies the generation after its look takes the topic for an existing one, and nobody looks again for
+    minutes."""
+    group = Group()
+    add(group, "u")
+    first, second = Member(group, "a"), Member(group, "b")
+    for member in (first, second):
+        member.membership.subscribe(() if pattern else ["t", "u"], re.compile(pattern) if pattern else None)
+    group.rounds(first)
+    for _ in range(2):
+        second.round()
+        group.rounds(first, intervals=1)
+    assert set(newest(group).plan.assignment) == {first.membership.member_id, second.membership.member_id}
+    remove(group, "u")
+    let_look(second)
+    group.rounds(first, second)
+    assert set(newest(group).plan.topics) == {"t"}
+
+
 def test_a_topic_that_reading_did_not_find_though_it_is_there_stays():
     group = Group()
     member = Member(group, "a")

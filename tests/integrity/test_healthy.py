@@ -6,10 +6,13 @@ import pytest
 
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.names import entry_path
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.integrity import check_cluster
+from sparklog.testing import ManualClock
 from tests.integrity.support import a_full_world, a_plain_world, codes
-from tests.support import DAY_MS, a_writer, append
+from tests.support import DAY_MS, a_writer, append, versions_of
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -40,20 +43,41 @@ def test_a_check_writes_nothing() -> None:
     assert {(one.path, one.etag) for one in memory.list("")} == before
 
 
-def test_a_log_that_was_cleaned_is_healthy() -> None:
-    _, clock, cluster, log = a_plain_world()
+def three_days_of_appends(log: DeltaLog, clock: ManualClock) -> None:
+    """With a checkpoint of the newest but one."""
     writer = a_writer(log)
     for number in range(6):
         clock.advance(DAY_MS / 2)
         append(writer, f"later {number}")
     write_checkpoint(log)
     append(writer, "after")
+
+
+def test_a_log_that_was_cleaned_is_healthy() -> None:
+    _, clock, cluster, log = a_plain_world()
+    three_days_of_appends(log, clock)
     cleaned = clean_log(log, retention_ms=DAY_MS)
     assert cleaned is not None
     assert cleaned.deleted_count > 3
     report = check_cluster(cluster, deep=True)
     assert codes(report) == set()
     assert report.counts.entries == 12 - cleaned.deleted_count
+
+
+def test_a_log_whose_cleanup_was_killed_in_the_middle_is_healthy() -> None:
+    """A bulk delete has no order: what it left below the mark counts for nothing."""
+    memory, clock, cluster, log = a_plain_world()
+    three_days_of_appends(log, clock)
+    entries = {version: memory.read(entry_path(log.table, version)) for version in versions_of(log)}
+    cleaned = clean_log(log, retention_ms=DAY_MS)
+    assert cleaned is not None
+    gone = sorted(entries.keys() - {*versions_of(log)})
+    assert len(gone) > 3
+    for version in gone[1::2]:
+        memory.create(entry_path(log.table, version), entries[version])
+    report = check_cluster(cluster, deep=True)
+    assert codes(report) == set()
+    assert report.counts.entries == len(entries) - len(gone)
 
 
 def test_only_the_topics_that_are_named_are_checked() -> None:

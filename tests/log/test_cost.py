@@ -113,15 +113,15 @@ def test_a_poll_is_one_get_whether_something_is_there_or_not(memory, clock):
     assert store.counts() == {"get": 1}
 
 
-def test_a_poll_after_long_silence_verifies_the_position_by_one_get_more(memory, clock):
-    """Rule L1."""
+def test_a_poll_after_long_silence_verifies_the_position_by_a_get_and_a_list_more(memory, clock):
+    """Rule L1: its own entry, and the marks of cleanups."""
     a_topic(memory, clock)
     log, store = a_counted_log(memory, clock)
     follower = TopicFollower(log, "t")
     clock.advance(log.tail_trust_ms + 1)
     store.reset()
     assert follower.poll() == []
-    assert store.counts() == {"get": 2}
+    assert store.counts() == {"get": 2, "list": 1}
     store.reset()
     assert follower.poll() == []
     assert store.counts() == {"get": 1}

@@ -126,7 +126,7 @@ def test_a_follower_that_cleanup_left_behind_loads_the_topic_anew():
     append(writer, "6")
     cleaned = clean_log(log, retention_ms=DAY_MS)
     assert cleaned is not None
-    assert cleaned.oldest_version > follower.head.delta_version + 1  # its next entry is gone
+    assert cleaned.cleaned_below > follower.head.delta_version + 1  # its next entry is gone
     assert follower.poll() == []
     assert same_view(follower, TopicFollower(log, "t"))
     assert at(follower.read(0, 0)) == [(number, str(number)) for number in range(7)]

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from sparklog.delta.listing import read_hint
+from sparklog.delta.names import last_checkpoint_path
+from sparklog.log import maintenance
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.state import open_state
 from sparklog.storage import MemoryStore
@@ -197,3 +199,141 @@ def test_an_append_succeeds_though_no_thread_can_be_started_and_the_next_checkpo
 
 def test_a_checkpoint_that_was_never_due_is_not_waited_for():
     Checkpoints().close()
+
+
+# --- what became due while one was written, or during the rest after it
+
+
+class SlowStore(WrappedStore):
+    """A checkpoint takes so long, by the clock; ``written`` is released once the hint names one."""
+
+    def __init__(self, store, clock, duration_ms):
+        super().__init__(store)
+        self.clock = clock
+        self.duration_ms = duration_ms
+        self.written = threading.Semaphore(0)
+
+    def create(self, path, data, *, sync=False):
+        if "checkpoint" in path:
+            self.clock.advance(self.duration_ms)
+        return super().create(path, data, sync=sync)
+
+    def put(self, path, data, *, sync=False):
+        super().put(path, data, sync=sync)
+        if "_last_checkpoint" in path:
+            self.written.release()
+
+
+def grown(memory, clock, *, store, checkpoints, commits=100):
+    """A topic whose first checkpoint is written; its writer."""
+    a_topic(memory, clock)
+    writer = a_writer(a_log(store, clock), checkpoints=checkpoints)
+    for number in range(commits):
+        append(writer, str(number))
+    return writer
+
+
+def behind(log, writer):
+    return writer.state.position.version - read_hint(log)
+
+
+def test_a_writer_that_goes_idle_leaves_no_checkpoint_due(memory, clock):
+    store = SlowStore(memory, clock, 5)
+    log = a_log(memory, clock)
+    writer = grown(memory, clock, store=store, checkpoints=Checkpoints(max_delay_ms=0))
+    assert store.written.acquire(timeout=60)
+    for number in range(120):  # due again, perhaps while it rests
+        append(writer, str(number))
+    assert store.written.acquire(timeout=60)  # nobody commits any more, and nobody closes
+    assert behind(log, writer) <= 100
+    writer.close()
+
+
+@pytest.fixture
+def rested(memory, clock, log):
+    """A checkpoint of version 2 took a second. Asked whether a commit of a version starts the next."""
+    started: list[Callable[[], None]] = []
+    checkpoints = Checkpoints(run=started.append, max_delay_ms=0)
+    slow = a_log(SlowStore(memory, clock, 1_000), clock)
+    checkpoints.after_commit(replace(committed(log, 99), log=slow))
+    started.pop()()
+
+    def starts(version):
+        checkpoints.after_commit(replace(committed(log, version), log=slow))
+        return bool(started)
+
+    return starts
+
+
+def test_while_it_rests_a_checkpoint_waits_until_one_and_a_half_times_the_threshold(rested):
+    assert [version for version in range(3, 153) if rested(version)] == [152]
+
+
+def test_the_rest_is_four_times_what_the_checkpoint_took(clock, rested):
+    clock.advance(3_999)
+    assert not rested(102)
+    clock.advance(1)
+    assert rested(112)
+
+
+@pytest.mark.parametrize(("version", "is_written"), [(98, False), (100, True), (155, True)])
+def test_closing_writes_a_checkpoint_if_one_is_due_whoever_made_it_so(memory, clock, version, is_written):
+    log = a_topic(memory, clock)
+    writer, other = a_writer(log, checkpoints=Checkpoints(max_delay_ms=0)), a_writer(log)
+    for number in range(version - 1):
+        append(other, str(number))
+    append(writer, "mine")
+    assert read_hint(log) == -1
+    for _ in range(2):
+        writer.close()
+        assert read_hint(log) == (version if is_written else -1)
+
+
+def test_closing_doesnt_write_what_another_has_written(memory, clock, log):
+    inline_checkpoints().after_commit(committed(log, 99))
+    store = CountingStore(memory)
+    checkpoints = Checkpoints(max_delay_ms=0)
+    checkpoints.after_commit(replace(committed(log, 101, checkpoint_version=-1), log=a_log(store, clock)))
+    assert store.counts() == {}
+    checkpoints.close()
+    assert store.counts() == {"get": 1}  # the hint
+
+
+def test_a_checkpoint_that_fails_is_tried_again_though_nobody_commits(memory, clock, monkeypatch, caplog):
+    monkeypatch.setattr(maintenance, "_FAILURE_REST_MS", 1)
+    failures = Fault(kind=FaultKind.DISK_FULL, ops=["create"], path="checkpoint", times=2)
+    store = SlowStore(FaultyStore(memory, failures), clock, 0)
+    writer = grown(memory, clock, store=store, checkpoints=Checkpoints(max_delay_ms=0))
+    assert store.written.acquire(timeout=60)
+    assert behind(a_log(memory, clock), writer) <= 1
+    assert caplog.text.count("checkpoint of topics/t failed") == 2
+    writer.close()
+
+
+def test_tries_are_bounded_and_the_next_that_is_due_begins_anew(memory, clock, monkeypatch, caplog):
+    monkeypatch.setattr(maintenance, "_FAILURE_REST_MS", 0)
+    checkpoints = Checkpoints(max_delay_ms=0)
+    store = FaultyStore(memory, Fault(kind=FaultKind.DISK_FULL, ops=["create"], path="checkpoint", times=5))
+    writer = grown(memory, clock, store=store, checkpoints=checkpoints)
+    checkpoints._background.close(60_000)
+    assert caplog.text.count("checkpoint of topics/t failed") == 5
+    for number in range(10):
+        append(writer, str(number))
+    checkpoints._background.close(60_000)
+    assert read_hint(a_log(memory, clock)) >= 109
+    writer.close()
+
+
+def test_what_a_checkpoint_holds_beside_live_files_puts_off_the_next(memory, clock, log):
+    """600,000 removed files, and hardly any live one: the threshold is 3,000."""
+    memory.put(last_checkpoint_path(log.table), b'{"version":0,"size":600000}')
+    store = CountingStore(memory)
+    checkpoints = inline_checkpoints()
+    looks = []
+    for version in (100, 110, 120, 2_999):
+        state = committed(log, version, checkpoint_version=0)
+        checkpoints.after_commit(replace(state, log=a_log(store, clock)))
+        looks.append(store.counts())
+    assert looks == [{"get": 1}] * 4  # once it had to ask
+    checkpoints.after_commit(committed(log, 3_000, checkpoint_version=0))
+    assert read_hint(log) == NEWEST

@@ -1,5 +1,6 @@
 """The live files of a topic as segments, and finding records among them."""
 
+import json
 from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sparklog.delta.actions import AddFile
+from sparklog.errors import CorruptLogError
 from sparklog.log.segments import (
     Segment,
     SegmentIndex,
@@ -139,33 +141,72 @@ def test_statistics_that_are_incomplete_or_make_no_sense_count_for_none(stats):
     assert not segment_of_add(add, 0).has_stats
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_segments_are_read_of_a_loaded_table_whatever_the_unit_of_its_timestamps(unit):
-    times = pa.array([1_700_000_000, 1_700_000_123], pa.timestamp("s", "UTC")).cast(pa.timestamp(unit, "UTC"))
-    files = pa.table(
+def a_table(*adds):
+    """The files of a checkpoint that has these."""
+    return pa.table(
         {
-            "path": ["a", "b"],
-            "size_bytes": [1, 2],
-            "modification_time": [3, 4],
-            "num_records": [5, None],
-            "partition.partition": pa.array([0, 1], pa.int32()),
-            "partition.base_offset": pa.array([10, None], pa.int64()),
-            "min.offset_delta": [0, None],
-            "max.offset_delta": [4, None],
-            "min.timestamp": times.take(pa.array([0, None])),
-            "max.timestamp": times.take(pa.array([1, None])),
+            "path": pa.array([add.path for add in adds], pa.string()),
+            "partition_values": pa.array(
+                [list(add.partition_values.items()) for add in adds], pa.map_(pa.string(), pa.string())
+            ),
+            "size_bytes": pa.array([add.size_bytes for add in adds], pa.int64()),
+            "modification_time": pa.array([add.modification_ms for add in adds], pa.int64()),
+            "stats": pa.array([None if add.stats is None else json.dumps(add.stats) for add in adds], pa.string()),
         }
     )
-    a, b = segments_of_table(files)
-    assert (a.first_offset, a.last_offset, a.partition, a.has_stats) == (10, 14, 0, True)
-    assert (a.min_timestamp_ms, a.max_timestamp_ms) == (1_700_000_000_000, 1_700_000_123_000)
-    assert (b.path, b.partition, b.base_offset, b.max_timestamp_ms, b.has_stats) == ("b", 1, None, None, False)
 
 
-def test_a_loaded_table_without_any_statistics_has_segments_without():
-    files = pa.table({"path": ["a"], "size_bytes": [1], "modification_time": [3], "partition.partition": [0]})
-    (segment,) = segments_of_table(files)
-    assert (segment.path, segment.base_offset, segment.has_stats) == ("a", None, False)
+def an_add(path="x", *, partition="0", base_offset="10", **stats):
+    values = {"partition": partition, "base_offset": base_offset}
+    return AddFile(path=path, partition_values=values, size_bytes=1, modification_ms=2, stats=stats or None)
+
+
+BOUNDS = {
+    "minValues": {"offset_delta": 0, "timestamp": "2023-11-14T22:13:20.000Z", "producer_id": 5},
+    "maxValues": {"offset_delta": 4, "timestamp": "2023-11-14T22:13:20.123999+00:00", "sequence": 7},
+}
+PLAIN = [
+    an_add("a%20b", numRecords=5, **BOUNDS, nullCount={"offset_delta": 0}),
+    an_add("b", base_offset=None),
+    an_add("c", base_offset="", partition=None, numRecords=3),
+    an_add("d", partition="3", numRecords=1, minValues={}, maxValues=None),
+    an_add(
+        "e", numRecords=2, minValues={"timestamp": "1969-12-31T23:59:59.9996Z", "offset_delta": None}, tightBounds=True
+    ),
+]
+ODD = [
+    an_add("f", numRecords=2, minValues={"timestamp": "2023-11-14 22:13:20"}, maxValues={"offset_delta": "7"}),
+    an_add("g", partition=" 7", maxValues={"timestamp": "10000-01-01T00:00:00.000Z"}),
+    an_add("h", maxValues={"timestamp": "2023-11-14T22:13:20.123456789+02:00", "offset_delta": 1.0}),
+]
+
+
+@pytest.mark.parametrize("adds", [PLAIN, [*PLAIN, *ODD], PLAIN[1:2], []], ids=["plain", "odd", "no statistics", "none"])
+def test_a_checkpoint_tells_the_same_of_a_file_as_the_entry_that_added_it(adds):
+    assert segments_of_table(a_table(*adds)) == [segment_of_add(add, -1) for add in adds]
+
+
+def test_without_a_checkpoint_there_are_no_segments():
+    assert segments_of_table(None) == []
+
+
+@pytest.mark.parametrize(
+    ("stats", "partition"), [("{", "0"), ("[]", "0"), ("7", "0"), ('{"numRecords":"x"}', "0"), (None, "x")]
+)
+def test_what_makes_no_sense_in_a_checkpoint_is_told_with_the_file(stats, partition):
+    table = a_table(an_add("a"), an_add("b", partition=partition), an_add("c"))
+    table = table.set_column(4, "stats", pa.array([None, stats, None], pa.string()))
+    with pytest.raises(CorruptLogError, match="tells of b what makes no sense"):
+        segments_of_table(table)
+
+
+def test_statistics_that_span_lines_are_read_one_by_one():
+    table = a_table(an_add("a", numRecords=1), an_add("b"))
+    table = table.set_column(4, "stats", pa.array(['{"numRecords":\n1}', "{}\n{}"], pa.string()))
+    with pytest.raises(CorruptLogError, match="tells of b"):
+        segments_of_table(table)
+    (segment,) = segments_of_table(table.slice(0, 1))
+    assert segment.record_count == 1
 
 
 class IndexAgainstAList(RuleBasedStateMachine):

@@ -2,7 +2,8 @@
 
 One topic of one partition; every version holds one record, so its base offset is its version. Two writers are played
 call by call, and may sleep between any two. What other writers do, who are always awake, is one step; so is a
-checkpoint, whose writing decides nothing. Cleanup deletes one entry a step.
+checkpoint, whose writing decides nothing. Cleanup deletes one entry a step, in any order but for version 0, and may be
+killed in between.
 
 ========================  ==============================================================================
 step                      what it mirrors
@@ -11,8 +12,8 @@ lists / reads             ``delta.snapshot.open_newest`` (light), ``delta.snapsh
 creates                   the create of ``storage.entry_log.EntryLog.create_next``
 reads who has …           the read after *exists* there
 looks …                   ``EntryLog.look``, as of ``log.commit.catch_up``
-verifies …                ``EntryLog._verify_if_due``; what is believed then: ``log.commit.commit``,
-                          ``storage.position.advance``
+verifies …                ``EntryLog._verify_if_due``, ``DeltaLog.verify``; what is believed then:
+                          ``log.commit.commit``, ``storage.position.advance``
 decides again             ``log.append.plan_append``, ``producer_state.check_counter``, ``_Append._find``
 gives up                  ``commit``'s and ``create_next``'s deadline, ``TopicWriter._take_new_id``
 plans / deletes           ``delta.cleanup.plan_cleanup``, ``clean_log``
@@ -46,8 +47,6 @@ class Rules:
     """L1: … *after* it learned it; off: before."""
     anchor_at_tail: bool = True
     """L1, decision 0001: finding an entry doesn't refresh trust; off: it does."""
-    fresh_tokens: bool = True
-    """L1, decision 0001: each attempt has a token of its own; off: each append."""
     check_opening: bool = True
     """L12: who opens looks again whether what it listed is still there; off: it believes what it read."""
     read_token: bool = True
@@ -62,16 +61,16 @@ class Rules:
     """L2, L7: who loads the log looks whether its append is there; off: it commits again."""
     decide_again: bool = True
     """L4: who loses a race decides again; off: it commits what it had decided."""
-    oldest_first: bool = True
-    """L3: cleanup deletes from the oldest on; off: from the newest."""
+    mark: bool = True
+    """L3: a mark says below which version cleanup deletes, and whoever verifies reads it; off: there is none."""
+    mark_first: bool = True
+    """L3: … and is there before the first entry goes; off: once the last is gone."""
     below_checkpoint: bool = True
     """L3: … only below the newest checkpoint."""
     store_times: bool = True
     """L3: age is counted by the store's times; off: by the cleaner's clock, which is a day ahead."""
     successor_age: bool = True
     """L3, decision 0001: an entry is as old as its successor; off: as itself."""
-    requests_end: bool = True
-    """What the rules take for granted: no request is carried out a second time a day later."""
 
     def without(self, *names: str) -> Rules:
         """These rules but for some. Raises ``ValueError`` for a name that is none."""
@@ -95,6 +94,9 @@ class Bounds:
     gives_up: int = 1
     places: tuple[str, ...] = ("at the tail", "one behind", "opening")
     """Where writers may be when it begins."""
+    tokens_return: bool = False
+    """All attempts at an append have one token, and a request may be carried out a second time, a day later: so an
+    entry that was deleted may come back as it was. Without marks that was fatal (decision 0001)."""
 
 
 class Entry(NamedTuple):
@@ -178,6 +180,8 @@ class World(NamedTuple):
     writers: tuple[Writer, Writer]
     plan: tuple[int, ...]
     """What cleanup still has to delete."""
+    mark: int
+    """Cleanup may have deleted any version below it."""
     told: tuple[tuple[tuple[str, int], int | None], ...]
     """How appends ended: their offset; None: failed, and nothing was nor will be stored."""
     others: int
@@ -220,6 +224,7 @@ class AppendCleanup:
                     late=(),
                     writers=(writers[0], writers[1]),
                     plan=(),
+                    mark=0,
                     told=(),
                     others=bounds.others,
                     sleeps=bounds.sleeps,
@@ -244,7 +249,7 @@ class AppendCleanup:
             yield f"others append {versions}", after._replace(others=world.others - count)
         if world.sleeps:
             for name, ticks in (("an hour", HOUR), ("a day", DAY)):
-                late = world.late if ticks < DAY or not self.rules.requests_end else ()
+                late = world.late if ticks < DAY or self.bounds.tokens_return else ()
                 yield f"{name} passes", world._replace(now=world.now + ticks, sleeps=world.sleeps - 1, late=late)
 
     def _writer(self, world: World, index: int) -> Iterator[Step]:
@@ -275,7 +280,7 @@ class AppendCleanup:
         version = writer.version + 1
         is_due = rules.verify and not rules.verify_afterwards and not writer.is_verified
         if is_due and self._is_silent(world, writer):
-            if _is_at(world, writer):
+            if _is_at(world, writer) and world.mark <= writer.version:
                 yield (
                     f"{name} verifies version {writer.version} beforehand",
                     _with(world, index, writer._replace(is_verified=True)),
@@ -300,7 +305,7 @@ class AppendCleanup:
         if not rules.decide_again:
             base = writer.base if writer.base >= 0 else base
         entry = Entry(
-            token=(name, writer.append, writer.attempts if rules.fresh_tokens else 0),
+            token=(name, writer.append, 0 if self.bounds.tokens_return else writer.attempts),
             producer=(name, writer.producer),
             counter=writer.counter,
             base=base,
@@ -317,7 +322,7 @@ class AppendCleanup:
             if world.faults:
                 lost = stored._replace(faults=world.faults - 1)
                 yield f"{what}: created, the answer is lost", _with(lost, index, unsure)
-                if not rules.requests_end:
+                if self.bounds.tokens_return:
                     again = lost._replace(late=(*world.late, (version, entry)))
                     yield f"{what}: created, the answer is lost, the request sent twice", _with(again, index, unsure)
         elif writer.is_unknown and not rules.read_token:
@@ -360,10 +365,12 @@ class AppendCleanup:
             raise RuntimeError(f"{name} has learned nothing")
         if not self._must_verify(world, writer):
             yield f"{name} believes it", self._believe(world, index, learned)
-        elif _is_at(world, writer):
-            yield f"{name} verifies version {writer.version}", self._believe(world, index, learned)
-        else:
+        elif not _is_at(world, writer):
             yield f"{name} finds version {writer.version} gone or changed", _with(world, index, _lost(writer))
+        elif world.mark > writer.version:
+            yield f"{name} finds version {writer.version} below the mark", _with(world, index, _lost(writer))
+        else:
+            yield f"{name} verifies version {writer.version}", self._believe(world, index, learned)
 
     def _is_silent(self, world: World, writer: Writer) -> bool:
         return world.now - writer.anchor > TRUST
@@ -402,7 +409,8 @@ class AppendCleanup:
         found = [world.objects[version] for version, _ in wanted]
         is_young = not listing.is_whole and world.now - listing.began <= TRUST
         is_same = is_young or not rules.check_opening or found[0] == wanted[0][1]
-        if None in found or not is_same:
+        is_below = listing.is_whole and rules.check_opening and world.mark > wanted[0][0]
+        if None in found or not is_same or is_below:
             yield f"{name} finds that what it listed is gone, and begins anew", _with(world, index, again)
             return
         read = [one.entry for one in found if one is not None]
@@ -456,19 +464,21 @@ class AppendCleanup:
 
     def _cleaner(self, world: World) -> Iterator[Step]:
         if world.plan:
-            yield f"cleanup deletes version {world.plan[0]}", _deleted(world, 1)
+            for version in world.plan[:1] if world.plan[0] == 0 else world.plan:  # another engine could begin there
+                yield f"cleanup deletes version {version}", self._deleted(world, (version,))
             if len(world.plan) > 1:
-                yield f"cleanup deletes versions {_list_of(world.plan)}", _deleted(world, len(world.plan))
+                yield f"cleanup deletes versions {_list_of(world.plan)}", self._deleted(world, world.plan)
+            yield "cleanup is killed", world._replace(plan=())
             return
         if plan := self._plan(world):
-            yield f"cleanup plans to delete {_list_of(plan)}", world._replace(plan=plan)
+            yield f"cleanup plans to delete {_list_of(plan)}", self._planned(world, plan)
         now = _read_all(world)
         if now is None or len(now) == len(world.checkpoint):
             return
         written = world._replace(checkpoint=now)
         if plan := self._plan(written):  # one that nobody cleans behind makes no difference
             label = f"a checkpoint of version {len(now) - 1} is written; cleanup plans to delete {_list_of(plan)}"
-            yield label, written._replace(plan=plan)
+            yield label, self._planned(written, plan)
 
     def _plan(self, world: World) -> tuple[int, ...]:
         """``plan_cleanup``: from the oldest on, up to the first that must stay."""
@@ -479,10 +489,24 @@ class AppendCleanup:
         plan: list[int] = []
         for (version, found), (_, successor) in pairwise(present):
             judged = successor if rules.successor_age else found
-            if version >= bound or newest - judged.modified < DAY:
+            is_young = version >= world.mark and newest - judged.modified < DAY
+            if version >= bound or is_young:
                 break
             plan.append(version)
-        return tuple(plan if rules.oldest_first else reversed(plan))
+        return tuple(plan)
+
+    def _planned(self, world: World, plan: tuple[int, ...]) -> World:
+        marked = self._marked(world, plan[-1] + 1) if self.rules.mark_first else world
+        return marked._replace(plan=plan)
+
+    def _deleted(self, world: World, gone: tuple[int, ...]) -> World:
+        objects = tuple(None if version in gone else found for version, found in enumerate(world.objects))
+        left = tuple(version for version in world.plan if version not in gone)
+        after = world._replace(objects=objects, plan=left)
+        return after if left or self.rules.mark_first else self._marked(after, world.plan[-1] + 1)
+
+    def _marked(self, world: World, below: int) -> World:
+        return world._replace(mark=max(world.mark, below)) if self.rules.mark else world
 
     # What must always be true.
 
@@ -545,18 +569,12 @@ def _read_all(world: World) -> tuple[Entry, ...] | None:
     return (*world.checkpoint, *(found.entry for found in tail if found is not None))
 
 
-def _deleted(world: World, count: int) -> World:
-    gone, left = world.plan[:count], world.plan[count:]
-    objects = tuple(None if version in gone else found for version, found in enumerate(world.objects))
-    return world._replace(objects=objects, plan=left)
-
-
 def _list_of(versions: tuple[int, ...]) -> str:
     return ", ".join(map(str, versions))
 
 
 def _is_at(world: World, writer: Writer) -> bool:
-    """``EntryLog.verify``: does its own entry still have its token?"""
+    """Does its own entry still have its token?"""
     found = world.objects[writer.version]
     return found is not None and writer.last is not None and found.entry.token == writer.last.token
 

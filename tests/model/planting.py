@@ -6,8 +6,7 @@ What :mod:`tests.simulation.cluster.planted` has is taken from there.
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from itertools import pairwise
@@ -15,14 +14,15 @@ from typing import Any
 from unittest import mock
 
 from sparklog.delta import cleanup, snapshot
+from sparklog.delta.cleanup import CleanupBatch, CleanupResult
+from sparklog.delta.listing import list_log
+from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import parse_name
 from sparklog.groups.pending import PendOffsets
 from sparklog.groups.rows import Decider, OffsetRow
 from sparklog.log import Cluster, append
 from sparklog.log.commit import commit
 from sparklog.log.producer_state import Verdict
-from sparklog.storage import entry_log
-from sparklog.storage.base import ObjectInfo
 from sparklog.storage.entry_log import Created, EntryLog, Look, NumberedLog, Taken
 from sparklog.storage.position import Position, advance
 from sparklog.txn import deciding
@@ -30,18 +30,18 @@ from sparklog.txn.cleaning import KEEP_MS
 from sparklog.txn.entries import TransactionEntry, TransactionLog, append_entry, open_transaction_log
 from sparklog.txn.session import TransactionSession
 from sparklog.txn.states import TransactionState
-from tests.model import playing_transactions
+from tests.model import playing, playing_transactions
 from tests.support import DAY_MS
 
 __all__ = [
     "Plant",
     "a_decision_is_complete_at_once",
-    "an_append_has_one_token",
     "an_offset_counts_before_its_records_are_visible",
     "another_counts_by_its_name",
     "anybody_leaves_offsets",
-    "cleanup_begins_with_the_newest",
     "cleanup_goes_by_its_own_clock",
+    "cleanup_leaves_no_mark",
+    "cleanup_marks_afterwards",
     "cleanup_needs_no_checkpoint",
     "entries_are_as_old_as_themselves",
     "exists_is_success",
@@ -107,24 +107,6 @@ def exists_is_success() -> Planted:
     return mock.patch.object(EntryLog, "create_next", create_next)
 
 
-def an_append_has_one_token() -> Planted:
-    """Rule L2: all attempts at one commit have the same token."""
-    create, new_token = EntryLog.create_next, entry_log.new_token
-    own = threading.local()
-
-    def create_next(self: Any, position: Position, encode: Any, *, tokens: set[str], **kwargs: Any) -> Any:
-        own.token = next(iter(tokens), None) or new_token()
-        return create(self, position, encode, tokens=tokens, **kwargs)
-
-    def token() -> Any:
-        return own.token
-
-    return _all(
-        mock.patch.object(EntryLog, "create_next", create_next),
-        mock.patch.object(entry_log, "new_token", token),
-    )
-
-
 # Of topics.
 
 
@@ -151,25 +133,45 @@ def the_first_decision_stands() -> Planted:
 
 def what_was_listed_is_there() -> Planted:
     """Rule L12: who opens a topic believes what it listed long ago."""
-    return mock.patch.object(snapshot, "still_there", return_value=True)
+    return _all(
+        mock.patch.object(snapshot, "still_there", return_value=True),
+        mock.patch.object(snapshot, "is_untouched", return_value=True),
+    )
 
 
-def _planning(plan: Callable[..., list[str]]) -> Planted:
+def _planning(plan: Callable[..., Iterator[CleanupBatch]]) -> Planted:
     return mock.patch.object(cleanup, "plan_cleanup", plan)
 
 
 _plan = cleanup.plan_cleanup
 
 
-def cleanup_begins_with_the_newest() -> Planted:
-    """Rule L3: the order of cleanup."""
-    return _planning(lambda objects, **known: _plan(objects, **known)[::-1])
+def cleanup_leaves_no_mark() -> Planted:
+    """Rule L3: nothing says that entries may be gone."""
+    return mock.patch.object(DeltaLog, "mark_cleaned", return_value=None)
+
+
+def cleanup_marks_afterwards() -> Planted:
+    """Rule L3: the mark comes once everything is deleted."""
+    mark, clean = DeltaLog.mark_cleaned, cleanup._delete_below
+    asked: list[tuple[DeltaLog, int]] = []
+
+    def clean_and_mark(*args: Any) -> Any:
+        result = clean(*args)
+        for log, below in asked:
+            mark(log, below)
+        return result
+
+    return _all(
+        mock.patch.object(DeltaLog, "mark_cleaned", lambda self, below: asked.append((self, below))),
+        mock.patch.object(cleanup, "_delete_below", clean_and_mark),
+    )
 
 
 def cleanup_goes_by_its_own_clock() -> Planted:
     """Rule L3: the clock of who cleans is a day ahead."""
 
-    def plan(objects: Any, *, newest_modified_ms: int, **known: Any) -> list[str]:
+    def plan(objects: Any, *, newest_modified_ms: int, **known: Any) -> Iterator[CleanupBatch]:
         return _plan(objects, newest_modified_ms=newest_modified_ms + DAY_MS, **known)
 
     return _planning(plan)
@@ -179,27 +181,32 @@ def cleanup_needs_no_checkpoint() -> Planted:
     """Rule L3: what no checkpoint has goes, too. Two guards keep that rule, each of which is enough here: without a
     checkpoint nothing is planned, and a plan ends below it."""
 
-    def all_of(log: Any, listing: Any, objects: Sequence[ObjectInfo], *, retention_ms: int) -> list[str]:
-        newest_ms = listing.entries[-1][1].modified_ms
-        known = {"checkpoint_version": listing.newest_version, "newest_modified_ms": newest_ms}
-        return _plan(objects, retention_ms=retention_ms, **known)
+    def clean(log: DeltaLog, *, retention_ms: int) -> CleanupResult | None:
+        listing = list_log(log)
+        return None if listing is None else cleanup._delete_below(log, listing, retention_ms)
 
-    return mock.patch.object(cleanup, "_plan", all_of)
+    def plan(objects: Any, *, checkpoint_version: int, **known: Any) -> Iterator[CleanupBatch]:
+        return _plan(objects, checkpoint_version=10**9, **known)
+
+    return _all(mock.patch.object(playing, "clean_log", clean), _planning(plan))
 
 
 def entries_are_as_old_as_themselves() -> Planted:
     """Rule L3: cleanup of a topic doesn't ask how old an entry's successor is."""
 
-    def plan(objects: Any, *, checkpoint_version: int, newest_modified_ms: int, retention_ms: int) -> list[str]:
-        gone = []
+    def plan(
+        objects: Any, *, checkpoint_version: int, newest_modified_ms: int, retention_ms: int, cleaned_below: int
+    ) -> Iterator[CleanupBatch]:
+        gone: dict[int, str] = {}
         for found in objects:
             version = parse_name(found.path.rpartition("/")[2])
             if not isinstance(version, int):
                 continue
             if version >= checkpoint_version or newest_modified_ms - found.modified_ms < retention_ms:
                 break
-            gone.append(found.path)
-        return gone
+            gone[version] = found.path
+        if gone:
+            yield CleanupBatch(below=max(gone) + 1, beginnings=(), others=tuple(gone.values()))
 
     return _planning(plan)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
+from sparklog.delta.names import entry_path
 from sparklog.errors import StoreOutcomeUnknownError
 from sparklog.log.append import AppendResult, TopicWriter
 from sparklog.log.commit import catch_up
@@ -51,6 +52,7 @@ class Actor:
         self.late: Callable[[], object] | None = None
         """A request whose answer it doesn't wait for."""
         self._fate = ""
+        self._chosen = ""
         self._thread: threading.Thread | None = None
         self._go = threading.Semaphore(0)
         self._stopped = threading.Semaphore(0)
@@ -82,6 +84,7 @@ class Actor:
         while self.stop is not None:
             if not self.stop.is_done and self.stop.op == op and path in self.stop.path:
                 self._fate = fate
+                self._chosen = path
                 self._move()
                 return True
             self._move()
@@ -104,6 +107,10 @@ class Actor:
         self.stop = Stop(is_done, op, path)
         self._stopped.release()
         self._go.acquire()
+
+    def choose(self, paths: Sequence[str]) -> str:
+        """Which of these it is told to delete; the first where it is told nothing."""
+        return next((path for path in paths if self._chosen and self._chosen in path), paths[0])
 
     def carry_out(self, op: str, call: Callable[[], T]) -> T:
         fate, self._fate = self._fate, ""
@@ -137,6 +144,18 @@ class GatedStore(WrappedStore):
             return self._actor.carry_out(op, call)
         finally:
             self._actor.wait(is_done=True, op=op, path=path)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """A bulk delete: the objects go one by one, in the order in which its actor is told to delete them."""
+        left = [*paths]
+
+        def delete_one() -> None:
+            path = self._actor.choose(left)
+            self._store.delete([path])
+            left.remove(path)
+
+        while left:
+            self._call("delete", ",".join(left), delete_one)
 
 
 class AppendPlayer:
@@ -249,9 +268,11 @@ class AppendPlayer:
             cleaner.begin(work)
             cleaner.go_on(until="delete")
             return
-        for _ in range(len(re.findall(r"\d+", label))):
+        if "is killed" in label:
+            self.actors["cleanup"] = Actor("cleanup", self.memory)
+        for version in re.findall(r"\d+", label):
             if cleaner.stop is not None:
-                cleaner.call("delete")
+                cleaner.call("delete", entry_path(self.log.table, int(version)))
                 cleaner.go_on()
 
     def _write(self, name: str, what: str) -> None:
@@ -276,6 +297,10 @@ class AppendPlayer:
         op = {"creates": "create", "lists": "list"}.get(verb, "get")
         fate = "lost" if "answer is lost" in what else "late" if "under way" in what else ""
         actor.call(op, "_delta_log", fate=fate)
+        if verb == "verifies" or what.endswith("below the mark"):
+            actor.go_on()
+            if actor.stop is not None and actor.stop.op == "list":  # its own entry is there; now the marks
+                actor.call("list", "_cleaned")
         if "reads up to" in what:
             actor.go_on(until="create")
         elif not what.endswith("(and stalls)") and verb != "lists":

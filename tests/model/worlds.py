@@ -76,11 +76,12 @@ _OPEN = _appends(others=2, sleeps=1, places=("one behind", "opening"))
 _LOOK = _appends(others=3, sleeps=1, looks=1, places=("one behind",))
 _TROUBLE = _appends(appends=2, others=1, faults=1, gives_up=1, places=TAIL)
 _RACE = _appends(others=1, faults=1, places=("one behind",))
-_TWICE = _appends(others=3, sleeps=1, faults=1, looks=1, places=TAIL)
+_TWICE = _appends(others=3, sleeps=1, faults=1, looks=1, places=TAIL, tokens_return=True)
 
 APPENDS = [
     World("sleeps and cleanup", _appends(others=3, sleeps=1), 7, 20_000),
     World("lost answers", _appends(appends=2, faults=1, gives_up=1, places=TAIL), 40, 5_000),
+    World("tokens return", _TWICE, 6, 10_000),
 ]
 TRANSACTIONS = [
     World("two sessions", _transactions(faults=1), 40, 3_000),
@@ -89,10 +90,11 @@ TRANSACTIONS = [
     World("a day asleep, with recovery", _transactions(helps=1, days=1), 11, 10_000),
 ]
 DEEP = [
-    World("sleeps and cleanup", _appends(others=3, sleeps=1), 40, 500_000),
+    World("sleeps and cleanup", _appends(others=3, sleeps=1), 16, 500_000),
     World("looks, lost answers, sleeps", _appends(others=3, sleeps=1, faults=1, looks=1, places=TAIL), 10, 150_000),
     World("two sleeps", _appends(others=3, sleeps=2), 8, 100_000),
     World("lost answers", _appends(appends=2, others=1, faults=1, gives_up=1), 40, 80_000),
+    World("tokens return", _TWICE, 9, 150_000),
     World("recovery and lost answers", _transactions(helps=1, faults=1), 40, 100_000),
     World("bursts after a rest", _transactions(helps=1, sleeps=2, bursts=2), 11, 80_000),
     World("a day, an hour, lost answers", _transactions(sleeps=1, days=1, faults=1), 40, 150_000),
@@ -103,7 +105,6 @@ APPEND_FAULTS = [
     Fault(("verify",), "an acknowledged append is in the log", _SLEEP),
     Fault(("verify_afterwards",), "an acknowledged append is in the log", _SLEEP),
     Fault(("anchor_at_tail",), "an acknowledged append is in the log", _LOOK),
-    Fault(("fresh_tokens",), "an acknowledged append is in the log", _TWICE, is_slow=True),
     Fault(("check_opening",), "the log never forks", _OPEN),
     Fault(("read_token",), "an acknowledged append is in the log", _RACE),
     Fault(("settle_unknown",), "what failed isn't in the log", _TROUBLE),
@@ -115,11 +116,11 @@ APPEND_FAULTS = [
     ),
     Fault(("counter",), "no append is in the log twice", _SLEEP),
     Fault(("decide_again",), "offsets are dense and never given twice", _RACE),
-    Fault(("oldest_first",), "an acknowledged append is in the log", _SLEEP),
+    Fault(("mark",), "an acknowledged append is in the log", _SLEEP),
+    Fault(("mark_first",), "an acknowledged append is in the log", _SLEEP),
     Fault(("below_checkpoint",), "whoever opens the log reads all that was committed", _SLEEP),
     Fault(("store_times",), "an acknowledged append is in the log", _SLEEP),
     Fault(("successor_age",), "the log never forks", _OPEN),
-    Fault(("requests_end",), "an acknowledged append is in the log", _TWICE, is_slow=True),
 ]
 TRANSACTION_FAULTS = [
     Fault(("verify",), "nothing is visible that wasn't decided", _transactions(days=1)),

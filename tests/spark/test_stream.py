@@ -249,6 +249,24 @@ def test_where_the_log_has_forgotten_its_commits_a_batch_ends_with_a_file(cluste
     assert sorted(found[-1]) == list("444555")
 
 
+def test_what_lies_below_the_mark_of_a_cleanup_ends_no_batch(cluster):
+    """Rule L3: a bulk delete has left version 2, and somebody who slept has created version 3 anew."""
+    log = cluster.topic_log("t")
+    put(cluster, (0, "a"))
+    stream = planner(cluster, maxOffsetsPerTrigger=2)
+    behind_a = stream.next(stream.initial(), limited=True)
+    for number in range(4):
+        put(cluster, (0, f"{number}{number}"))
+    write_checkpoint(log)
+    stray = entry_lines(log, 3)
+    stray[0]["commitInfo"]["sparklog"]["log_end_offsets"][0] -= 1
+    log.mark_cleaned(4)
+    cluster.store.delete([entry_path(log.table, version) for version in (0, 1, 3)])
+    cluster.store.create(entry_path(log.table, 3), "\n".join(map(json.dumps, stray)).encode())
+    found = list(batches(cluster, planner(cluster, maxOffsetsPerTrigger=2), behind_a))
+    assert found == ["00", "11", "22", "33"]
+
+
 def test_entries_of_other_engines_are_part_of_the_batch_around_them(cluster):
     log = cluster.topic_log("t")
     put(cluster, (0, "a"))

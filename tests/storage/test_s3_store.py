@@ -123,6 +123,26 @@ def test_each_key_of_a_bulk_delete_may_fail(faked):
         store.delete(["gone", "a", "b"])
 
 
+def test_only_the_keys_of_a_bulk_delete_that_were_refused_for_a_moment_are_deleted_again(faked):
+    slow = [{"Key": f"root/{name}", "Code": "SlowDown", "Message": "reduce your rate"} for name in "bc"]
+    store, filesystem = faked({"Errors": slow}, {"Errors": slow[1:]}, {})
+    store.delete("abcd")
+    sent = [[row["Key"][-1] for row in arguments["Delete"]["Objects"]] for _, arguments in filesystem.requests]
+    assert sent == [[*"abcd"], [*"bc"], ["c"]]
+    store, filesystem = faked(*[{"Errors": slow}] * 9)
+    with pytest.raises(StoreUnavailableError, match=r"SlowDown.*2 keys, s3://bucket/root/b among them"):
+        store.delete("abcd")
+    assert len(filesystem.requests) == 4
+
+
+def test_a_refusal_that_lasts_ends_a_bulk_delete_at_once(faked):
+    rows = [{"Key": "root/a", "Code": "SlowDown"}, {"Key": "root/b", "Code": "AccessDenied"}]
+    store, filesystem = faked({"Errors": rows})
+    with pytest.raises(StorePermissionError, match="s3://bucket/root/b"):
+        store.delete("ab")
+    assert len(filesystem.requests) == 1
+
+
 def test_delete_sends_at_most_a_thousand_keys_at_once(faked):
     store, filesystem = faked({}, {}, {})
     store.delete(str(number) for number in range(2500))

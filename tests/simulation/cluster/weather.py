@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
@@ -280,6 +280,13 @@ class WeatheredStore(WrappedStore):
         self._process = process
         self._weather = weather
         self._is_folder = is_folder
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """One by one, in any order, and perhaps not all of them: so a bulk delete may be carried out."""
+        shuffled = [*paths]
+        if self._weather.world.current is not None:
+            self._weather.world.random.shuffle(shuffled)
+        super().delete(shuffled)
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
         if self._weather.world.current is None:  # what an engine reads by itself, outside of the world

@@ -141,8 +141,7 @@ def test_every_record_is_read_once_and_in_order_while_members_come_and_go(seed: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "strategy"), [*enumerate(STRATEGIES)])
 def test_every_record_is_read_once_and_in_order_by_every_strategy(seed: int, strategy: str | None):
     churn = Churn(seed, strategy, duration_s=2)
     churn.run()

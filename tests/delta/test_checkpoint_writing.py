@@ -259,7 +259,7 @@ def test_a_checkpoint_says_what_deltalakes_says(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(ALL_HISTORIES, ALL_HISTORIES, LAYOUTS)
 def test_many_checkpoints_say_what_deltalakes_say(
     first: list[bytes], then: list[bytes], laid_out: Callable[[EncodedCheckpoint, int], dict[str, bytes]]

@@ -492,7 +492,7 @@ def groups(*, equal: bool | None = None, messy: bool = True, size: int = 6) -> s
 
 
 few = settings(max_examples=40)
-many = settings(max_examples=500)
+many = settings(max_examples=250)
 
 
 def keeps_the_rules(group: tuple[Any, Members]) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import replace
 
-from tests.model.worlds import APPEND_FAULTS, APPENDS, DEEP, TRANSACTION_FAULTS, TRANSACTIONS, found
+from tests.model.worlds import APPEND_FAULTS, APPENDS, DEEPEST, TRANSACTION_FAULTS, TRANSACTIONS, found
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument("--no-faults", action="store_true", help="leave out what happens with a rule switched off")
     options = parser.parse_args()
     is_good = True
-    for world in [*APPENDS, *TRANSACTIONS, *(DEEP if options.deep else [])]:
+    for world in [*APPENDS, *TRANSACTIONS, *(DEEPEST if options.deep else [])]:
         if options.depth is not None:
             world = replace(world, max_depth=options.depth)
         began = time.monotonic()

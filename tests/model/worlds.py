@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +16,7 @@ __all__ = [
     "APPENDS",
     "APPEND_FAULTS",
     "DEEP",
+    "DEEPEST",
     "TRANSACTIONS",
     "TRANSACTION_FAULTS",
     "Fault",
@@ -89,17 +90,34 @@ TRANSACTIONS = [
     World("a day asleep", _transactions(days=1), 40, 6_000),
     World("a day asleep, with recovery", _transactions(helps=1, days=1), 11, 10_000),
 ]
-DEEP = [
+DEEPEST = [
     World("sleeps and cleanup", _appends(others=3, sleeps=1), 16, 500_000),
-    World("looks, lost answers, sleeps", _appends(others=3, sleeps=1, faults=1, looks=1, places=TAIL), 10, 150_000),
-    World("two sleeps", _appends(others=3, sleeps=2), 8, 100_000),
-    World("lost answers", _appends(appends=2, others=1, faults=1, gives_up=1), 40, 80_000),
-    World("tokens return", _TWICE, 9, 150_000),
+    World("looks, lost answers, sleeps", _appends(others=3, sleeps=1, faults=1, looks=1, places=TAIL), 10, 250_000),
+    World("two sleeps", _appends(others=3, sleeps=2), 8, 180_000),
+    World("lost answers", _appends(appends=2, others=1, faults=1, gives_up=1), 40, 250_000),
+    World("tokens return", _TWICE, 9, 180_000),
     World("recovery and lost answers", _transactions(helps=1, faults=1), 40, 100_000),
-    World("bursts after a rest", _transactions(helps=1, sleeps=2, bursts=2), 11, 80_000),
-    World("a day, an hour, lost answers", _transactions(sleeps=1, days=1, faults=1), 40, 150_000),
-    World("a day, with recovery", _transactions(helps=1, days=1, faults=1), 14, 100_000),
+    World("bursts after a rest", _transactions(helps=1, sleeps=2, bursts=2), 11, 180_000),
+    World("a day, an hour, lost answers", _transactions(sleeps=1, days=1, faults=1), 40, 400_000),
+    World("a day, with recovery", _transactions(helps=1, days=1, faults=1), 14, 250_000),
 ]
+"""All that can happen, or as much as a minute is enough for."""
+_DEPTHS = {
+    "looks, lost answers, sleeps": (9, 150_000),
+    "two sleeps": (7, 80_000),
+    "lost answers": (14, 140_000),
+    "tokens return": (8, 90_000),
+    "recovery and lost answers": (40, 100_000),
+    "bursts after a rest": (10, 80_000),
+    "a day, an hour, lost answers": (16, 80_000),
+    "a day, with recovery": (12, 100_000),
+}
+DEEP = [
+    replace(world, max_depth=_DEPTHS[world.name][0], least_states=_DEPTHS[world.name][1])
+    for world in DEEPEST
+    if world.name in _DEPTHS
+]
+"""Those of ``DEEPEST`` that don't take gigabytes, as deep as takes some seconds each."""
 
 APPEND_FAULTS = [
     Fault(("verify",), "an acknowledged append is in the log", _SLEEP),

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from abc import ABC, abstractmethod
 
 __all__ = ["Clock", "SystemClock"]
 
-# Linux stops CLOCK_MONOTONIC while the machine is suspended; protocol rule L1 needs a clock that goes on.
-_TICKS_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
+
+def ticks_clock(platform: str) -> int | None:
+    """The system's clock that goes on while the machine is suspended, as protocol rule L1 needs it; None:
+    ``time.monotonic`` does.
+
+    Linux stops CLOCK_MONOTONIC meanwhile, and has CLOCK_BOOTTIME. macOS lets CLOCK_MONOTONIC go on, but
+    ``time.monotonic`` reads another one that doesn't (CPython issue 86273). Windows' goes on.
+
+    Args:
+        platform: as ``sys.platform``.
+    """
+    return getattr(time, "CLOCK_MONOTONIC" if platform == "darwin" else "CLOCK_BOOTTIME", None)
+
+
+_TICKS_CLOCK = ticks_clock(sys.platform)
 
 
 class Clock(ABC):
@@ -46,7 +60,7 @@ class SystemClock(Clock):
         return time.time_ns() // 1_000_000
 
     def ticks_ms(self) -> float:
-        if _TICKS_CLOCK is None:  # macOS and Windows: monotonic goes on while the machine sleeps
+        if _TICKS_CLOCK is None:
             return time.monotonic_ns() / 1_000_000
         return time.clock_gettime_ns(_TICKS_CLOCK) / 1_000_000
 

@@ -117,7 +117,10 @@ class RetriableError(SparklogError):
 
 
 class KafkaTimeoutError(RetriableError):
-    """A bound that the caller set (``delivery_timeout_ms``, ``max_block_ms``, …) passed before the work was done."""
+    """A bound that the caller set (``delivery_timeout_ms``, ``max_block_ms``, …) passed before the work was done.
+
+    Of a commit: nothing was stored, and nothing will be, unless it is a :class:`CommitStateUnknownError`.
+    """
 
 
 class UnknownTopicOrPartitionError(RetriableError):
@@ -147,7 +150,10 @@ class ObjectNotFoundError(StoreError):
 
 
 class StoreUnavailableError(StoreError):
-    """The store refused the call for now (409, 429, 503): it was not carried out."""
+    """The store refused the call for now (409, 429, 503): it was not carried out.
+
+    A create counts as unknown all the same: its request may have been sent twice on its way (decision 0008).
+    """
 
     retriable = True
 

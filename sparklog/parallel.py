@@ -18,12 +18,21 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def parallel_map(call: Callable[[S], T], items: Iterable[S], *, at_once: int = AT_ONCE) -> list[T]:
+def parallel_map(
+    call: Callable[[S], T],
+    items: Iterable[S],
+    *,
+    at_once: int = AT_ONCE,
+    stop: Callable[[], object] = lambda: None,
+) -> list[T]:
     """The result of ``call`` for each item, in the order of the items; up to ``at_once`` calls are under way at once.
 
     A single item is dealt with in the caller's thread. The threads see the caller's context variables, such as the
     patience of a :class:`~sparklog.storage.retrying.RetryingStore`.
 
+    Args:
+        stop: called where a call fails, or the caller is interrupted, before the wait for the calls that are under way:
+            tells long ones to end soon.
     Raises:
         The error of the first item whose call failed, once the calls that are under way have ended; calls that haven't
         begun by then are not made. So it is with an interrupt in the caller's thread.
@@ -32,9 +41,15 @@ def parallel_map(call: Callable[[S], T], items: Iterable[S], *, at_once: int = A
     if len(wanted) < 2:
         return [call(item) for item in wanted]
     with ThreadPoolExecutor(min(at_once, len(wanted)), "sparklog-parallel") as threads:
-        futures = [threads.submit(copy_context().run, call, item) for item in wanted]
-        try:  # Some libraries have SIGINT restart what it interrupts: then Ctrl-C doesn't end a wait without a limit.
+        futures: list[Future[T]] = []
+        try:
+            for item in wanted:
+                futures.append(threads.submit(copy_context().run, call, item))
+            # Some libraries have SIGINT restart what it interrupts: then Ctrl-C doesn't end a wait without a limit.
             return [future.result(threading.TIMEOUT_MAX) for future in futures]
+        except BaseException:
+            stop()
+            raise
         finally:
             _cancel(futures)
 

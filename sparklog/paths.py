@@ -14,6 +14,7 @@ from sparklog.errors import InvalidArgumentError, InvalidTopicError
 __all__ = [
     "CLUSTER_FILE",
     "GROUPS_FOLDER",
+    "MAINTENANCE_NOTES",
     "OPEN_TRANSACTIONS_FOLDER",
     "PROBES_FOLDER",
     "STAGE_PREFIX",
@@ -47,6 +48,8 @@ TRANSACTIONS_FOLDER = "transactions/"
 OPEN_TRANSACTIONS_FOLDER = "transactions-open/"
 PROBES_FOLDER = "probes/"
 """For objects whose modification time tells the store's own time."""
+MAINTENANCE_NOTES = "maintenance/notes.json"
+"""What runs of maintenance remember of topics in which nothing is due; see :mod:`sparklog.compaction.notes`."""
 STAGE_PREFIX = "ingest-"
 """Of the folders in a topic's table that ingests merge in, each of a single attempt."""
 

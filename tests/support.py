@@ -21,7 +21,7 @@ from sparklog.log.follow import TopicFollower
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.reading import object_path
 from sparklog.log.schema import DATA_SCHEMA
-from sparklog.log.state import open_state
+from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import create_topic
 from sparklog.paths import new_data_file
 from sparklog.storage import CreateResult, MemoryStore, ObjectStore
@@ -111,6 +111,27 @@ def foreign_entry(
     """Commit as another engine would: a commitInfo without sparklog's part, then the actions."""
     lines = [{"commitInfo": {"timestamp": T0_MS, "operation": "WRITE", "engineInfo": engine}}, *actions]
     log.store.create(entry_path(log.table, version), "\n".join(json.dumps(line) for line in lines).encode())
+
+
+def foreign_vacuum(log: DeltaLog, *, retention_ms: int | None = 0, gone: Iterable[str] = ()) -> None:
+    """Delete files that no log names, and say so as deltalake 1.6 does; Spark does the same, but not on S3.
+
+    Args:
+        retention_ms: what is younger is spared; None: the user gave none.
+        gone: paths of what is deleted.
+    """
+    told = {"retentionCheckEnabled": "false", "defaultRetentionMillis": str(7 * DAY_MS)}
+    if retention_ms is not None:
+        told["specifiedRetentionMillis"] = str(retention_ms)
+
+    def entry(operation: str) -> bytes:
+        info = {"timestamp": log.clock.now_ms(), "operation": operation, "operationParameters": told}
+        return json.dumps({"commitInfo": info}).encode()
+
+    version = load_state(log).position.version
+    log.store.create(entry_path(log.table, version + 1), entry("VACUUM START"))
+    log.store.delete([object_path(log.table, path) for path in gone])
+    log.store.create(entry_path(log.table, version + 2), entry("VACUUM END"))
 
 
 def unsequenced_file(log: DeltaLog, *values: str, partition: int = 0) -> str:

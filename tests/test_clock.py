@@ -64,3 +64,23 @@ def test_ticks_do_not_follow_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(time, "time_ns", lambda: real() + 24 * HOUR_NS)
     monkeypatch.setattr(time, "time", lambda: real() / 1e9 + 24 * 3_600)
     assert 0 <= ticks.ticks_ms() - before < 24 * 3_600_000
+
+
+def test_on_macos_ticks_are_of_the_clock_that_counts_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """✗ ``time.monotonic`` reads another one, which stands still while the machine sleeps (CPython issue 86273)."""
+    monkeypatch.setattr(clock, "_TICKS_CLOCK", clock.ticks_clock("darwin"))
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 1_000_000)
+    clocks = {time.CLOCK_MONOTONIC: 3_000_000_000}
+    monkeypatch.setattr(time, "clock_gettime_ns", stands_at(clocks, time.clock_gettime_ns, 1))
+    ticks = SystemClock()
+    assert ticks.ticks_ms() == 3_000
+    clocks[time.CLOCK_MONOTONIC] += HOUR_NS
+    assert ticks.ticks_ms() == 3_603_000
+
+
+def test_each_system_has_its_clock_that_counts_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    assert clock.ticks_clock("linux") == 7
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME")
+    assert clock.ticks_clock("win32") is None
+    assert clock.ticks_clock("darwin") == time.CLOCK_MONOTONIC

@@ -1,5 +1,6 @@
 """Calls side by side: their order, their bound, what fails, and what the threads see of the caller."""
 
+import _thread
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -72,6 +73,25 @@ def test_an_interrupt_ends_the_wait_and_nothing_more_is_called(monkeypatch: pyte
     with pytest.raises(KeyboardInterrupt):
         parallel_map(call, range(100), at_once=2)
     assert len(called) < 10
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_calls_under_way_are_stopped_by_an_error_or_an_interrupt(is_interrupted: bool):
+    stopped = threading.Event()
+    begun: list[int] = []
+
+    def act(number: int) -> None:
+        begun.append(number)
+        if number == 0 and not is_interrupted:
+            raise OSError("odd")
+        if number == 0:
+            _thread.interrupt_main()
+        assert stopped.wait(10)
+
+    with pytest.raises(KeyboardInterrupt if is_interrupted else OSError):
+        parallel_map(act, range(40), at_once=16, stop=stopped.set)
+    assert stopped.is_set()
+    assert len(begun) < 40
 
 
 def test_an_error_of_one_item_does_not_hide_another():

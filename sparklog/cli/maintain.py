@@ -40,6 +40,11 @@ FAILED, TRY_AGAIN = 1, 75
     metavar="N",
     help="How large merged files should become; a topic's segment.bytes may say less.",
 )
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Look at every topic, also where nothing has happened since the last run, and search its folder.",
+)
 @click.option("--dry-run", is_flag=True, help="Tell what would be done as of now, and change nothing.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()
@@ -49,6 +54,7 @@ def maintain(
     topics: tuple[str, ...],
     steps: tuple[str, ...],
     target_bytes: int | None,
+    full: bool,
     dry_run: bool,
     json_: bool,
 ) -> None:
@@ -57,7 +63,8 @@ def maintain(
     Gives offsets to what other engines wrote, removes what a topic's retention doesn't keep, drops records of compacted
     topics whose keys came again, merges small files, deletes files and log entries that nobody needs, and forgets
     committed offsets that are past their time. Producers and consumers go on meanwhile. It may run twice at once and be
-    killed at any point. Call it every few minutes or hours, by cron or whatever else you have.
+    killed at any point. Call it every few minutes or hours, by cron or whatever else you have: topics in which nothing
+    has happened, and nothing has become due, are passed over, and each is looked at once a day.
 
     Exit code 1: something failed; the rest was done. 75: the same, and the same call may succeed later.
     """
@@ -76,6 +83,7 @@ def maintain(
             steps=list(Step) if named_steps is None else [_step(name) for name in named_steps],
             policy=_policy(target_bytes),
             dry_run=dry_run,
+            full=full,
             tell=Telling(_tell, _tell_progress) if _is_watched() else quiet,
         )
     except SparklogError as error:

@@ -154,6 +154,8 @@ class CleanPlan:
     """About how many tombstones may go."""
     due_tombstones_end: int
     """Those below this offset."""
+    due_later_ms: int | None = None
+    """The store's time at which something may become due though nothing is appended; None: at no time."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -180,7 +182,8 @@ def plan_clean(
     units = [unit for unit in units_of(segments)[:-1] if unit.last_offset >= log_start_offset or not unit.is_known]
     clean = [unit for unit in units if unit.last_offset < first_dirty]
     is_understood = all(unit.is_known for unit in clean)  # else what it holds can't be told, and who it supersedes
-    dirty = _cleanable(units[len(clean) :], rules, now_ms=now_ms) if is_understood else []
+    waiting = units[len(clean) :] if is_understood else []
+    dirty = _cleanable(waiting, rules, now_ms=now_ms)
     due_end = state.due_tombstones_end(now_ms=now_ms, delete_retention_ms=rules.delete_retention_ms)
     plan = CleanPlan(
         partition=partition,
@@ -195,7 +198,24 @@ def plan_clean(
         tombstones_due=state.tombstone_count if due_end > log_start_offset else 0,
         due_tombstones_end=due_end,
     )
-    return replace(plan, reason=_reason(plan, rules, now_ms=now_ms))
+    later_ms = _due_later_ms(plan, rules, waiting[len(dirty) :])
+    return replace(plan, reason=_reason(plan, rules, now_ms=now_ms), due_later_ms=later_ms)
+
+
+def _due_later_ms(plan: CleanPlan, rules: CleanerRules, held: Sequence[Unit]) -> int | None:
+    """The next moment at which time alone may make something due.
+
+    Args:
+        held: the units that aren't cleanable yet, from the first on.
+    """
+    moments = []
+    if held and held[0].is_known:
+        moments.append(held[0].largest_timestamp_ms + rules.min_lag_ms)
+    if plan.oldest_dirty_ms is not None:
+        moments.append(plan.oldest_dirty_ms + rules.max_lag_ms + 1)
+    if plan.state.tombstone_count and plan.units:
+        moments.append(plan.state.horizon_ms + rules.delete_retention_ms)
+    return min(moments, default=None) if rules.compacts else None
 
 
 def _cleanable(dirty: Sequence[Unit], rules: CleanerRules, *, now_ms: int) -> list[Unit]:

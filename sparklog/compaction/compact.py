@@ -8,8 +8,8 @@ range that somebody else changed meanwhile ends the pass: nothing behind it may 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 
 from sparklog.compaction.cleaner import CleanerRules, CleanerState, CleanPlan, Reason, cleaner_rules, plan_clean
@@ -18,7 +18,7 @@ from sparklog.compaction.keys import Counts
 from sparklog.compaction.optimizing import TARGET_BYTES
 from sparklog.compaction.progress import Progress, silent
 from sparklog.compaction.replacing import Outcome, Replacement, commit_replacement, why_gone
-from sparklog.compaction.rewriting import Rewritten
+from sparklog.compaction.rewriting import NOT_REWRITABLE, Rewritten
 from sparklog.compaction.topics import (
     check_columns,
     check_removal,
@@ -31,8 +31,6 @@ from sparklog.compaction.topics import (
 from sparklog.compaction.units import unreadable_files
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
-    CorruptRecordError,
-    InvalidArgumentError,
     ObjectNotFoundError,
     RetriableError,
     SparklogError,
@@ -41,7 +39,7 @@ from sparklog.errors import (
 from sparklog.log.commit import Commit
 from sparklog.log.state import TopicState, load_state
 
-__all__ = ["CleanedPartition", "CompactReport", "compact_topic"]
+__all__ = ["CleanedPartition", "CompactReport", "compact_state", "compact_topic", "compaction_due_ms"]
 
 _LOGGER = logging.getLogger("sparklog.compaction")
 DEFAULT_TIMEOUT_MS = 60_000.0
@@ -115,33 +113,72 @@ def compact_topic(
     Raises:
         InvalidConfigurationError: a setting isn't understood; nothing was dropped.
         PolicyViolationError: the table is append-only.
-        NotATopicError: the table has columns of others.
+        NotATopicError: the table lacks columns of a topic.
         UnknownTopicOrPartitionError, CommitStateUnknownError, StoreError, …: what was dropped before is right; do it
             again.
     """
-    state = load_state(log)
+    return compact_state(
+        load_state(log),
+        topic,
+        now_ms=now_ms if callable(now_ms) else (lambda: now_ms),
+        clean=clean,
+        target_bytes=target_bytes,
+        dry_run=dry_run,
+        timeout_ms=timeout_ms,
+        progress=progress,
+    )[0]
+
+
+def compact_state(
+    state: TopicState,
+    topic: str,
+    *,
+    now_ms: Callable[[], int],
+    fresh_ms: Callable[[], int] | None = None,
+    clean: Clean = clean_with_arrow,
+    target_bytes: int = TARGET_BYTES,
+    dry_run: bool = False,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
+    progress: Progress = silent,
+    alone: AbstractContextManager[object] | None = None,
+    begins: Callable[[Sequence[CleanPlan]], object] | None = None,
+) -> tuple[CompactReport, TopicState]:
+    """As :func:`compact_topic`, of a topic that is loaded. Returns the state to go on with, too. Where nothing is due
+    no store is called.
+
+    Args:
+        now_ms: asks for the store's time, by which it is told what is due; it may be a little earlier.
+        fresh_ms: asks for the store's time now, by which tombstones are remembered; by default ``now_ms`` does.
+        alone: is entered while records are read and written.
+        begins: is told the partitions that are due, before anything is done about them; what it raises is raised.
+    """
+    log = state.log
     if state.head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
     metadata = state.require_whole().metadata
     rules = cleaner_rules(log.table, metadata)
     if not rules.compacts:
-        return CompactReport(
+        report = CompactReport(
             topic=topic, compacts=False, partitions=(), delta_version=state.position.version, dry_run=dry_run
         )
+        return report, state
     check_columns(log.table, metadata)
     check_removal(log.table, metadata)
-    now_ms = now_ms() if callable(now_ms) else now_ms
-    plans = plan_topic(state, rules, now_ms=now_ms)
-    if dry_run:
-        found = [_told(plan, Outcome.PLANNED if plan.reason is not Reason.NONE else None) for plan in plans]
+    plans = plan_topic(state, rules, now_ms=now_ms())
+    due = [plan for plan in plans if plan.reason is not Reason.NONE]
+    if dry_run or not due:
+        found = [_told(plan, None if plan.reason is Reason.NONE else Outcome.PLANNED) for plan in plans]
     else:
+        if begins is not None:
+            begins(due)
         compression = str(strict_config(log.table, metadata, ["compression.type"])["compression.type"])
         file_bytes = min(target_bytes, rules.segment_bytes)
-        with made_durable(log) as committing:
-            job = _Job(state, rules, clean, compression, file_bytes, now_ms, timeout_ms, committing, progress)
+        with alone or nullcontext(), made_durable(log) as committing:
+            began_ms = (fresh_ms or now_ms)()
+            job = _Job(state, rules, clean, compression, file_bytes, began_ms, timeout_ms, committing, progress)
             found = [job.run(plan) for plan in sorted(plans, key=lambda plan: -plan.dirty_ratio)]
         state = job.state
-    return CompactReport(
+    report = CompactReport(
         topic=topic,
         compacts=True,
         partitions=tuple(sorted(found, key=lambda one: one.partition)),
@@ -149,6 +186,17 @@ def compact_topic(
         dry_run=dry_run,
         unreadable=unreadable_files(state.require_whole().index),
     )
+    return report, state
+
+
+def compaction_due_ms(state: TopicState, *, now_ms: int) -> int | None:
+    """When a partition will be due for compaction if nothing is appended until then: the store's time, ``now_ms`` where
+    one is due now. None: none will."""
+    rules = cleaner_rules(state.log.table, state.require_whole().metadata)
+    plans = plan_topic(state, rules, now_ms=now_ms) if rules.compacts else []
+    if any(plan.reason is not Reason.NONE for plan in plans):
+        return now_ms
+    return min((plan.due_later_ms for plan in plans if plan.due_later_ms is not None), default=None)
 
 
 def plan_topic(state: TopicState, rules: CleanerRules, *, now_ms: int) -> list[CleanPlan]:
@@ -206,6 +254,7 @@ class _Job:
         progress: Progress,
     ) -> None:
         self.state = state
+        self._known_version = state.position.version
         self._log = state.log
         self._rules = rules
         self._clean = clean
@@ -235,7 +284,7 @@ class _Job:
             segments = [segment for unit in next_plan.units for segment in unit.segments]
             lost = why_gone(self.state, segments, error, topic_id=self._topic_id)
             return self._failed(going.told, error, lost) if lost else replace(going.told, outcome=Outcome.OVERTAKEN)
-        except (CorruptRecordError, InvalidArgumentError) as error:
+        except NOT_REWRITABLE as error:
             return self._failed(going.told, error, str(error))
         except RetriableError as error:  # lost races, or an engine that gave up: other partitions may fare better
             if not may_succeed_later(error):  # the topic is gone, or nobody knows what became of a commit
@@ -251,7 +300,7 @@ class _Job:
         """One pass; did it come to its end?"""
         cleaning = self._clean(self._log, plan, self._compression, self._file_bytes)
         tombstones_kept = records = 0
-        total = sum(unit.record_count for unit in plan.units if unit.last_offset < cleaning.end_offset)
+        total = sum(unit.record_count for unit in plan.units if unit.first_offset < cleaning.end_offset)
         with closing(cleaning.pieces) as pieces:
             for piece in pieces:
                 going.told = replace(going.told, counts=going.told.counts + piece.counts)
@@ -259,7 +308,9 @@ class _Job:
                     outcome = self._replace(rewritten)
                     if outcome is not Outcome.DONE:
                         came_to = piece.first_offset  # below, each key is there once: its later records weren't met
-                        if came_to > plan.first_dirty_offset and self._remember(plan, came_to, tombstones_kept):
+                        if came_to > plan.first_dirty_offset and self._remember(
+                            plan, came_to, tombstones_kept, cleaning.due_tombstones_end
+                        ):
                             going.told = replace(going.told, first_dirty_offset=came_to)
                         going.told = replace(going.told, outcome=outcome)
                         return False
@@ -267,7 +318,7 @@ class _Job:
                 tombstones_kept += piece.counts.tombstones_kept
                 records += piece.counts.records
                 self._progress(f"partition {plan.partition}: {records} of {total} records")
-        if not self._remember(plan, cleaning.end_offset, tombstones_kept):
+        if not self._remember(plan, cleaning.end_offset, tombstones_kept, cleaning.due_tombstones_end):
             going.told = replace(going.told, outcome=Outcome.OVERTAKEN)
             return False
         going.told = replace(going.told, outcome=Outcome.DONE, first_dirty_offset=cleaning.end_offset)
@@ -279,12 +330,13 @@ class _Job:
             data_change=True,
             operation="COMPACT",
             topic_id=self._topic_id,
+            known_version=self._known_version,
         )
         self._committing()
         outcome, self.state = commit_replacement(self.state, replacement, timeout_ms=self._timeout_ms)
         return outcome
 
-    def _remember(self, plan: CleanPlan, end_offset: int, tombstone_count: int) -> bool:
+    def _remember(self, plan: CleanPlan, end_offset: int, tombstone_count: int, due_tombstones_end: int) -> bool:
         """Commit up to where the partition is clean. False: somebody else has cleaned it meanwhile."""
 
         def decide(now: TopicState) -> Commit | None:
@@ -294,7 +346,7 @@ class _Job:
             after = found.after_pass(
                 end_offset=end_offset,
                 tombstone_count=tombstone_count,
-                due_tombstones_end=plan.due_tombstones_end,
+                due_tombstones_end=due_tombstones_end,
                 now_ms=self._now_ms(),
             )
             wanted.append(after)

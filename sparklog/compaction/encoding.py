@@ -40,6 +40,16 @@ class DataFileWriter:
     def record_count(self) -> int:
         return self._stats.record_count
 
+    @property
+    def encoded_bytes(self) -> int:
+        """What is encoded already."""
+        return int(self._sink.tell())
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of what isn't encoded yet, as it is in memory."""
+        return self._waiting_bytes
+
     def write(self, records: pa.Table) -> None:
         """Append records: the columns of ``DATA_SCHEMA``, in its types, by offset delta."""
         if records.num_rows == 0:
@@ -49,15 +59,16 @@ class DataFileWriter:
         self._waiting_bytes += records.nbytes
         self._waiting_rows += records.num_rows
         if self._waiting_bytes >= ROW_GROUP_BYTES or self._waiting_rows >= _ROW_GROUP_ROWS:
-            self._flush()
+            self.flush()
 
     def close(self) -> tuple[bytes, Mapping[str, Any]]:
         """The file, and its statistics as Delta's ``add`` holds them."""
-        self._flush()
+        self.flush()
         self._writer.close()
         return self._sink.getvalue(), self._stats.to_delta()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Encode what waits, as a row group."""
         if self._waiting:
             table = pa.concat_tables(self._waiting)
             self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0

@@ -9,9 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.log.murmur2 import murmur2_column
+
 __all__ = ["Counts", "LatestOffsets", "judge"]
 
 _WAITING_ROWS = 262_144
+_SPLIT_BYTES = 16 * 1024 * 1024
+"""With more than that, keys are kept in several tables: to aggregate one takes several times its size."""
+_TABLES = 16
 Mask = npt.NDArray[np.bool_]
 
 
@@ -19,7 +24,8 @@ class LatestOffsets:
     """The greatest offset of each key among the records that were added."""
 
     def __init__(self) -> None:
-        self._found = pa.table({"key": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())})
+        self._tables = [pa.table({"key": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())})]
+        """One; or more, and the hash of a key tells which."""
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
 
@@ -29,36 +35,74 @@ class LatestOffsets:
         if table.num_rows:
             self._waiting.append(table)
             self._waiting_rows += table.num_rows
-        if self._waiting_rows >= max(_WAITING_ROWS, self._found.num_rows):
+        if self._waiting_rows >= max(_WAITING_ROWS, self._row_count() // 2):
             self._settle()
 
     def exceeds(self, size_bytes: int) -> bool:
-        """Do the keys and their offsets take more than so much memory?"""
+        """Do the keys and their offsets take more than so much memory? A quarter more is let pass: to tell exactly
+        costs as much as there are keys."""
         waiting_bytes = sum(int(table.nbytes) for table in self._waiting)
-        if int(self._found.nbytes) + waiting_bytes > size_bytes:
+        if self._size_bytes() + waiting_bytes > size_bytes + size_bytes // 4:
             self._settle()  # some of what waits may be of the same keys
-        return int(self._found.nbytes) > size_bytes
+        return self._size_bytes() > size_bytes
 
     def __len__(self) -> int:
         """How many keys there are."""
         self._settle()
-        return int(self._found.num_rows)
+        return self._row_count()
 
     def of(self, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
         """For each key its greatest offset; -1 for one that wasn't added, and for null."""
         self._settle()
-        at = pc.index_in(keys, value_set=self._found["key"], skip_nulls=True)
-        found = pc.fill_null(pc.take(self._found["offset"], at), -1)
-        offsets: npt.NDArray[np.int64] = found.to_numpy()
+        if len(self._tables) == 1:
+            return _found(self._tables[0], keys)
+        numbers = _table_numbers(keys)
+        offsets = np.full(len(keys), -1, np.int64)
+        for number, table in enumerate(self._tables):
+            at = np.flatnonzero(numbers == number)
+            offsets[at] = _found(table, keys.take(pa.array(at)))
         return offsets
+
+    def _row_count(self) -> int:
+        return sum(int(table.num_rows) for table in self._tables)
+
+    def _size_bytes(self) -> int:
+        return sum(int(table.nbytes) for table in self._tables)
 
     def _settle(self) -> None:
         if not self._waiting:
             return
-        table = pa.concat_tables([self._found, *self._waiting])
-        grouped = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
-        self._found = pa.table({"key": grouped["key"], "offset": grouped["offset_max"]}).combine_chunks()
+        waiting = pa.concat_tables(self._waiting)
         self._waiting, self._waiting_rows = [], 0
+        if len(self._tables) == 1 and self._size_bytes() + waiting.nbytes > _SPLIT_BYTES:
+            self._tables = _split(self._tables[0])
+        parts = _split(waiting) if len(self._tables) > 1 else [waiting]
+        for number, part in enumerate(parts):
+            self._tables[number] = _greatest(pa.concat_tables([self._tables[number], part]))
+
+
+def _greatest(table: pa.Table) -> pa.Table:
+    """The greatest offset of each key of a table."""
+    grouped = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
+    return pa.table({"key": grouped["key"], "offset": grouped["offset_max"]}).combine_chunks()
+
+
+def _found(table: pa.Table, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    at = pc.index_in(keys, value_set=table["key"], skip_nulls=True)
+    offsets: npt.NDArray[np.int64] = pc.fill_null(pc.take(table["offset"], at), -1).to_numpy()
+    return offsets
+
+
+def _split(table: pa.Table) -> list[pa.Table]:
+    numbers = _table_numbers(table["key"])
+    return [table.filter(pa.array(numbers == number)).combine_chunks() for number in range(_TABLES)]
+
+
+def _table_numbers(keys: pa.ChunkedArray) -> npt.NDArray[np.uint32]:
+    """By which table a key is. By other bits of the hash than those by which it is in this partition of the topic."""
+    hashes = [murmur2_column(chunk) for chunk in keys.chunks]
+    found: npt.NDArray[np.uint32] = (np.concatenate(hashes) >> np.uint32(16)) % np.uint32(_TABLES)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import overload
 
@@ -21,7 +21,7 @@ from sparklog.log.commit import catch_up
 from sparklog.log.state import TopicState, load_state
 from sparklog.storage.entry_log import PositionLost
 
-__all__ = ["MergedRange", "OptimizeReport", "optimize_topic"]
+__all__ = ["MergedRange", "OptimizeReport", "is_optimize_due", "optimize_state", "optimize_topic"]
 
 _LOGGER = logging.getLogger("sparklog.compaction")
 DEFAULT_TIMEOUT_MS = 60_000.0
@@ -96,46 +96,114 @@ def optimize_topic(
         UnknownTopicOrPartitionError, KafkaTimeoutError, CommitStateUnknownError, StoreError, …: what was merged before
             stays so.
     """
-    state = load_state(log)
+    return optimize_state(
+        load_state(log),
+        topic,
+        policy=policy,
+        rewrite=rewrite,
+        dry_run=dry_run,
+        timeout_ms=timeout_ms,
+        progress=progress,
+    )[0]
+
+
+def optimize_state(
+    state: TopicState,
+    topic: str,
+    *,
+    policy: OptimizePolicy | None = None,
+    rewrite: Rewrite = rewrite_with_arrow,
+    dry_run: bool = False,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
+    progress: Progress = silent,
+    alone: AbstractContextManager[object] | None = None,
+    begins: Callable[[Sequence[FileRange]], object] | None = None,
+) -> tuple[OptimizeReport, TopicState]:
+    """As :func:`optimize_topic`, of a topic that is loaded. Returns the state to go on with, too. Where nothing is
+    worth being merged no store is called.
+
+    Args:
+        alone: is entered while records are read and written.
+        begins: is told the ranges before anything is done about them; what it raises is raised.
+    """
+    log = state.log
     if state.head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
     metadata = state.require_whole().metadata
     check_columns(log.table, metadata)
-    config = strict_config(log.table, metadata, SETTINGS)
-    compression = str(config["compression.type"])
-    ranges = plan_topic(state, (policy or OptimizePolicy()).for_topic(config))
-    if dry_run:
+    policy, compression = _policy_of(state, policy)
+    ranges = plan_topic(state, policy)
+    if dry_run or not ranges:
         planned = tuple(_planned(found) for found in ranges)
-        return OptimizeReport(topic=topic, ranges=planned, delta_version=state.position.version, dry_run=True)
-    topic_id = state.head.topic_id
-    merged: list[MergedRange] = []
-    bytes_before, total_bytes = 0, sum(found.size_bytes for found in ranges)
-    left = _StillThere(ranges, lambda found: is_live(state, found.segments))
-    with made_durable(log) as committing, closing(rewrite(log, left, compression)) as results:
+        version = state.position.version
+        return OptimizeReport(topic=topic, ranges=planned, delta_version=version, dry_run=dry_run), state
+    if begins is not None:
+        begins(ranges)
+    job = _Job(state, ranges, timeout_ms, progress)
+    with (
+        alone or nullcontext(),
+        made_durable(log) as committing,
+        closing(rewrite(log, job.left, compression)) as results,
+    ):
         for rewritten in results:
-            if isinstance(rewritten.error, ObjectNotFoundError):
-                state = load_state(log)
-                merged.append(_missing(state, rewritten, rewritten.error, topic_id=topic_id))
-            elif rewritten.error is not None:
-                merged.append(_failed(log, rewritten, str(rewritten.error)))
-            else:
-                replacement = Replacement(
-                    rewritten=rewritten,
-                    data_change=False,
-                    operation="OPTIMIZE",
-                    topic_id=topic_id,
-                )
-                committing()
-                outcome, state = commit_replacement(state, replacement, timeout_ms=timeout_ms)
-                merged.append(_merged(rewritten, outcome))
-                if outcome is Outcome.OVERTAKEN:
-                    state = _caught_up(state)
-            if is_gone(state, topic_id):  # the others would be rewritten in vain
+            job.replace(rewritten, committing)
+            if is_gone(job.state, job.topic_id):  # the others would be rewritten in vain
                 break
-            bytes_before += rewritten.range.size_bytes
-            progress(f"{len(merged)} of {len(ranges)} ranges, {of_bytes(bytes_before, total_bytes)}")
-    merged += [_merged(_untouched(found), Outcome.OVERTAKEN) for found in left.passed_over]
-    return OptimizeReport(topic=topic, ranges=tuple(merged), delta_version=state.position.version, dry_run=False)
+    job.merged += [_merged(_untouched(found), Outcome.OVERTAKEN) for found in job.left.passed_over]
+    state = job.state
+    report = OptimizeReport(topic=topic, ranges=tuple(job.merged), delta_version=state.position.version, dry_run=False)
+    return report, state
+
+
+def is_optimize_due(state: TopicState, policy: OptimizePolicy | None = None) -> bool:
+    """Are there files that are worth being merged? Raises ``InvalidConfigurationError``."""
+    return bool(plan_topic(state, _policy_of(state, policy)[0]))
+
+
+def _policy_of(state: TopicState, policy: OptimizePolicy | None) -> tuple[OptimizePolicy, str]:
+    """The policy within what the topic's settings allow, and its ``compression.type``."""
+    config = strict_config(state.log.table, state.require_whole().metadata, SETTINGS)
+    return (policy or OptimizePolicy()).for_topic(config), str(config["compression.type"])
+
+
+class _Job:
+    """The ranges of one topic, one after the other."""
+
+    def __init__(self, state: TopicState, ranges: Sequence[FileRange], timeout_ms: float, progress: Progress) -> None:
+        self.state = state
+        self.topic_id = state.head.topic_id
+        self.merged: list[MergedRange] = []
+        self.left = _StillThere(ranges, lambda found: is_live(self.state, found.segments))
+        self._log = state.log
+        self._known_version = state.position.version
+        self._timeout_ms = timeout_ms
+        self._progress = progress
+        self._bytes_before, self._total_bytes = 0, sum(found.size_bytes for found in ranges)
+
+    def replace(self, rewritten: Rewritten, committing: Callable[[], None]) -> None:
+        """Commit what was written in the place of one range, or tell why not."""
+        if isinstance(rewritten.error, ObjectNotFoundError):
+            self.state = load_state(self._log)
+            self.merged.append(_missing(self.state, rewritten, rewritten.error, topic_id=self.topic_id))
+        elif rewritten.error is not None:
+            self.merged.append(_failed(self._log, rewritten, str(rewritten.error)))
+        else:
+            replacement = Replacement(
+                rewritten=rewritten,
+                data_change=False,
+                operation="OPTIMIZE",
+                topic_id=self.topic_id,
+                known_version=self._known_version,
+            )
+            committing()
+            outcome, self.state = commit_replacement(self.state, replacement, timeout_ms=self._timeout_ms)
+            self.merged.append(_merged(rewritten, outcome))
+            if outcome is Outcome.OVERTAKEN:
+                self.state = _caught_up(self.state)
+        self._bytes_before += rewritten.range.size_bytes
+        self._progress(
+            f"{len(self.merged)} of {len(self.left)} ranges, {of_bytes(self._bytes_before, self._total_bytes)}"
+        )
 
 
 def _caught_up(state: TopicState) -> TopicState:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sparklog.compaction.units import FileRange, Unit, units_of
+from sparklog.compaction.units import DEFAULT_FILE_BYTES, FileRange, Unit, units_of
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.segments import Segment
@@ -22,8 +22,7 @@ __all__ = ["SETTINGS", "TARGET_BYTES", "OptimizePolicy", "plan_optimize"]
 SETTINGS = ("cleanup.policy", "compression.type", "segment.bytes", "segment.ms", "retention.bytes", "retention.ms")
 """Of a topic, that merging goes by."""
 
-TARGET_BYTES = 128 * 1024 * 1024
-"""Source: Delta's ``OPTIMIZE`` aims at a gigabyte; here a file is put as one object out of memory."""
+TARGET_BYTES = DEFAULT_FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,7 @@ def plan_optimize(
         for chunk, is_full in _chunks(run, policy):
             for units in _worthwhile(chunk, policy, is_full=is_full):
                 files = tuple(segment for unit in units for segment in unit.segments)
-                ranges.append(FileRange(partition=partition, segments=files))
+                ranges.append(FileRange(partition=partition, segments=files, file_bytes=policy.target_bytes))
     return ranges
 
 

@@ -14,11 +14,11 @@ from sparklog.compaction.rewriting import Rewritten
 from sparklog.compaction.topics import check_removal, commit_job, is_gone
 from sparklog.delta.actions import Action, RemoveFile
 from sparklog.errors import KafkaTimeoutError, ObjectNotFoundError
-from sparklog.log.append import MAX_UPLOAD_AGE_MS
 from sparklog.log.commit import Commit
 from sparklog.log.reading import object_path
 from sparklog.log.segments import Segment
 from sparklog.log.state import TopicState
+from sparklog.log.uploads import why_not_to_publish
 
 __all__ = ["Outcome", "Replacement", "commit_replacement", "is_live", "plan_replacement", "why_gone"]
 
@@ -45,6 +45,8 @@ class Replacement:
     operation: str
     """As Delta's history shows it."""
     topic_id: str
+    known_version: int
+    """Of the topic, known before the first of the files was uploaded."""
 
     @property
     def removed(self) -> tuple[Segment, ...]:
@@ -81,19 +83,25 @@ def commit_replacement(state: TopicState, wanted: Replacement, *, timeout_ms: fl
     """Commit a replacement. Returns the state to go on with.
 
     Raises:
-        KafkaTimeoutError: others were faster again and again, or the files were uploaded more than a day ago and may
-            have been swept (rule L10); nothing was changed.
+        KafkaTimeoutError: others were faster again and again, or the files may have been swept or vacuumed (rule L10);
+            nothing was changed.
         CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
     """
     log = state.log
 
     def decide(now: TopicState) -> Commit | None:
         planned = plan_replacement(now, wanted, deletion_ms=log.clock.now_ms())
-        age_ms = log.clock.ticks_ms() - wanted.rewritten.began_ticks_ms
-        if planned is not None and age_ms > MAX_UPLOAD_AGE_MS:
+        reason = why_not_to_publish(
+            log,
+            now.vacuums,
+            began_ticks_ms=wanted.rewritten.began_ticks_ms,
+            known_version=wanted.known_version,
+            retention_ms=now.head.deleted_file_retention_ms,
+        )
+        if planned is not None and reason is not None:
             raise KafkaTimeoutError(
-                f"{log.table}: a range of partition {wanted.rewritten.range.partition} took {age_ms / 3_600_000:.0f} "
-                "hours to rewrite, expected less than a day; its files aren't published"
+                f"{log.table}: a rewritten range of partition {wanted.rewritten.range.partition} isn't published: "
+                f"{reason}"
             )
         return planned
 

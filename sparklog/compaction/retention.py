@@ -22,7 +22,16 @@ from sparklog.log.head import TopicHead
 from sparklog.log.segments import Segment, overlapping
 from sparklog.log.state import TopicState, load_state
 
-__all__ = ["ExpiredFiles", "RetentionReport", "RetentionRules", "plan_retention", "retain_topic", "retention_rules"]
+__all__ = [
+    "ExpiredFiles",
+    "RetentionReport",
+    "RetentionRules",
+    "plan_retention",
+    "retain_state",
+    "retain_topic",
+    "retention_due_ms",
+    "retention_rules",
+]
 
 UNLIMITED = -1
 DEFAULT_TIMEOUT_MS = 60_000.0
@@ -169,7 +178,14 @@ def retain_topic(
         UnknownTopicOrPartitionError, KafkaTimeoutError, CommitStateUnknownError, StoreError, …: what was removed
             before is right; do it again.
     """
-    state = load_state(log)
+    return retain_state(load_state(log), topic, now_ms=now_ms, dry_run=dry_run, timeout_ms=timeout_ms)[0]
+
+
+def retain_state(
+    state: TopicState, topic: str, *, now_ms: int, dry_run: bool = False, timeout_ms: float = DEFAULT_TIMEOUT_MS
+) -> tuple[RetentionReport, TopicState]:
+    """As :func:`retain_topic`, of a topic that is loaded. Returns the state to go on with, too. Where nothing is to be
+    removed, no store is called."""
     if state.head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
     before = state.head
@@ -179,9 +195,9 @@ def retain_topic(
         starts = [*before.log_start_offsets]
         for plan in plans:
             starts[plan.partition] = plan.log_start_offset
-        return _report(topic, removed, before, tuple(starts), state, dry_run=True)
+        return _report(topic, removed, before, tuple(starts), state, dry_run=True), state
     removed = []
-    with made_durable(log) as committing:
+    with made_durable(state.log) as committing:
         while True:
             step = _Step(before, now_ms, committing)
             done = commit_job(state, step.decide, timeout_ms=timeout_ms)
@@ -191,7 +207,22 @@ def retain_topic(
             removes = [action for action in done.commit.actions if isinstance(action, RemoveFile)]
             removed += [(action.path, action.size_bytes) for action in removes]
     starts_now = before.log_start_offsets if is_gone(state, before.topic_id) else state.head.log_start_offsets
-    return _report(topic, removed, before, starts_now, state, dry_run=False)
+    return _report(topic, removed, before, starts_now, state, dry_run=False), state
+
+
+def retention_due_ms(state: TopicState, *, now_ms: int) -> int | None:
+    """When retention will remove something if nothing is appended until then: the store's time, ``now_ms`` or earlier
+    where it would now. None: it won't."""
+    rules = retention_rules(state)
+    if _plans(state, state.head.log_end_offsets, now_ms=now_ms, most_files=1):
+        return now_ms
+    if not rules.deletes or rules.retention_ms == UNLIMITED:
+        return None
+    index = state.require_whole().index
+    oldest = (next(map(Unit.of, overlapping(index.partition(number))), None) for number in index.partitions())
+    return min(
+        (unit.largest_timestamp_ms + rules.retention_ms + 1 for unit in oldest if unit and unit.is_known), default=None
+    )
 
 
 class _Step:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from sparklog.compaction.cleaner import CleanPlan
 from sparklog.compaction.cleaning import Cleaned, groups_of, range_of
 from sparklog.compaction.keys import Counts
-from sparklog.compaction.rewriting import OpenRange, Rewritten, upload
+from sparklog.compaction.rewriting import OpenRange, RangeWriter, Rewritten
 from sparklog.compaction.units import FileRange, Unit, units_of
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
@@ -96,7 +96,7 @@ def read_keys(log: DeltaLog, layout: Layout, number: int) -> Iterator[pa.RecordB
 
     Raises:
         ObjectNotFoundError: a file is gone: somebody else is at it.
-        CorruptRecordError, InvalidArgumentError: a file isn't understood, or holds other records than the log tells.
+        CorruptRecordError, InvalidArgumentError, InvalidRecordError: a file can't be read, or rewritten as it is.
         StoreError.
     """
     found = layout.reads[number]
@@ -128,7 +128,7 @@ def clean_group(log: DeltaLog, layout: Layout, number: int, latest: Offsets) -> 
     began = log.clock.ticks_ms()
     offsets, tombstones = layout.offsets(number, np.sort(latest))
     due = tombstones & (offsets < layout.due_tombstones_end)
-    kept = offsets[~due]
+    kept = offsets[~due] if due.any() else offsets
     keyless = 0
     rewritten = []
     for changed in _changed(group, kept):
@@ -154,30 +154,37 @@ def _changed(group: FileRange, kept: Offsets) -> Iterator[FileRange]:
         if end - first != unit.record_count:
             run.append(unit)
         elif run:
-            yield range_of(group.partition, run)
+            yield range_of(group.partition, run, group.file_bytes)
             run = []
     if run:
-        yield range_of(group.partition, run)
+        yield range_of(group.partition, run, group.file_bytes)
 
 
 def _rewrite(
     log: DeltaLog, found: FileRange, kept: Offsets, compression: str, began_ticks_ms: float
 ) -> tuple[Rewritten, int]:
-    """A range as one file that holds nothing but ``kept``, no file where that is empty; and how many records of it have
-    no key."""
+    """A range as files that hold nothing but ``kept``, no file where that is empty; and how many records of it have no
+    key."""
     opened = OpenRange.read(log, found)
-    writer = opened.writer(compression)
+    writer = RangeWriter.of(log, found, opened, compression)
     count = keyless = 0
     for piece in opened.pieces(once=True):
         offsets = piece["offset_delta"].to_numpy() + opened.base_offset
         count += len(offsets)
         keyless += piece["key"].null_count
-        writer.write(piece.filter(pa.array(np.isin(offsets, kept, assume_unique=True))))
+        writer.write(piece.filter(pa.array(_are_among(offsets, kept))))
     _check_count(log, found, count)
     if writer.record_count != len(kept):
         raise _corrupt(log, found, f"{writer.record_count} of {len(kept)} records that stay are there")
-    files = (upload(log, found, writer),) if writer.record_count else ()
-    return Rewritten(range=found, files=files, began_ticks_ms=began_ticks_ms), keyless
+    return Rewritten(range=found, files=writer.close(), began_ticks_ms=began_ticks_ms), keyless
+
+
+def _are_among(offsets: Offsets, kept: Offsets) -> npt.NDArray[np.bool_]:
+    """Which of some ascending offsets are among others, which ascend, too, and are many more."""
+    if not len(offsets):
+        return np.empty(0, np.bool_)
+    first, end = np.searchsorted(kept, [offsets[0], offsets[-1] + 1])
+    return np.isin(offsets, kept[first:end], assume_unique=True)
 
 
 def _check_count(log: DeltaLog, found: FileRange, count: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from sparklog.compaction.maintain import MaintenanceReport, TopicMaintenance
+from sparklog.compaction.reports import MaintenanceReport, TopicMaintenance
 from sparklog.compaction.topics import may_succeed_later
 from sparklog.errors import SparklogError
 from sparklog.log.segments import can_format_timestamp, format_timestamp

@@ -6,7 +6,6 @@ that deletes by it must not guess.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.commit import Committed, Decide, commit
-from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS
+from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS, columns_of
 from sparklog.log.state import TopicState
 
 __all__ = [
@@ -64,16 +63,16 @@ def strict_config(table: str, metadata: Metadata, names: Iterable[str]) -> Topic
 
 
 def check_columns(table: str, metadata: Metadata) -> None:
-    """Raise ``NotATopicError`` where the table has columns that a rewritten file would lack, or lacks some."""
+    """Raise ``NotATopicError`` where the table lacks columns of a topic. Columns that another engine added are no
+    hindrance, as long as the files that are rewritten hold nothing but null in them."""
     try:
-        found = {field["name"] for field in json.loads(metadata.schema_string)["fields"]}
-    except (ValueError, KeyError, TypeError) as error:
+        found = columns_of(metadata.schema_string)
+    except ValueError as error:
         raise NotATopicError(f"{table}: its schema can't be read ({error!r})") from error
-    expected = {*PARTITION_COLUMNS, *DATA_SCHEMA.names}
-    if found != expected:
+    missing = {*PARTITION_COLUMNS, *DATA_SCHEMA.names} - found.keys()
+    if missing:
         raise NotATopicError(
-            f"{table}: files aren't rewritten, as the columns of the table aren't those of a topic: "
-            f"{', '.join(sorted(found ^ expected))}"
+            f"{table}: files aren't rewritten, as the table lacks columns of a topic: {', '.join(sorted(missing))}"
         )
 
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from sparklog.log.segments import Segment, SegmentIndex, overlapping
 
-__all__ = ["FileRange", "Unit", "units_of", "unreadable_files"]
+__all__ = ["DEFAULT_FILE_BYTES", "FileRange", "Unit", "units_of", "unreadable_files"]
+
+DEFAULT_FILE_BYTES = 128 * 1024 * 1024
+"""Source: Delta's ``OPTIMIZE`` aims at a gigabyte; here a file is put as one object out of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +20,8 @@ class FileRange:
     partition: int
     segments: tuple[Segment, ...]
     """In offset order, at least one."""
+    file_bytes: int = DEFAULT_FILE_BYTES
+    """How large a file may become that is written of it."""
 
     @property
     def base_offset(self) -> int:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from sparklog.compaction.run import Run
 from sparklog.compaction.topics import strict_config
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
+from sparklog.delta.names import log_folder, parse_name
 from sparklog.delta.properties import deleted_file_retention_ms
+from sparklog.delta.removed import removed_files
 from sparklog.log import Cluster, sequence_topic
-from sparklog.log.state import load_state
+from sparklog.log.state import TopicState, load_state
+from sparklog.storage import ObjectInfo
+from sparklog.txn.barrier import named_files
 from sparklog.txn.markers import expire_markers
-from sparklog.txn.orphans import find_orphans, removed_age_ms, sweep_orphans
+from sparklog.txn.orphans import Orphan, candidates_of, orphans_among, removed_age_ms, sweep_candidates
 
-__all__ = ["VacuumReport", "checkpoint_worthwhile", "vacuum_topic"]
+__all__ = ["VacuumReport", "checkpoint_worthwhile", "vacuum_state", "vacuum_topic"]
 
 _TAIL = 20
 _LIVE_FILES_PER_VERSION = 100
@@ -39,6 +45,9 @@ class VacuumReport:
     """For so long readers may go on with files that were removed, and the table be read as it was; by so much less as
     the clocks of the machines that commit to it differ."""
     dry_run: bool
+    searched: bool = True
+    """Was the topic's folder searched for files that nobody needs, and were its transactional ids looked at? A run that
+    wasn't asked for this topic or this step does it once a day."""
 
 
 def checkpoint_worthwhile(*, version: int, checkpoint_version: int, live_file_count: int) -> bool:
@@ -61,29 +70,45 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
         UnknownTopicOrPartitionError: there never was such a topic.
         SparklogError: a transaction can't be finished, so no file is deleted; and whatever reading a log raises.
     """
-    log = cluster.topic_log(topic)
-    state = load_state(log)
-    metadata = state.require_whole().metadata
+    run = Run(cluster, timeout_ms=timeout_ms, dry_run=dry_run)
+    run.began_ms  # noqa: B018 - before the topic is loaded: what is removed later is younger
+    return vacuum_state(load_state(cluster.topic_log(topic)), topic, run, dry_run=dry_run, timeout_ms=timeout_ms)[0]
+
+
+def vacuum_state(
+    state: TopicState, topic: str, run: Run, *, search: bool = True, dry_run: bool = False, timeout_ms: float
+) -> tuple[VacuumReport, TopicState]:
+    """As :func:`vacuum_topic`, of a topic that was loaded since the run began. Returns the state to go on with, too.
+
+    Where nothing is due it costs a LIST, with ``search`` one of the whole folder.
+
+    Args:
+        search: look for files that nobody needs, and for transactional ids to let go.
+    """
+    log, metadata = state.log, state.require_whole().metadata
     log_retention_ms = strict_config(log.table, metadata, [_LOG_RETENTION]).integer(_LOG_RETENTION)
     retention_ms = removed_age_ms(log.table, metadata)
     if retention_ms > deleted_file_retention_ms(log.table, metadata):
         log_retention_ms = max(log_retention_ms, retention_ms)  # what a checkpoint has forgotten, the entries tell
-    checkpoint, entries = None, 0
+    checkpoint = None
     if not dry_run:
-        known = {"version": state.position.version, "live_file_count": state.head.live_file_count}
-        if checkpoint_worthwhile(checkpoint_version=state.checkpoint_version, **known):
-            if state.head.unsequenced_count and not state.head.deleted:
-                sequence_topic(log, timeout_ms=timeout_ms)  # rule F2: a checkpoint forgets the order of foreign commits
-            checkpoint = write_checkpoint(log)
+        checkpoint, state = _write_checkpoint_if_worthwhile(state, run, timeout_ms=timeout_ms)
+    oldest = _OldestEntries(log_folder(log.table))
+    candidates: list[ObjectInfo] = []
+    if search:  # one listing serves all that goes by ages
+        candidates = candidates_of(state, oldest.watch(log.store.list(f"{log.table}/")), now_ms=run.began_ms)
+    elif state.checkpoint_version >= 0:
+        next(filter(lambda _: oldest.are_known, oldest.watch(log.store.list(log_folder(log.table)))), None)
+    entries = 0
+    if not dry_run and oldest.may_go(state.checkpoint_version, now_ms=run.now_ms(), retention_ms=log_retention_ms):
         cleaned = clean_log(log, retention_ms=log_retention_ms)
         entries = cleaned.deleted_count if cleaned is not None else 0
-    # After what takes no transactional id's log to be understood; the next checkpoint leaves them out.
-    expired = expire_markers(cluster, state, dry_run=dry_run, timeout_ms=timeout_ms)
-    now_ms = cluster.clock.now_ms() if dry_run else None  # to ask for the store's time takes a write
-    orphans = find_orphans(cluster, topic, now_ms=now_ms)
-    if orphans and not dry_run:  # a sweep commits to the topic, so it is for those that have something to be swept
-        orphans = sweep_orphans(cluster, topic, dry_run=False, timeout_ms=timeout_ms)
-    return VacuumReport(
+    expired: list[str] = []
+    orphans: Sequence[Orphan] = ()
+    if search:  # after what takes no transactional id's log to be understood; the next checkpoint leaves markers out
+        expired, state = expire_markers(state, run.ids, dry_run=dry_run, timeout_ms=timeout_ms)
+        orphans, state = _sweep(state, topic, candidates, run, dry_run=dry_run, timeout_ms=timeout_ms)
+    report = VacuumReport(
         topic=topic,
         files_deleted=len(orphans),
         bytes_deleted=sum(orphan.size_bytes for orphan in orphans),
@@ -92,4 +117,67 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
         expired_ids=len(expired),
         retention_ms=retention_ms,
         dry_run=dry_run,
+        searched=search,
     )
+    return report, state
+
+
+def _write_checkpoint_if_worthwhile(state: TopicState, run: Run, *, timeout_ms: float) -> tuple[int | None, TopicState]:
+    log, head = state.log, state.head
+    known = {"version": state.position.version, "checkpoint_version": state.checkpoint_version}
+    if not checkpoint_worthwhile(**known, live_file_count=head.live_file_count):
+        return None, state
+    if head.unsequenced_count and not head.deleted:
+        with run.alone:
+            sequence_topic(log, timeout_ms=timeout_ms)  # rule F2: a checkpoint forgets the order of foreign commits
+        state = load_state(log)
+    version = write_checkpoint(log)
+    if version is not None:
+        state.checkpoint_version = max(state.checkpoint_version, version)
+    return version, state
+
+
+def _sweep(
+    state: TopicState, topic: str, candidates: Sequence[ObjectInfo], run: Run, *, dry_run: bool, timeout_ms: float
+) -> tuple[Sequence[Orphan], TopicState]:
+    if not dry_run:
+        swept = sweep_candidates(
+            state, topic, candidates, now_ms=run.began_ms, barrier=run.barrier, timeout_ms=timeout_ms
+        )
+        return swept.orphans, swept.state
+    if not candidates:
+        return (), state
+
+    def named() -> Collection[str]:
+        return named_files(run.ids().values()).get(topic, frozenset())
+
+    return orphans_among(state, candidates, removed_files(state.log), named, now_ms=run.began_ms), state
+
+
+class _OldestEntries:
+    """The two oldest entries of a log, as a listing passes by."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._found: list[tuple[int, int]] = []
+        """Version, and the store's time of the entry."""
+
+    def watch(self, listed: Iterable[ObjectInfo]) -> Iterator[ObjectInfo]:
+        """The listing, which is by path."""
+        for one in listed:
+            if not self.are_known and one.path.startswith(self._folder):
+                version = parse_name(one.path.removeprefix(self._folder))
+                if isinstance(version, int):
+                    self._found.append((version, one.modified_ms))
+            yield one
+
+    @property
+    def are_known(self) -> bool:
+        return len(self._found) == 2
+
+    def may_go(self, checkpoint_version: int, *, now_ms: int, retention_ms: int) -> bool:
+        """Is the oldest entry one that a cleanup might delete, see :func:`~sparklog.delta.cleanup.plan_cleanup`?"""
+        if not self.are_known:
+            return False
+        (version, _), (_, successor_ms) = self._found
+        return version < checkpoint_version and now_ms - successor_ms >= retention_ms

@@ -18,6 +18,7 @@ from sparklog.config.settings import LONG_MAX
 from sparklog.consumer.coordinator import Coordinator, OnCommit
 from sparklog.consumer.draining import Handing, Records
 from sparklog.consumer.listener import ConsumerRebalanceListener
+from sparklog.consumer.partitions import HANDED, Handover
 from sparklog.consumer.reading import ReadLimits
 from sparklog.consumer.session import Session
 from sparklog.consumer.subscription import EARLIEST, LATEST, check_partition, check_partitions
@@ -89,6 +90,8 @@ class Consumer:
         self._session = Session(opened, config, read_limits or ReadLimits(), owns_store=not is_open)
         self._guard = self._session.guard
         self._handing: Handing | None = None
+        self._handover = HANDED
+        """Of the newest poll."""
         self._records: Iterator[ConsumerRecord] = iter(())
         if topics:
             self.subscribe(topics)
@@ -173,8 +176,10 @@ class Consumer:
             StoreError, NotATopicError, UnsupportedVersionError, CorruptLogError.
         """
         with self._guard:
-            self._stop_handing()
-            return self._poll(timeout_ms, max_records, move=True)
+            handover = self._begin_handover()
+            found = self._poll(timeout_ms, max_records, handover)
+        handover.is_done = True  # the last step: Python runs no signal handler before the caller has the records
+        return found
 
     def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
@@ -187,15 +192,17 @@ class Consumer:
         fetched together, about 1 MiB.
         """
         with self._guard:
-            self._stop_handing()
+            handover = self._begin_handover()
             limit = None if max_records is None else _positive("max_records", max_records)
 
             def attempt() -> dict[TopicPartition, pa.RecordBatch] | None:
                 self._session.catch_up(records_first=True)
                 is_ready = self._session.draining.ready_in_ms() == 0
-                return self._session.draining.batches(limit) if is_ready else None
+                return self._session.draining.batches(limit, handover) if is_ready else None
 
-            return self._timed(attempt, timeout_ms) or {}
+            found: dict[TopicPartition, pa.RecordBatch] = self._timed(attempt, timeout_ms) or {}
+        handover.is_done = True  # as in poll
+        return found
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records one by one; each moves the position. Ends after ``consumer_timeout_ms`` without one."""
@@ -214,7 +221,7 @@ class Consumer:
         with guard:
             while True:
                 self._stop_handing()
-                found = self._poll(self._session.config.consumer_timeout_ms, None, move=False)
+                found = self._poll(self._session.config.consumer_timeout_ms, None, None)
                 if not found:
                     raise StopIteration
                 self._handing = Handing(self._session.shared, found)
@@ -231,6 +238,7 @@ class Consumer:
             As :meth:`poll`.
         """
         with self._guard:
+            self._begin_again_if_interrupted()
             state = self._session.state_of(check_partition(partition))
             if state.position is None:
                 bound = self._timeout(timeout_ms)
@@ -488,13 +496,13 @@ class Consumer:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Consumer can't be pickled or copied: make one where it is used")
 
-    def _poll(self, timeout_ms: float, max_records: int | None, *, move: bool) -> Records:
+    def _poll(self, timeout_ms: float, max_records: int | None, handover: Handover | None) -> Records:
         session = self._session
         limit = session.config.max_poll_records if max_records is None else _positive("max_records", max_records)
 
         def attempt() -> Records | None:
             session.catch_up(records_first=True)
-            return session.draining.records(limit, move=move) if session.draining.ready_in_ms() == 0 else None
+            return session.draining.records(limit, handover) if session.draining.ready_in_ms() == 0 else None
 
         return self._timed(attempt, timeout_ms) or {}
 
@@ -530,10 +538,23 @@ class Consumer:
 
     def _stop_handing(self) -> None:
         """What iteration hasn't handed out is fetched again by whoever asks next."""
+        self._begin_again_if_interrupted()
         if self._handing is not None:
             self._handing.give_back()
             self._handing = None
             self._records = iter(())
+
+    def _begin_handover(self) -> Handover:
+        self._stop_handing()
+        self._handover = Handover()
+        return self._handover
+
+    def _begin_again_if_interrupted(self) -> None:
+        """What an interrupted call took, or left half done, is fetched again."""
+        if self._handover.was_interrupted or self._guard.was_interrupted:
+            self._session.begin_again()
+            self._handover = HANDED
+            self._guard.was_interrupted = False
 
     def _coordinator(self, name: str) -> Coordinator:
         coordinator = self._session.coordinator

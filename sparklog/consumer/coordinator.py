@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -36,6 +37,7 @@ from sparklog.groups.membership import MemberSettings, Membership
 from sparklog.groups.rounds import Rounds
 from sparklog.groups.rows import OffsetRow, Rows, Stamp
 from sparklog.groups.unowned import EmptyGroup, UnownedCommit
+from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.storage.retrying import Patience
@@ -83,6 +85,7 @@ class Coordinator:
             ),
             tell=self._news,
         )
+        self._beginning = threading.Lock()
         self._heartbeat: HeartbeatThread | None = None
         self._rounds: Rounds | None = None
         self._is_member = False
@@ -118,10 +121,16 @@ class Coordinator:
         """The application lives."""
         if self._is_member:
             if self._heartbeat is None:
-                self._rounds = Rounds(self._cluster, self._membership, self._take)
-                self._heartbeat = HeartbeatThread(self._rounds, self._membership, beaten=self._metrics.heartbeat)
-                self._heartbeat.start()
+                uninterrupted(self._begin_rounds)
             self._membership.polled()
+
+    def _begin_rounds(self) -> None:
+        with self._beginning:
+            if self._heartbeat is None:
+                self._rounds = Rounds(self._cluster, self._membership, self._take)
+                heartbeat = HeartbeatThread(self._rounds, self._membership, beaten=self._metrics.heartbeat)
+                heartbeat.start()
+                self._heartbeat = heartbeat
 
     def reconcile(self, subscription: Subscription, listener: ConsumerRebalanceListener | None) -> None:
         """Take up what the group has decided: what was lost, then what must be given up, then what is new.

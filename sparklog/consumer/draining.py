@@ -11,7 +11,7 @@ import pyarrow as pa
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.metrics import ConsumerMetrics
-from sparklog.consumer.partitions import Chunk, PartitionState
+from sparklog.consumer.partitions import HANDED, Chunk, Handover, PartitionState
 from sparklog.consumer.records import Deserializers, records_of
 from sparklog.consumer.shared import Shared
 from sparklog.errors import RecordDeserializationError
@@ -50,18 +50,18 @@ class Draining:
             oldest = min(state.chunks[0].fetched_ticks_ms for state in ready)
         return max(0.0, oldest + self._max_wait_ms - self._clock.ticks_ms())
 
-    def records(self, max_records: int, *, move: bool = True) -> Records:
+    def records(self, max_records: int, handover: Handover | None) -> Records:
         """Up to ``max_records`` records: of the partition whose turn it is all that there are, then of the next.
 
         Args:
-            move: so the positions move on; without, whoever hands out the records moves them.
+            handover: with it the positions move on; None: whoever hands out the records moves them.
         Raises:
             RecordDeserializationError: the first record can't be deserialized; those before one are returned first.
         """
         found: Records = {}
         left = max_records
         for state in self._ready():
-            records, error = self._records(state, left, move=move)
+            records, error = self._records(state, left, handover)
             if records:
                 found[state.partition] = records
                 left -= len(records)
@@ -76,8 +76,9 @@ class Draining:
                 break
         return self._intercepted(found) if found else found
 
-    def batches(self, max_records: int | None) -> dict[TopicPartition, pa.RecordBatch]:
-        """Of each partition what was fetched together, all of them up to ``max_records`` records."""
+    def batches(self, max_records: int | None, handover: Handover) -> dict[TopicPartition, pa.RecordBatch]:
+        """Of each partition what was fetched together, all of them up to ``max_records`` records; the positions move on
+        with ``handover``."""
         found: dict[TopicPartition, pa.RecordBatch] = {}
         left = max_records
         for state in self._ready():
@@ -89,7 +90,7 @@ class Draining:
                     continue
                 chunk = state.chunks[0]
                 count = chunk.left_count if left is None else min(left, chunk.left_count)
-                self._take(state, chunk, count, move=True)
+                self._take(state, chunk, count, handover)
             found[state.partition] = chunk.batch.slice(chunk.taken_count - count, count)
             left = None if left is None else left - count
         return found
@@ -105,22 +106,22 @@ class Draining:
 
     def _skip_empty(self, state: PartitionState) -> None:
         while state.chunks and state.chunks[0].left_count == 0:
-            self._take(state, state.chunks[0], 0, move=True)
+            self._take(state, state.chunks[0], 0, HANDED)
 
     def _records(
-        self, state: PartitionState, limit: int, *, move: bool
+        self, state: PartitionState, limit: int, handover: Handover | None
     ) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
         view = self._shared.views.get(state.partition.topic)
         timestamp_type = view.timestamp_type if view else CREATE_TIME
         found: list[ConsumerRecord] = []
         while len(found) < limit and (chunk := self._first(state)) is not None:
             if chunk.left_count == 0:
-                if (found and not move) or not self._take(state, chunk, 0, move=True):
+                if (found and handover is None) or not self._take(state, chunk, 0, handover or HANDED):
                     break
                 continue
             batch = chunk.next_records(limit - len(found))
             made, error = self._deserializers.apply(state.partition, records_of(batch, state.partition, timestamp_type))
-            if (made or error) and not self._take(state, chunk, len(made), move=move):
+            if (made or error) and not self._take(state, chunk, len(made), handover):
                 break
             found = found + made if found else made
             if error is not None:
@@ -131,14 +132,14 @@ class Draining:
         with self._shared.lock:
             return state.chunks[0] if state.chunks else None
 
-    def _take(self, state: PartitionState, chunk: Chunk, count: int, *, move: bool) -> bool:
+    def _take(self, state: PartitionState, chunk: Chunk, count: int, handover: Handover | None) -> bool:
         """False: the chunk isn't there any more. A deserializer sought, or another topic has taken the name."""
         shared = self._shared
         with shared.lock:
             if not state.chunks or state.chunks[0] is not chunk:
                 return False
             if count or chunk.left_count == 0:
-                shared.assignment.take(state, count, move=move)
+                shared.assignment.take(state, count, handover)
                 shared.took()
             view = shared.views.get(state.partition.topic)
         if count == 0 or view is None or state.partition.partition >= view.partition_count:

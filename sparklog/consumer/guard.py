@@ -25,6 +25,8 @@ class Guard:
         self.user = 0
         """The thread that is inside; 0 where none is. For what must be too fast to enter."""
         self.is_closed = False
+        self.was_interrupted = False
+        """Did an interrupt end a call, perhaps in the middle of a change?"""
         self.is_forked = False
         """Is this the copy of a consumer in a child process?"""
         _GUARDS.add(self)
@@ -64,6 +66,8 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self.was_interrupted = True
         self._depth -= 1
         if not self._depth:
             self.user = 0

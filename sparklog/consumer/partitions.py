@@ -13,7 +13,7 @@ from sparklog.config.consumer import ResetPolicy
 from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 
-__all__ = ["Assignment", "Chunk", "PartitionState"]
+__all__ = ["HANDED", "Assignment", "Chunk", "Handover", "PartitionState"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +38,29 @@ class Chunk:
         return self.batch.slice(self.taken_count, count)
 
 
+class Handover:
+    """The records of one poll on their way to the caller.
+
+    Positions move when they are handed over, all by one step, which is the last of the poll: what an interrupted poll
+    had taken is in no position, and is not committed.
+    """
+
+    __slots__ = ("has_records", "is_done")
+
+    def __init__(self, *, is_done: bool = False) -> None:
+        self.is_done = is_done
+        self.has_records = False
+        """Were some taken that are to be handed over?"""
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Were records taken, and nobody has them? For whoever asks when the poll is over."""
+        return self.has_records and not self.is_done
+
+
+HANDED = Handover(is_done=True)
+
+
 @dataclass(slots=True, kw_only=True)
 class PartitionState:
     """A partition that is assigned."""
@@ -47,8 +70,8 @@ class PartitionState:
     """Where to start without a position."""
     topic_id: str | None = None
     """Of the topic that ``position`` is of; None before it was seen."""
-    position: int | None = None
-    """The offset that is returned next; None until it is found by ``begin``."""
+    _positions: tuple[int | None, int | None, Handover] = field(default=(None, None, HANDED), init=False)
+    """Before a handover and after it."""
     fetch_offset: int | None = None
     """The offset that is fetched next."""
     paused: bool = False
@@ -62,6 +85,21 @@ class PartitionState:
     buffered_bytes: int = 0
     error: SparklogError | None = None
     """Why no more can be fetched; raised once the chunks are taken."""
+
+    @property
+    def position(self) -> int | None:
+        """The offset that is returned next; None until it is found by ``begin``."""
+        before, after, handover = self._positions
+        return after if handover.is_done else before
+
+    @position.setter
+    def position(self, offset: int | None) -> None:
+        self._positions = (offset, offset, HANDED)
+
+    def move(self, offset: int, handover: Handover) -> None:
+        """Go on at ``offset`` once the records before it are handed over."""
+        handover.has_records = True
+        self._positions = (self.position, offset, handover)
 
     @property
     def buffered_count(self) -> int:
@@ -174,21 +212,37 @@ class Assignment:
         self._filled.pop(state.partition, None)
         self._filled[state.partition] = state
 
-    def take(self, state: PartitionState, count: int, *, move: bool = True) -> None:
-        """The next ``count`` records of the first chunk are returned. ``move``: so the position goes beyond them."""
+    def take(self, state: PartitionState, count: int, handover: Handover | None = HANDED) -> None:
+        """The next ``count`` records of the first chunk are returned.
+
+        Args:
+            handover: with it the position goes beyond them; None: it stays.
+        """
         chunk = state.chunks[0]
         chunk.taken_count += count
         if chunk.left_count == 0:
             state.chunks.popleft()
             state.buffered_bytes -= chunk.size_bytes
             self.buffered_bytes -= chunk.size_bytes
-        if move:
+        if handover is not None:
             is_empty = chunk.left_count == 0
-            state.position = chunk.next_offset if is_empty else chunk.batch[0][chunk.taken_count - 1].as_py() + 1
+            reached = chunk.next_offset if is_empty else chunk.batch[0][chunk.taken_count - 1].as_py() + 1
+            state.move(reached, handover)
         if state.chunks:
             self.put_last(state)  # the others come first now
         else:
             del self._filled[state.partition]
+
+    def begin_again(self) -> None:
+        """Fetch all again from where the positions are: an interrupt has parted what was changed here."""
+        for state in self._states.values():
+            state.epoch = next(self._epochs)
+            state.chunks.clear()
+            state.buffered_bytes = 0
+            state.fetch_offset = state.position
+        self._filled = {}
+        self.failed = {state.partition: state for state in self._states.values() if state.error is not None}
+        self.buffered_bytes = 0
 
     def _drop(self, state: PartitionState) -> None:
         state.epoch = next(self._epochs)

@@ -26,6 +26,7 @@ from sparklog.consumer.reading import ReadLimits
 from sparklog.consumer.shared import Shared
 from sparklog.consumer.subscription import HELD, Subscription
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, UnknownTopicOrPartitionError, WakeupError
+from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 
@@ -80,11 +81,11 @@ class Session:
             WakeupError: another thread called ``wakeup``.
         """
         self._start()
-        shared = self.shared
+        shared, own = self.shared, object()
         deadline = self._clock.ticks_ms() + timeout_ms
-        with shared.lock:
-            shared.begin_wait()
         try:
+            with shared.lock:
+                shared.begin_wait(own)
             while True:
                 with shared.lock:
                     news_count = shared.news_count
@@ -95,15 +96,14 @@ class Session:
                 if result:
                     return result
                 ready_in_ms = self.draining.ready_in_ms()
-                with shared.lock:
-                    left = deadline - self._clock.ticks_ms()
-                    if left <= 0:
-                        return None
-                    if news_count == shared.news_count:
-                        shared.news.wait(min(left, ready_in_ms or _LONGEST_WAIT_MS, _LONGEST_WAIT_MS) / 1000)
+                left = deadline - self._clock.ticks_ms()
+                if left <= 0:
+                    return None
+                longest = min(left, ready_in_ms or _LONGEST_WAIT_MS, _LONGEST_WAIT_MS)
+                shared.news.wait_for(lambda seen=news_count: seen != shared.news_count, longest / 1000)  # type: ignore[misc]
         finally:
             with shared.lock:
-                shared.end_wait()
+                shared.end_wait(own)
 
     def ask(self, question: Callable[[Lookups], T], timeout_ms: float) -> T:
         """The answer to a question about topics, whatever this consumer reads meanwhile. Raises what the answer raises,
@@ -143,6 +143,14 @@ class Session:
             raise error.with_traceback(None)
         if self.coordinator is None:
             self._reassign()
+
+    def begin_again(self) -> None:
+        """Fetch all again from where the positions are: an interrupt has ended a call in the middle of a change."""
+        with self.shared.lock:
+            self.shared.polling.clear()
+            self.shared.assignment.begin_again()
+            self.shared.took()
+            self.shared.change()
 
     def state_of(self, partition: TopicPartition) -> PartitionState:
         """The state of an assigned partition. Raises ``IllegalStateError``."""
@@ -234,9 +242,16 @@ class Session:
 
     def _start(self) -> None:
         if self._thread is None:
+            uninterrupted(self._begin)
+
+    def _begin(self) -> None:
+        with self.shared.lock:
+            if self._thread is not None:
+                return
             fetcher = Fetcher(self.cluster, self.config, self.shared, self.metrics, self._limits)
-            self._thread = FetcherThread(fetcher, self.shared, self._clock)
-            self._thread.start()
+            thread = FetcherThread(fetcher, self.shared, self._clock)
+            thread.start()
+            self._thread = thread
 
     def _tell(self) -> None:
         with self.shared.lock:

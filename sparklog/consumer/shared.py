@@ -10,6 +10,7 @@ from sparklog.clock import Clock
 from sparklog.consumer.partitions import Assignment
 from sparklog.consumer.topics import TopicView
 from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.interrupts import EventCount
 
 __all__ = ["Shared"]
 
@@ -25,8 +26,8 @@ class Shared:
         self.lock = threading.RLock()
         self.work = threading.Condition(self.lock)
         """Where the fetcher waits."""
-        self.news = threading.Condition(self.lock)
-        """Where the consumer waits."""
+        self.news = EventCount()
+        """Where the consumer waits, without the lock."""
         self.news_count = 0
         self.assignment = Assignment()
         self.topics: frozenset[str] = frozenset()
@@ -49,7 +50,8 @@ class Shared:
         """Does the fetcher wait though there may be more to read, because there was no room for it?"""
         self.is_stopped = False
         self.is_woken = False
-        self.polling = 0
+        self.polling: dict[object, None] = {}
+        """A key for each wait of the consumer: calls of its listeners may wait within its own."""
         self.polled_ticks_ms = 0.0
         self._clock = clock
 
@@ -69,15 +71,15 @@ class Shared:
         if self.is_parked or self.is_limited:
             self.work.notify()
 
-    def begin_wait(self) -> None:
+    def begin_wait(self, key: object) -> None:
         """The consumer wants records: the fetcher goes on if it rested. Under the lock."""
-        self.polling += 1
+        self.polling[key] = None
         if self.is_parked:
             self.work.notify()
 
-    def end_wait(self) -> None:
+    def end_wait(self, key: object) -> None:
         """The consumer goes about its own business. Under the lock."""
-        self.polling -= 1
+        self.polling.pop(key, None)
         self.polled_ticks_ms = self._clock.ticks_ms()
 
     def stop(self) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "SetTransaction",
     "decode_entry",
     "encode_entry",
+    "listed_features",
 ]
 
 FAR_FUTURE_MS = 253_402_300_799_999
@@ -129,11 +130,19 @@ class Protocol:
 
     min_reader_version: int
     min_writer_version: int
-    features: tuple[str, ...] = ()
-    """Reader and writer features, where the versions ask for them."""
+    reader_features: tuple[str, ...] | None = None
+    """Those of reader version 3; None where none are listed. Source: Delta protocol, "Table Features"."""
+    writer_features: tuple[str, ...] | None = None
+    """Those of writer version 7."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"protocol": {"minReaderVersion": self.min_reader_version, "minWriterVersion": self.min_writer_version}}
+        body: dict[str, Any] = {
+            "minReaderVersion": self.min_reader_version,
+            "minWriterVersion": self.min_writer_version,
+        }
+        listed = {"readerFeatures": self.reader_features, "writerFeatures": self.writer_features}
+        body.update({name: list(features) for name, features in listed.items() if features is not None})
+        return {"protocol": body}
 
 
 Action = AddFile | RemoveFile | SetTransaction | Metadata | Protocol
@@ -150,6 +159,11 @@ class Entry:
     commit_info: Mapping[str, Any] = field(default_factory=dict)
     info: Mapping[str, Any] | None = None
     """What sparklog put into ``commitInfo``; None for the entry of another engine."""
+
+
+def listed_features(listed: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Table features as :class:`Protocol` has them."""
+    return None if listed is None else tuple(listed)
 
 
 def encode_entry(
@@ -279,7 +293,8 @@ def _protocol(body: Mapping[str, Any]) -> Protocol:
     return Protocol(
         min_reader_version=_typed(body, "minReaderVersion", int),
         min_writer_version=_typed(body, "minWriterVersion", int),
-        features=(*(body.get("readerFeatures") or ()), *(body.get("writerFeatures") or ())),
+        reader_features=listed_features(body.get("readerFeatures")),
+        writer_features=listed_features(body.get("writerFeatures")),
     )
 
 

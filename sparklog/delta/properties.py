@@ -9,6 +9,7 @@ from sparklog.delta.actions import Metadata
 from sparklog.errors import InvalidConfigurationError, PolicyViolationError
 
 __all__ = [
+    "DEFAULT_DELETED_FILE_RETENTION_MS",
     "check_removal",
     "deleted_file_retention_ms",
     "is_append_only",
@@ -29,6 +30,7 @@ _UNIT_MS = {
     "day": _DAY,
     "week": 7 * _DAY,
 }
+DEFAULT_DELETED_FILE_RETENTION_MS = _UNIT_MS["week"]
 _PARTS = re.compile(r"(?:interval)?((?:\s+\d+\s+[a-z]+)+)")
 _PART = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
 

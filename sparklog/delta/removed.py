@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice, zip_longest
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparklog.delta.actions import Entry, RemoveFile
@@ -14,20 +16,31 @@ from sparklog.delta.names import log_folder, parse_name
 from sparklog.delta.snapshot import read_log
 from sparklog.errors import CorruptLogError
 
-__all__ = ["removed_files"]
+__all__ = ["RemovedFiles", "removed_files"]
 
 _READ_AT_ONCE = 1_000
 
 
-def removed_files(log: DeltaLog) -> dict[str, int]:
-    """The removed files that the log remembers, by path, and when they were removed: milliseconds since the epoch.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedFiles:
+    """The files that a table's log remembers to have removed, up to one version."""
+
+    removed_ms: Mapping[str, int]
+    """By path, percent-encoded as in the log: when it was removed, milliseconds since the epoch."""
+    version: int
+    """Of the newest entry that was read; -1 where there is no log."""
+
+
+def removed_files(log: DeltaLog) -> RemovedFiles:
+    """The removed files that the log remembers, and when they were removed.
 
     The later of what their remover told and of the store's time of its entry, where that is still there: so no clock
     but the store's decides of what was removed less than ``sparklog.log.retention.ms`` ago. A checkpoint forgets a
     removal, by its writer's clock, after ``delta.deletedFileRetentionDuration``, 7 days unless the table says
     otherwise. Files that were added again are among them.
 
-    Costs what loading the table costs, and a GET for each entry that is left below the checkpoint, 1,000 at a time.
+    Costs what loading the table costs, a LIST of the log's folder, and a GET for each entry that is left below the
+    checkpoint, 1,000 at a time.
 
     Raises:
         CorruptLogError, UnsupportedVersionError, StoreError.
@@ -41,14 +54,14 @@ def removed_files(log: DeltaLog) -> dict[str, int]:
 
     copy = read_log(log)
     if copy is None:
-        return found
+        return RemovedFiles(removed_ms=found, version=-1)
     for path, part in copy.checkpoint.items():
         found.update(_removed_in(part, path))
     for entry, (_, listed) in zip(copy.entries, copy.listing.entries, strict=True):
         learn(entry, listed.modified_ms)
     for entry, modified_ms in _entries_below(log, copy.listing.checkpoint_version):
         learn(entry, modified_ms)
-    return found
+    return RemovedFiles(removed_ms=found, version=copy.listing.newest_version)
 
 
 def _entries_below(log: DeltaLog, version: int) -> Iterator[tuple[Entry, int]]:
@@ -68,7 +81,12 @@ def _removed_in(checkpoint: bytes, path: str) -> dict[str, int]:
     try:
         file = pq.ParquetFile(pa.BufferReader(checkpoint))
         rows = file.read(columns=["remove.path", "remove.deletionTimestamp"], use_threads=False)
-        removed = rows["remove"].to_pylist() if "remove" in rows.column_names else []
+        if "remove" not in rows.column_names:
+            return {}
+        removed = rows["remove"].filter(pc.is_valid(pc.struct_field(rows["remove"], "path")))
+        names = {field.name for field in removed.type}
+        paths = pc.struct_field(removed, "path").to_pylist()
+        times = pc.struct_field(removed, "deletionTimestamp").to_pylist() if "deletionTimestamp" in names else []
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptLogError(f"corrupt checkpoint {path}: {error}") from error
-    return {row["path"]: row.get("deletionTimestamp") or 0 for row in removed if row and row["path"] is not None}
+    return {path: deletion_ms or 0 for path, deletion_ms in zip_longest(paths, times)}

@@ -7,12 +7,12 @@ and later alike (docs/decisions/0002-deltalake-reads-a-staged-copy.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction
+from sparklog.delta.actions import Entry, Metadata, Protocol, SetTransaction, listed_features
 from sparklog.delta.checkpoint_rows import METADATA, PROTOCOL, SET_TRANSACTION, CheckpointPartFile, live_files
 from sparklog.delta.listing import Listing, is_untouched, list_log, still_there
 from sparklog.delta.log import DeltaLog
@@ -33,6 +33,10 @@ _LOGGER = logging.getLogger(__name__)
 _ATTEMPTS = 5
 READER_VERSION = 1
 WRITER_VERSION = 2
+_LISTING_READER, _LISTING_WRITER = 3, 7
+"""Versions that ask for nothing but the features they list. Source: Delta protocol, "Table Features"."""
+_KNOWN_FEATURES = frozenset({"appendOnly", "invariants"})
+"""What writer version 2 asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,17 +169,28 @@ def load_snapshot(log: DeltaLog) -> Snapshot | None:
 
 
 def check_protocol(table: str, protocol: Protocol, *, write: bool) -> None:
-    """Raise ``UnsupportedVersionError`` unless we may read (and write) a table of this protocol."""
-    if protocol.min_reader_version > READER_VERSION:
-        kind, needed, known = "reader", protocol.min_reader_version, READER_VERSION
-    elif write and protocol.min_writer_version > WRITER_VERSION:
-        kind, needed, known = "writer", protocol.min_writer_version, WRITER_VERSION
-    else:
+    """May we read (and write) a table of this protocol? Of the versions that we know, and of those that ask for nothing
+    but the features they list, where we know these.
+
+    Raises:
+        UnsupportedVersionError: tells what is asked for.
+    """
+    _check_version(
+        table, "reader", protocol.min_reader_version, READER_VERSION, _LISTING_READER, protocol.reader_features
+    )
+    if write:
+        needed, listed = protocol.min_writer_version, protocol.writer_features
+        _check_version(table, "writer", needed, WRITER_VERSION, _LISTING_WRITER, listed)
+
+
+def _check_version(table: str, kind: str, needed: int, known: int, listing: int, listed: Sequence[str] | None) -> None:
+    if needed <= known or (needed == listing and listed is not None and _KNOWN_FEATURES.issuperset(listed)):
         return
-    features = f" (features {', '.join(sorted(set(protocol.features)))})" if protocol.features else ""
+    unknown = sorted(set(listed or ()) - _KNOWN_FEATURES)
+    features = f" (features {', '.join(unknown)})" if unknown else ""
     raise UnsupportedVersionError(
-        f"{table} needs Delta {kind} version {needed}{features}; sparklog knows {kind} version {known}: "
-        "an upgrade of the table's protocol isn't supported"
+        f"{table} needs Delta {kind} version {needed}{features}; sparklog knows {kind} version {known}, and of the "
+        f"features {', '.join(sorted(_KNOWN_FEATURES))}: take the upgrade of the table's protocol back"
     )
 
 
@@ -240,7 +255,8 @@ def _read_header(parts: Mapping[str, bytes]) -> CheckpointHeader:
             protocol = Protocol(
                 min_reader_version=row["minReaderVersion"],
                 min_writer_version=row["minWriterVersion"],
-                features=(*(row["readerFeatures"] or ()), *(row["writerFeatures"] or ())),
+                reader_features=listed_features(row["readerFeatures"]),
+                writer_features=listed_features(row["writerFeatures"]),
             )
         for row in part.rows("metaData", METADATA):
             metadata = Metadata(

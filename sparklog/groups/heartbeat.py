@@ -27,7 +27,9 @@ class HeartbeatThread:
         self._rounds = rounds
         self._membership = membership
         self._beaten = beaten
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        """Taken as it is: ``with`` a condition, an interrupt could leave it held."""
+        self._condition = threading.Condition(self._lock)
         self._is_woken = False
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name="sparklog-heartbeat", daemon=True)
@@ -38,13 +40,13 @@ class HeartbeatThread:
 
     def wake(self) -> None:
         """Do a round at once. From any thread."""
-        with self._condition:
+        with self._lock:
             self._is_woken = True
             self._condition.notify()
 
     def stop(self) -> None:
         """End as soon as the current round is done. From any thread."""
-        with self._condition:
+        with self._lock:
             self._is_stopped = True
             self._condition.notify()
 
@@ -57,7 +59,7 @@ class HeartbeatThread:
     def _run(self) -> None:
         while not self._is_stopped:
             wait_ms = self._round()
-            with self._condition:
+            with self._lock:
                 if not (self._is_woken or self._is_stopped):
                     self._condition.wait(wait_ms / 1_000)
                 self._is_woken = False

@@ -16,6 +16,7 @@ from sparklog.groups.changes import Change, CommitUnowned, TakePartitions
 from sparklog.groups.offset_table import OffsetTable
 from sparklog.groups.pending import Deciding, pending_deciders, settle_pending, stable_rows
 from sparklog.groups.rows import Rows
+from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.storage.retrying import Patience
@@ -65,7 +66,9 @@ class OffsetKeeper:
         self._store = cluster.store
         self._clock: Clock = cluster.clock
         self._tell = tell
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        """Taken as it is: ``with`` a condition, an interrupt could leave it held."""
+        self._condition = threading.Condition(self._lock)
         self._jobs: deque[_Job] = deque()
         self._is_stopped = False
         self._thread: threading.Thread | None = None
@@ -101,7 +104,7 @@ class OffsetKeeper:
     def withdraw(self, future: Future[Rows]) -> bool:
         """Take back what was asked for, if its turn hasn't come. True: it will never be carried out, and its future has
         a ``KafkaTimeoutError``. False: it has begun, and may be done."""
-        with self._condition:
+        with self._lock:
             job = next((job for job in self._jobs if job.future is future), None)
             if job is None:
                 return False
@@ -111,7 +114,7 @@ class OffsetKeeper:
 
     def stop(self) -> None:
         """End once all that was asked for is done."""
-        with self._condition:
+        with self._lock:
             self._is_stopped = True
             self._condition.notify()
 
@@ -135,14 +138,13 @@ class OffsetKeeper:
         deadline = self._clock.ticks_ms() + timeout_ms
         job = _Job(make=make, again=again, deadline_ticks_ms=deadline, partitions=partitions, waits=waits)
         job.future.set_running_or_notify_cancel()  # what others may have built upon can't be cancelled
-        with self._condition:
+        if self._thread is None and not self._is_stopped:
+            uninterrupted(self._start)
+        with self._lock:
             if self._is_stopped:
                 raise IllegalStateError("this consumer is closed")
-            self._jobs.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sparklog-offsets", daemon=True)
-                self._thread.start()
             self._condition.notify()
+            self._jobs.append(job)
         return job.future
 
     def _given_up(self, why: str) -> KafkaTimeoutError:
@@ -151,9 +153,16 @@ class OffsetKeeper:
             "it took longer"
         )
 
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="sparklog-offsets", daemon=True)
+                thread.start()
+                self._thread = thread
+
     def _run(self) -> None:
         while True:
-            with self._condition:
+            with self._lock:
                 while not (self._jobs or self._is_stopped):
                     self._condition.wait()
                 if not self._jobs:

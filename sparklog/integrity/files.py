@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotF
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.log.encode import open_parquet
 from sparklog.log.reading import conform, milliseconds, object_path
+from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS
 from sparklog.log.segments import Segment, SegmentIndex
 from sparklog.txn.overview import at_once
 
@@ -134,7 +136,7 @@ def _reader(
             path = object_path(log.table, segment.path)
             if path in spared:
                 return rows
-            table = _decode(path, log.store.read(path))
+            table, unknown = _decode(path, log.store.read(path))
         except InvalidArgumentError:  # outside of the table: told by check_files
             return rows
         except ObjectNotFoundError:
@@ -148,6 +150,7 @@ def _reader(
             )
             return rows
         rows.count = table.num_rows
+        rows.findings += _check_unknown(unknown, subject)
         rows.findings += _compare(table, segment, subject)
         rows.runs, repeated = _runs(table, natives)
         if repeated is not None:
@@ -157,21 +160,40 @@ def _reader(
     return read
 
 
-def _decode(path: str, data: bytes) -> pa.Table:
+def _decode(path: str, data: bytes) -> tuple[pa.Table, Counter[str]]:
     """All of a file is decoded, and its checksums are verified where it has any; five columns are kept, and
-    ``partition`` where it is among them. Raises ``CorruptRecordError``."""
+    ``partition`` where it is among them. Of columns that a topic doesn't have: how many values they hold.
+
+    Raises ``CorruptRecordError``."""
     kept: list[pa.Table] = []
+    unknown: Counter[str] = Counter()
     try:
         file = open_parquet(pa.BufferReader(data), page_checksum_verification=True)
         for number in range(file.num_row_groups):
             group = file.read_row_group(number, use_threads=False)
             columns = {name: conform(path, group, name) for name in _LOOKED_AT}
+            for name in group.column_names:
+                if name not in DATA_SCHEMA.names and name not in PARTITION_COLUMNS:
+                    unknown[name] += group.num_rows - group[name].null_count
             if "partition" in group.column_names:
                 columns["partition"] = group["partition"].cast(pa.int64())
             kept.append(pa.table(columns))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptRecordError(f"corrupt data file {path} ({len(data)} bytes): {error}") from error
-    return pa.concat_tables(kept) if kept else pa.table({name: pa.nulls(0, pa.int64()) for name in _LOOKED_AT})
+    table = pa.concat_tables(kept) if kept else pa.table({name: pa.nulls(0, pa.int64()) for name in _LOOKED_AT})
+    return table, unknown
+
+
+def _check_unknown(unknown: Counter[str], subject: Subject) -> Iterator[Finding]:
+    for name, count in unknown.items():
+        if count:
+            yield Finding(
+                code=Code.COLUMN_VALUES,
+                subject=subject,
+                seen=f"{count} values in column {name!r}, which a topic doesn't have",
+                expected="nothing but null: no consumer sees them, and maintenance doesn't rewrite the file until they "
+                "are set to null by an UPDATE in SQL",
+            )
 
 
 def _compare(table: pa.Table, segment: Segment, subject: Subject) -> Iterator[Finding]:

@@ -38,6 +38,8 @@ class Code(str, Enum):
     CHECKPOINT_DUE = "checkpoint-due"
     HINT_WRONG = "hint-wrong"
     CONFIG_NOT_UNDERSTOOD = "config-not-understood"
+    COLUMNS_UNKNOWN = "columns-unknown"
+    COLUMNS_MISSING = "columns-missing"
     OFFSET_WENT_BACK = "offset-went-back"
     OFFSETS_DISAGREE = "offsets-disagree"
     APPEND_WRONG = "append-wrong"
@@ -55,6 +57,7 @@ class Code(str, Enum):
     FILE_OUTSIDE = "file-outside"
     FILE_CORRUPT = "file-corrupt"
     STATS_WRONG = "stats-wrong"
+    COLUMN_VALUES = "column-values"
     UNSEQUENCED_FILES = "unsequenced-files"
     ORPHANS = "orphans"
     # Groups.
@@ -87,6 +90,8 @@ _WARNINGS = frozenset(
         Code.CHECKPOINT_CORRUPT,
         Code.HINT_WRONG,
         Code.CONFIG_NOT_UNDERSTOOD,
+        Code.COLUMNS_UNKNOWN,
+        Code.COLUMN_VALUES,
         Code.MEMBER_CORRUPT,
         Code.COMMITTED_BELOW_START,
         Code.PENDING_ABORTED,

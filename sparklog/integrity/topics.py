@@ -24,6 +24,7 @@ from sparklog.integrity.offsets import check_history_against, check_live
 from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
 from sparklog.log.cluster import Cluster
 from sparklog.log.reading import object_path
+from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS, columns_of
 from sparklog.log.state import TopicState, load_state
 
 __all__ = ["TopicSeen", "check_topic"]
@@ -77,6 +78,7 @@ class _Check:
         state, topic, index = self._state, self._topic, self._whole.index
         kept = list_kept(self._log).up_to(state.position.version)
         findings = [*check_kept(kept, topic), *_check_config(self._whole.metadata, topic)]
+        findings += _check_columns(self._whole.metadata, topic)
         findings += check_checkpoints(self._log, kept, topic, live_file_count=len(index))
         history, reader = self._replay(kept)
         findings += [*reader.findings, *history.findings]
@@ -146,7 +148,7 @@ class _Check:
         spared |= {_object_path(table, path) for path, is_live in history.live.items() if not is_live}
         left = [one for one in files.unnamed if one[0] not in spared]
         if left and self._state.checkpoint_version >= 0:  # it remembers those that were removed for a week
-            removed = {_object_path(table, path) for path in removed_files(self._log)}
+            removed = {_object_path(table, path) for path in removed_files(self._log).removed_ms}
             left = [one for one in left if one[0] not in removed]
         if left:
             oldest_ms = files.newest_ms - min(modified_ms for _, _, modified_ms in left)
@@ -218,6 +220,36 @@ def _check_config(metadata: Metadata, topic: str) -> Iterator[Finding]:
             subject=Subject(topic=topic),
             seen=told,
             expected="a value that is allowed; maintenance leaves the topic alone",
+        )
+
+
+def _check_columns(metadata: Metadata, topic: str) -> Iterator[Finding]:
+    """Columns that another engine added to the table, or took away."""
+    ours = (*PARTITION_COLUMNS, *DATA_SCHEMA.names)
+    try:
+        found = columns_of(metadata.schema_string)
+    except ValueError as error:
+        yield Finding(
+            code=Code.COLUMNS_MISSING, subject=Subject(topic=topic), seen=str(error), expected="the columns of a topic"
+        )
+        return
+    unknown = [f"{name} ({kind})" for name, kind in found.items() if name not in ours]
+    if unknown:
+        yield Finding(
+            code=Code.COLUMNS_UNKNOWN,
+            subject=Subject(topic=topic),
+            seen=f"the table has columns that a topic doesn't have: {', '.join(unknown)}",
+            expected=f"{', '.join(ours)}: no consumer sees what another column holds; if one is misspelt, write its "
+            "records again under the right name",
+        )
+    missing = [name for name in ours if name not in found]
+    if missing:
+        yield Finding(
+            code=Code.COLUMNS_MISSING,
+            subject=Subject(topic=topic),
+            seen=f"the table lacks columns of a topic: {', '.join(missing)}",
+            expected=f"{', '.join(ours)}: other engines don't see what producers write there, and maintenance rewrites "
+            "no file; ALTER TABLE can add columns",
         )
 
 

@@ -1,14 +1,14 @@
 """Appending: upload files that have no offsets yet, then let one commit assign them (design section 4).
 
-What may be appended and which offsets it gets is decided by :func:`plan_append`, which is pure; :class:`TopicWriter`
-acts: it uploads, runs the commit loop and finds out what became of a commit whose answer was lost.
+What may be appended and which offsets it gets is decided by :func:`~sparklog.log.append_plan.plan_append`;
+:class:`TopicWriter` acts: it uploads, runs the commit loop and finds out what became of a commit whose answer was lost.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -22,51 +22,27 @@ from sparklog.errors import (
     StoreError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.log.append_plan import plan_append
 from sparklog.log.commit import Commit, Committed, catch_up, commit
 from sparklog.log.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
-from sparklog.log.files import UploadedFile
+from sparklog.log.files import StagedFile, UploadedFile
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
-from sparklog.log.producer_state import (
-    PRODUCER_EXPIRATION_MS,
-    ProducerEntry,
-    check_counter,
-    new_producer_id,
-    producer_txn,
-)
+from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, Published, publish
 from sparklog.log.reading import find_by_sequence, object_path
 from sparklog.log.segments import SegmentIndex
-from sparklog.log.state import TopicState, open_state
+from sparklog.log.state import TopicState, load_state, open_state
+from sparklog.log.uploads import check_uploads, may_be_gone, put_again_if_late
 from sparklog.paths import new_data_file
 from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.retrying import retry
 
-__all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile", "plan_append"]
-
-MAX_UPLOAD_AGE_MS = 86_400_000
-"""A file that was uploaded longer ago is uploaded again: the orphan sweep spares files for seven days (rule L10)."""
-
+__all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile"]
 
 _MAX_PRODUCERS_KNOWN = 1_000
 _REFRESH_AHEAD = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedFile:
-    """A data file that lies in the store, but in no log; with its bytes, should it have to be uploaded again."""
-
-    facts: UploadedFile
-    batch: EncodedBatch
-    uploaded_ticks_ms: float
-
-    @property
-    def path(self) -> str:
-        return self.facts.path
-
-    @property
-    def partition(self) -> int:
-        return self.facts.partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,56 +53,6 @@ class AppendResult:
     """Offset of the first record of each file, in the order in which the files were given."""
     delta_version: int
     """The commit that published them; -1 where it is known no more."""
-
-
-def plan_append(
-    head: TopicHead,
-    known: ProducerEntry | None,
-    files: Sequence[UploadedFile],
-    *,
-    topic: str,
-    topic_id: str,
-    producer_id: int,
-    entry: ProducerEntry,
-    now_ms: int,
-) -> tuple[Commit, tuple[int, ...]] | None:
-    """Assign offsets: each file starts at its partition's log end offset, several of one partition follow one another.
-
-    Args:
-        known: what the topic has of this producer.
-        topic_id: of the topic that the records were meant for.
-        entry: the producer's epoch and the counter of this append.
-    Returns:
-        The commit and the files' base offsets; None where the log already holds this counter.
-    Raises:
-        UnknownTopicOrPartitionError: the topic was deleted (and perhaps created again), or has no such partition.
-        InvalidProducerEpochError, OutOfOrderSequenceError: see :func:`check_counter`.
-    """
-    if head.topic_id != topic_id or head.deleted:
-        raise UnknownTopicOrPartitionError(f"topic {topic!r} with id {topic_id} was deleted")
-    verdict = check_counter(
-        known, topic=topic, producer_id=producer_id, producer_epoch=entry.producer_epoch, counter=entry.counter
-    )
-    if verdict.duplicate:
-        return None
-    ends = list(head.log_end_offsets)
-    base_offsets: list[int] = []
-    for file in files:
-        if not 0 <= file.partition < len(ends):
-            raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} has no partition {file.partition}; it has 0 to {len(ends) - 1}"
-            )
-        base_offsets.append(ends[file.partition])
-        ends[file.partition] += file.record_count
-    adds = [file.to_add(base_offset) for file, base_offset in zip(files, base_offsets, strict=True)]
-    after = replace(head, log_end_offsets=tuple(ends), live_file_count=head.live_file_count + len(files))
-    plan = Commit(
-        actions=[*adds, producer_txn(producer_id, entry, now_ms=now_ms)],
-        head=after,
-        operation="WRITE",
-        blind_append=True,
-    )
-    return plan, tuple(base_offsets)
 
 
 class TopicWriter:
@@ -200,6 +126,11 @@ class TopicWriter:
         return self._state
 
     @property
+    def version(self) -> int:
+        """The newest version of the topic that this writer knows."""
+        return self._state.position.version
+
+    @property
     def producer_id(self) -> int:
         """Random, 63 bits. Another one after an append whose outcome couldn't be settled (rule L2)."""
         return self._producer_id
@@ -223,7 +154,7 @@ class TopicWriter:
             stamp = ProducerStamp(producer_id, producer_epoch, sequences.get(partition, 0))
             encoded.append((partition, encode_batch(records, stamp, compression=compression)))
             sequences[partition] = next_sequence(stamp.base_sequence, records.num_rows)
-        files = self._upload_encoded(encoded)
+        files = self._upload_encoded(encoded, topic_version=self.version)
         with self._identity:
             if self._producer_id == producer_id:
                 self._next_sequences = sequences
@@ -236,7 +167,8 @@ class TopicWriter:
             while catch_up(self._state, ahead=_REFRESH_AHEAD):
                 pass
         except PositionLost:
-            self._state = open_state(self._log)
+            # Whole: of a transaction that is decided and not carried out yet, others may have left the marker (L5).
+            self._state = load_state(self._log)
         if self.head.deleted or self.head.topic_id != self._topic_id:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
         self._meet_foreign_files()
@@ -272,10 +204,11 @@ class TopicWriter:
                 tokens=append.tokens,
                 deadline_ticks_ms=began + timeout_ms,
                 sync=self._sync,
-                prepare=append.upload_again_if_old,
+                prepare=append.upload_again_if_at_risk,
                 gaps=self._gaps,
             )
             self._state = done.state
+            append.put_again_if_late(done.state)
             result = append.result(done)
         except BaseException as error:  # also a KeyboardInterrupt
             self._take_new_id()  # a counter is never given to other bytes (rule L2)
@@ -298,12 +231,27 @@ class TopicWriter:
         """They won't be published."""
         self._staged.difference_update(file.path for file in files)
 
-    def publish(self, files: Sequence[UploadedFile], marker: Marker, *, timeout_ms: float) -> Published:
+    def check_uploads(self, files: Sequence[UploadedFile]) -> None:
+        """Before it is decided that uploaded files are published: may they be (rule L10)? One small GET for each that
+        somebody may have deleted.
+
+        Raises:
+            TransactionTimedOutError: one is too old, or is gone; names it.
+            StoreError.
+        """
+        retention_ms = self.head.deleted_file_retention_ms
+        check_uploads(self._log, files, self._state.vacuums, retention_ms=retention_ms)
+
+    def publish(
+        self, files: Sequence[UploadedFile], marker: Marker, *, known_version: int, timeout_ms: float
+    ) -> Published:
         """Publish the files of a transaction that is decided: once, whoever else does so at the same time.
 
-        This writer must have been opened before the transaction was decided: what came before that it may not know
-        (rule L5). Safe to repeat after any error.
+        Safe to repeat after any error.
 
+        Args:
+            known_version: a :attr:`version` of before the transaction was decided. Its marker can only have come after
+                it; where this writer doesn't know all that did, it loads the table (rule L5).
         Raises:
             KafkaTimeoutError, CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
         """
@@ -311,6 +259,8 @@ class TopicWriter:
         began = clock.ticks_ms()
         if self._pause_until_ticks_ms > began:  # rule L11: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
+        if self._state.forgotten_version > known_version:
+            self._state = retry(lambda: load_state(self._log), clock=clock, deadline_ticks_ms=began + timeout_ms)
         published, done = publish(
             self._state,
             self._topic_id,
@@ -360,21 +310,23 @@ class TopicWriter:
             self._counter = 0
             self._next_sequences = {}
 
-    def _upload_encoded(self, batches: Sequence[tuple[int, EncodedBatch]]) -> list[StagedFile]:
-        now_ms, ticks_ms = self._log.clock.now_ms(), self._log.clock.ticks_ms()
-        files = [
-            StagedFile(
-                facts=UploadedFile.of(new_data_file(partition), partition, batch, uploaded_ms=now_ms),
-                batch=batch,
-                uploaded_ticks_ms=ticks_ms,
-            )
+    def _upload_encoded(self, batches: Sequence[tuple[int, EncodedBatch]], *, topic_version: int) -> list[StagedFile]:
+        """``topic_version``: one that is known now."""
+        now_ms = self._log.clock.now_ms()
+        facts = [
+            UploadedFile.of(new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version)
             for partition, batch in batches
         ]
-        self._log.store.put_many(
-            {object_path(self._log.table, file.path): file.batch.data for file in files}, sync=self._sync
-        )
-        self._staged.update(file.path for file in files)
-        return files
+        data = {
+            object_path(self._log.table, file.path): batch.data for file, (_, batch) in zip(facts, batches, strict=True)
+        }
+        self._log.store.put_many(data, sync=self._sync)
+        ticks_ms = self._log.clock.ticks_ms()
+        self._staged.update(file.path for file in facts)
+        return [
+            StagedFile(facts=file, batch=batch, uploaded_ticks_ms=ticks_ms)
+            for file, (_, batch) in zip(facts, batches, strict=True)
+        ]
 
 
 class _Append:
@@ -388,8 +340,10 @@ class _Append:
         self._entry = ProducerEntry(producer_epoch=writer._producer_epoch, counter=writer._counter)
         self._base_offsets: tuple[int, ...] = ()
         self._first_decided_at: float | None = None
+        self._state = writer._state
 
     def decide(self, state: TopicState) -> Commit | None:
+        self._state = state
         writer = self._writer
         now = state.log.clock.ticks_ms()
         if self._first_decided_at is None:
@@ -414,13 +368,30 @@ class _Append:
         plan, self._base_offsets = planned
         return plan
 
-    def upload_again_if_old(self) -> bool:
-        clock = self._writer._log.clock
-        old = [f for f in self.files if clock.ticks_ms() - f.uploaded_ticks_ms > MAX_UPLOAD_AGE_MS]
-        if old:
-            again = iter(self._writer._upload_encoded([(file.partition, file.batch) for file in old]))
-            self.files = [next(again) if file in old else file for file in self.files]
-        return bool(old)
+    def upload_again_if_at_risk(self) -> bool:
+        """Files that somebody may have deleted, or may be about to, get new names (rule L10)."""
+        state, now = self._state, self._writer._log.clock.ticks_ms()
+        retention_ms = state.head.deleted_file_retention_ms
+        gone = {
+            file.path: file
+            for file in self.files
+            if may_be_gone(file, state.vacuums, now_ticks_ms=now, retention_ms=retention_ms)
+        }
+        if gone:
+            again = self._writer._upload_encoded(
+                [(file.partition, file.batch) for file in gone.values()], topic_version=state.position.version
+            )
+            new = dict(zip(gone, again, strict=True))
+            self.files = [new.get(file.path, file) for file in self.files]
+        return bool(gone)
+
+    def put_again_if_late(self, state: TopicState) -> None:
+        """The same files under the same names, as far as the log names them now (rule L10)."""
+        named = self.files
+        if state.whole is not None:  # a commit that was found there may be so old that its files were merged since
+            named = [file for file in named if file.path in state.whole.index.by_path]
+        retention_ms = state.head.deleted_file_retention_ms
+        put_again_if_late(self._writer._log, named, retention_ms=retention_ms, sync=self._writer._sync)
 
     def result(self, done: Committed) -> AppendResult:
         if done.commit is not None:

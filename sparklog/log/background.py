@@ -9,6 +9,7 @@ from collections.abc import Callable
 __all__ = ["Background", "Run"]
 
 _LOGGER = logging.getLogger(__name__)
+_WORK = "work"
 
 Run = Callable[[Callable[[], None]], None]
 """Starts a piece of work, in a thread or at once."""
@@ -20,25 +21,33 @@ class Background:
     def __init__(self, name: str, run: Run | None) -> None:
         self._name = name
         self._run = run or self._in_thread
-        self._busy = threading.Lock()
+        self._under_way: dict[str, object] = {}
+        """At most one; the dict's own calls say who is first."""
         self._thread: threading.Thread | None = None
 
     def start(self, work: Callable[[], None], what: str) -> None:
         """Start it, unless something is under way."""
-        if not self._busy.acquire(blocking=False):
-            return
+        own = object()
+
+        def end() -> None:
+            if self._under_way.get(_WORK) is own:
+                self._under_way.pop(_WORK, None)
 
         def run() -> None:
             try:
                 work()
             finally:
-                self._busy.release()
+                end()
 
         try:
-            self._run(run)
+            if self._under_way.setdefault(_WORK, own) is own:
+                self._run(run)
         except RuntimeError as error:  # no more threads, or the interpreter is shutting down
-            self._busy.release()
+            end()
             _LOGGER.warning("%s can't be started: %s", what, error)
+        except BaseException:  # an interrupt: if the work has begun, it goes on
+            end()
+            raise
 
     def close(self, timeout_ms: float) -> None:
         """Wait for what is under way."""

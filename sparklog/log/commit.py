@@ -90,6 +90,8 @@ def commit(
     Raises:
         KafkaTimeoutError: the deadline passed; nothing was and nothing will be committed.
         CommitStateUnknownError: the deadline passed while an attempt may still be carried out.
+        UnsupportedVersionError, NotATopicError: another engine asks for a newer Delta reader or writer, or broke the
+            topic's properties, as long as that lasts.
         StoreError: the store refuses for good; and whatever ``decide`` raises.
     """
     log = state.log
@@ -100,7 +102,14 @@ def commit(
     def patiently(call: Callable[[], T]) -> T:
         return _until(deadline_ticks_ms, log, call)
 
+    if state.unreadable is not None or state.unwritable is not None:  # does that last?
+        try:
+            patiently(partial(_go_to_tail, state))
+        except PositionLost:
+            state = patiently(partial(load_state, log))
     while True:
+        if state.unreadable is not None:
+            raise state.unreadable.with_traceback(None)
         wanted = decide(state)
         if wanted is None:
             if sync:  # it may be there by a lost attempt of ours, or by another who died before its fsync
@@ -110,9 +119,9 @@ def commit(
             raise state.unwritable.with_traceback(None)
         if lost_races and log.clock.ticks_ms() >= deadline_ticks_ms:
             raise KafkaTimeoutError(f"timed out after losing {lost_races} races for the next version of {log.table}")
+        wait_for_gap(state, gaps, deadline_ticks_ms=deadline_ticks_ms)
         if patiently(prepare):
             continue
-        wait_for_gap(state, gaps, deadline_ticks_ms=deadline_ticks_ms)
         is_late = sync and lost_races >= _LOSSES_BEFORE_SYNCING_LATE
         synced = sync and not is_late
         if synced:
@@ -169,15 +178,22 @@ def create_first(log: DeltaLog, wanted: Commit, *, deadline_ticks_ms: float) -> 
 
 
 def catch_up(state: TopicState, *, ahead: int) -> list[Entry]:
-    """Read and apply up to ``ahead`` entries beyond the state. Raises ``PositionLost`` (rule L1)."""
+    """Read and apply up to ``ahead`` entries beyond the state. Raises as :func:`apply_look`."""
     return apply_look(state, state.log.look(state.position, ahead=ahead))
 
 
 def apply_look(state: TopicState, look: Look[Entry]) -> list[Entry]:
-    """Apply the entries that a look beyond the state has found; returns them."""
+    """Apply the entries that a look beyond the state has found; returns them.
+
+    Raises:
+        PositionLost: rule L1; or the table may be readable again.
+        UnsupportedVersionError, NotATopicError: what another engine did to it can't be understood, as long as it lasts.
+    """
     for entry in look.entries:  # the tail's anchor belongs to the last of them alone: applying one may fail
         state.apply(entry, advance(state.position, version=entry.version, token=entry.token))
     state.position = look.position
+    if state.unreadable is not None:
+        raise state.unreadable.with_traceback(None)
     return list(look.entries)
 
 

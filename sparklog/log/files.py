@@ -8,7 +8,7 @@ from sparklog.delta.actions import AddFile
 from sparklog.log.encode import EncodedBatch, ProducerStamp, next_sequence
 from sparklog.log.segments import format_timestamp
 
-__all__ = ["UploadedFile"]
+__all__ = ["StagedFile", "UploadedFile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,13 @@ class UploadedFile:
     stamp: ProducerStamp
     uploaded_ms: int
     """Wall time of the upload; the file's modification time in the log."""
+    topic_version: int = -1
+    """A version of the topic that was known before the upload; -1: none is known."""
 
     @classmethod
-    def of(cls, path: str, partition: int, batch: EncodedBatch, *, uploaded_ms: int) -> UploadedFile:
+    def of(
+        cls, path: str, partition: int, batch: EncodedBatch, *, uploaded_ms: int, topic_version: int = -1
+    ) -> UploadedFile:
         """Of a batch that is uploaded under ``path``."""
         return cls(
             path=path,
@@ -38,6 +42,7 @@ class UploadedFile:
             max_timestamp_ms=batch.max_timestamp_ms,
             stamp=batch.stamp,
             uploaded_ms=uploaded_ms,
+            topic_version=topic_version,
         )
 
     def to_add(self, base_offset: int) -> AddFile:
@@ -67,3 +72,21 @@ class UploadedFile:
                 "nullCount": {"offset_delta": 0, "timestamp": 0, "producer_id": 0, "sequence": 0},
             },
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A data file that lies in the store, but in no log; with its bytes, should it have to be uploaded again."""
+
+    facts: UploadedFile
+    batch: EncodedBatch
+    uploaded_ticks_ms: float
+    """When its upload had ended."""
+
+    @property
+    def path(self) -> str:
+        return self.facts.path
+
+    @property
+    def partition(self) -> int:
+        return self.facts.partition

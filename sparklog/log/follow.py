@@ -84,6 +84,8 @@ class TopicFollower:
 
         Raises:
             UnknownTopicOrPartitionError: the topic was deleted, and perhaps created again: that is another topic.
+            UnsupportedVersionError, NotATopicError: what another engine did to it can't be understood, as long as it
+                lasts.
         """
         began = self._log.clock.ticks_ms()
         return self.take(self._log.store.read_many(self.next_paths(self.ahead)), began_ticks_ms=began)
@@ -104,6 +106,7 @@ class TopicFollower:
             data: the objects under those names, in their order; None for one that isn't there.
             began_ticks_ms: when reading them began.
         """
+        self._caught_up = False
         try:
             entries = apply_look(
                 self._state, self._log.look_at(self._state.position, data, began_ticks_ms=began_ticks_ms)
@@ -115,6 +118,7 @@ class TopicFollower:
         self._full_polls = 0 if self._caught_up else self._full_polls + 1
         if len(self._state.transactions) > _MAX_TRANSACTIONS_KEPT:
             self._state.transactions.clear()
+            self._state.forgotten_version = self._state.position.version
         self._check_alive()
         return entries
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from sparklog.config import TOPIC_SETTINGS, TopicConfig
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, Metadata, RemoveFile, SetTransaction
-from sparklog.errors import CorruptLogError, NotATopicError, UnsupportedVersionError
+from sparklog.delta.properties import DEFAULT_DELETED_FILE_RETENTION_MS, deleted_file_retention_ms
+from sparklog.errors import CorruptLogError, InvalidConfigurationError, NotATopicError, UnsupportedVersionError
 from sparklog.log.segments import Segment, segment_of_add
 
 __all__ = [
@@ -57,6 +58,8 @@ class TopicHead:
     """About how many files are live; only decides when a checkpoint is due."""
     unsequenced_count: int
     """About how many files are written but not yet in the log."""
+    deleted_file_retention_ms: int = DEFAULT_DELETED_FILE_RETENTION_MS
+    """The table's ``delta.deletedFileRetentionDuration``: how long vacuums spare what no log names."""
 
     @property
     def partition_count(self) -> int:
@@ -64,6 +67,8 @@ class TopicHead:
 
     def to_info(self) -> dict[str, Any]:
         """What goes into ``commitInfo.sparklog``."""
+        retention_ms = self.deleted_file_retention_ms
+        is_usual = retention_ms == DEFAULT_DELETED_FILE_RETENTION_MS
         return {
             "topic_id": self.topic_id,
             "deleted": self.deleted,
@@ -72,6 +77,7 @@ class TopicHead:
             "log_end_offsets": list(self.log_end_offsets),
             "live_files": self.live_file_count,
             "unsequenced": self.unsequenced_count,
+            **({} if is_usual else {"deleted_file_retention_ms": retention_ms}),
         }
 
     def to_properties(self) -> dict[str, str]:
@@ -149,6 +155,7 @@ def head_of_info(table: str, version: int, info: Mapping[str, Any]) -> TopicHead
             log_end_offsets=tuple(info["log_end_offsets"]),
             live_file_count=int(info["live_files"]),
             unsequenced_count=int(info["unsequenced"]),
+            deleted_file_retention_ms=int(info.get("deleted_file_retention_ms", DEFAULT_DELETED_FILE_RETENTION_MS)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptLogError(f"{table}, version {version}: commitInfo.sparklog lacks or garbles {error}") from error
@@ -190,6 +197,7 @@ def head_of_table(
         ),
         live_file_count=live_file_count,
         unsequenced_count=unsequenced_count,
+        deleted_file_retention_ms=_deleted_file_retention_ms(table, metadata),
     )
 
 
@@ -261,7 +269,16 @@ def _apply_metadata(table: str, head: TopicHead, metadata: Metadata) -> TopicHea
         config=config,
         log_start_offsets=head.log_start_offsets + new,
         log_end_offsets=head.log_end_offsets + new,
+        deleted_file_retention_ms=_deleted_file_retention_ms(table, metadata),
     )
+
+
+def _deleted_file_retention_ms(table: str, metadata: Metadata) -> int:
+    """What can't be understood is told by whoever deletes files; no append fails because of it."""
+    try:
+        return deleted_file_retention_ms(table, metadata)
+    except InvalidConfigurationError:
+        return DEFAULT_DELETED_FILE_RETENTION_MS
 
 
 def _read_properties(

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptLogError, SparklogError
+from sparklog.errors import CorruptLogError, ObjectNotFoundError, SparklogError
 from sparklog.log.commit import Commit, Committed, commit
 from sparklog.log.files import UploadedFile
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
+from sparklog.log.reading import object_path
 from sparklog.log.state import TopicState, load_state
+from sparklog.log.uploads import Vacuum, missing_files
 
 __all__ = ["Marker", "Published", "marker_app_id", "plan_publish", "publish", "transactional_id_of"]
 
@@ -110,26 +112,49 @@ def publish(
         topic_id: of the topic that the records were meant for.
         gaps: as for :func:`~sparklog.log.commit.commit`.
     Raises:
+        ObjectNotFoundError: a file is gone; names it. Nothing is published in this topic.
         CorruptLogError, and as :func:`~sparklog.log.commit.commit`. Safe to repeat.
     """
     base_offsets: tuple[int, ...] = ()
     is_gone = False
+    decided_on = state
+    looked_at: tuple[Vacuum, ...] | None = None
 
     def decide(now: TopicState) -> Commit | None:
-        nonlocal base_offsets, is_gone
+        nonlocal base_offsets, is_gone, decided_on
+        decided_on = now
         is_gone = now.head.deleted or now.head.topic_id != topic_id
         if is_gone or marker.is_in(now):
             return None
         plan, base_offsets = plan_publish(now.head, files, marker, table=now.log.table)
         return plan
 
-    done = commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=sync, gaps=gaps)
+    def look_at_files() -> bool:
+        """Once, and again after each vacuum: nobody has the files' bytes any more."""
+        nonlocal looked_at
+        if looked_at != decided_on.vacuums:
+            _check_present(decided_on, files, marker)
+            looked_at = decided_on.vacuums
+        return False
+
+    done = commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=sync, prepare=look_at_files, gaps=gaps)
     if is_gone:
         base_offsets = (UNKNOWN_OFFSET,) * len(files)
     elif done.commit is None:
         base_offsets = _find(done.state.log, files)
     published = Published(base_offsets=base_offsets, is_skipped=is_gone, delta_version=done.state.position.version)
     return published, done
+
+
+def _check_present(state: TopicState, files: Sequence[UploadedFile], marker: Marker) -> None:
+    retention_ms = state.head.deleted_file_retention_ms
+    for gone in missing_files(state.log, files, state.vacuums, retention_ms=retention_ms):
+        raise ObjectNotFoundError(
+            f"{object_path(state.log.table, gone.path)} is gone: entry {marker.number} of transactional id "
+            f"{marker.transactional_id!r} has committed its {gone.record_count} records, and another engine's VACUUM "
+            "may have deleted it before they were published; put the file back, say from an older version of the "
+            "object, and finish the transaction"
+        )
 
 
 def _find(log: DeltaLog, files: Sequence[UploadedFile]) -> tuple[int, ...]:

@@ -7,7 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["DATA_SCHEMA", "HEADERS", "PARTITION_COLUMNS", "SCHEMA_STRING", "TIMESTAMP", "table_properties"]
+__all__ = [
+    "DATA_SCHEMA",
+    "HEADERS",
+    "PARTITION_COLUMNS",
+    "SCHEMA_STRING",
+    "TIMESTAMP",
+    "columns_of",
+    "table_properties",
+]
 
 PARTITION_COLUMNS = ("partition", "base_offset")
 """Delta partition columns: their values live in the log, so a commit can assign them without rewriting a file."""
@@ -60,6 +68,23 @@ SCHEMA_STRING = json.dumps(
     }
 )
 """The schema as Delta writes it. Any column may be null: a foreign writer may leave out what it doesn't know."""
+
+
+def columns_of(schema_string: str) -> dict[str, str]:
+    """The columns of a table, by name, with their types as Delta writes them. Source: Delta protocol, "Schema
+    Serialization Format".
+
+    Raises:
+        ValueError: it isn't what Delta writes.
+    """
+    try:
+        fields = json.loads(schema_string)["fields"]
+        return {
+            str(field["name"]): field["type"] if isinstance(field["type"], str) else str(field["type"]["type"])
+            for field in fields
+        }
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a schema of Delta: {error!r}") from error
 
 
 def table_properties() -> dict[str, str]:

@@ -32,13 +32,12 @@ from sparklog.log.head import TopicHead
 from sparklog.log.partitioned_writer import discard_files
 from sparklog.log.segments import Segment
 from sparklog.log.state import TopicState, load_state
+from sparklog.log.uploads import why_not_to_publish
 from sparklog.storage.entry_log import PositionLost
 
 __all__ = ["SequencingResult", "plan_sequencing", "sequence_state", "sequence_topic", "whole_and_current"]
 
 _LOGGER = logging.getLogger(__name__)
-_MAX_COPY_AGE_MS = 86_400_000.0
-"""A copy that was put longer ago isn't committed: the orphan sweep spares files for seven days (rule L10)."""
 _COMMIT_BYTES = 256 * 1024 * 1024
 """Of foreign files, after which a commit is made: what comes later is read and copied while those can be read."""
 _LOOK_AGAIN_MS = 1_000.0
@@ -195,6 +194,8 @@ class _Run:
         self._postponed: dict[str, str] = {}
         self._copied: list[ForeignFile] = []
         self._copying_since_ticks_ms = 0.0
+        self._copying_since_version = -1
+        """One that was known before the first of the copies was put."""
         self._published: list[ForeignFile] = []
         self._looked_ticks_ms = self._log.clock.ticks_ms()
 
@@ -233,6 +234,7 @@ class _Run:
         """Copy a file, unless it is refused, or others have dealt with it meanwhile."""
         if not self._copied:
             self._copying_since_ticks_ms = self._log.clock.ticks_ms()
+            self._copying_since_version = self._state.position.version
         self._look_again()
         now = self._state.require_whole().index.by_path.get(segment.path)
         if now is None or now.base_offset is not None:
@@ -258,8 +260,11 @@ class _Run:
         """Give offsets to what is copied. Raises as :func:`~sparklog.log.commit.commit`."""
         files, self._copied = self._copied, []
         log = self._log
+        decided_on = self._state
 
         def decide(now: TopicState) -> Commit | None:
+            nonlocal decided_on
+            decided_on = now
             if now.whole is None or now.head.deleted:
                 return None
             return plan_sequencing(
@@ -270,14 +275,22 @@ class _Run:
                 append_only=is_append_only(now.whole.metadata),
             )
 
-        def check_age() -> bool:
-            age_ms = log.clock.ticks_ms() - self._copying_since_ticks_ms
-            if age_ms > _MAX_COPY_AGE_MS:
-                raise KafkaTimeoutError(f"{log.table}: sequencing began {age_ms / 3_600_000:.0f} h ago, begin anew")
+        def check_copies() -> bool:
+            reason = why_not_to_publish(
+                log,
+                decided_on.vacuums,
+                began_ticks_ms=self._copying_since_ticks_ms,
+                known_version=self._copying_since_version,
+                retention_ms=decided_on.head.deleted_file_retention_ms,
+            )
+            if reason is not None:
+                raise KafkaTimeoutError(f"sequencing of {log.table} begins anew: {reason}")
             return False
 
         deadline = log.clock.ticks_ms() + self._timeout_ms
-        self._state = commit(self._state, decide, deadline_ticks_ms=deadline, sync=self._sync, prepare=check_age).state
+        self._state = commit(
+            self._state, decide, deadline_ticks_ms=deadline, sync=self._sync, prepare=check_copies
+        ).state
         # Not from the commit: one whose answer was lost is found done, and no commit is left to make.
         live = self._state.require_whole().index.by_path
         self._published += [file for file in files if all(path in live for path in file.paths)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import islice, zip_longest
 from urllib.parse import unquote
 
@@ -31,6 +32,8 @@ from sparklog.log.head import (
 from sparklog.log.producer_state import ProducerEntry, app_id, producer_entry
 from sparklog.log.reading import complete_stats, object_path
 from sparklog.log.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
+from sparklog.log.uploads import Vacuum, with_vacuum
+from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 
 __all__ = ["GAP_INFO", "TopicState", "WholeTopic", "load_state", "open_state"]
@@ -68,13 +71,20 @@ class TopicState:
     """The newest checkpoint this process knows of; -1 for none."""
     transactions: dict[str, SetTransaction] = field(default_factory=dict)
     """By app_id; complete only in a whole state."""
+    forgotten_version: int = -1
+    """The newest version that may have set ``txn`` actions which ``transactions`` lacks; -1: it lacks none."""
     whole: WholeTopic | None = None
     unrecorded_ends: frozenset[int] = frozenset()
     """Partitions whose ends a foreign file raised and no ``txn`` tells of yet; the next commit of ours does (L6)."""
+    unreadable: UnsupportedVersionError | NotATopicError | None = None
+    """Why what follows can't be understood: a foreign engine asks for a newer Delta reader, or broke the topic's
+    properties. Then the position alone goes on, until an entry says that it may be otherwise."""
     unwritable: UnsupportedVersionError | None = None
     """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
     unsequenced_version: int = -1
     """The newest version that may have added files without a base offset; -1: none is known that did."""
+    vacuums: tuple[Vacuum, ...] = ()
+    """Those of other engines that are told between the versions this state has seen."""
     unread: range = range(0)
     """The versions behind the checkpoint that a light state was opened over: nobody here has read them."""
     gap_ms: float = 0.0
@@ -107,21 +117,46 @@ class TopicState:
         """Become light, knowing of no producer but this one: a writer needs no more, however long it lives."""
         own = self.transactions.get(app_id(producer_id))
         self.transactions = {own.app_id: own} if own else {}
+        self.forgotten_version = self.position.version
         self.whole = None
 
     def apply(self, entry: Entry, position: Position, *, synced: bool = False) -> None:
-        """Go on to the next version. ``synced``: its objects are known to survive a power loss.
+        """Go on to the next version; what can't be understood makes the state :attr:`unreadable`.
 
+        Args:
+            synced: its objects are known to survive a power loss.
         Raises:
-            UnsupportedVersionError: a foreign engine asks for a newer Delta reader.
-            NotATopicError: a foreign engine broke the topic's properties.
+            PositionLost: the table may be readable again: load it.
             StoreError: a file that came without statistics can't be looked into now.
             The state is then as it was before.
         """
+        if self.unreadable is not None:
+            self._pass_over(entry, position)
+            return
+        try:
+            self._apply(entry, position, synced=synced)
+        except (UnsupportedVersionError, NotATopicError) as error:
+            self.unreadable = error
+            self.position = position
+
+    def _pass_over(self, entry: Entry, position: Position) -> None:
+        is_by_protocol = isinstance(self.unreadable, UnsupportedVersionError)
+        for action in entry.actions:
+            if isinstance(action, Protocol):
+                error = _protocol_error(self.log, action, write=False)
+                if error is None:
+                    raise PositionLost(entry_path(self.log.table, entry.version))
+                self.unreadable = error
+            elif isinstance(action, Metadata) and not is_by_protocol:
+                raise PositionLost(entry_path(self.log.table, entry.version))
+        self.position = position
+
+    def _apply(self, entry: Entry, position: Position, *, synced: bool) -> None:
+        unwritable = self.unwritable
         for action in entry.actions:
             if isinstance(action, Protocol):
                 check_protocol(self.log.table, action, write=False)
-                self.unwritable = _unwritable(self.log, action)
+                unwritable = _protocol_error(self.log, action, write=True)
         foreign = entry.info is None
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
         head = apply_entry(self.log.table, self.head, entry)
@@ -129,11 +164,13 @@ class TopicState:
         self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
         self.head = head
         self.position = position
+        self.unwritable = unwritable
         self._note_gap(entry)
         waiting = [a.path for a in entry.actions if isinstance(a, AddFile) and is_unsequenced(a)]
         if waiting:
             self.unsequenced_version = entry.version
             self._note_foreign_files(waiting)
+        self.vacuums = with_vacuum(self.vacuums, entry)
         self.transactions.update((a.app_id, a) for a in entry.actions if isinstance(a, SetTransaction))
         if self.whole is not None:
             for action in entry.actions:
@@ -189,6 +226,7 @@ def open_state(log: DeltaLog) -> TopicState:
         checkpoint_version=newest.checkpoint_version,
         unread=range(newest.checkpoint_version + 1, newest.position.version),
         transactions={a.app_id: a for a in newest.entry.actions if isinstance(a, SetTransaction)},
+        forgotten_version=newest.position.version - 1,
     )
 
 
@@ -225,7 +263,8 @@ def load_state(log: DeltaLog) -> TopicState:
         unsequenced_version=snapshot.position.version if head.unsequenced_count else -1,
         whole=WholeTopic(index=index, metadata=snapshot.metadata, tail=snapshot.tail),
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
-        unwritable=_unwritable(log, snapshot.protocol),
+        unwritable=_protocol_error(log, snapshot.protocol, write=True),
+        vacuums=reduce(with_vacuum, snapshot.tail, ()),
     )
 
 
@@ -247,9 +286,9 @@ def _raised_ends(before: TopicHead, after: TopicHead) -> frozenset[int]:
     return frozenset(partition for partition, (old, new) in enumerate(ends) if new > old)
 
 
-def _unwritable(log: DeltaLog, protocol: Protocol) -> UnsupportedVersionError | None:
+def _protocol_error(log: DeltaLog, protocol: Protocol, *, write: bool) -> UnsupportedVersionError | None:
     try:
-        check_protocol(log.table, protocol, write=True)
+        check_protocol(log.table, protocol, write=write)
     except UnsupportedVersionError as error:
         return error
     return None

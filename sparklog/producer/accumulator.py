@@ -1,6 +1,10 @@
 """What waits to be sent: the producer's one buffer, and in it a queue of batches for each topic.
 
 Everything here is guarded by the buffer's lock; the methods that callers' threads and senders use take it themselves.
+
+A KeyboardInterrupt may end a caller's method between any two of its instructions. So each of them changes something by
+one step that no interrupt can part, and that step is the last: what it notifies, it notifies before (nobody looks until
+the lock is free), and what can be computed from the batches is kept nowhere else. No caller waits with the lock held.
 """
 
 from __future__ import annotations
@@ -11,20 +15,25 @@ from collections.abc import Callable, Sequence
 
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, SparklogError
+from sparklog.interrupts import EventCount
 from sparklog.model import Headers
-from sparklog.producer.batch import Batch, RecordBatch, TableBatch, bounded_s
+from sparklog.producer.batch import Batch, Details, RecordBatch, TableBatch
 from sparklog.producer.future import FutureRecordMetadata
 
 __all__ = ["MAX_BATCH_BYTES", "RECORD_OVERHEAD_BYTES", "Buffer", "TopicQueue", "memory_bytes"]
 
 RECORD_OVERHEAD_BYTES = 112
-"""What a record takes in memory beside its key and value: two bytes objects, an int and their places in lists."""
-_DETAIL_BYTES = 96
-"""What a timestamp or partition that the caller gave takes more: an entry of a dict. Headers are two entries."""
+"""What a record takes in memory beside its key and value: two bytes objects, an int and their places in a list."""
+_DETAILS_BYTES = 96
+"""What :class:`Details` take."""
+_DETAIL_BYTES = 64
+"""What a timestamp or a list of headers in them takes; partitions are small numbers, which Python has anyway."""
 _HEADER_BYTES = 160
 """What a header takes beside its name and value: a tuple and the objects in it."""
 MAX_BATCH_BYTES = 6_291_456
 """A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
+_ROOM_BYTES = 65_536
+"""So much of the buffer a batch takes at a time where much is left: to ask for each record would cost too much."""
 
 
 def memory_bytes(size_bytes: int, headers: Headers | None, timestamp_ms: int | None, partition: int | None) -> int:
@@ -35,8 +44,10 @@ def memory_bytes(size_bytes: int, headers: Headers | None, timestamp_ms: int | N
     """
     size_bytes += RECORD_OVERHEAD_BYTES
     if headers:
-        size_bytes += 2 * _DETAIL_BYTES + _HEADER_BYTES * len(headers)
-    return size_bytes + _DETAIL_BYTES * ((timestamp_ms is not None) + (partition is not None))
+        size_bytes += _DETAIL_BYTES + _HEADER_BYTES * len(headers)
+    if timestamp_ms is not None:
+        size_bytes += _DETAIL_BYTES
+    return size_bytes + _DETAILS_BYTES * bool(headers or timestamp_ms is not None or partition is not None)
 
 
 class Buffer:
@@ -45,61 +56,68 @@ class Buffer:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.lock = threading.Lock()
-        self.used_bytes = 0
-        self.waiting_count = 0
+        self._room = EventCount()
+        self._queues: list[TopicQueue] = []
+
+    @property
+    def used_bytes(self) -> int:
+        """Of all records that aren't finished. The lock is held, or the number is of a moment ago."""
+        return sum(batch.size_bytes for queue in list(self._queues) for batch in queue.unfinished())
+
+    @property
+    def waiting_count(self) -> int:
         """Threads that wait for room."""
-        self._room = threading.Condition(self.lock)
-        self._senders: list[threading.Condition] = []
+        return self._room.waiting_count
 
-    def new_condition(self) -> threading.Condition:
-        """A sender's condition on the buffer's lock, notified too when somebody waits for room."""
+    def add(self, queue: TopicQueue) -> None:
+        """Count what a queue holds."""
         with self.lock:
-            condition = threading.Condition(self.lock)
-            self._senders.append(condition)
-            return condition
+            self._queues.append(queue)
 
-    def drop_condition(self, condition: threading.Condition) -> None:
+    def remove(self, queue: TopicQueue) -> None:
         """Of a sender that ended."""
         with self.lock:
-            self._senders.remove(condition)
+            self._queues.remove(queue)
 
-    def wait_for_room(self, size_bytes: int, *, timeout_ms: float, given_up: Callable[[], bool]) -> None:
-        """Return, with the lock held as before, when ``size_bytes`` fit in, or when nothing else is in the buffer.
+    def take_room(self, size_bytes: int, *, at_most: int) -> int:
+        """Room for a batch to grow into: ``size_bytes`` at least, ``at_most`` at most; 0: there isn't any. The lock is
+        held."""
+        free_bytes = self.limit_bytes - sum(queue.held_bytes() for queue in self._queues)
+        if free_bytes < size_bytes:  # others have taken room ahead, for records that may never come
+            for queue in self._queues:
+                queue.give_back_room()
+            used_bytes = self.used_bytes
+            free_bytes = self.limit_bytes - used_bytes
+            if free_bytes < size_bytes and used_bytes:
+                return 0
+        return max(size_bytes, min(_ROOM_BYTES, free_bytes // 8, at_most))
+
+    def wait_for_room(self, size_bytes: int, timeout_ms: float, *, given_up: Callable[[], bool]) -> bool:
+        """Wait until ``size_bytes`` fit in, or nothing else is in the buffer; False: not within the time. The lock
+        isn't held.
 
         Nothing lingers meanwhile, in whichever topic.
 
         Args:
-            given_up: whether there is nothing to wait for any more; looked at after :meth:`wake_all`.
-        Raises:
-            KafkaTimeoutError: no room in ``max_block_ms``.
+            given_up: whether there is nothing to wait for any more; looked at after :meth:`notify_room`.
         """
-        self.waiting_count += 1
-        try:
-            done = self._room.wait_for(lambda: given_up() or self._fits(size_bytes), bounded_s(timeout_ms / 1000))
-        finally:
-            self.waiting_count -= 1
-        if not done:
-            raise KafkaTimeoutError(
-                f"no room for {size_bytes} bytes in max_block_ms={timeout_ms:.0f}: {self.used_bytes} of "
-                f"buffer_memory={self.limit_bytes} wait to be delivered"
-            )
 
-    def release(self, size_bytes: int) -> None:
-        """Give room back. The lock is held."""
-        self.used_bytes -= size_bytes
-        if self.waiting_count:
-            self._room.notify_all()
+        def has_room() -> bool:
+            if given_up():
+                return True
+            with self.lock:
+                used_bytes = self.used_bytes
+                if used_bytes + size_bytes <= self.limit_bytes or used_bytes == 0:
+                    return True
+                for queue in self._queues:
+                    queue.changed.notify_all()
+            return False
 
-    def wake_all(self) -> None:
-        """Let those who wait look again. The lock is held."""
+        return self._room.wait_for(has_room, timeout_ms / 1000)
+
+    def notify_room(self) -> None:
+        """Let those who wait for room look again."""
         self._room.notify_all()
-
-    def _fits(self, size_bytes: int) -> bool:
-        if self.used_bytes + size_bytes <= self.limit_bytes or self.used_bytes == 0:
-            return True
-        for condition in self._senders:
-            condition.notify_all()
-        return False
 
 
 class TopicQueue:
@@ -122,13 +140,14 @@ class TopicQueue:
                 transaction nobody can see them before.
         """
         self.topic = topic
-        self.unfinished: dict[Batch, None] = {}
-        """Every batch that isn't settled, with its callbacks run, in their order."""
-        self.changed = buffer.new_condition()
-        """Notified when the sender or whoever flushes may have something to do."""
+        self.changed = threading.Condition(buffer.lock)
+        """Notified when the sender or the committer may have something to do. No thread of a caller waits for it."""
         self.max_record_bytes = 0
         """Bytes of key, value and headers, as the topic allows them; -1: nothing more, the topic is gone."""
+        self._finished = EventCount()
+        """For whoever flushes."""
         self._buffer = buffer
+        self._lock = buffer.lock
         self._clock = clock
         self._gathers = gathers
         self._max_batch_bytes = max(batch_size, MAX_BATCH_BYTES)
@@ -138,20 +157,22 @@ class TopicQueue:
         self._linger_ms = linger_ms
         self._max_block_ms = max_block_ms
         self._open: RecordBatch | None = None
-        self._closed: deque[Batch] = deque()
+        """The last of ``_waiting``, while records are added to it."""
+        self._waiting: deque[Batch] = deque()
+        """What the sender hasn't taken, in its order. An interrupt may have left batches without a record."""
+        self._taken: dict[Batch, None] = {}
+        """What it has taken and isn't finished, in its order."""
         self._ended: SparklogError | None = None
         self.check_open: Callable[[], None] = _always_open
         """Raises while nothing may be added. It is asked when a batch begins: after :meth:`hurry`, for any record."""
         self._now_ns = clock.now_ns
-        self._acquire, self._release = buffer.lock.acquire, buffer.lock.release
+        buffer.add(self)
 
     def add_plain(self, key: object, value: object) -> FutureRecordMetadata | None:
         """Add a record that has nothing but its bytes, as of now. This is what ``send`` costs: every line counts.
 
         Returns:
             None where it isn't as plain as that, or too large: see :meth:`add`.
-        Raises:
-            As :meth:`add`.
         """
         if type(value) is bytes and type(key) is bytes:
             size = len(value) + len(key)
@@ -162,65 +183,53 @@ class TopicQueue:
         if size > self.max_record_bytes:
             return None
         size += RECORD_OVERHEAD_BYTES
-        buffer = self._buffer
-        self._acquire()  # half the price of a with block
-        try:
-            if buffer.used_bytes + size > buffer.limit_bytes:
-                self._wait_for_room(size)
+        clock = self._now_ns
+        with self._lock:
             batch = self._open
-            if batch is None:
-                batch = self._begin()
-            index = len(batch.values)
-            batch.keys.append(key)
-            batch.values.append(value)
-            batch.times_ns.append(self._now_ns())
-            buffer.used_bytes += size
-            batch.size_bytes += size
-            if batch.size_bytes >= self._batch_size:
-                self._filled(batch)
-        finally:
-            self._release()
-        return FutureRecordMetadata(batch, index)
+            if batch is not None:
+                size_after = batch.size_bytes + size
+                if size_after <= batch.room_bytes:
+                    rows = batch.rows
+                    future = FutureRecordMetadata()
+                    future._batch = batch
+                    future._place = len(rows)
+                    now_ns = clock()
+                    batch.size_bytes = size_after
+                    rows += (key, value, now_ns, None)  # no interrupt can part this
+                    return future
+        return self.add(key, value, size)
 
     def add(
         self,
         key: bytes | None,
         value: bytes | None,
-        timestamp_ms: int | None,
         size_bytes: int,
-        headers: Headers | None = None,
-        partition: int | None = None,
-        header_size: int = -1,
+        details: Details | None = None,
     ) -> FutureRecordMetadata:
         """Add a record.
 
         Args:
-            timestamp_ms: now if None.
+            size_bytes: what it counts against ``buffer_memory``.
         Raises:
             KafkaTimeoutError: the buffer is full for ``max_block_ms``.
             SparklogError: what the queue was ended with.
         """
-        buffer = self._buffer
-        with buffer.lock:
-            if buffer.used_bytes + size_bytes > buffer.limit_bytes:
-                self._wait_for_room(size_bytes)
-            batch = self._open or self._begin()
-            index = len(batch.values)
-            batch.keys.append(key)
-            batch.values.append(value)
-            batch.times_ns.append(self._now_ns())
-            if timestamp_ms is not None:
-                batch.timestamps_ms[index] = timestamp_ms
-            if headers:
-                batch.headers[index] = headers
-                batch.header_sizes[index] = header_size
-            if partition is not None:
-                batch.partitions[index] = partition
-            buffer.used_bytes += size_bytes
-            batch.size_bytes += size_bytes
-            if batch.size_bytes >= self._batch_size:
-                self._filled(batch)
-        return FutureRecordMetadata(batch, index)
+        deadline: float | None = None
+        while True:
+            with self._lock:
+                batch = self._open
+                if batch is None or batch.size_bytes + size_bytes > batch.room_bytes:
+                    batch = self._batch_with_room(size_bytes)
+                if batch is not None:
+                    rows = batch.rows
+                    future = FutureRecordMetadata()
+                    future._batch, future._place = batch, len(rows)
+                    now_ns = self._now_ns()
+                    batch.has_details = batch.has_details or details is not None
+                    batch.size_bytes += size_bytes
+                    rows += (key, value, now_ns, details)
+                    return future
+            deadline = self._wait_for_room(size_bytes, deadline)
 
     def add_tables(self, batches: Sequence[TableBatch]) -> None:
         """Add the pieces of a table behind the records that were added before: all of them, once there is room for all.
@@ -228,22 +237,20 @@ class TopicQueue:
         A table that is larger than the buffer waits until nothing else is in it. Raises as :meth:`add`.
         """
         size = sum(batch.size_bytes for batch in batches)
-        with self._buffer.lock:
-            self._raise_if_ended()
-            if self._buffer.used_bytes + size > self._buffer.limit_bytes:
-                self._wait_for_room(size)
-            self.close_open()
-            self._buffer.used_bytes += size
-            self.unfinished.update(dict.fromkeys(batches))
-            self._closed.extend(batches)
-            self.changed.notify_all()
+        deadline: float | None = None
+        while True:
+            with self._lock:
+                self._raise_if_ended()
+                if self._buffer.take_room(size, at_most=size):
+                    self.close_open()
+                    self._waiting.extend(batches)
+                    return
+            deadline = self._wait_for_room(size, deadline)
 
     def close_open(self) -> None:
         """Make the open batch wait no longer for more records. The lock is held."""
-        if self._open is not None:
-            self._closed.append(self._open)
-            self._open = None
-            self.changed.notify_all()
+        self.changed.notify_all()
+        self._open = None
 
     def wait_ms(self, *, now_ticks_ms: float, idle: bool) -> float | None:
         """How long the sender has to wait for a batch: 0 when there is one, None as long as nothing is there.
@@ -254,10 +261,10 @@ class TopicQueue:
             idle: nothing that was sent before waits for its commit. While something does, records gather, unless a
                 batch is full: waiting costs no time then, and makes larger files.
         """
-        if self._closed:
-            return 0.0
-        if self._open is None:
+        if not self._waiting:
             return None
+        if self._open is None or len(self._waiting) > 1:
+            return 0.0
         if self._open.size_bytes >= self._batch_size or self._buffer.waiting_count:
             return 0.0
         if not idle or self._gathers:
@@ -265,86 +272,135 @@ class TopicQueue:
         return max(0.0, self._open.created_ticks_ms + self._linger_ms - now_ticks_ms)
 
     def take(self) -> list[Batch]:
-        """The next batches, together not larger than one may be. The lock is held."""
-        if not self._closed:
-            self.close_open()
+        """The next batches, together not larger than one may be; none where those that were due have no records. For
+        the sender. The lock is held."""
+        if self._waiting and self._waiting[0] is self._open:
+            self._open = None
         taken: list[Batch] = []
         size = 0
-        while self._closed and (not taken or size + self._closed[0].size_bytes <= self._max_batch_bytes):
-            taken.append(self._closed.popleft())
-            size += taken[-1].size_bytes
+        while self._waiting and self._waiting[0] is not self._open:
+            batch = self._waiting[0]
+            if taken and size + batch.size_bytes > self._max_batch_bytes:
+                break
+            if batch.count:
+                taken.append(batch)
+                size += batch.size_bytes
+                self._taken[batch] = None
+            else:
+                batch.is_finished = True
+            self._waiting.popleft()
         return taken
 
     def take_all(self) -> list[Batch]:
-        """Every batch that wasn't taken. The lock is held."""
+        """Every batch that wasn't taken. For the sender and the committer. The lock is held."""
         self.close_open()
-        taken = list(self._closed)
-        self._closed.clear()
+        taken: list[Batch] = []
+        while self._waiting:
+            taken += self.take()
         return taken
 
     @property
     def has_records(self) -> bool:
         """Whether something is left to take. The lock is held."""
-        return bool(self._closed) or self._open is not None
+        return bool(self._waiting)
+
+    def unfinished(self) -> list[Batch]:
+        """Every batch that isn't settled, with its callbacks run, in their order."""
+        return [*self._taken, *self._waiting]
 
     def hurry(self) -> None:
         """Let what is gathered wait no longer."""
-        with self._buffer.lock:
+        with self._lock:
             self.close_open()
 
     def flush(self, deadline_ticks_ms: float | None) -> bool:
         """Wait until everything that was added before is settled and its callbacks have run; False: not in time."""
-        with self._buffer.lock:
+        with self._lock:
             self.close_open()
-            before = list(self.unfinished)
+            before = self.unfinished()
 
-            def all_settled() -> bool:
-                while before and before[-1] not in self.unfinished:
-                    before.pop()
-                return not before
+        def is_finished() -> bool:
+            while before and before[-1].is_finished:
+                before.pop()
+            return not before
 
-            timeout_s = None if deadline_ticks_ms is None else (deadline_ticks_ms - self._clock.ticks_ms()) / 1000
-            return self.changed.wait_for(all_settled, bounded_s(timeout_s))
+        timeout_s = None if deadline_ticks_ms is None else (deadline_ticks_ms - self._clock.ticks_ms()) / 1000
+        return self._finished.wait_for(is_finished, timeout_s)
 
     def finish(self, batch: Batch) -> None:
-        """The batch is settled and its callbacks have run: give its room back."""
-        with self._buffer.lock:
-            del self.unfinished[batch]
-            self._buffer.release(batch.size_bytes)
+        """The batch is settled and its callbacks have run: give its room back. Again does nothing."""
+        with self._lock:
             self.changed.notify_all()
+            self._taken.pop(batch, None)
+            batch.is_finished = True
+        self._finished.notify_all()
+        self._buffer.notify_room()
+
+    def held_bytes(self) -> int:
+        """What the batches take of the buffer, with the room that the open one has ahead. The lock is held."""
+        spare = 0 if self._open is None else max(0, self._open.room_bytes - self._open.size_bytes)
+        return spare + sum(batch.size_bytes for batch in self.unfinished())
+
+    def give_back_room(self) -> None:
+        """Let the next record ask for room. The lock is held."""
+        if self._open is not None:
+            self._open.room_bytes = 0
 
     def end(self, error: SparklogError) -> None:
         """Take no more records: adding raises ``error``. The lock is held."""
-        self._ended = error
         self.close_open()
-        self._buffer.wake_all()
-        self.changed.notify_all()
+        self._ended = error
+        self._buffer.notify_room()
+
+    def close(self) -> None:
+        """Nothing will be added or taken any more."""
+        self._buffer.remove(self)
 
     def fail_after_fork(self, error: SparklogError) -> None:
         """In the child: nobody there keeps the promises that were made before, and locks may be held by nobody."""
-        for batch in list(self.unfinished):
+        for batch in self.unfinished():
             batch.fail_after_fork(error)
 
-    def _begin(self) -> RecordBatch:
-        self._raise_if_ended()
-        batch = RecordBatch(self.topic, created_ticks_ms=self._clock.ticks_ms())
-        if self._gathers:
-            batch.hurry = self.hurry
-        self._open = batch
-        self.unfinished[batch] = None
-        self.changed.notify_all()
+    def _batch_with_room(self, size_bytes: int) -> RecordBatch | None:
+        """The open batch with more room, or a new one; None: the buffer has none for the record. The lock is held."""
+        batch = self._open
+        if batch is None or batch.size_bytes >= self._max_batch_bytes:
+            return self._begin(size_bytes)
+        size_after = batch.size_bytes + size_bytes
+        mark = self._batch_size if size_after < self._batch_size else self._max_batch_bytes
+        batch.room_bytes = 0
+        room = self._buffer.take_room(size_bytes, at_most=mark - 1 - batch.size_bytes)
+        if room == 0:
+            return None
+        batch.room_bytes = batch.size_bytes + room
+        if size_after >= self._batch_size > batch.size_bytes:
+            self.changed.notify_all()
         return batch
 
-    def _filled(self, batch: RecordBatch) -> None:
-        if batch.size_bytes >= self._max_batch_bytes:
-            self.close_open()
-        elif not batch.notified:
-            batch.notified = True
-            self.changed.notify_all()
-
-    def _wait_for_room(self, size_bytes: int) -> None:
-        self._buffer.wait_for_room(size_bytes, timeout_ms=self._max_block_ms, given_up=lambda: self._ended is not None)
+    def _begin(self, size_bytes: int) -> RecordBatch | None:
         self._raise_if_ended()
+        room_bytes = self._buffer.take_room(size_bytes, at_most=self._batch_size - 1)
+        if room_bytes == 0:
+            return None
+        self.changed.notify_all()
+        batch = RecordBatch(self.topic, created_ticks_ms=self._clock.ticks_ms())
+        batch.room_bytes = room_bytes
+        if self._gathers:
+            batch.hurry = self.hurry
+        self._waiting.append(batch)
+        self._open = batch
+        return batch
+
+    def _wait_for_room(self, size_bytes: int, deadline_ticks_ms: float | None) -> float:
+        """Returns when ``max_block_ms`` are over, for whoever has to wait again because others were faster."""
+        now = self._clock.ticks_ms()
+        deadline = now + self._max_block_ms if deadline_ticks_ms is None else deadline_ticks_ms
+        if not self._buffer.wait_for_room(size_bytes, deadline - now, given_up=lambda: self._ended is not None):
+            raise KafkaTimeoutError(
+                f"no room for {size_bytes} bytes in max_block_ms={self._max_block_ms}: {self._buffer.used_bytes} of "
+                f"buffer_memory={self._buffer.limit_bytes} wait to be delivered"
+            )
+        return deadline
 
     def _raise_if_ended(self) -> None:
         if self._ended is not None:

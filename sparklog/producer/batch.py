@@ -9,25 +9,44 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from sparklog.errors import IllegalStateError, SparklogError
+from sparklog.interrupts import EventCount
 from sparklog.log.schema import HEADERS
 from sparklog.model import Headers
 
-__all__ = ["I32", "I64", "Batch", "Outcome", "RecordBatch", "TableBatch", "Unacknowledged", "Written", "bounded_s"]
+__all__ = [
+    "I32",
+    "I64",
+    "ROW_WIDTH",
+    "Batch",
+    "Details",
+    "Outcome",
+    "RecordBatch",
+    "TableBatch",
+    "Unacknowledged",
+    "Written",
+]
 
 _LOGGER = logging.getLogger("sparklog.producer")
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 
-_LONGEST_WAIT_S = threading.TIMEOUT_MAX / 2
+ROW_WIDTH = 4
+"""Values of a record in :attr:`RecordBatch.rows`: key, value, when it was sent (ns), :class:`Details` or None."""
+
+
+Details = tuple["int | None", "Headers | None", int, "int | None"]
+"""What ``send`` was given of a record beside its key and value: timestamp in ms (None: when it was sent), headers (None
+without), their size in bytes (-1 without), and partition (None: by key). A named tuple would take ten times as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +90,13 @@ class Batch(ABC):
         self.created_ticks_ms = created_ticks_ms
         self.size_bytes = size_bytes
         """As counted against ``buffer_memory``."""
+        self.is_finished = False
+        """It is settled, its callbacks have run, and its room was given back."""
         self.outcome: Outcome | None = None
         self._uploaded: Callable[[], Outcome] | None = None
         self.hurry: Callable[[], None] = _no_hurry
         """Called by whoever waits: within a transaction records would gather until it is committed."""
-        self._settled = threading.Event()
+        self._news = EventCount()
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, Callable[[Outcome], None]]] = []
         self._keep: Callable[[Batch], None] | None = None
@@ -102,7 +123,7 @@ class Batch(ABC):
 
     def wait(self, timeout_s: float | None) -> bool:
         """Whether the batch is settled, or uploaded within a transaction, after at most so long."""
-        return self._settled.wait(bounded_s(timeout_s))
+        return self._news.wait_for(lambda: self.outcome is not None or self._uploaded is not None, timeout_s)
 
     def settle(self, outcome: Outcome) -> None:
         """Wake everybody who waits for it. The callbacks are run by :meth:`run_callbacks`, so that a callback may wait
@@ -110,7 +131,7 @@ class Batch(ABC):
         self.drop_records()
         with self._lock:
             self.outcome = outcome
-        self._settled.set()
+        self._news.notify_all()
 
     @property
     def uploaded(self) -> Outcome | None:
@@ -130,16 +151,15 @@ class Batch(ABC):
         with self._lock:
             self._uploaded, self._keep = uploaded, keep
             is_awaited = bool(self._waiting)
-        self._settled.set()
+        self._news.notify_all()
         return is_awaited
 
     def fail_after_fork(self, error: SparklogError) -> None:
         """In the child, where the one thread is: whoever waits there would wait for ever."""
-        self._lock, self._settled = threading.Lock(), threading.Event()
+        self._lock, self._news = threading.Lock(), EventCount()
         if self.outcome is None:
             self._waiting = []
             self.outcome = Outcome(error=error)
-        self._settled.set()
 
     def run_callbacks(self) -> None:
         """By record; one that fails is logged."""
@@ -156,62 +176,58 @@ class Batch(ABC):
         """Call back once the batch is complete, in the order of the records; at once if it is."""
         with self._lock:
             if self.outcome is None:
-                self._waiting.append((index, callback))
-                if self._keep is not None:
+                if self._keep is not None:  # first: an interrupt may come between the two
                     self._keep(self)
+                self._waiting.append((index, callback))
                 return
         _run(callback, self.outcome)
 
 
 class RecordBatch(Batch):
-    """Records that ``send`` gathered, column by column. Filled under the buffer's lock."""
+    """Records that ``send`` gathered. Filled under the buffer's lock."""
 
     def __init__(self, topic: str, *, created_ticks_ms: float) -> None:
         super().__init__(topic, created_ticks_ms=created_ticks_ms)
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.times_ns: list[int] = []
-        """When each was sent."""
-        self.timestamps_ms: dict[int, int] = {}
-        """Of the records whose timestamp the caller gave, by their place."""
-        self.headers: dict[int, Headers] = {}
-        """Of the records that have some, by their place."""
-        self.header_sizes: dict[int, int] = {}
-        self.partitions: dict[int, int] = {}
-        """Of the records whose partition the caller chose."""
-        self.notified = False
-        """Whether the sender was told that the batch is full."""
+        self.rows: list[Any] = []
+        """:data:`ROW_WIDTH` values a record, one record after the other: ``rows += …`` adds a record whole or not at
+        all, whenever an interrupt comes. (A list of tuples would be as safe, and take 60 bytes more a record.)"""
+        self.room_bytes = 0
+        """How large it may grow before the buffer and the sender have to be asked again; no less than it is."""
+        self.has_details = False
+        """May there be records with :class:`Details`?"""
         self._count = 0
+        self._header_sizes: dict[int, int] = {}
 
     @property
     def count(self) -> int:
-        return len(self.values) or self._count
+        return len(self.rows) // ROW_WIDTH or self._count
 
     def take_table(self) -> pa.Table:
-        count = len(self.values)
+        rows = self.rows  # an abort may drop them meanwhile
+        keys, values, times_ns, details = (rows[at::ROW_WIDTH] for at in range(ROW_WIDTH))
+        given: dict[int, Details] = {}
+        if self.has_details:
+            given = {index: found for index, found in enumerate(details) if found is not None}
+        self._header_sizes = {index: size for index, (_, _, size, _) in given.items() if size >= 0}
+        count = len(keys)
         columns = {
-            "timestamp": self._timestamps(),
-            "key": pa.array(self.keys, pa.binary()),
-            "value": pa.array(self.values, pa.binary()),
-            "headers": _headers_column(self.headers, count),
-            "partition": _partition_column(self.partitions, count),
+            "timestamp": _timestamps_column(times_ns, given),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": _column({index: headers for index, (_, headers, _, _) in given.items()}, count, HEADERS),
+            "partition": _column(
+                {index: partition for index, (_, _, _, partition) in given.items()}, count, pa.int32()
+            ),
         }
         self.drop_records()
         return pa.table(columns)
 
     def drop_records(self) -> None:
         self._count = self.count
-        self.keys, self.values, self.times_ns = [], [], []
-        self.timestamps_ms, self.headers, self.partitions = {}, {}, {}
+        self.rows = []
 
     def header_size(self, index: int) -> int:
-        return self.header_sizes.get(index, -1)
-
-    def _timestamps(self) -> pa.Array:
-        timestamps = np.array(self.times_ns, np.int64) // 1_000_000
-        if self.timestamps_ms:
-            timestamps[list(self.timestamps_ms)] = list(self.timestamps_ms.values())
-        return pa.array(timestamps)
+        return self._header_sizes.get(index, -1)
 
 
 class TableBatch(Batch):
@@ -291,25 +307,19 @@ class Unacknowledged(Batch):
         return self._header_size
 
 
-def bounded_s(timeout_s: float | None) -> float:
-    """A time to wait as locks accept it: they refuse Kafka's Long.MAX_VALUE milliseconds, infinity and less than 0.
-
-    There is a limit for None, too: a wait without one is not interrupted by Ctrl-C where a library (Polars 2.1 is one)
-    has SIGINT restart what it interrupts.
-    """
-    return _LONGEST_WAIT_S if timeout_s is None else min(max(0.0, timeout_s), _LONGEST_WAIT_S)
-
-
-def _headers_column(headers: Mapping[int, Headers], count: int) -> pa.Array:
-    if not headers:
-        return pa.nulls(count, HEADERS)
-    return pa.array([headers.get(index) for index in range(count)], HEADERS)
+def _timestamps_column(times_ns: Sequence[int], given: Mapping[int, Details]) -> pa.Array:
+    timestamps = np.array(times_ns, np.int64) // 1_000_000
+    for index, (timestamp_ms, _, _, _) in given.items():
+        if timestamp_ms is not None:
+            timestamps[index] = timestamp_ms
+    return pa.array(timestamps)
 
 
-def _partition_column(partitions: Mapping[int, int], count: int) -> pa.Array:
-    if not partitions:
-        return pa.nulls(count, pa.int32())
-    return pa.array([partitions.get(index) for index in range(count)], pa.int32())
+def _column(values: Mapping[int, Any], count: int, kind: pa.DataType) -> pa.Array:
+    """``values`` by place, all others null."""
+    if all(value is None for value in values.values()):
+        return pa.nulls(count, kind)
+    return pa.array([values.get(index) for index in range(count)], kind)
 
 
 def _no_hurry() -> None:

@@ -25,11 +25,12 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.interrupts import EventCount, uninterrupted
 from sparklog.log import Cluster, open_cluster
 from sparklog.model import ConsumerGroupMetadata, Headers, OffsetAndMetadata, TopicPartition
 from sparklog.producer.accumulator import Buffer, TopicQueue, memory_bytes
 from sparklog.producer.batch import TableBatch, Unacknowledged
-from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
+from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata, first_of
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
 from sparklog.producer.lane import Lane
 from sparklog.producer.metrics import ProducerMetrics
@@ -91,6 +92,8 @@ class Producer:
         """Held for no longer than it takes to change a few attributes."""
         self._callbacks = threading.RLock()
         self._ended: SparklogError | None = None
+        self._is_closed = False
+        self._closed = EventCount()
         config = self._config
         self._transactions: Transactions | None = None
         if config.transactional_id is not None:
@@ -294,7 +297,8 @@ class Producer:
         return self._metrics.snapshot(requests_in_flight=sum(lane.in_flight for lane in self._all_lanes()))
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, then end. Closing again does nothing. An open transaction is aborted.
+        """Deliver what was sent, then end. An open transaction is aborted. Closing again does nothing but wait for the
+        first call, which goes on after an interrupt.
 
         Args:
             timeout: seconds; what isn't delivered by then fails and is not stored, except that the commit which is
@@ -305,11 +309,24 @@ class Producer:
             return
         if timeout is not None and timeout < 0:
             raise InvalidArgumentError(f"close: timeout={timeout}, expected 0 or more seconds")
+        uninterrupted(lambda: self._close(timeout))
+
+    def _close(self, timeout: float | None) -> None:
         closed = IllegalStateError("this producer is closed")
+        lanes = self._all_lanes()
         with self._ending:
-            if self._ended is not None:
-                return
-            self._ended = closed
+            is_first, self._ended = self._ended is None, self._ended or closed
+        if not is_first:
+            if not any(lane.owns_current_thread() for lane in lanes):  # which the first call may wait for
+                self._closed.wait_for(lambda: self._is_closed, timeout)
+            return
+        try:
+            self._end(closed, timeout)
+        finally:
+            self._is_closed = True
+            self._closed.notify_all()
+
+    def _end(self, closed: SparklogError, timeout: float | None) -> None:
         lanes = self._all_lanes()
         deadline_s = None if timeout is None else self._cluster.clock.ticks_ms() / 1000 + timeout
         if self._transactions is not None and not any(lane.owns_current_thread() for lane in lanes):
@@ -371,13 +388,16 @@ class Producer:
         if partition is not None:
             partition = self._check_partition(lane, partition)
         size = memory_bytes(size, headers, timestamp_ms, partition)
-        future = lane.queue.add(key, value, timestamp_ms, size, headers, partition, header_size)
+        details = None
+        if headers or timestamp_ms is not None or partition is not None:
+            details = (timestamp_ms, headers or None, header_size, partition)
+        future = lane.queue.add(key, value, size, details)
         if self._interceptors:
             self._interceptors.watch(future)
         if config.acks == 0:
             sizes = {"key_size": _size(key), "value_size": _size(value), "header_size": header_size}
             at_ms = self._now_ms() if timestamp_ms is None else timestamp_ms
-            return FutureRecordMetadata(Unacknowledged.one(topic, timestamp_ms=at_ms, **sizes), 0)
+            return first_of(Unacknowledged.one(topic, timestamp_ms=at_ms, **sizes))
         return future
 
     def _choose_partition(self, lane: Lane, record: ProducerRecord, key: bytes | None, value: bytes | None) -> int:
@@ -405,7 +425,7 @@ class Producer:
         lane = self._lanes.get(topic)
         if lane is not None and not lane.gone:
             return lane
-        return self._open_lane(topic)
+        return uninterrupted(lambda: self._open_lane(topic))
 
     def _open_lane(self, topic: str) -> Lane:
         """Open a topic, while other threads may open others."""

@@ -29,12 +29,13 @@ from sparklog.errors import (
     TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.interrupts import bounded_s, uninterrupted
 from sparklog.log import Cluster, Marker, StagedFile, TopicWriter, UploadedFile
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.maintenance import Sequencing
 from sparklog.log.reading import object_path
 from sparklog.producer.accumulator import Buffer, TopicQueue
-from sparklog.producer.batch import Batch, Outcome, bounded_s
+from sparklog.producer.batch import Batch, Outcome
 from sparklog.producer.drain import Drain, drain
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.partitioner import StickyPartition
@@ -206,6 +207,9 @@ class Lane:
         """Learn of new partitions and settings.
 
         Raises ``UnknownTopicOrPartitionError``, ``StoreError``, ``KafkaTimeoutError``."""
+        uninterrupted(self._refresh)
+
+    def _refresh(self) -> None:
         max_block_ms = self._config.max_block_ms
         deadline = self._clock.ticks_ms() + max_block_ms
         if not self._writing.acquire(timeout=bounded_s(max_block_ms / 1000)):
@@ -240,12 +244,20 @@ class Lane:
     def has_held(self) -> bool:
         """Is something of the open transaction here, uploaded or on its way?"""
         with self._buffer.lock:
-            return bool(self._held or self._staging or self.queue.unfinished or self._failure)
+            return bool(self._held or self._staging or self.queue.unfinished() or self._failure)
 
     def held_files(self) -> tuple[UploadedFile, ...]:
         """All that the open transaction has uploaded, after a flush."""
         with self._buffer.lock:
             return tuple(file for held in self._held for file in held.files)
+
+    def check_held(self) -> None:
+        """Before it is decided that they are published: may all that are held be? Raises as
+        :meth:`TopicWriter.check_uploads`."""
+        files = self.held_files()
+        if files:
+            with self._writing:
+                self._writer.check_uploads(files)
 
     def publish(self, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
         """Have the committer publish what is held; its transaction is decided. After an error: call it again."""
@@ -345,7 +357,12 @@ class Lane:
             base_offsets: Sequence[int] = ()
             if files:
                 with self._writing, self._cluster.store.patience(self._patience(deadline)):
-                    published = self._writer.publish(files, publication.marker, timeout_ms=max(0.0, deadline - began))
+                    published = self._writer.publish(
+                        files,
+                        publication.marker,
+                        known_version=min(file.topic_version for file in files),
+                        timeout_ms=max(0.0, deadline - began),
+                    )
                 base_offsets = published.base_offsets
                 if published.is_skipped:
                     _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", self.topic)
@@ -441,9 +458,11 @@ class Lane:
                 if self._in_flight < self._config.max_in_flight_requests_per_connection:
                     wait_ms = self.queue.wait_ms(now_ticks_ms=self._clock.ticks_ms(), idle=not self._staged)
                 if wait_ms == 0.0:
-                    self._in_flight += 1
                     self._staging_of = self._transaction
                     self._staging = self.queue.take()
+                    if not self._staging:
+                        continue
+                    self._in_flight += 1
                     return list(self._staging)
                 if self._closing and not self.queue.has_records:
                     return []
@@ -514,7 +533,7 @@ class Lane:
                     self._fail_staged(staged, self._aborted)
                     break
         self._writer.close()
-        self._buffer.drop_condition(self.queue.changed)
+        self.queue.close()
 
     def _is_over(self) -> bool:
         """Has the sender ended, and is nothing left for the committer? What a transaction has sent to a topic that was

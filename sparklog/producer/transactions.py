@@ -18,6 +18,7 @@ from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
     InvalidTransactionTimeoutError,
+    InvalidTxnStateError,
     InvalidTypeError,
     KafkaTimeoutError,
     SparklogError,
@@ -26,9 +27,10 @@ from sparklog.errors import (
     TransactionAbortedError,
 )
 from sparklog.groups.changes import check_offset
+from sparklog.interrupts import CallThread, bounded_s
 from sparklog.log import Cluster, Marker
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.producer.batch import bounded_s
+from sparklog.producer.completer import Completer
 from sparklog.producer.lane import Lane
 from sparklog.storage.retrying import Patience
 from sparklog.txn.entries import TopicFiles
@@ -45,6 +47,8 @@ _LOGGER = logging.getLogger("sparklog.producer")
 
 class Transactions:
     """One producer's. The methods may be called by several threads; one is carried out at a time.
+
+    Where an interrupt might part it, another thread does it: so it goes on, and the same call again tells how it ended.
 
     Args:
         lanes: of the topics that were sent to.
@@ -68,7 +72,8 @@ class Transactions:
         self._session = TransactionSession(
             cluster, self._id, timeout_ms=config.transaction_timeout_ms, sync=config.acks == ACKS_ALL
         )
-        self._completer = _Completer()
+        self._calls = CallThread("sparklog-transactions")
+        self._completer = Completer()
         self._lock = threading.RLock()
         self._state = ClientState.UNINITIALIZED
         self._error: SparklogError | None = None
@@ -77,12 +82,15 @@ class Transactions:
         """Of a transaction that is decided and not carried out everywhere."""
         self._began_ticks_ms = 0.0
         self._is_known_to_session = False
-        self._takes_records = False
+        self._is_ending = False
+        """The open transaction is being committed or aborted: it takes no more records."""
+        self._number = 0
+        """How many were begun."""
 
     @property
     def is_open(self) -> bool:
         """May records be sent?"""
-        return self._takes_records
+        return self._state is ClientState.IN_TRANSACTION and not self._is_ending
 
     def adopt(self, lane: Lane) -> None:
         """Have a topic written to in this producer's name, and only within a transaction. Again does nothing."""
@@ -99,7 +107,7 @@ class Transactions:
             IllegalStateError: no transaction is open.
             TransactionAbortableError: it failed: abort it. Whatever is fatal.
         """
-        if self._takes_records:
+        if self.is_open:
             return
         self._raise_error("send")
         if self._state is ClientState.IN_TRANSACTION:
@@ -108,6 +116,9 @@ class Transactions:
 
     def init(self) -> None:
         """See :meth:`Producer.init_transactions`."""
+        self._calls.run(self._init, key="init_transactions")
+
+    def _init(self) -> None:
         timeout_ms = self._config.transaction_timeout_ms
         if timeout_ms > _MAX_TIMEOUT_MS:
             raise InvalidTransactionTimeoutError(
@@ -124,17 +135,26 @@ class Transactions:
     def begin(self) -> None:
         """See :meth:`Producer.begin_transaction`. After a long idle the session's marker is refreshed beside it."""
         with self._lock:
-            self._step("begin_transaction", ClientState.IN_TRANSACTION)
+            self._raise_error("begin_transaction")
+            check_client_step("begin_transaction", self._state, ClientState.IN_TRANSACTION)
             self._began_ticks_ms, self._is_known_to_session = self._clock.ticks_ms(), False
-            if self._completer.is_idle and self._session.is_marker_old():
-                self._completer.submit(self._refresh_marker)
-            self._take_records(True)
+            if self._session.is_marker_old():
+                self._calls.run(self._begin_refreshing)
+            self._number += 1
+            self._is_ending = False
+            self._state = ClientState.IN_TRANSACTION  # what counts is this one step: an interrupt may come at any other
+            self._changed(True)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], metadata: ConsumerGroupMetadata
     ) -> None:
         """See :meth:`Producer.send_offsets_to_transaction`."""
         _check_offsets(offsets, metadata)
+        self._calls.run(lambda: self._send_offsets(offsets, metadata))
+
+    def _send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], metadata: ConsumerGroupMetadata
+    ) -> None:
         with self._lock:
             self._step("send_offsets_to_transaction", ClientState.IN_TRANSACTION, is_inside=True)
             if not offsets:
@@ -149,6 +169,9 @@ class Transactions:
 
     def commit(self) -> None:
         """See :meth:`Producer.commit_transaction`."""
+        self._calls.run(self._commit, key=("commit_transaction", self._number))
+
+    def _commit(self) -> None:
         with self._lock:
             self._step("commit_transaction", ClientState.COMMITTING, is_prepared=True)
             with self._patient() as deadline:
@@ -179,6 +202,11 @@ class Transactions:
         if failure is not None:
             self._fail(failure)
             raise TransactionAbortableError(f"a record of the transaction can't be stored: {failure}") from failure
+        for lane in self._lanes():
+            try:
+                lane.check_held()
+            except TransactionAbortableError as error:
+                raise self._fail(error) from None
         self._tell_session(deadline)
         return self._session.has_offsets or any(lane.held_files() for lane in self._lanes())
 
@@ -230,6 +258,13 @@ class Transactions:
 
     def abort(self) -> None:
         """See :meth:`Producer.abort_transaction`."""
+        if self._calls.interrupted == ("commit_transaction", self._number):
+            raise InvalidTxnStateError(
+                "abort_transaction: commit_transaction was interrupted; call it again to learn how it ended"
+            )
+        self._calls.run(self._abort, key=("abort_transaction", self._number))
+
+    def _abort(self) -> None:
         with self._lock:
             is_repeated = self._state is ClientState.ABORTING
             self._step("abort_transaction", ClientState.ABORTING)
@@ -264,7 +299,7 @@ class Transactions:
         with self._lock:
             try:
                 if self._state in (ClientState.IN_TRANSACTION, ClientState.ABORTABLE_ERROR):
-                    self.abort()
+                    self._abort()
                 self._completer.wait(self._left_s(deadline_ticks_ms))
                 if self._state is ClientState.READY:
                     self._session.close()
@@ -273,6 +308,7 @@ class Transactions:
             for lane in self._lanes():
                 lane.wait_until_published(self._left_s(deadline_ticks_ms))
             self._take_back(TransactionAbortedError("the producer was closed within the transaction"))
+            self._calls.stop()
             self._completer.stop()
             self._session.wait_for_maintenance()
 
@@ -315,8 +351,9 @@ class Transactions:
         return error
 
     def _take_records(self, takes_records: bool) -> None:
-        """May records be sent from now on? If not, none is added once every queue was told to :meth:`hurry`."""
-        self._takes_records = takes_records
+        """Does the open transaction take records from now on? If not, none is added once every queue was told to
+        :meth:`hurry`."""
+        self._is_ending = not takes_records
         self._changed(takes_records)
 
     def _deciding(self, call: Callable[[], Marker | None]) -> Marker | None:
@@ -358,6 +395,10 @@ class Transactions:
         except SparklogError as error:  # tried again before the next transaction is decided
             _LOGGER.info("a transaction of %r isn't said to be complete: %s", self._id, error)
 
+    def _begin_refreshing(self) -> None:
+        if self._completer.is_idle:
+            self._completer.submit(self._refresh_marker)
+
     def _refresh_marker(self) -> None:
         """Beside the transaction that has just begun. Tried once: what the transaction does next waits for it."""
         patience = Patience(deadline_ticks_ms=self._clock.ticks_ms(), retries=0)
@@ -392,60 +433,6 @@ class _Deadline:
 
     def __exit__(self, *error: object) -> None:
         self._patience.__exit__(*error)  # type: ignore[arg-type]
-
-
-class _Completer:
-    """A thread that does one thing at a time, after the caller was told that its transaction is committed."""
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._work: Callable[[], None] | None = None
-        self._is_busy = False
-        self._is_stopped = False
-        self._thread: threading.Thread | None = None
-
-    def submit(self, work: Callable[[], None]) -> None:
-        """Do this once what was submitted before is done."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._work is None, bounded_s(None))
-            self._work = work
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sparklog-completer", daemon=True)
-                self._thread.start()
-            self._condition.notify_all()
-
-    @property
-    def is_idle(self) -> bool:
-        """Is nothing left to do?"""
-        with self._condition:
-            return self._work is None and not self._is_busy
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait until nothing is left to do. False: not in time."""
-        with self._condition:
-            return self._condition.wait_for(lambda: self._work is None and not self._is_busy, bounded_s(timeout_s))
-
-    def stop(self) -> None:
-        """End the thread once it is done."""
-        with self._condition:
-            self._is_stopped = True
-            self._condition.notify_all()
-
-    def _run(self) -> None:
-        while True:
-            with self._condition:
-                self._is_busy = False
-                self._condition.notify_all()
-                self._condition.wait_for(lambda: self._work is not None or self._is_stopped)
-                work, self._work = self._work, None
-                if work is None:
-                    return
-                self._is_busy = True
-                self._condition.notify_all()
-            try:
-                work()
-            except BaseException:  # whatever it is, nobody may wait for this thread for ever
-                _LOGGER.exception("completing a transaction failed unexpectedly")
 
 
 def _check_offsets(offsets: object, metadata: object) -> None:

@@ -26,6 +26,7 @@ from sparklog.log.commit import Commit, commit
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.reading import is_absolute
 from sparklog.log.state import TopicState
+from sparklog.log.uploads import why_not_to_publish
 from sparklog.paths import STAGE_PREFIX
 from sparklog.spark.ingest_rules import INGEST_APP_ID, name_app_id
 from sparklog.storage.entry_log import new_token
@@ -33,8 +34,6 @@ from sparklog.storage.entry_log import new_token
 __all__ = ["FILE_COLUMN", "Published", "Stage", "Verdict", "file_uri", "make_stage", "plan_ingest", "publish"]
 
 _LOGGER = logging.getLogger("sparklog.spark")
-_MAX_UPLOAD_AGE_MS = 86_400_000
-"""Rule L10: a sweep may have deleted what is older."""
 FILE_COLUMN = "ingest_file"
 """A partition column of stages alone: which file of its partition a row goes to. Delta writes a file for each value of
 its partition columns, and leaves these out of the file: so a file holds offsets that follow each other, and no more
@@ -70,7 +69,7 @@ class Verdict(Enum):
 
     COMMITTED = "committed"
     SUPERSEDED = "another ingest came first"
-    TOO_OLD = "it took more than a day"
+    TOO_OLD = "it took so long, or another engine's VACUUM began meanwhile, that its files may be gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +177,7 @@ def publish(
         KafkaTimeoutError, CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
     """
     verdict = Verdict.COMMITTED
+    known_version = state.position.version
 
     def decide(now: TopicState) -> Commit | None:
         nonlocal verdict
@@ -190,7 +190,13 @@ def publish(
             live = now.require_whole().index.by_path
             verdict = Verdict.COMMITTED if all(file.path in live for file in files) else Verdict.SUPERSEDED
             return None
-        if now.log.clock.ticks_ms() - written_ticks_ms > _MAX_UPLOAD_AGE_MS:
+        if why_not_to_publish(
+            now.log,
+            now.vacuums,
+            began_ticks_ms=written_ticks_ms,
+            known_version=known_version,
+            retention_ms=now.head.deleted_file_retention_ms,
+        ):
             verdict = Verdict.TOO_OLD
             return None
         return plan_ingest(now, files, name=name, txn_version=txn_version)

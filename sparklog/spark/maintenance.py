@@ -10,7 +10,7 @@ By Spark Connect a topic is always dealt with in one process, however much it is
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,20 +21,21 @@ from sparklog.compaction.maintain import (
     MaintenanceReport,
     Step,
     Tell,
-    TopicMaintenance,
+    TopicOutcome,
     Wanted,
     maintain_topic,
     quiet,
 )
 from sparklog.compaction.maintain import maintain as maintain_cluster
+from sparklog.compaction.notes import TopicNote
 from sparklog.compaction.optimizing import OptimizePolicy
 from sparklog.compaction.rewriting import Rewrite, rewrite_with_arrow
+from sparklog.compaction.run import Run
 from sparklog.errors import SparklogError
-from sparklog.log.cluster import Cluster
 from sparklog.spark.connect import is_connect
 from sparklog.spark.maintenance_clean import SparkClean
 from sparklog.spark.maintenance_rewrite import SparkRewrite
-from sparklog.spark.maintenance_spread import Spread, spread
+from sparklog.spark.maintenance_spread import spread
 from sparklog.spark.opened import opened
 from sparklog.spark.place import Place
 from sparklog.spark.session import place_for
@@ -48,7 +49,6 @@ SMALL_BYTES = 32 * 1024 * 1024
 """Of files: what one process merges or compacts by itself, sooner than a job of Spark would begin."""
 
 _PARTS = ((Step.SEQUENCE, Step.RETENTION), (Step.COMPACT, Step.OPTIMIZE), (Step.VACUUM,))
-"""One after the other, for all topics."""
 
 
 def run_retention(
@@ -138,11 +138,14 @@ def maintain(
     steps: Collection[Step] = tuple(Step),
     policy: OptimizePolicy | None = None,
     dry_run: bool = False,
+    full: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
     small_bytes: int = SMALL_BYTES,
     tell: Tell = quiet,
 ) -> MaintenanceReport:
     """All that keeps a cluster in shape, in order.
+
+    Topics in which nothing has happened, and nothing has become due, are passed over; each is looked at once a day.
 
     Safe to run twice at once and to kill at any point: what was committed is right, and what was uploaded and not
     committed is swept later. A producer never waits for it.
@@ -153,6 +156,7 @@ def maintain(
         storage_options: access to S3; else as boto3 finds it, in every process.
         policy: which files are worth being merged.
         dry_run: change nothing, and tell what would be done as of now.
+        full: look at every topic, and search its folder for files that nobody needs.
         timeout_ms: for each commit.
         small_bytes: what is no more than this, of a topic to be merged, or eight times as much, of a partition to be
             compacted, one process does: a task; for a single topic, this one.
@@ -165,7 +169,7 @@ def maintain(
         StoreError: the topics can't be listed.
     """
     how = _How(spark, place_for(spark, cluster, storage_options), small_bytes)
-    return how.run(topics, steps, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
+    return how.run(topics, steps, policy=policy, dry_run=dry_run, full=full, timeout_ms=timeout_ms, tell=tell)
 
 
 class _How:
@@ -190,6 +194,7 @@ class _How:
         *,
         policy: OptimizePolicy | None = None,
         dry_run: bool,
+        full: bool = False,
         timeout_ms: float,
         tell: Tell,
     ) -> MaintenanceReport:
@@ -199,53 +204,72 @@ class _How:
             steps=steps,
             policy=policy,
             dry_run=dry_run,
+            full=full,
             timeout_ms=timeout_ms,
             tell=tell,
             each_topic=self.each_topic,
         )
 
-    def each_topic(
-        self, cluster: Cluster, topics: Mapping[str, bool], wanted: Wanted, tell: Tell
-    ) -> list[TopicMaintenance]:
+    def each_topic(self, run: Run, topics: Mapping[str, int], wanted: Wanted, tell: Tell) -> list[TopicOutcome | None]:
         """See :data:`~sparklog.compaction.maintain.EachTopic`."""
-        nothing = [TopicMaintenance(topic=name, deleted=deleted) for name, deleted in topics.items()]
-        parts = [nothing]
-        for part in _PARTS:
-            steps = [step for step in part if step in wanted.steps]
-            if not steps or not nothing:
-                continue
-            if len(nothing) == 1:
-                parts.append([self._here(cluster, nothing[0], steps, wanted, tell)])
-                continue
-            for step in steps:
-                tell("", step)
-            there = self._there(topics, replace(wanted, steps=steps))
-            parts.append([found.done for found in there])
-            parts.append([self._here(cluster, found.done, found.left, wanted, tell) for found in there])
-        return [_joined(of_topic) for of_topic in zip(*parts, strict=True)]
+        if len(topics) < 2:
+            return [self._here(run, name, wanted, search_ms, tell) for name, search_ms in topics.items()]
+        for step in wanted.steps_of(deleted=False):
+            tell("", step)
+        parts: dict[str, list[TopicOutcome | None]] = {name: [] for name in topics}
+        left: dict[str, tuple[Step, ...]] = {}
+        for name, found in self._there(run, topics, wanted).items():
+            parts[name].append(found)
+            if found is not None and found.left:
+                left[name] = found.left
+        for name, steps in left.items():
+            here = replace(wanted, steps=[step for step in steps if step is not Step.VACUUM])
+            parts[name].append(self._here(run, name, here, topics[name], tell))
+        to_vacuum = {name: topics[name] for name, steps in left.items() if Step.VACUUM in steps}
+        for name, found in self._there(run, to_vacuum, replace(wanted, steps=[Step.VACUUM])).items():
+            parts[name].append(found)
+        return [_joined(found) for found in parts.values()]
 
-    def _there(self, topics: Mapping[str, bool], wanted: Wanted) -> list[Spread]:
-        """By a task for each; where Spark gives up, that is what became of each topic, and the other parts go on."""
+    def _there(self, run: Run, topics: Mapping[str, int], wanted: Wanted) -> dict[str, TopicOutcome | None]:
+        """By a task for each. Where Spark gives up, by some of the steps at a time: one of them may kill its worker,
+        and is to hinder no other step."""
+        if not topics:
+            return {}
         try:
-            return spread(self._spark, self._place, topics, wanted, small_bytes=self._small_bytes)
+            return self._spread(run, topics, wanted)
         except SparklogError as error:
-            return [Spread(done=wanted.failed(name, error, deleted=deleted)) for name, deleted in topics.items()]
+            parts = [[step for step in part if step in wanted.steps] for part in _PARTS]
+            some = [replace(wanted, steps=steps) for steps in parts if steps]
+            if len(some) < 2:
+                return {name: wanted.failed(name, error) for name in topics}
+        found = [self._there(run, topics, part) for part in some]
+        return {name: _joined([part[name] for part in found]) for name in topics}
 
-    def _here(
-        self, cluster: Cluster, known: TopicMaintenance, steps: Sequence[Step], wanted: Wanted, tell: Tell
-    ) -> TopicMaintenance:
-        """By this process, and executors where it is more than a little. Without ``steps`` no log is read."""
-        here = replace(wanted, steps=steps, rewrite=self._rewrite, clean=self._clean)
-        return maintain_topic(cluster, known.topic, here, deleted=known.deleted, tell=tell)
+    def _spread(self, run: Run, topics: Mapping[str, int], wanted: Wanted) -> dict[str, TopicOutcome | None]:
+        is_search_due = Step.VACUUM in wanted.steps and min(topics.values()) <= run.now_ms()
+        facts = run.facts(with_transactions=is_search_due)
+        found = spread(self._spark, self._place, facts, topics, wanted, small_bytes=self._small_bytes)
+        return dict(zip(topics, found, strict=True))
+
+    def _here(self, run: Run, topic: str, wanted: Wanted, search_ms: int, tell: Tell) -> TopicOutcome | None:
+        """By this process, and executors where it is more than a little."""
+        here = replace(wanted, rewrite=self._rewrite, clean=self._clean)
+        return maintain_topic(run, topic, here, search_ms=search_ms, tell=tell)
 
 
-def _joined(parts: Iterable[TopicMaintenance]) -> TopicMaintenance:
+def _joined(parts: Iterable[TopicOutcome | None]) -> TopicOutcome | None:
     """What became of a topic in one part after the other; each step is told by one of them."""
-    first, *rest = parts
+    outcomes = [part for part in parts if part is not None]
+    if len(outcomes) < 2:
+        return outcomes[0] if outcomes else None
+    report = outcomes[0].report
     found: dict[str, Any] = {}
-    errors = dict(first.errors)
-    for part in rest:
+    errors = dict(report.errors)
+    for part in (one.report for one in outcomes[1:]):
         values = {field.name: getattr(part, field.name) for field in fields(part) if field.name != "errors"}
         found |= {name: value for name, value in values.items() if value}
         errors |= part.errors
-    return replace(first, **found, errors=errors)
+    # Whether something is due now nobody knows, of a topic that was dealt with in parts.
+    note = TopicNote(search_ms=max(one.note.search_ms if one.note is not None else 0 for one in outcomes))
+    left = next((one.left for one in outcomes if one.left), ())
+    return TopicOutcome(report=replace(report, **found, errors=errors), note=note, left=left)

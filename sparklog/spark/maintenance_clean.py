@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkClean", "clean_there", "is_small", "read_there"]
+__all__ = ["SparkClean", "clean_there", "most_in_memory", "read_there"]
 
 _LOGGER = logging.getLogger("sparklog.spark")
 _IN_MEMORY = 8
@@ -63,38 +63,46 @@ class SparkClean:
         self._small_bytes = small_bytes
 
     def __call__(self, log: DeltaLog, plan: CleanPlan, compression: str, file_bytes: int) -> CleanPass:
-        if is_small(plan, self._small_bytes):
+        if _is_small(plan, self._small_bytes):
             return clean_with_arrow(log, plan, compression, file_bytes)
         layout = Layout.of(plan, compression=compression, file_bytes=file_bytes)
-        return CleanPass(end_offset=plan.end_offset, pieces=self._pieces(log, layout))
+        return CleanPass(
+            end_offset=plan.end_offset,
+            due_tombstones_end=plan.due_tombstones_end,
+            pieces=self._pieces(log, layout),
+        )
 
-    def _learning(self, log: DeltaLog, layout: Layout) -> _Learned:
-        """What to read and to shuffle; no job has begun."""
-        from pyspark import StorageLevel
+    def _planned(self, log: DeltaLog, layout: Layout) -> _Planned:
+        """What to read, to shuffle, and to write; no job has begun.
+
+        The second shuffle sends the positions of each group to a task of its own. It is done once: a wave of groups is
+        a job that runs their tasks alone, and reads what is meant for them.
+        """
         from pyspark.sql import functions as F  # noqa: N812
 
         shared = self._spark.sparkContext.broadcast(layout)
         read = _task(partial(read_there, self._place, log.table), shared)
+        clean = _task(partial(clean_there, self._place, log.table), shared)
         numbers = self._spark.range(0, len(layout.reads), 1, max(1, len(layout.reads)))
-        keys = map_in_arrow(numbers, read, _KEYS_DDL)
         latest = (
-            keys.groupBy("key")
+            map_in_arrow(numbers, read, _KEYS_DDL)
+            .groupBy("key")
             .agg(F.max("position").alias("position"))
             .select(F.shiftright("position", layout.group_bits).alias("number"), "position")
-            .sortWithinPartitions("number")  # so that a wave reads little of what is kept
-            .persist(StorageLevel.DISK_ONLY)
         )
-        return _Learned(shared, latest)
+        count = len(layout.groups)
+        markers = self._spark.range(0, count, 1, 1).selectExpr("id AS number", f"CAST({_MARKER} AS LONG) AS position")
+        rows = latest.unionByName(markers).withColumn("task", F.expr("CAST(number AS INT)"))
+        spread = rows.repartitionById(max(1, count), "task").select("number", "position")
+        return _Planned(shared, map_in_arrow(spread, clean, _CLEANED_DDL))
 
     def _pieces(self, log: DeltaLog, layout: Layout) -> Generator[Cleaned, None, None]:
         with told_by_spark():
-            learned = self._learning(log, layout)
+            planned = self._planned(log, layout)
         try:
-            with closing(
-                work_ahead(self._spark, [learned.latest.count], about=f"sparklog: keys of {log.table}")
-            ) as read:
+            with closing(work_ahead(self._spark, [planned.learn], about=f"sparklog: keys of {log.table}")) as read:
                 next(read)  # what can't be read is told before anything is rewritten
-            jobs = (partial(self._clean, log, learned, wave) for wave in waves(self._spark, range(len(layout.groups))))
+            jobs = (partial(self._clean, log, planned, wave) for wave in waves(self._spark, range(len(layout.groups))))
             with closing(work_ahead(self._spark, jobs, about=f"sparklog: compacting {log.table}")) as results:
                 for wave in results:
                     for found in wave:
@@ -102,45 +110,52 @@ class SparkClean:
                             raise found
                         yield found
         finally:
-            learned.forget()
+            planned.forget()
 
-    def _clean(self, log: DeltaLog, learned: _Learned, numbers: Sequence[int]) -> list[Cleaned | SparklogError]:
+    def _clean(self, log: DeltaLog, planned: _Planned, numbers: Sequence[int]) -> list[Cleaned | SparklogError]:
         """What becomes of some groups, in their order."""
-        from pyspark.sql import functions as F  # noqa: N812
-
         began = log.clock.ticks_ms()  # those of another process mean nothing here
-        first, end = numbers[0], numbers[-1] + 1
-        markers = self._spark.range(first, end, 1, 1).selectExpr("id AS number", f"CAST({_MARKER} AS LONG) AS position")
-        wanted = learned.latest.where(f"number >= {first} AND number < {end}").select("number", "position")
-        rows = wanted.unionByName(markers).withColumn("task", F.expr(f"CAST(number - {first} AS INT)"))
-        spread = rows.repartitionById(len(numbers), "task").select("number", "position")
-        clean = _task(partial(clean_there, self._place, log.table), learned.shared)
-        cleaned = map_in_arrow(spread, clean, _CLEANED_DDL).collect()
-        found = {int(row.number): pickle.loads(row.cleaned) for row in cleaned}  # noqa: S301 - our own task's
+        rows = self._spark.sparkContext.runJob(planned.learn(), list, [*numbers])
+        found = {int(row.number): pickle.loads(row.cleaned) for row in rows}  # noqa: S301 - our own task's
         return [_with_ticks(found[number], began) for number in numbers]
 
 
-class _Learned:
-    """What the executors keep during a pass."""
+class _Planned:
+    """What is shuffled during a pass: the positions of the latest record of each key, to a task for each group."""
 
-    def __init__(self, shared: Broadcast[Layout], latest: DataFrame) -> None:
-        self.shared = shared
-        self.latest = latest
-        """The positions of the latest record of each key, with their groups."""
+    def __init__(self, shared: Broadcast[Layout], cleaned: DataFrame) -> None:
+        self._shared = shared
+        self._cleaned = cleaned
+        self._rdd: Any = None
+
+    def learn(self) -> Any:
+        """The result, a partition for each group, as an RDD of rows; nothing of it is computed. Where Spark plans as it
+        goes, as it does by default, the keys are read and shuffled now; else by the first job. Called by one thread
+        first, and then by several."""
+        if self._rdd is None:
+            self._rdd = self._cleaned.rdd
+        return self._rdd
 
     def forget(self) -> None:
-        """Let the executors forget it. What keeps them from it is logged: what came before is what is to be told."""
-        for forget in (self.latest.unpersist, self.shared.destroy):
-            try:
-                with told_by_spark():
-                    forget()
-            except SparklogError as error:
-                _LOGGER.warning("what the executors keep of a compaction can't be freed: %s", error)
+        """Let the executors forget it; the shuffles go when the JVM finds that nobody refers to them. What keeps them
+        from it is logged: what came before is what is to be told."""
+        self._rdd = None
+        try:
+            with told_by_spark():
+                self._shared.destroy()
+        except SparklogError as error:
+            _LOGGER.warning("what the executors keep of a compaction can't be freed: %s", error)
 
 
-def is_small(plan: CleanPlan, small_bytes: int) -> bool:
+def most_in_memory(small_bytes: int) -> int:
+    """How many bytes a pass may deal with that one process does sooner than executors, where ``small_bytes`` are what
+    it merges sooner."""
+    return small_bytes * _IN_MEMORY
+
+
+def _is_small(plan: CleanPlan, small_bytes: int) -> bool:
     """Is a pass for one process, sooner than for executors?"""
-    return plan.clean_bytes + plan.dirty_bytes <= small_bytes * _IN_MEMORY
+    return plan.clean_bytes + plan.dirty_bytes <= most_in_memory(small_bytes)
 
 
 def read_there(place: Place, table: str, layout: Layout, batches: Batches) -> Batches:

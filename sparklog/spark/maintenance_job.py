@@ -88,6 +88,7 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
             steps=given.steps,
             policy=given.policy,
             dry_run=given.dry_run,
+            full=given.full,
             small_bytes=given.small_bytes,
             tell=telling,
         )
@@ -132,6 +133,9 @@ def parse(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
             help=f"only these of {', '.join(step.value for step in job.steps)}; they come in this order",
         )
     parser.add_argument("--dry-run", action="store_true", help="tell what would be done as of now, and change nothing")
+    parser.add_argument(
+        "--full", action="store_true", help="look at every topic, also where nothing has happened since the last run"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON, in one line")
     add_storage_options(parser)
     if Step.OPTIMIZE in job.steps:

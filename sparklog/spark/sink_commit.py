@@ -13,17 +13,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparklog.errors import CommitStateUnknownError, SparklogError, UnknownTopicOrPartitionError
-from sparklog.log.append import TopicWriter, plan_append
+from sparklog.log.append import TopicWriter
+from sparklog.log.append_plan import plan_append
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
 from sparklog.log.files import UploadedFile
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.state import TopicState
+from sparklog.log.uploads import check_uploads
 from sparklog.spark.sink_options import NumberedWrite
 from sparklog.spark.sink_writing import TaskFiles, withdraw
 from sparklog.storage.retrying import Patience
-from sparklog.txn.committing import UploadCommitter, check_age
+from sparklog.txn.committing import UploadCommitter
 from sparklog.txn.entries import BatchTarget, QueryBatch, TopicFiles
 
 __all__ = ["QueryRun", "commit_batch", "commit_job", "commit_numbered", "gathered", "small_files"]
@@ -145,13 +147,17 @@ def commit_job(cluster: Cluster, transactional_id: str | None, uploads: Iterable
     committer = UploadCommitter(cluster, transactional_id or f"spark-job-{uuid.uuid4().hex}")
     try:
         committer.commit(topics, timeout_ms=TIMEOUT_MS)
-    except CommitStateUnknownError:
-        raise
     except SparklogError as error:
-        if committer.may_be_committed:
+        if committer.is_decided:
             raise CommitStateUnknownError(
                 f"transactional id {committer.transactional_id!r} has committed this job, but it isn't visible in all "
                 f'of its topics yet; "sparklog transactions recover" makes it so. Don\'t run the job again: {error}'
+            ) from error
+        if isinstance(error, CommitStateUnknownError):
+            raise
+        if committer.may_be_committed:
+            raise CommitStateUnknownError(
+                f"whether transactional id {committer.transactional_id!r} has committed this job is unknown: {error}"
             ) from error
         withdraw(cluster, files)
         raise
@@ -185,8 +191,11 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
     deadline = clock.ticks_ms() + TIMEOUT_MS
     producer_id, entry = new_producer_id(), ProducerEntry(producer_epoch=0, counter=0)
     tokens: set[str] = set()
+    decided_on: TopicState
 
     def decide(now: TopicState) -> Commit | None:
+        nonlocal decided_on
+        decided_on = now
         planned = plan_append(
             now.head,
             now.producer(producer_id),
@@ -201,7 +210,8 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
 
     def check() -> bool:
         try:
-            check_age({topic: named}, now_ms=clock.now_ms())
+            retention_ms = decided_on.head.deleted_file_retention_ms
+            check_uploads(decided_on.log, named.files, decided_on.vacuums, retention_ms=retention_ms)
         except SparklogError as error:
             if tokens:
                 raise CommitStateUnknownError(
@@ -212,7 +222,7 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
 
     with cluster.store.patience(Patience(deadline_ticks_ms=deadline)):
         checkpoints = Checkpoints()
-        state = TopicWriter(cluster.topic_log(topic), topic, sync=True, checkpoints=checkpoints).state
-        done = commit(state, decide, tokens=tokens, deadline_ticks_ms=deadline, sync=True, prepare=check)
+        decided_on = TopicWriter(cluster.topic_log(topic), topic, sync=True, checkpoints=checkpoints).state
+        done = commit(decided_on, decide, tokens=tokens, deadline_ticks_ms=deadline, sync=True, prepare=check)
     checkpoints.after_commit(done.state)
     checkpoints.close()

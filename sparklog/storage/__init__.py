@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>//.*|/.*)", re.DOTALL)
+_LIKE_A_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?![/\\])")
 _KNOWN = "a path, file:///path, s3://bucket/prefix, s3a://bucket/prefix, memory://name"
 
 
@@ -39,8 +40,10 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
             (or ``s3a://``), ``memory://name`` (the same store each time within one process).
         storage_options: for S3 alone, see :class:`S3Store`.
     Raises:
-        InvalidArgumentError: another scheme, a URI that isn't complete, or options for a store that has none.
+        InvalidArgumentError: another scheme, a URI that isn't complete or was made a ``Path``, or options for a store
+            that has none.
     """
+    _refuse_garbled(uri)
     match = None if isinstance(uri, Path) else _SCHEME.fullmatch(uri)
     scheme = match["scheme"].lower() if match else "file"
     if scheme in ("s3", "s3a"):
@@ -56,6 +59,23 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
     if scheme == "memory":
         return memory_store(match["rest"].strip("/"))
     raise InvalidArgumentError(f"unknown scheme {scheme}: in the store's URI, expected {_KNOWN}")
+
+
+def _refuse_garbled(uri: str | Path) -> None:
+    """What was meant as a URI would name a local folder. A folder with a colon in its name can still be given as
+    ``./s3:b``, or by its absolute path. Only the scheme is repeated: the rest may hold a secret."""
+    if isinstance(uri, Path):
+        first = "" if uri.is_absolute() or not uri.parts else uri.parts[0]
+        if first.endswith(":") and _SCHEME.fullmatch(f"{first}/"):
+            raise InvalidArgumentError(
+                f"a Path that begins with {first}: a URI loses a slash as a Path, give {first}//… as a str"
+            )
+    elif _LIKE_A_SCHEME.match(uri):
+        scheme = uri.partition(":")[0]
+        raise InvalidArgumentError(
+            f"a store that begins with {scheme}: without slashes, expected {_KNOWN}; "
+            f"./{scheme}:… for a folder of this name"
+        )
 
 
 def _file_path(rest: str) -> str:

@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 from sparklog.errors import (
     IllegalStateError,
     InvalidConfigurationError,
+    StoreError,
     StoreOutcomeUnknownError,
     StoreUnavailableError,
 )
 from sparklog.storage import _s3_errors as failed
+from sparklog.storage._s3_sendings import count_sendings, counting_session_class
 
 __all__ = ["CONCURRENCY", "S3Client", "gather"]
 
@@ -40,6 +42,8 @@ class S3Client:
         self._timeout_s = config.get("connect_timeout", _CONNECT_TIMEOUT_S) + config.get(
             "read_timeout", _READ_TIMEOUT_S
         )
+        self._is_counted = "http_session_cls" not in config
+        """Is it known how often a request was sent? A session class of the caller's own must send each once."""
         self._lock = threading.Lock()
         self._connected: tuple[int, Any] | None = None
 
@@ -68,10 +72,11 @@ class S3Client:
         """Repeat ``call`` while that may help, and raise what its failures mean.
 
         Args:
-            op: get, list, put, create or delete.
+            op: get, list, put or delete; a create is made once, by :meth:`create`.
             key: for messages.
         Raises:
-            StoreError: the last failure. A create whose answer was lost isn't repeated.
+            StoreError: the last failure; ``StoreOutcomeUnknownError`` if an attempt may have been carried out, whatever
+                is wrong with the last.
         """
         may_be_done = False
         for pause_s in (*_PAUSES_S, None):
@@ -82,13 +87,33 @@ class S3Client:
                 if failure is None:
                     raise
                 unknown = isinstance(failure, StoreOutcomeUnknownError)
-                if pause_s is None or not failure.retriable or (unknown and op == "create"):
-                    if may_be_done and isinstance(failure, StoreUnavailableError):
+                if pause_s is None or not failure.retriable:
+                    if may_be_done and not unknown:
                         failure = StoreOutcomeUnknownError(f"{failure}; an attempt before may have been carried out")
                     raise failure from error
                 may_be_done = may_be_done or unknown
             await asyncio.sleep(pause_s)
         raise StoreUnavailableError(f"{op} s3://{self._bucket}/{key}: no attempt was made")
+
+    async def create(self, key: str, data: bytes) -> bool:
+        """Put an object if its name is free, with one request. False: the name is taken.
+
+        Raises:
+            StoreOutcomeUnknownError: it may have been carried out, or may be yet.
+            StoreError: it was not, and never will be: the server refuses for good, and the request was sent once.
+        """
+        with count_sendings() as sendings:
+            try:
+                await self.send("put_object", Key=key, Body=data, IfNoneMatch="*")
+            except Exception as error:
+                if failed.is_taken(error):
+                    return False
+                failure = failed.translate(error, "create", f"s3://{self._bucket}/{key}")
+                if failure is None:
+                    raise
+                is_only_one = sendings.count == 1 or not self._is_counted or not failed.is_answer(error)
+                raise _of_create(failure, is_only_one=is_only_one) from error
+        return True
 
     def close(self) -> None:
         """Close the connections of this process."""
@@ -112,7 +137,11 @@ def _connect(options: Mapping[str, Any]) -> Any:
         from s3fs import S3FileSystem
     except ImportError as error:
         raise InvalidConfigurationError("s3:// needs s3fs: pip install sparklog[s3]") from error
-    config = {"max_pool_connections": CONCURRENCY, **options.get("config_kwargs", {})}
+    config = {
+        "max_pool_connections": CONCURRENCY,
+        "http_session_cls": counting_session_class(),
+        **options.get("config_kwargs", {}),
+    }
     config["retries"] = {"total_max_attempts": 1}
     overrides = {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
     try:
@@ -127,6 +156,14 @@ def _connect(options: Mapping[str, Any]) -> Any:
             raise
         raise failure from error
     return filesystem
+
+
+def _of_create(failure: StoreError, *, is_only_one: bool) -> StoreError:
+    """What a failed create means. A refusal for now (409, 429, 503) is not believed: whoever is between us and the
+    server may have sent it twice, and repeating it settles it anyway. One for good is, if the request was sent once."""
+    if isinstance(failure, StoreOutcomeUnknownError) or (not failure.retriable and is_only_one):
+        return failure
+    return StoreOutcomeUnknownError(f"{failure}; it may have been carried out all the same")
 
 
 async def gather(call: Callable[[S], Awaitable[T]], arguments: Sequence[S], at_once: int) -> list[T]:

@@ -21,7 +21,7 @@ from sparklog.errors import (
     UnsafeStoreError,
 )
 
-__all__ = ["KeysRefused", "error_of_code", "is_taken", "is_unsatisfiable_range", "translate"]
+__all__ = ["KeysRefused", "error_of_code", "is_answer", "is_taken", "is_unsatisfiable_range", "translate"]
 
 _URL_USER = re.compile(r"//[^/@\s]*@")  # an endpoint's user and password
 _WRITES = {"put", "create", "delete"}
@@ -84,6 +84,12 @@ def is_unsatisfiable_range(error: BaseException) -> bool:
     """Whether the server said 416: the range begins at or after the object's end."""
     code, status, _ = _answer(error)
     return status == 416 or code == "InvalidRange"
+
+
+def is_answer(error: BaseException) -> bool:
+    """Whether the server answered, whatever it said."""
+    code, status, _ = _answer(error)
+    return bool(code or status)
 
 
 def translate(error: Exception, op: str, name: str) -> StoreError | None:

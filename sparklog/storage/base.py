@@ -93,6 +93,9 @@ class ObjectStore(ABC):
         Of any number of calls for one name, by any clients, exactly one is told ``CREATED``; it may also happen
         that none is, when the winner's answer was lost (``StoreOutcomeUnknownError``, or ``EXISTS`` after a retry
         below us). Source: design section 3.
+
+        A store doesn't repeat it. An error that isn't retriable says that it was not and never will be carried out;
+        after one that is, the caller takes it for unknown (rule L2).
         """
 
     @abstractmethod

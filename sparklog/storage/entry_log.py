@@ -14,13 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from sparklog.clock import Clock
-from sparklog.errors import (
-    CommitStateUnknownError,
-    KafkaTimeoutError,
-    StoreError,
-    StoreOutcomeUnknownError,
-    StoreUnavailableError,
-)
+from sparklog.errors import CommitStateUnknownError, StoreError, StoreUnavailableError
 from sparklog.storage.base import CreateResult, ObjectStore
 from sparklog.storage.cleanup_marks import mark_name, parse_mark
 from sparklog.storage.position import DEFAULT_TAIL_TRUST_MS, Position, advance, needs_verification
@@ -168,8 +162,9 @@ class EntryLog(ABC, Generic[E]):
     ) -> Created | Taken[E]:
         """Create the entry after ``position``, and find out who holds that name, whatever the store answers.
 
-        An answer that was lost is settled only by who holds the name: the create is repeated until it says created
-        or exists, each time with another token, and an entry that carries any of ``tokens`` is ours (rule L2). Another
+        A create that failed is settled only by who holds the name: it is repeated until it says created or exists,
+        each time with another token, and an entry that carries any of ``tokens`` is ours (rule L2). Also one that was
+        refused for now: a client library or a proxy may have sent it twice, and told the refusal of the second. Another
         token each time, because the name may have been cleaned between two attempts: bytes that come back under a
         name whose entry others stood on must not look like that entry (rule L1).
 
@@ -179,9 +174,9 @@ class EntryLog(ABC, Generic[E]):
             sync: fsync the entry (rule L9).
         Raises:
             PositionLost: rule L1; whether the entry is in the log, the reloaded state decides.
-            KafkaTimeoutError: the deadline passed and no attempt can have been carried out.
-            CommitStateUnknownError: the deadline passed and an attempt may still be carried out.
-            StoreError: the store refuses for good (read-only, full).
+            CommitStateUnknownError: the deadline passed, or the store refuses for good after an attempt that failed:
+                one may have been carried out, or may be yet.
+            StoreError: the store refused the first attempt for good (read-only, full): nothing was or will be created.
         """
         version = position.version + 1
         path = self.path_of(version)
@@ -195,7 +190,7 @@ class EntryLog(ABC, Generic[E]):
             tokens.add(token)
             try:
                 result = self.store.create(path, encode(token), sync=sync)
-                unknown = True  # it is ours now, or may be ("exists" after a lost answer): only reading back settles it
+                unknown = True  # it is ours now, or may be ("exists" after a failure): only reading back settles it
                 if result is CreateResult.CREATED:
                     self._verify_if_due(position)
                     return Created(advance(position, version=version, token=token, tail_seen_at=began, is_durable=sync))
@@ -204,15 +199,14 @@ class EntryLog(ABC, Generic[E]):
                     self.store.sync([path])  # the attempt that made it may have failed after the link (rule L9)
                 self._verify_if_due(position)
             except StoreError as error:
-                if not error.retriable:
-                    if unknown:
-                        raise CommitStateUnknownError(_unsettled(path)) from error
+                if not (error.retriable or unknown):
                     raise
-                unknown = unknown or isinstance(error, StoreOutcomeUnknownError)
-                if self.clock.ticks_ms() >= deadline_ticks_ms:
-                    if unknown:
-                        raise CommitStateUnknownError(_unsettled(path)) from error
-                    raise KafkaTimeoutError(f"timed out while creating {path}: {error}") from error
+                unknown = True
+                if not error.retriable or self.clock.ticks_ms() >= deadline_ticks_ms:
+                    raise CommitStateUnknownError(
+                        f"timed out: whether {path} was or will be created is unknown; read the log back before "
+                        f"anything else: {error}"
+                    ) from error
                 backoff.wait()
                 continue
             if entry is None:  # taken a moment ago and gone now: somebody cleans below us
@@ -324,7 +318,3 @@ class NumberedLog(EntryLog[E]):
             if found is not None and (is_young or max(self.numbers(), default=0) == number):
                 return found, Position(version=number, token=found.token, anchor_ticks_ms=began)
         raise StoreUnavailableError(f"{self.store.uri}/{self.folder} was cleaned under {_ATTEMPTS} looks")
-
-
-def _unsettled(path: str) -> str:
-    return f"timed out: whether {path} was or will be created is unknown; read the log back before anything else"

@@ -27,9 +27,10 @@ class S3Store(ObjectStore):
     """Objects are keys below ``s3://bucket/prefix``; the bucket must be there.
 
     Requests are repeated here, at most three times, and not by botocore below: only so is it known whether an attempt
-    that failed may have been carried out. A create is repeated only after an answer that says it was not (409, 429,
-    503); any other failed create comes up at once. aiohttp still sends a request twice when a connection breaks, so
-    ``EXISTS`` may be the caller's own success: compare tokens.
+    that failed may have been carried out. A create is never repeated: its caller does so, with another token. aiohttp
+    still sends a request twice when a connection breaks, and proxies may: so ``EXISTS`` may be the caller's own success
+    (compare tokens), and of a create that failed nobody knows whether it was carried out, unless the server refused it
+    for good (401, 403, 501, 507, …) and aiohttp has sent it once.
 
     Args:
         uri: ``s3://bucket/prefix``; ``s3a://`` means the same.
@@ -103,17 +104,8 @@ class S3Store(ObjectStore):
 
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         key = self._key(path)
-
-        async def put_if_free() -> CreateResult:
-            try:
-                await self._client.send("put_object", Key=key, Body=bytes(data), IfNoneMatch="*")
-            except Exception as error:
-                if failed.is_taken(error):
-                    return CreateResult.EXISTS
-                raise
-            return CreateResult.CREATED
-
-        return self._client.run(lambda: self._client.attempts("create", key, put_if_free))
+        is_created = self._client.run(lambda: self._client.create(key, bytes(data)))
+        return CreateResult.CREATED if is_created else CreateResult.EXISTS
 
     def list_names(self, prefix: str) -> list[str]:
         check_prefix(prefix)

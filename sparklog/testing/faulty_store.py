@@ -47,6 +47,8 @@ class FaultKind(enum.Enum):
     """The same errors as ``LOST_ANSWER``."""
     CONFLICT = "409, not carried out"
     THROTTLED = "503, not carried out"
+    FALSE_REFUSAL = "503, though carried out"
+    """A client library sent the request twice, and the second was refused; befalls creates alone."""
     OWN_SUCCESS = "created, but answered that it exists"
     """A client library sent the request twice; befalls creates alone."""
     DISK_FULL = "no space left, not carried out"
@@ -57,6 +59,7 @@ class FaultKind(enum.Enum):
 
 _BEFALLS = {
     FaultKind.OWN_SUCCESS: frozenset({"create"}),
+    FaultKind.FALSE_REFUSAL: frozenset({"create"}),
     FaultKind.DISK_FULL: frozenset({"put", "create"}),
     FaultKind.READ_ONLY: _WRITES,
 }
@@ -202,8 +205,8 @@ class FaultyStore(WrappedStore):
             self._crash(made)
         if kind is FaultKind.OWN_SUCCESS:
             return CreateResult.EXISTS  # type: ignore[return-value]  # befalls creates alone
-        unchanging = made.op in ("get", "list")
-        error = StoreUnavailableError if unchanging else StoreOutcomeUnknownError
+        told_as_refused = made.op in ("get", "list") or kind is FaultKind.FALSE_REFUSAL
+        error = StoreUnavailableError if told_as_refused else StoreOutcomeUnknownError
         raise error(f"{made.op} {made.path}: {kind.value} (injected)")
 
     def _crash(self, made: Call) -> NoReturn:

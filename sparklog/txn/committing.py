@@ -17,10 +17,9 @@ from sparklog.errors import (
     InvalidArgumentError,
     ProducerFencedError,
     SparklogError,
-    TransactionTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.append import MAX_UPLOAD_AGE_MS, TopicWriter
+from sparklog.log.append import TopicWriter
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import catch_up
 from sparklog.log.publishing import Marker, Published
@@ -33,7 +32,7 @@ from sparklog.txn.batches import is_committed
 from sparklog.txn.entries import QueryBatch, TopicFiles, open_transaction_log
 from sparklog.txn.session import TransactionSession
 
-__all__ = ["UploadCommitter", "check_age", "delete_uploads", "learn"]
+__all__ = ["UploadCommitter", "delete_uploads", "learn"]
 
 _LOGGER = logging.getLogger("sparklog.txn")
 _SESSION_TIMEOUT_MS = 900_000
@@ -41,8 +40,6 @@ _SESSION_TIMEOUT_MS = 900_000
 _TAKEOVERS = 3
 """So often one commit takes the id back from other processes of its own holder."""
 _CLEANUP_MS = 10_000
-_LARGEST_SKEW_MS = 86_400_000
-"""Between the clocks of two machines. With it a file that is taken to be a day old is two, and a sweep spares seven."""
 
 
 class UploadCommitter:
@@ -68,11 +65,17 @@ class UploadCommitter:
         self._session: TransactionSession | None = None
         self._writers: dict[str, TopicWriter] = {}
         self._may_be_committed = False
+        self._is_decided = False
 
     @property
     def may_be_committed(self) -> bool:
         """After an error: may the files be part of a decided transaction? Then they must stay."""
         return self._may_be_committed
+
+    @property
+    def is_decided(self) -> bool:
+        """Is what the newest commit was for decided, though perhaps not visible everywhere yet?"""
+        return self._is_decided
 
     def commit(
         self,
@@ -95,18 +98,18 @@ class UploadCommitter:
         Raises:
             IllegalStateError: a later batch of the query is committed, or the query has written to other topics.
             UnknownTopicOrPartitionError: a topic was deleted since its files were uploaded.
-            TransactionTimedOutError: a file was uploaded so long ago that it may be swept.
+            TransactionTimedOutError: a file was uploaded so long ago that it may be swept, or is gone.
             ProducerFencedError: another driver has taken the id.
             KafkaTimeoutError: not decided, and it won't be; or decided, and not carried out everywhere
-                (:attr:`may_be_committed`).
-            CommitStateUnknownError: perhaps decided. For a query: run the batch again, and it is known.
+                (:attr:`is_decided`).
+            CommitStateUnknownError: the same; or perhaps decided. For a query: run the batch again, and it is known.
             CorruptLogError, UnsupportedVersionError, StoreError.
         """
         if not topics or not all(named.files for named in topics.values()):
             raise IllegalStateError(f"a transaction of topics {sorted(topics)}: expected one file or more for each")
         clock = self._cluster.clock
         began = clock.ticks_ms()  # before the age of the files is looked at: the session bounds what comes after it
-        self._may_be_committed = False
+        self._may_be_committed = self._is_decided = False
         with self._cluster.store.patience(Patience(deadline_ticks_ms=began + timeout_ms)):
             for _ in range(_TAKEOVERS):
                 try:
@@ -148,9 +151,10 @@ class UploadCommitter:
         session = self._begun(deadline_ticks_ms)
         if batch is not None and is_committed(session.batches, batch, skip_older=skip_older):
             return False
-        check_age(topics, now_ms=self._cluster.clock.now_ms())
         for topic, named in topics.items():  # before the decision: what a topic got since then, it is asked (rule L5)
             self._check_topic(topic, named)
+            self._writers[topic].check_uploads(named.files)
+        known = {topic: self._writers[topic].version for topic in topics}
         session.begin(ticks_ms=began_ticks_ms)
         if session.is_marker_old():
             session.refresh_marker()
@@ -158,7 +162,8 @@ class UploadCommitter:
             marker = session.commit(topics, batch=batch, deadline_ticks_ms=deadline_ticks_ms)
         finally:
             self._may_be_committed = session.may_be_committed
-        self._publish(topics, marker, deadline_ticks_ms)
+        self._is_decided = True
+        self._publish(topics, known, marker, deadline_ticks_ms)
         try:
             session.complete(deadline_ticks_ms=deadline_ticks_ms)
         except SparklogError as error:  # all is done and readable: whoever comes next says so
@@ -168,12 +173,20 @@ class UploadCommitter:
             self._session = None
         return True
 
-    def _publish(self, topics: Mapping[str, TopicFiles], marker: Marker, deadline_ticks_ms: float) -> None:
-        """In all topics, side by side; what one says hinders no other. Raises the first error once all were tried."""
+    def _publish(
+        self, topics: Mapping[str, TopicFiles], known: Mapping[str, int], marker: Marker, deadline_ticks_ms: float
+    ) -> None:
+        """In all topics, side by side; what one says hinders no other. Raises the first error once all were tried.
+
+        Args:
+            known: a version of each topic that was known before the decision.
+        """
         timeout_ms = max(0.0, deadline_ticks_ms - self._cluster.clock.ticks_ms())
 
         def publish_in(topic: str) -> Published:
-            return self._writers[topic].publish(topics[topic].files, marker, timeout_ms=timeout_ms)
+            return self._writers[topic].publish(
+                topics[topic].files, marker, known_version=known[topic], timeout_ms=timeout_ms
+            )
 
         results = parallel_results(publish_in, topics)
         for topic, result in zip(topics, results, strict=True):
@@ -235,26 +248,6 @@ def learn(writer: TopicWriter) -> None:
         is_new = True
     if is_new or writer.head.deleted:
         writer.refresh()
-
-
-def check_age(topics: Mapping[str, TopicFiles], *, now_ms: int) -> None:
-    """Raise ``TransactionTimedOutError`` if a file is so old that a sweep may take it (rule L10).
-
-    The clock of whoever uploaded it told when that was: where the two clocks differ by more than a day, nobody knows.
-    """
-    newest_ms = max(file.uploaded_ms for named in topics.values() for file in named.files)
-    if newest_ms - now_ms > _LARGEST_SKEW_MS:
-        raise TransactionTimedOutError(
-            f"a file was uploaded {(newest_ms - now_ms) / 3_600_000:.1f} hours from now, by the clock of the machine "
-            f"that did: expected the machines' clocks to differ by {_LARGEST_SKEW_MS // 3_600_000} hours at most"
-        )
-    oldest = min((file for named in topics.values() for file in named.files), key=lambda file: file.uploaded_ms)
-    age_ms = now_ms - oldest.uploaded_ms
-    if age_ms > MAX_UPLOAD_AGE_MS:
-        raise TransactionTimedOutError(
-            f"{oldest.path} was uploaded {age_ms / 3_600_000:.1f} hours ago; expected no more than "
-            f"{MAX_UPLOAD_AGE_MS // 3_600_000}, since files that nobody names are swept: write the records again"
-        )
 
 
 def delete_uploads(cluster: Cluster, paths: Mapping[str, list[str]]) -> None:

@@ -103,6 +103,11 @@ class TopicFiles:
     topic_id: str
     files: tuple[UploadedFile, ...]
 
+    @property
+    def topic_version(self) -> int:
+        """One that was known before the first of the files was uploaded; -1: none is known."""
+        return min((file.topic_version for file in self.files), default=-1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
@@ -256,7 +261,11 @@ def encode_transaction(entry: TransactionEntry, token: str) -> bytes:
         "written_ms": entry.written_ms,
         "reason": entry.reason,
         "topics": {
-            name: {"id": topic.topic_id, "files": [_file_body(header, file) for file in topic.files]}
+            name: {
+                "id": topic.topic_id,
+                "version": topic.topic_version,
+                "files": [_file_body(header, file) for file in topic.files],
+            }
             for name, topic in entry.contents.topics.items()
         },
         "groups": {name: encode_partitions(partitions) for name, partitions in entry.contents.groups.items()},
@@ -288,7 +297,8 @@ def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry
         )
         topics = {
             str(name): TopicFiles(
-                topic_id=str(topic["id"]), files=tuple(_file(header, values) for values in topic["files"])
+                topic_id=str(topic["id"]),
+                files=tuple(_file(header, values, int(topic.get("version", -1))) for values in topic["files"]),
             )
             for name, topic in body["topics"].items()
         }
@@ -375,7 +385,7 @@ def _file_body(header: Header, file: UploadedFile) -> list[object]:
     return body
 
 
-def _file(header: Header, values: Sequence[Any]) -> UploadedFile:
+def _file(header: Header, values: Sequence[Any], topic_version: int) -> UploadedFile:
     path, partition, count, size, first_ms, last_ms, sequence, uploaded_ms, *own = values
     producer_id, producer_epoch = own or (header.producer_id, header.producer_epoch)
     return UploadedFile(
@@ -387,4 +397,5 @@ def _file(header: Header, values: Sequence[Any]) -> UploadedFile:
         max_timestamp_ms=int(last_ms),
         stamp=ProducerStamp(int(producer_id), int(producer_epoch), int(sequence)),
         uploaded_ms=int(uploaded_ms),
+        topic_version=topic_version,
     )

@@ -8,52 +8,51 @@ up again needs none of its old markers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
-from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS
 from sparklog.log.publishing import transactional_id_of
 from sparklog.log.state import TopicState
-from sparklog.txn.entries import open_transaction_log
-from sparklog.txn.overview import age_ms, at_once, store_time_ms
+from sparklog.txn.barrier import IdSeen
 
 __all__ = ["expire_markers"]
 
 
-def expire_markers(cluster: Cluster, state: TopicState, *, dry_run: bool = False, timeout_ms: float) -> list[str]:
+def expire_markers(
+    state: TopicState, ids: Callable[[], Mapping[str, IdSeen]], *, dry_run: bool = False, timeout_ms: float
+) -> tuple[list[str], TopicState]:
     """Let the markers in a topic expire that are of ids which were taken from their producers seven days ago.
 
     From now on they count as other producers' states do: a checkpoint leaves out what is older than eight days.
 
-    Where the topic has markers, it costs the store's time, and a LIST and a GET for each of them, 32 at a time, and a
-    LIST more for each id that was taken; a commit where there is something to do.
-
     Args:
         state: whole.
-        dry_run: only tell of which, by this machine's clock: to learn the store's takes a write.
+        ids: what the newest entries of the transactional ids say, now or earlier; asked for where there are markers.
+        dry_run: only tell of which.
         timeout_ms: for the commit.
     Returns:
-        The ids, sorted.
+        The ids, sorted, and the topic's state to go on with.
     Raises:
+        SparklogError: the log of one of these ids can't be understood.
         KafkaTimeoutError, CommitStateUnknownError, CorruptLogError, UnsupportedVersionError, StoreError.
     """
     lasting = _lasting(state)
     if not lasting:
-        return []
-    now_ms = state.log.clock.now_ms() if dry_run else store_time_ms(cluster)
-
-    def is_over(transactional_id: str) -> bool:
-        log = open_transaction_log(cluster, transactional_id)
-        newest, _ = log.open_newest()
-        return newest is not None and newest.is_expired and age_ms(log, newest, now_ms=now_ms) > PRODUCER_EXPIRATION_MS
-
-    ids = sorted(lasting)
-    over = {name: lasting[name] for name, gone in zip(ids, at_once(is_over, ids), strict=True) if gone}
+        return [], state
+    seen = ids()
+    over = {}
+    for name in sorted(lasting.keys() & seen.keys()):
+        found = seen[name]
+        if found.error is not None:
+            raise found.error.with_traceback(None)
+        if found.expired_for_ms is not None and found.expired_for_ms > PRODUCER_EXPIRATION_MS:
+            over[name] = lasting[name]
     if over and not dry_run:
-        _expire(state, over, timeout_ms=timeout_ms)
-    return [*over]
+        state = _expire(state, over, timeout_ms=timeout_ms)
+    return [*over], state
 
 
 def _lasting(state: TopicState) -> dict[str, SetTransaction]:
@@ -62,7 +61,7 @@ def _lasting(state: TopicState) -> dict[str, SetTransaction]:
     return {name: marker for name, marker in found if name is not None and marker.last_updated_ms == FAR_FUTURE_MS}
 
 
-def _expire(state: TopicState, over: dict[str, SetTransaction], *, timeout_ms: float) -> None:
+def _expire(state: TopicState, over: dict[str, SetTransaction], *, timeout_ms: float) -> TopicState:
     clock = state.log.clock
 
     def decide(now: TopicState) -> Commit | None:
@@ -72,4 +71,4 @@ def _expire(state: TopicState, over: dict[str, SetTransaction], *, timeout_ms: f
         actions = [replace(marker, last_updated_ms=now_ms) for marker in still]
         return Commit(actions=actions, head=now.head, operation="EXPIRE TRANSACTIONS") if still else None
 
-    commit(state, decide, deadline_ticks_ms=clock.ticks_ms() + timeout_ms, sync=True)
+    return commit(state, decide, deadline_ticks_ms=clock.ticks_ms() + timeout_ms, sync=True).state

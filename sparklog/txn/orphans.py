@@ -3,44 +3,58 @@
 They are what is left of transactions that were aborted and of writers that died between an upload and its commit; and
 files that were removed from the table longer ago than any reader may still need them.
 
-A file's age alone proves nothing: whoever decided to publish a young one may sleep for a week before its create. So the
-sweep first learns the store's time, and then makes every decision impossible that was taken before: it takes the next
-number of each transactional id that may have a transaction open, and the next version of the topic's log. Whoever
-decides later has looked at the age of its files once more, and they are younger than a day (``MAX_UPLOAD_AGE_MS``), or
-than a transaction may last. So none of them was seven days old at the time that was learned.
+A file's age alone proves nothing: whoever decided to publish a young one may sleep for a week before its create. So a
+sweep makes every decision impossible that was taken before: those of transactions by a barrier, which one run sets once
+for all topics (:mod:`sparklog.txn.barrier`), and those of writers by taking the next version of the topic's log. A
+writer that decided before that version loses its create, and one that decides later has looked at the age of its files
+once more: they are younger than a day (:func:`~sparklog.log.uploads.longest_age_ms`), by clocks that may differ by a
+day. All ages are as of the time that was learned before the barrier was set, and what is live is looked up after the
+topic's own entry. So no file that is seven days old by then can still be published.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from sparklog.delta.actions import Metadata
-from sparklog.delta.log import DeltaLog
+from sparklog.delta.actions import Metadata, RemoveFile
 from sparklog.delta.names import log_folder
 from sparklog.delta.properties import deleted_file_retention_ms
-from sparklog.delta.removed import removed_files
+from sparklog.delta.removed import RemovedFiles, removed_files
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import Commit, commit
 from sparklog.log.reading import object_path
-from sparklog.log.state import TopicState, WholeTopic, load_state
+from sparklog.log.state import TopicState, load_state
 from sparklog.paths import STAGE_PREFIX
 from sparklog.storage import ObjectInfo
 from sparklog.storage.retrying import DEFAULT_RETRY_MS
-from sparklog.txn.entries import open_transaction_log
-from sparklog.txn.overview import at_once, store_time_ms, transactional_ids
-from sparklog.txn.recovery import recover_transactions
+from sparklog.txn.barrier import TransactionBarrier, look_at_ids, named_files, set_barrier
+from sparklog.txn.overview import store_time_ms
 
-__all__ = ["ORPHAN_AGE_MS", "Orphan", "find_orphans", "orphan_age_ms", "removed_age_ms", "sweep_orphans"]
+__all__ = [
+    "ORPHAN_AGE_MS",
+    "Orphan",
+    "Swept",
+    "candidates_of",
+    "find_orphans",
+    "orphan_age_ms",
+    "orphans_among",
+    "removed_age_ms",
+    "sweep_candidates",
+    "sweep_orphans",
+]
 
 _LOGGER = logging.getLogger("sparklog.txn")
 
 DAY_MS = 86_400_000
 ORPHAN_AGE_MS = 7 * DAY_MS
 """A file that no log is known to have named is an orphan once it is older; later where the topic's table has a longer
-``delta.deletedFileRetentionDuration``. Source: protocol rule L10."""
+``delta.deletedFileRetentionDuration``, or while a transaction may be open that was begun so long ago. Source: protocol
+rule L10."""
 _DELETED_AT_ONCE = 1_000
+_NOW_MS = 2**62
+"""Of a removal that has just been committed: later than any store's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +66,16 @@ class Orphan:
     size_bytes: int
     age_ms: int
     """By the store's own times; see :func:`find_orphans`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a sweep did to one topic."""
+
+    orphans: tuple[Orphan, ...]
+    """Those that were deleted."""
+    state: TopicState
+    """Of the topic, to go on with."""
 
 
 def orphan_age_ms(table: str, metadata: Metadata) -> int:
@@ -76,11 +100,11 @@ def removed_age_ms(table: str, metadata: Metadata) -> int:
 def find_orphans(cluster: Cluster, topic: str, *, now_ms: int | None = None) -> list[Orphan]:
     """The orphans in a topic's folder as of now, by path; changes nothing.
 
-    What is found needn't be deletable: a writer that sleeps may still publish one. Only :func:`sweep_orphans` makes
-    sure that none does.
+    What is found needn't be deletable: a writer that sleeps may still publish one. Only a sweep makes sure that none
+    does.
 
-    Costs the topic loaded and a listing of its folder. Where something is old that doesn't live: the topic loaded once
-    more, a GET for each entry that is left of its log, and a LIST and a GET for each transactional id.
+    Costs the topic loaded and a listing of its folder. Where something is old that doesn't live: a read of the log, a
+    GET for each entry that is left of it, and a LIST and a GET for each transactional id.
 
     Args:
         now_ms: by default the store's time, which takes a write to ask for; whoever may not write gives this machine's.
@@ -91,14 +115,22 @@ def find_orphans(cluster: Cluster, topic: str, *, now_ms: int | None = None) -> 
         CorruptLogError, UnsupportedVersionError, StoreError.
     """
     now_ms = store_time_ms(cluster) if now_ms is None else now_ms
-    return _find(cluster, topic, load_state(cluster.topic_log(topic)), now_ms)
+    state = load_state(cluster.topic_log(topic))
+    candidates = candidates_of(state, cluster.store.list(f"{state.log.table}/"), now_ms=now_ms)
+    if not candidates:  # as a rule
+        return []
+
+    def named() -> Collection[str]:
+        return named_files(look_at_ids(cluster, now_ms=now_ms).values()).get(topic, frozenset())
+
+    return orphans_among(state, candidates, removed_files(state.log), named, now_ms=now_ms)
 
 
 def sweep_orphans(cluster: Cluster, topic: str, *, dry_run: bool, timeout_ms: float = DEFAULT_RETRY_MS) -> list[Orphan]:
     """Delete the orphans in a topic's folder.
 
-    First finishes every decided transaction of the cluster and aborts the sessions that are past their time-outs, then
-    commits an entry without changes to the topic.
+    Where there are any, it first finishes every decided transaction of the cluster and aborts the sessions that are
+    past their time-outs, then commits an entry without changes to the topic.
 
     Args:
         dry_run: only :func:`find_orphans`, by this machine's clock: nothing is written.
@@ -110,23 +142,113 @@ def sweep_orphans(cluster: Cluster, topic: str, *, dry_run: bool, timeout_ms: fl
     """
     if dry_run:
         return find_orphans(cluster, topic, now_ms=cluster.clock.now_ms())
-    log = cluster.topic_log(topic)
-    state = load_state(log)
-    now_ms = store_time_ms(cluster)  # before what makes earlier decisions impossible
-    for recovered in recover_transactions(cluster, timeout_ms=timeout_ms, again_after_ms=DAY_MS):
-        if recovered.error is not None:
-            error = recovered.error
-            error.args = (
-                f"the orphans of topic {topic!r} weren't swept: transactional id {recovered.transactional_id!r} can't "
-                f"be finished: {error}",
-            )
-            raise error
-    orphans = _find(cluster, topic, _take_next_version(state, timeout_ms=timeout_ms), now_ms)
+    now_ms = store_time_ms(cluster)
+    state = load_state(cluster.topic_log(topic))
+    candidates = candidates_of(state, cluster.store.list(f"{state.log.table}/"), now_ms=now_ms)
+
+    def barrier() -> TransactionBarrier:
+        return set_barrier(cluster, before_ms=now_ms, timeout_ms=timeout_ms)
+
+    return [*sweep_candidates(state, topic, candidates, now_ms=now_ms, barrier=barrier, timeout_ms=timeout_ms).orphans]
+
+
+def candidates_of(state: TopicState, listed: Iterable[ObjectInfo], *, now_ms: int) -> list[ObjectInfo]:
+    """The objects of a topic's folder that are old, don't live, and may be orphans.
+
+    Args:
+        state: whole.
+        listed: the objects of the topic's folder, those of sub-folders among them.
+        now_ms: the store's time.
+    """
+    whole = state.require_whole()
+    removed_ms = removed_age_ms(state.log.table, whole.metadata)  # the shortest: no file is younger than its removal
+    folder, live = f"{state.log.table}/", _live(state)
+    return [
+        found
+        for found in listed
+        if now_ms - found.modified_ms > removed_ms
+        and found.path not in live
+        and _may_be_an_orphan(found.path.removeprefix(folder))
+    ]
+
+
+def orphans_among(
+    state: TopicState,
+    candidates: Iterable[ObjectInfo],
+    removed: RemovedFiles,
+    named: Callable[[], Collection[str]],
+    *,
+    now_ms: int,
+) -> list[Orphan]:
+    """The candidates that are orphans by what the topic's log says of them, in their order.
+
+    Args:
+        removed: read after ``state``.
+        named: asks for the paths in the store that unfinished transactions name; only where it matters.
+        now_ms: the store's time, learned before ``state``.
+    """
+    table, metadata = state.log.table, state.require_whole().metadata
+    never_ms, removed_ms = orphan_age_ms(table, metadata), removed_age_ms(table, metadata)
+    removed_at = {object_path(table, path): at_ms for path, at_ms in removed.removed_ms.items()}
+
+    def is_over(found: ObjectInfo) -> bool:
+        if found.path in removed_at:
+            return now_ms - removed_at[found.path] > removed_ms
+        return now_ms - found.modified_ms > never_ms
+
+    over = [found for found in candidates if is_over(found)]
+    spared = named() if over else ()
+    return [
+        Orphan(path=found.path, size_bytes=found.size_bytes, age_ms=now_ms - found.modified_ms)
+        for found in over
+        if found.path not in spared
+    ]
+
+
+def sweep_candidates(
+    state: TopicState,
+    topic: str,
+    candidates: Sequence[ObjectInfo],
+    *,
+    now_ms: int,
+    barrier: Callable[[], TransactionBarrier],
+    timeout_ms: float,
+) -> Swept:
+    """Delete those of a topic's candidates that are orphans. Writes nothing where none is.
+
+    Each entry that is left of the topic's log is read once, and only where there are candidates.
+
+    Args:
+        state: whole.
+        candidates: of :func:`candidates_of`, by ``now_ms`` and ``state``, or an earlier state.
+        now_ms: the store's time, learned before the barrier was set.
+        barrier: gives the barrier, or sets it now.
+        timeout_ms: for the topic's entry.
+    Raises:
+        SparklogError: the barrier's, where it doesn't stand; and as :func:`find_orphans`. Nothing was deleted.
+        StoreError: some may have been deleted.
+    """
+    read_ticks_ms = state.log.clock.ticks_ms()
+    removed = removed_files(state.log) if candidates else None
+    if removed is None or not orphans_among(state, candidates, removed, tuple, now_ms=now_ms):
+        return Swept(orphans=(), state=state)
+    found = barrier()
+    found.check()
+    state = _take_next_version(state, timeout_ms=timeout_ms)
+    removed = _with_removed_since(state, removed, read_ticks_ms=read_ticks_ms)
+    live, table = _live(state), state.log.table
+    spared_ms = min(now_ms, found.before_ms) - found.oldest_file_ms
+    ever_removed = {object_path(table, path) for path in removed.removed_ms}
+    may_go = [
+        one for one in candidates if one.path not in live and (one.path in ever_removed or one.modified_ms < spared_ms)
+    ]
+    named = found.named.get(topic, frozenset())
+    orphans = orphans_among(state, may_go, removed, lambda: named, now_ms=now_ms)
     for first in range(0, len(orphans), _DELETED_AT_ONCE):
-        cluster.store.delete([orphan.path for orphan in orphans[first : first + _DELETED_AT_ONCE]])
+        state.log.store.delete([orphan.path for orphan in orphans[first : first + _DELETED_AT_ONCE]])
     if orphans:
         _LOGGER.info("deleted %d orphans of topic %s", len(orphans), topic)
-    return orphans
+    return Swept(orphans=tuple(orphans), state=state)
 
 
 def _take_next_version(state: TopicState, *, timeout_ms: float) -> TopicState:
@@ -139,58 +261,22 @@ def _take_next_version(state: TopicState, *, timeout_ms: float) -> TopicState:
     return commit(state, decide, deadline_ticks_ms=deadline, sync=True).state
 
 
-def _find(cluster: Cluster, topic: str, state: TopicState, now_ms: int) -> list[Orphan]:
-    """The orphans, by what lives in ``state``; what was removed since is found by its removal.
+def _with_removed_since(state: TopicState, removed: RemovedFiles, *, read_ticks_ms: float) -> RemovedFiles:
+    """``removed``, and what others removed since it was read, up to ``state``: as if it were removed now.
 
-    Args:
-        now_ms: the store's time before ``state`` was loaded.
+    Where that took so long that entries may have been cleaned meanwhile, the log is read anew (rule L1).
     """
-    whole = state.require_whole()
-    age_ms = orphan_age_ms(state.log.table, whole.metadata)
-    removed_ms = removed_age_ms(state.log.table, whole.metadata)  # the shorter; no file is younger than its removal
-    folder, live = f"{state.log.table}/", _live(state.log, whole)
-    old = [
-        found
-        for found in cluster.store.list(folder)
-        if now_ms - found.modified_ms > removed_ms
-        and found.path not in live
-        and _may_be_an_orphan(found.path.removeprefix(folder))
-    ]
-    if not old:  # as a rule: to ask every transactional id would take a LIST and a GET each, for every topic
-        return []
-    removed, named = _removed(state.log), _named(cluster, topic)
-
-    def is_over(found: ObjectInfo) -> bool:
-        if found.path in removed:
-            return now_ms - removed[found.path] > removed_ms
-        return now_ms - found.modified_ms > age_ms
-
-    return [
-        Orphan(path=found.path, size_bytes=found.size_bytes, age_ms=now_ms - found.modified_ms)
-        for found in old
-        if found.path not in named and is_over(found)
-    ]
+    log = state.log
+    found = log.read_raw_entries(range(removed.version + 1, state.position.version))
+    if log.clock.ticks_ms() - read_ticks_ms > log.tail_trust_ms or None in found:
+        return removed_files(log)
+    actions = (action for read in found if read is not None for action in read[0].actions)
+    since = {action.path: _NOW_MS for action in actions if isinstance(action, RemoveFile)}
+    return RemovedFiles(removed_ms={**removed.removed_ms, **since}, version=state.position.version)
 
 
-def _live(log: DeltaLog, whole: WholeTopic) -> set[str]:
-    return {object_path(log.table, path) for path in whole.index.by_path}
-
-
-def _removed(log: DeltaLog) -> dict[str, int]:
-    """When those were removed of which the log still knows: a reader may need them for some time."""
-    return {object_path(log.table, path): at_ms for path, at_ms in removed_files(log).items()}
-
-
-def _named(cluster: Cluster, topic: str) -> set[str]:
-    """Those that an unfinished transaction names: also one of an earlier topic of this name."""
-    table = cluster.topic_log(topic).table
-
-    def named(transactional_id: str) -> Collection[str]:
-        newest, _ = open_transaction_log(cluster, transactional_id).open_newest()
-        found = newest.contents.topics.get(topic) if newest is not None else None
-        return () if found is None else [object_path(table, file.path) for file in found.files]
-
-    return {path for paths in at_once(named, transactional_ids(cluster)) for path in paths}
+def _live(state: TopicState) -> set[str]:
+    return {object_path(state.log.table, path) for path in state.require_whole().index.by_path}
 
 
 def _may_be_an_orphan(path: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,8 +20,9 @@ from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.optimizing import OptimizePolicy
 from sparklog.compaction.replacing import Outcome
 from sparklog.compaction.rewriting import OpenRange
+from sparklog.compaction.units import Unit
 from sparklog.delta.log import DeltaLog
-from tests.compaction.support import Key, append_pairs, pairs_of
+from tests.compaction.support import Key, a_segment, append_pairs, pairs_of
 from tests.support import T0_MS, a_topic, a_writer
 
 
@@ -40,7 +42,7 @@ class Pieces:
     sizes: Sequence[int]
     base_offset: int = 0
 
-    def pieces(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def pieces(self, columns: Sequence[str], *, once: bool = False) -> Iterator[pa.Table]:
         first = 0
         for size in self.sizes:
             yield self.table.select(list(columns)).slice(first, size)
@@ -48,10 +50,16 @@ class Pieces:
 
 
 def judged(found: Pieces, due_tombstones_end: int) -> tuple[Counts, list[int]]:
+    """The counts, and the offsets of what goes."""
     latest = LatestOffsets()
     latest.add(found.table["key"], found.table["offset_delta"])
-    counts, dropped = cleaning._judge(cast(OpenRange, found), latest, due_tombstones_end)
-    return counts, dropped.tolist()
+    count = found.table.num_rows
+    known = cleaning._Known(latest=latest, end_offset=count, due_tombstones_end=due_tombstones_end)
+    judged = cleaning._Judged([Unit.of([a_segment(0, count)])])
+    cleaning._judge(cast(OpenRange, found), known, judged)
+    kept = judged.kept_from(0)
+    stays = np.concatenate([kept(size) for size in found.sizes])  # in other pieces than it was judged
+    return judged.counts, np.flatnonzero(~stays).tolist()
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 300, 10**9])

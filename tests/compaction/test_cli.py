@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -125,7 +124,7 @@ def test_what_may_succeed_later_ends_with_75_and_json_is_an_object_whatever_happ
     def slow(*_: object, **__: object) -> None:
         raise KafkaTimeoutError("too slow")
 
-    monkeypatch.setattr(import_module("sparklog.compaction.maintain"), "vacuum_topic", slow)
+    monkeypatch.setattr("sparklog.compaction.topic_steps.vacuum_state", slow)
     result = run("maintain", "--steps", "vacuum", "--topics", "small", "--json", cluster=uri(cluster))
     assert (result.exit_code, result.stderr) == (75, "sparklog: error: topic small: vacuum: too slow\n")
     report = json.loads(result.stdout)

@@ -44,7 +44,7 @@ def test_no_append_fails_and_the_jobs_get_through(tmp_path: Path) -> None:
         for number in range(200):
             if number >= 3 and dropped:
                 break
-            report = maintain(cluster, steps=steps, policy=OptimizePolicy(min_files=4))
+            report = maintain(cluster, steps=steps, policy=OptimizePolicy(min_files=4), full=True)
             assert report.failures == []
             [topic] = report.topics
             assert topic.compact is not None

@@ -46,11 +46,9 @@ def test_every_topic_gets_what_it_needs_in_order() -> None:
     _, _, cluster = a_world()
     told: list[tuple[str, Step]] = []
     report = maintain(cluster, policy=POLICY, tell=lambda topic, step: told.append((topic, step)))
-    assert told == [
-        ("", Step.TRANSACTIONS),
-        *[(topic, step) for topic in ("cut", "keyed", "small") for step in OF_TOPICS],
-        ("", Step.GROUPS),
-    ]
+    assert (told[0], told[-1]) == (("", Step.TRANSACTIONS), ("", Step.GROUPS))
+    for name in ("cut", "keyed", "small"):  # several at a time
+        assert [step for topic, step in told if topic == name] == OF_TOPICS
     cut, keyed, small = report.topics
     assert cut.sequence is not None
     assert cut.sequence.sequenced_files == 1
@@ -64,7 +62,7 @@ def test_every_topic_gets_what_it_needs_in_order() -> None:
     assert [one.outcome for one in small.optimize.ranges] == [Outcome.DONE]
     assert len(live(cluster.topic_log("small"))) == 2
     assert report.failures == []
-    again = maintain(cluster, policy=POLICY)
+    again = maintain(cluster, policy=POLICY, full=True)
     assert [topic.optimize.ranges for topic in again.topics if topic.optimize] == [(), (), ()]
     assert [topic.retention.removed_files for topic in again.topics if topic.retention] == [0, 0, 0]
 

@@ -25,7 +25,6 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidConfigurationError, KafkaTimeoutError, NotATopicError
 from sparklog.log import open_cluster
-from sparklog.log.append import MAX_UPLOAD_AGE_MS
 from sparklog.log.follow import TopicFollower
 from sparklog.log.reading import object_path
 from sparklog.log.schema import DATA_SCHEMA
@@ -36,6 +35,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.compaction.support import append_each, delete_files, live, stored
 from tests.support import (
+    DAY_MS,
     T0_MS,
     OvertakenStore,
     a_log,
@@ -47,6 +47,7 @@ from tests.support import (
     foreign_commit,
     foreign_file,
     foreign_records,
+    foreign_vacuum,
     records,
     unsequenced_file,
 )
@@ -185,7 +186,8 @@ def test_deltas_count_from_the_first_files_base_offset() -> None:
 @pytest.mark.parametrize(
     ("setting", "sent", "expected"),
     [
-        ("producer", "none", "UNCOMPRESSED"),
+        ("producer", "none", "SNAPPY"),  # as sequencing does
+        ("uncompressed", "gzip", "UNCOMPRESSED"),
         ("producer", "gzip", "GZIP"),
         ("lz4", "none", "LZ4"),
         ("zstd", "gzip", "ZSTD"),
@@ -215,9 +217,9 @@ def test_headers_are_left_out_where_no_record_has_any() -> None:
 
 
 def test_a_large_file_is_read_and_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("encoding.ROW_GROUP_BYTES", 2_000), ("rewriting.ROW_GROUP_BYTES", 2_000)):
+    for name, value in (("encoding.ROW_GROUP_BYTES", 2_000), ("open_range.ROW_GROUP_BYTES", 2_000)):
         monkeypatch.setattr(f"sparklog.compaction.{name}", value)
-    monkeypatch.setattr("sparklog.compaction.rewriting._PIECE_BYTES", 500)
+    monkeypatch.setattr("sparklog.compaction.open_range._PIECE_BYTES", 500)
     log = a_topic()
     writer = a_writer(log)
     for number in range(9):
@@ -307,13 +309,13 @@ def test_unsequenced_files_stay_as_they_are() -> None:
     assert [s.path for s in load_state(log).require_whole().index.unsequenced()] == [path]
 
 
-def test_a_table_with_columns_of_others_is_left_alone() -> None:
+def test_a_table_that_lacks_a_column_of_a_topic_is_left_alone() -> None:
     _, _, log = nine()
     metadata = load_state(log).require_whole().metadata
     schema = json.loads(metadata.schema_string)
-    schema["fields"].append({"name": "region", "type": "string", "nullable": True, "metadata": {}})
+    schema["fields"] = [field for field in schema["fields"] if field["name"] != "headers"]
     foreign_commit(log, replace(metadata, schema_string=json.dumps(schema)))
-    with pytest.raises(NotATopicError, match="region"):
+    with pytest.raises(NotATopicError, match="lacks columns of a topic: headers"):
         optimize(log)
 
 
@@ -408,12 +410,25 @@ def test_files_that_were_uploaded_more_than_a_day_ago_are_not_published() -> Non
 
     def slow(log_: DeltaLog, ranges: object, compression: str) -> object:
         for rewritten in rewrite_with_arrow(log_, ranges, compression):  # type: ignore[arg-type]
-            clock.advance(MAX_UPLOAD_AGE_MS + 1)
+            clock.advance(DAY_MS + 1)
             yield rewritten
 
-    with pytest.raises(KafkaTimeoutError, match="took 24 hours to rewrite"):
+    with pytest.raises(KafkaTimeoutError, match=r"isn't published: it took 24\.0 hours"):
         optimize(a_log(memory, clock), rewrite=slow)
     assert load_state(log).position.version == version
+    assert optimize(log).ranges[0].outcome is Outcome.DONE
+
+
+def test_files_that_another_engines_vacuum_may_take_are_not_published() -> None:
+    memory, clock, log = nine()
+
+    def overtaken(log_: DeltaLog, ranges: object, compression: str) -> object:
+        for rewritten in rewrite_with_arrow(log_, ranges, compression):  # type: ignore[arg-type]
+            foreign_vacuum(log, retention_ms=0, gone=[file.path for file in rewritten.files])
+            yield rewritten
+
+    with pytest.raises(KafkaTimeoutError, match="isn't published: another engine began a VACUUM behind version 9"):
+        optimize(a_log(memory, clock), rewrite=overtaken)
     assert optimize(log).ranges[0].outcome is Outcome.DONE
 
 

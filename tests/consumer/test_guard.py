@@ -24,7 +24,7 @@ def waiting(consumer):
 
     thread = threading.Thread(target=poll, name="the-poller")
     thread.start()
-    until(lambda: consumer._session.shared.polling == 1)
+    until(lambda: len(consumer._session.shared.polling) == 1)
     return thread, outcome
 
 

@@ -69,9 +69,10 @@ def test_an_interrupt_of_a_poll_leaves_no_look_that_is_said_to_be_under_way(monk
         raise KeyboardInterrupt
 
     clock.advance(Helper.LOOK_MS)
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", interrupted)
-        helping.polled()
+        with pytest.raises(KeyboardInterrupt):
+            helping.polled()
     clock.advance(Helper.LOOK_MS)
     poll(helping)
     assert looks(counting) == 1

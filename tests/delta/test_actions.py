@@ -206,7 +206,10 @@ def test_features_of_a_newer_protocol_are_told() -> None:
         }
     ).actions
     assert protocol == Protocol(
-        min_reader_version=3, min_writer_version=7, features=("deletionVectors", "deletionVectors", "rowTracking")
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=("deletionVectors",),
+        writer_features=("deletionVectors", "rowTracking"),
     )
 
 

@@ -49,9 +49,9 @@ def test_an_entry_below_the_checkpoint_tells_what_the_checkpoint_has_forgotten()
     append(a_writer(log), "one more")
     write_checkpoint(log)
     assert removed._removed_in(log.store.read(f"{entry_path('topics/t', 3)[:-5]}.checkpoint.parquet"), "x") == {}
-    assert removed_files(log) == {"x": at_ms}
+    assert removed_files(log).removed_ms == {"x": at_ms}
     append(a_writer(log), "behind it")
-    assert removed_files(log) == {"x": at_ms}
+    assert removed_files(log).removed_ms == {"x": at_ms}
 
 
 def test_where_the_entry_is_gone_the_checkpoint_tells_what_the_remover_told() -> None:
@@ -62,12 +62,12 @@ def test_where_the_entry_is_gone_the_checkpoint_tells_what_the_remover_told() ->
     clock.advance(DAY_MS)
     append(a_writer(log), "a day later")
     write_checkpoint(log)
-    assert removed_files(log) == {"x": at_ms}
+    assert removed_files(log).removed_ms == {"x": at_ms}
     clock.advance(DAY_MS)
     append(a_writer(log), "two days later")
     clean_log(log, retention_ms=DAY_MS)
     assert versions_of(log)[0] == 4
-    assert removed_files(log) == {"x": at_ms - 5_000}
+    assert removed_files(log).removed_ms == {"x": at_ms - 5_000}
 
 
 def test_all_the_entries_are_read_that_are_left_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_all_the_entries_are_read_that_are_left_and_no_others(monkeypatch: pytes
     memory.delete([entry_path("topics/t", version) for version in range(3)])
     monkeypatch.setattr(removed, "_READ_AT_ONCE", 2)
     store = FaultyStore(memory)
-    assert removed_files(a_log(store, clock)).keys() == {f"x{number}" for number in range(1, 5)}
+    assert removed_files(a_log(store, clock)).removed_ms.keys() == {f"x{number}" for number in range(1, 5)}
     read = [call.path for call in store.calls if call.op == "get" and call.path.endswith(".json")]
     assert sorted(read) == [entry_path("topics/t", version) for version in range(3, 12)]
 
@@ -97,11 +97,11 @@ def test_an_entry_that_is_cleaned_meanwhile_is_none_and_one_that_makes_no_sense_
                 for path, data in zip(paths, super().read_many(paths), strict=True)
             ]
 
-    assert removed_files(a_log(Cleaned(memory), clock)).keys() == {"x"}
+    assert removed_files(a_log(Cleaned(memory), clock)).removed_ms.keys() == {"x"}
     memory.put(entry_path("topics/t", 1), b"{")
     with pytest.raises(CorruptLogError, match="00000000000000000001"):
         removed_files(log)
 
 
 def test_where_there_is_no_table_nothing_was_removed() -> None:
-    assert removed_files(a_log()) == {}
+    assert removed_files(a_log()).removed_ms == {}

@@ -13,8 +13,9 @@ from sparklog.errors import (
     OutOfOrderSequenceError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.append import UploadedFile, plan_append
+from sparklog.log.append_plan import plan_append
 from sparklog.log.encode import EncodedBatch, ProducerStamp
+from sparklog.log.files import UploadedFile
 from sparklog.log.head import TopicHead
 from sparklog.log.producer_state import ProducerEntry, producer_entry
 from sparklog.log.segments import segment_of_add

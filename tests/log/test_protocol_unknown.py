@@ -19,6 +19,7 @@ from sparklog.errors import (
     IllegalStateError,
     KafkaTimeoutError,
     StoreOutcomeUnknownError,
+    StorePermissionError,
     StoreUnavailableError,
     UnsupportedVersionError,
 )
@@ -102,15 +103,48 @@ def test_an_append_that_could_not_be_settled_takes_a_new_producer_id_and_one_tha
         append(writer, "late", timeout_ms=5_000)
     ids.append(writer.producer_id)
     late.holding = False
-    busy = FaultyStore(late, Fault(kind=FaultKind.THROTTLED, ops=["create"], times=None))
-    writer = a_writer(a_log(busy, clock))
+    read_only = FaultyStore(late, Fault(kind=FaultKind.READ_ONLY, ops=["create"], times=None))
+    writer = a_writer(a_log(read_only, clock))
     ids.append(writer.producer_id)
-    with pytest.raises(KafkaTimeoutError) as raised:
+    with pytest.raises(StorePermissionError):
         append(writer, "refused", timeout_ms=5_000)
-    assert raised.value.retriable
-    assert not isinstance(raised.value, CommitStateUnknownError)
     ids.append(writer.producer_id)
     assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.THROTTLED, FaultKind.FALSE_REFUSAL, FaultKind.CONFLICT])
+def test_a_create_that_was_refused_until_the_deadline_is_unknown(kind: FaultKind) -> None:
+    """✗ A client library sends a create twice and tells the refusal of the second: the caller is told that nothing was
+    stored, sends the record again, and it is there twice."""
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    later = Fault(kind=FaultKind.THROTTLED, ops=["create"], skip=1, times=None)
+    writer = a_writer(a_log(FaultyStore(memory, later, Fault(kind=kind, ops=["create"])), clock))
+    with pytest.raises(CommitStateUnknownError, match=r"read the log back before anything else: .*503"):
+        append(writer, "perhaps", timeout_ms=5_000)
+    is_stored = kind is FaultKind.FALSE_REFUSAL
+    assert contents(log)[0] == ([(0, "perhaps")] if is_stored else [])
+
+
+def test_a_create_that_was_refused_and_is_there_is_found_by_its_token() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    busy = FaultyStore(memory, Fault(kind=FaultKind.FALSE_REFUSAL, ops=["create"], times=1))
+    assert append(a_writer(a_log(busy, clock)), "once").base_offsets == (0,)
+    assert contents(log)[0] == [(0, "once")]
+
+
+def test_a_store_that_refuses_for_good_after_an_attempt_that_failed_leaves_it_unknown() -> None:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    log = a_topic(memory, clock)
+    expired = Fault(kind=FaultKind.READ_ONLY, ops=["create"], skip=1, times=None)
+    busy = FaultyStore(memory, expired, Fault(kind=FaultKind.FALSE_REFUSAL, ops=["create"]))
+    with pytest.raises(CommitStateUnknownError, match="read-only"):
+        append(a_writer(a_log(busy, clock)), "perhaps", timeout_ms=5_000)
+    assert contents(log)[0] == [(0, "perhaps")]
 
 
 def test_an_unknown_outcome_is_a_time_out_that_must_not_be_retried_blindly() -> None:
@@ -469,17 +503,17 @@ def test_files_of_an_unknown_outcome_are_refused_for_they_may_be_in_the_log_unde
     assert contents(a_log(memory, clock))[0] == [(0, "late"), (1, "other")]
 
 
-def test_files_that_timed_out_while_the_store_refused_may_be_appended_again() -> None:
+def test_files_that_the_store_refused_for_good_may_be_appended_again() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
     until = clock.ticks_ms() + 10_000
     busy = FaultyStore(
-        memory, Fault(kind=FaultKind.THROTTLED, when=lambda _: clock.ticks_ms() < until, ops=["create"], times=None)
+        memory, Fault(kind=FaultKind.READ_ONLY, when=lambda _: clock.ticks_ms() < until, ops=["create"], times=None)
     )
     writer = a_writer(a_log(busy, clock))
     files = writer.upload([(0, records("patient"))])
-    with pytest.raises(KafkaTimeoutError):
+    with pytest.raises(StorePermissionError):
         writer.append(files, timeout_ms=1_000)
     clock.advance(10_000)
     assert writer.append(files, timeout_ms=1_000).base_offsets == (0,)

@@ -177,7 +177,7 @@ def test_copies_that_were_put_more_than_a_day_ago_are_not_committed() -> None:
     store.interrupt(
         lambda: clock.advance(DAY_MS + 1), at=max(n for n, op in enumerate(calls()) if op == "put"), after=True
     )
-    with pytest.raises(KafkaTimeoutError, match="sequencing began 24 h ago"):
+    with pytest.raises(KafkaTimeoutError, match="begins anew: it took 24"):
         sequence_topic(a_log(store, clock))
     assert contents(a_log(memory, clock)) == OURS
     assert sequence_topic(a_log(memory, clock)).sequenced_count == 1

@@ -20,7 +20,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import parse_name
 from sparklog.groups.pending import PendOffsets
 from sparklog.groups.rows import Decider, OffsetRow
-from sparklog.log import Cluster, append
+from sparklog.log import Cluster, append, append_plan
 from sparklog.log.commit import commit
 from sparklog.log.producer_state import Verdict
 from sparklog.storage.entry_log import Created, EntryLog, Look, NumberedLog, Taken
@@ -112,7 +112,7 @@ def exists_is_success() -> Planted:
 
 def nobody_looks_for_the_counter() -> Planted:
     """Rule L2: who loads the log commits again what may be there."""
-    return mock.patch.object(append, "check_counter", return_value=Verdict(duplicate=False))
+    return mock.patch.object(append_plan, "check_counter", return_value=Verdict(duplicate=False))
 
 
 def the_first_decision_stands() -> Planted:

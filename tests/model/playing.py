@@ -139,6 +139,8 @@ class GatedStore(WrappedStore):
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
         if threading.current_thread().name not in (self._actor.name, _KEEPER):  # before the play, or after it
             return call()
+        if op == "get" and "/partition=" in path:  # whether a data file is there: the model has no such step
+            return call()
         self._actor.wait(is_done=False, op=op, path=path)
         try:
             return self._actor.carry_out(op, call)

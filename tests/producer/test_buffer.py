@@ -55,50 +55,50 @@ def test_without_a_record_the_sender_waits_for_one() -> None:
 
 def test_a_batch_lingers_from_its_first_record_on() -> None:
     queue, clock = a_queue(linger_ms=10)
-    queue.add(None, b"1", 0, 100)
+    queue.add(None, b"1", 100)
     assert wait_ms(queue, clock) == 10
     clock.advance(7)
-    queue.add(None, b"2", 0, 100)
+    queue.add(None, b"2", 100)
     assert wait_ms(queue, clock) == 3
     clock.advance(5)
     assert wait_ms(queue, clock) == 0
     assert take(queue) == [2]
-    queue.add(None, b"3", 0, 100)
+    queue.add(None, b"3", 100)
     assert wait_ms(queue, clock) == 10
 
 
 def test_without_linger_a_batch_is_due_at_once() -> None:
     queue, clock = a_queue(linger_ms=0)
-    queue.add(None, b"1", 0, 100)
+    queue.add(None, b"1", 100)
     assert wait_ms(queue, clock) == 0
 
 
 @pytest.mark.parametrize("idle", [True, False])
 def test_a_full_batch_is_due_at_once(idle: bool) -> None:
     queue, clock = a_queue(batch_size=200)
-    queue.add(None, b"1", 0, 199)
+    queue.add(None, b"1", 199)
     assert wait_ms(queue, clock, idle=idle) == (10 if idle else None)
-    queue.add(None, b"2", 0, 1)
+    queue.add(None, b"2", 1)
     assert wait_ms(queue, clock, idle=idle) == 0
 
 
 def test_while_another_waits_for_its_commit_records_gather_whatever_the_linger() -> None:
     queue, clock = a_queue(linger_ms=0)
-    queue.add(None, b"1", 0, 100)
+    queue.add(None, b"1", 100)
     clock.advance(1_000_000)
     assert wait_ms(queue, clock, idle=False) is None
 
 
 def test_what_is_hurried_is_due_at_once() -> None:
     queue, clock = a_queue()
-    queue.add(None, b"1", 0, 100)
+    queue.add(None, b"1", 100)
     queue.hurry()
     assert wait_ms(queue, clock, idle=False) == 0
 
 
 def test_a_batch_is_added_to_until_it_is_taken_but_not_beyond_its_most() -> None:
     queue, _ = a_queue(batch_size=100)
-    batches = {id(queue.add(None, b"", 0, MAX_BATCH_BYTES // 4)._batch) for _ in range(6)}
+    batches = {id(queue.add(None, b"", MAX_BATCH_BYTES // 4)._batch) for _ in range(6)}
     assert len(batches) == 2
     assert [take(queue), take(queue)] == [[4], [2]]
 
@@ -106,28 +106,28 @@ def test_a_batch_is_added_to_until_it_is_taken_but_not_beyond_its_most() -> None
 def test_closed_batches_are_taken_together_up_to_one_batchs_most() -> None:
     queue, _ = a_queue()
     for _ in range(5):
-        queue.add(None, b"", 0, MAX_BATCH_BYTES // 2)
+        queue.add(None, b"", MAX_BATCH_BYTES // 2)
         queue.hurry()
     assert [take(queue) for _ in range(4)] == [[1, 1], [1, 1], [1], []]
 
 
 def test_an_ended_queue_takes_no_more_and_gives_what_it_has() -> None:
     queue, clock = a_queue()
-    queue.add(None, b"1", 0, 100)
+    queue.add(None, b"1", 100)
     with queue._buffer.lock:
         queue.end(IllegalStateError("over"))
     with pytest.raises(IllegalStateError, match="over"):
-        queue.add(None, b"2", 0, 100)
+        queue.add(None, b"2", 100)
     assert wait_ms(queue, clock) == 0
     assert take(queue) == [1]
 
 
 def test_a_full_buffer_refuses_after_max_block_ms_and_says_how_full_it_is() -> None:
     queue, _ = a_queue(limit_bytes=1_000)
-    queue.add(None, b"", 0, 900)
+    queue.add(None, b"", 900)
     with pytest.raises(KafkaTimeoutError, match="no room for 101 bytes in max_block_ms=1: 900 of buffer_memory=1000"):
-        queue.add(None, b"", 0, 101)
-    queue.add(None, b"", 0, 100)
+        queue.add(None, b"", 101)
+    queue.add(None, b"", 100)
 
 
 @pytest.mark.parametrize("max_block_ms", [2**63 - 1, 0])

@@ -118,7 +118,7 @@ def test_flush_doesnt_wait_for_what_others_send_meanwhile() -> None:
         first = producer.send("t", b"1")
         store.wait_until_reached()
         with in_thread(lambda: producer.flush(LONG_S)) as flush:
-            eventually(lambda: len(producer._lanes["t"].queue.unfinished) == 1)
+            eventually(lambda: len(producer._lanes["t"].queue.unfinished()) == 1)
             time.sleep(0.01)  # gives flush the time to look; too short a time only makes the test weaker
             store.reached.clear()
             first.add_callback(send_another)

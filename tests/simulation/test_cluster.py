@@ -34,6 +34,7 @@ FIRST_FOUND = {
     "own_entry_is_not_known_again": 21,
     "pending_offsets_are_forgotten": 29,
     "recovery_skips_a_topic": 29,
+    "refusals_are_believed": 502,
     "stamps_are_not_compared": 9,
     "transactions_are_published_again": 2,
     "trust_never_ends": 7,

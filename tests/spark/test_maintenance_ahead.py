@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,7 +23,7 @@ from sparklog.errors import (
     SparklogError,
 )
 from sparklog.spark.maintenance_ahead import as_text, told_by_spark, waves, work_ahead
-from sparklog.spark.maintenance_clean import _Learned
+from sparklog.spark.maintenance_clean import _Planned
 
 pyspark = pytest.importorskip("pyspark")
 
@@ -238,27 +238,25 @@ def test_an_interrupt_while_a_job_is_handed_over_cancels_it(monkeypatch: pytest.
     assert context.cancelled > 0
 
 
-def test_what_executors_keep_is_forgotten_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
-    """Where the first can't be, the second still is, and the error of the pass isn't hidden."""
-    forgotten: list[str] = []
-
-    def unpersist() -> None:
+def test_what_executors_keep_is_forgotten_and_the_error_of_the_pass_is_not_hidden(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def destroy() -> None:
         raise ConnectionRefusedError(111, "Connection refused")
 
-    shared: Any = SimpleNamespace(destroy=lambda: forgotten.append("shared"))
-    latest: Any = SimpleNamespace(unpersist=unpersist)
-    learned = _Learned(shared, latest)
+    shared: Any = SimpleNamespace(destroy=destroy)
+    planned = _Planned(shared, cast(Any, SimpleNamespace(rdd="an RDD")))
+    assert planned.learn() == "an RDD"
 
     def failing() -> Iterator[None]:
         try:
             raise CorruptRecordError("a file")
             yield
         finally:
-            learned.forget()
+            planned.forget()
 
     with pytest.raises(CorruptRecordError, match="a file"):
         list(failing())
-    assert forgotten == ["shared"]
     assert "can't be freed: Spark gave up: [Errno 111] Connection refused" in caplog.text
 
 

@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 
 import sparklog.spark as ss
-from sparklog.compaction import OptimizePolicy, Outcome, Step, TopicMaintenance, compact, maintain, optimize
-from sparklog.compaction.maintain import MaintenanceReport, Wanted
+from sparklog.compaction import OptimizePolicy, Outcome, Step, TopicMaintenance, maintain
+from sparklog.compaction.maintain import MaintenanceReport, TopicOutcome, Wanted, maintain_topic
+from sparklog.compaction.notes import TopicNote
+from sparklog.compaction.run import Run, RunFacts
 from sparklog.compaction.telling import report_rows
 from sparklog.errors import InvalidConfigurationError, RetriableError
 from sparklog.log import Cluster, open_cluster
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.spark import maintenance_spread
-from sparklog.spark.maintenance_spread import Spread, maintain_small
+from sparklog.spark.maintenance_spread import for_a_task
 from sparklog.spark.place import place_of
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
@@ -46,9 +48,11 @@ def file_bytes(cluster: Cluster, topic: str) -> int:
     return live(cluster.topic_log(topic))[0].size_bytes
 
 
-def small(cluster: Cluster, topic: str, small_bytes: int, **changes: Any) -> Spread:
-    wanted = replace(Wanted(steps=BOTH, policy=POLICY), **changes)
-    return maintain_small(cluster, topic, wanted, deleted=False, small_bytes=small_bytes)
+def small(cluster: Cluster, topic: str, small_bytes: int, **changes: Any) -> TopicOutcome:
+    wanted = for_a_task(replace(Wanted(steps=BOTH, policy=POLICY), **changes), small_bytes)
+    found = maintain_topic(Run(cluster, timeout_ms=60_000, dry_run=wanted.dry_run), topic, wanted)
+    assert found is not None
+    return found
 
 
 def test_a_partition_that_is_too_much_leaves_the_topic_whole_to_the_driver() -> None:
@@ -56,14 +60,14 @@ def test_a_partition_that_is_too_much_leaves_the_topic_whole_to_the_driver() -> 
     fill(cluster, "t", (3, 9), compacted=True)
     before = load_state(cluster.topic_log("t")).position.version
     total = sum(found.size_bytes for found in live(cluster.topic_log("t"), 1)[:-1])
-    assert small(cluster, "t", (total - 1) // 8) == Spread(
-        done=TopicMaintenance(topic="t", deleted=False), left=(Step.COMPACT, Step.OPTIMIZE)
+    assert small(cluster, "t", (total - 1) // 8) == TopicOutcome(
+        report=TopicMaintenance(topic="t", deleted=False), note=TopicNote(), left=(Step.COMPACT, Step.OPTIMIZE)
     )
     assert load_state(cluster.topic_log("t")).position.version == before
     found = small(cluster, "t", -(-total // 8))
-    assert found.done.compact is not None
-    assert [one.outcome for one in found.done.compact.partitions] == [Outcome.DONE, Outcome.DONE]
-    assert (found.left, found.done.optimize) == ((Step.OPTIMIZE,), None)
+    assert found.report.compact is not None
+    assert [one.outcome for one in found.report.compact.partitions] == [Outcome.DONE, Outcome.DONE]
+    assert (found.left, found.report.optimize) == ((Step.OPTIMIZE,), None)
 
 
 def test_merging_that_is_too_much_is_left_and_compaction_that_is_not_is_done() -> None:
@@ -72,17 +76,17 @@ def test_merging_that_is_too_much_is_left_and_compaction_that_is_not_is_done() -
     before = live(cluster.topic_log("t"))
     found = small(cluster, "t", sum(one.size_bytes for one in before[:-1]) - 1)
     assert found.left == (Step.OPTIMIZE,)
-    assert found.done.compact is not None  # it looked, and there was nothing to compact
-    assert (found.done.compact.compacts, found.done.optimize) == (False, None)
+    assert found.report.compact is not None  # it looked, and there was nothing to compact
+    assert (found.report.compact.compacts, found.report.optimize) == (False, None)
     assert live(cluster.topic_log("t")) == before
     found = small(cluster, "t", 1, dry_run=True)  # a plan is never too much
     assert found.left == ()
-    assert found.done.optimize is not None
-    assert [one.outcome for one in found.done.optimize.ranges] == [Outcome.PLANNED] * 2
+    assert found.report.optimize is not None
+    assert [one.outcome for one in found.report.optimize.ranges] == [Outcome.PLANNED] * 2
     found = small(cluster, "t", 1_000_000)
     assert found.left == ()
-    assert found.done.optimize is not None
-    assert [one.files_before for one in found.done.optimize.ranges] == [4, 4]
+    assert found.report.optimize is not None
+    assert [one.files_before for one in found.report.optimize.ranges] == [4, 4]
     assert pickle.loads(pickle.dumps(found)) == found
 
 
@@ -95,17 +99,17 @@ def test_what_fails_is_told_as_the_steps_failure_and_not_left() -> None:
     foreign_commit(log, replace(metadata, configuration={**metadata.configuration, "sparklog.segment.bytes": "many"}))
     found = small(cluster, "odd", 0)
     assert found.left == ()
-    assert {step: type(error) for step, error in found.done.errors.items()} == dict.fromkeys(
+    assert {step: type(error) for step, error in found.report.errors.items()} == dict.fromkeys(
         BOTH, InvalidConfigurationError
     )
     fill(cluster, "t", (5,), compacted=True)
     no_probe = Fault(kind=FaultKind.READ_ONLY, ops=("put",), times=None, path="probe")
     refused = open_cluster(FaultyStore(memory, no_probe))
     found = small(refused, "t", 0)
-    assert (found.left, {*found.done.errors}) == ((Step.OPTIMIZE,), {Step.COMPACT})
+    assert (found.left, {*found.report.errors}) == ((Step.OPTIMIZE,), {Step.COMPACT})
     delete_topic(cluster.topic_log("t"), "t")  # after it was listed
     found = small(cluster, "t", 0)
-    assert (found.left, found.done.deleted, found.done.failures) == ((), True, [])
+    assert (found.left, found.report.deleted, found.report.failures) == ((), True, [])
 
 
 @pytest.mark.spark
@@ -129,14 +133,12 @@ def test_many_topics_are_compacted_and_merged_by_tasks_and_all_is_told_once(
     copy = open_cluster(tmp_path / "copy", create=False)
 
     loaded: list[str] = []
-    for module in (compact, optimize, maintenance_spread):
-        real = module.load_state
 
-        def load(log: Any, *, real: Any = real) -> Any:
-            loaded.append(log.table.rpartition("/")[2])
-            return real(log)
+    def load(log: Any) -> Any:
+        loaded.append(log.table.rpartition("/")[2])
+        return load_state(log)
 
-        monkeypatch.setattr(module, "load_state", load)
+    monkeypatch.setattr("sparklog.compaction.topic_steps.load_state", load)
     told: list[tuple[str, Step]] = []
     report = ss.maintain(
         spark,
@@ -147,7 +149,7 @@ def test_many_topics_are_compacted_and_merged_by_tasks_and_all_is_told_once(
         tell=lambda topic, step: told.append((topic, step)),
     )
     monkeypatch.undo()
-    assert loaded == ["deep", "deep", "wide"]  # not those that the tasks dealt with whole
+    assert loaded == ["deep", "wide"]  # not those that the tasks dealt with whole
     assert told == [
         ("", Step.COMPACT),
         ("", Step.OPTIMIZE),
@@ -187,15 +189,18 @@ def test_where_spark_gives_up_each_topic_tells_and_the_other_parts_go_on(
         create_topic(cluster.topic_log(topic), topic)
     delete_topic(cluster.topic_log("gone"), "gone")
 
-    def give_up(_: object, __: object, topics: dict[str, bool], wanted: Wanted, *, small_bytes: int) -> list[Spread]:
+    def give_up(*given: object, small_bytes: int) -> list[TopicOutcome]:
+        wanted, topics = given[-1], given[-2]
+        assert isinstance(wanted, Wanted)
+        assert isinstance(topics, dict)
         if Step.RETENTION in wanted.steps:
             raise RetriableError("Spark gave up: a worker died")
-        return [Spread(done=TopicMaintenance(topic=name, deleted=gone)) for name, gone in topics.items()]
+        return [TopicOutcome(report=TopicMaintenance(topic=name, deleted=False)) for name in topics]
 
     monkeypatch.setattr("sparklog.spark.maintenance.spread", give_up)
     report = ss.maintain(NoExecutors(), tmp_path)
     told = {one.topic: sorted(step.value for step in one.errors) for one in report.topics}
-    assert told == {"a": ["retention", "sequence"], "b": ["retention", "sequence"], "gone": []}
+    assert told == {topic: ["retention", "sequence"] for topic in ("a", "b", "gone")}
     assert report.may_succeed_later
     assert report.failures[0] == "topic a: sequence: Spark gave up: a worker died"
 
@@ -203,17 +208,19 @@ def test_where_spark_gives_up_each_topic_tells_and_the_other_parts_go_on(
 def test_a_topic_with_something_unforeseen_hinders_no_other_of_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object, topic: str, __: Wanted, *, deleted: bool, small_bytes: int) -> Spread:
+    def fail(_: object, topic: str, __: Wanted, *, search_ms: int) -> TopicOutcome:
         if topic == "odd":
             raise OverflowError("date value out of range")
-        return Spread(done=TopicMaintenance(topic=topic, deleted=deleted))
+        return TopicOutcome(report=TopicMaintenance(topic=topic, deleted=False))
 
-    monkeypatch.setattr(maintenance_spread, "maintain_small", fail)
+    monkeypatch.setattr(maintenance_spread, "maintain_topic", fail)
     open_cluster(tmp_path)
     place = place_of(tmp_path)
-    topics = iter([("odd", False), ("t", False), ("odd", True)])
-    odd, other, gone = maintenance_spread._maintain_there(place, Wanted(steps=[*BOTH, Step.VACUUM]), 0, topics)
-    assert {step.value for step in odd.done.errors} == {"compact", "optimize", "vacuum"}
-    assert odd.done.failures[0] == "compact: OverflowError: date value out of range"
-    assert not other.done.errors
-    assert [*gone.done.errors] == [Step.VACUUM]
+    wanted = Wanted(steps=[*BOTH, Step.VACUUM])
+    facts = RunFacts(began_ms=0, ids=None, barrier=None)
+    odd, other = maintenance_spread._maintain_there(place, facts, wanted, iter([("odd", 0), ("t", 0)]))
+    assert odd is not None
+    assert {step.value for step in odd.report.errors} == {"compact", "optimize", "vacuum"}
+    assert odd.report.failures[0] == "compact: OverflowError: date value out of range"
+    assert other is not None
+    assert not other.report.errors

@@ -20,9 +20,9 @@ from sparklog.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     InvalidTopicError,
-    KafkaTimeoutError,
     MessageSizeTooLargeError,
     SparklogError,
+    StorePermissionError,
     TransactionTimedOutError,
     UnknownTopicOrPartitionError,
 )
@@ -301,7 +301,11 @@ def test_a_job_that_cant_be_committed_leaves_no_file_unless_it_may_be() -> None:
             commit_job(cluster, None, files)
         assert data_files(cluster) == []
 
-        for kind, error in ((FaultKind.LOST_ANSWER, CommitStateUnknownError), (FaultKind.THROTTLED, KafkaTimeoutError)):
+        for kind, error in (
+            (FaultKind.LOST_ANSWER, CommitStateUnknownError),
+            (FaultKind.THROTTLED, CommitStateUnknownError),
+            (FaultKind.READ_ONLY, StorePermissionError),
+        ):
             cluster = two_topics()
             files = two_tasks(cluster, topics)
             fault = Fault(kind=kind, ops=("create",), times=None, skip=1 if topics == "tu" else 0)
@@ -469,12 +473,16 @@ def test_a_numbered_write_that_dies_at_any_store_call_is_there_once_when_it_is_r
 
 
 def test_a_numbered_write_whose_commit_fails_leaves_no_file_unless_it_may_be_committed() -> None:
-    for kind, is_left in ((FaultKind.LOST_ANSWER, True), (FaultKind.THROTTLED, False)):
+    for kind, error in (
+        (FaultKind.LOST_ANSWER, CommitStateUnknownError),
+        (FaultKind.THROTTLED, CommitStateUnknownError),
+        (FaultKind.READ_ONLY, StorePermissionError),
+    ):
         cluster = two_topics()
         fault = Fault(kind=kind, ops=("create",), times=None, skip=1)
-        with pytest.raises((CommitStateUnknownError, KafkaTimeoutError)):
+        with pytest.raises(error):
             numbered(a_cluster(FaultyStore(cluster.store, fault), cluster.clock), 0, "a")
-        assert bool(data_files(cluster)) is is_left
+        assert bool(data_files(cluster)) is (error is CommitStateUnknownError)
         numbered(cluster, 0, "a")
         assert values(cluster, "u") == [b"a"]
 

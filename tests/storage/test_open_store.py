@@ -70,6 +70,26 @@ def test_an_unknown_scheme_is_named_with_the_known_ones():
         open_store("gs://bucket/prefix")
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [Path("s3://key:very-secret@b/p"), Path("gs://b"), Path("memory://m"), "gs:b/p", "s3:b", "memory:m", "file:a"],
+)
+def test_what_was_meant_as_a_uri_names_no_local_folder(uri, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgumentError, match=r"begins with [a-z0-9]+:") as caught:
+        open_store(uri)
+    assert "very-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["./s3:b", Path("2024-01-01T00:00/x"), Path("a:b/c"), "9:00"])
+def test_a_folder_may_have_a_colon_in_its_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given in (name, tmp_path / "s3:" / "b"):
+        store = open_store(given)
+        assert isinstance(store, LocalStore)
+        assert store.root == tmp_path / given
+
+
 @pytest.mark.parametrize("uri", ["", "file://host/path"])
 def test_incomplete_uris_are_refused(uri):
     with pytest.raises(InvalidArgumentError):

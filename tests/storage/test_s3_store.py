@@ -5,6 +5,7 @@ import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 import pytest
 
@@ -12,29 +13,36 @@ from sparklog.clock import SystemClock
 from sparklog.errors import (
     InvalidConfigurationError,
     StoreError,
+    StoreFullError,
     StoreOutcomeUnknownError,
     StorePermissionError,
     StoreUnavailableError,
+    UnsafeStoreError,
 )
 from sparklog.storage import CreateResult, ObjectStore, S3Store, _s3_client, open_store, probe_create_only
 from sparklog.storage import s3 as s3_module
+from sparklog.storage._s3_sendings import note_sending
 from sparklog.testing.store_contract import StoreContract
 
 exceptions = pytest.importorskip("botocore.exceptions")
 
 
 class FakeFilesystem:
-    """Answers each request with the next of ``answers``: raises what is an error, returns the rest."""
+    """Answers each request with the next of ``answers``: raises what is an error, returns the rest. Each is sent
+    ``sendings`` times."""
 
-    def __init__(self, *answers):
+    def __init__(self, *answers, sendings=1):
         from fsspec.asyn import get_loop
 
         self.loop = get_loop()
         self.answers = list(answers)
         self.requests = []
+        self.sendings = sendings
 
     async def _call_s3(self, method, **arguments):
         self.requests.append((method, arguments))
+        for _ in range(self.sendings):
+            await note_sending()
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -50,8 +58,8 @@ def answer(status, code):
 def faked(monkeypatch):
     """A store over a :class:`FakeFilesystem` that doesn't wait between attempts."""
 
-    def make(*answers):
-        filesystem = FakeFilesystem(*answers)
+    def make(*answers, **given):
+        filesystem = FakeFilesystem(*answers, **given)
         monkeypatch.setattr(_s3_client, "_connect", lambda options: filesystem)
         monkeypatch.setattr(_s3_client, "_PAUSES_S", (0, 0, 0))
         return S3Store("s3://bucket/root"), filesystem
@@ -71,14 +79,42 @@ def test_create_sends_the_condition(faked):
     assert filesystem.requests == [("put_object", expected)]
 
 
-def test_create_tries_again_only_after_an_answer_that_it_was_not_carried_out(faked):
-    store, filesystem = faked(CONFLICT, answer(503, "SlowDown"), TAKEN)
+def test_a_taken_name_is_told(faked):
+    store, _ = faked(TAKEN)
     assert store.create("a", b"x") is CreateResult.EXISTS
-    assert len(filesystem.requests) == 3
-    for error in (LOST, answer(500, "InternalError")):
-        store, filesystem = faked(error)
-        with pytest.raises(StoreOutcomeUnknownError):
+
+
+@pytest.mark.parametrize("error", [LOST, CONFLICT, answer(500, "InternalError"), answer(503, "SlowDown")], ids=str)
+def test_a_create_that_failed_is_unknown_and_not_sent_again_with_the_same_token(faked, error):
+    """Also where the server says that it didn't: the request may have been sent twice on its way."""
+    store, filesystem = faked(error)
+    with pytest.raises(StoreOutcomeUnknownError, match="it may have been carried out"):
+        store.create("a", b"x")
+    assert len(filesystem.requests) == 1
+
+
+REFUSALS = [
+    (answer(403, "AccessDenied"), StorePermissionError),
+    (answer(507, "XMinioStorageFull"), StoreFullError),
+    (answer(501, "NotImplemented"), UnsafeStoreError),
+]
+
+
+@pytest.mark.parametrize(("error", "expected"), REFUSALS, ids=str)
+def test_a_create_that_is_refused_for_good_was_not_carried_out_if_it_was_sent_once(faked, error, expected):
+    store, _ = faked(error)
+    with pytest.raises(expected):
+        store.create("a", b"x")
+    for sendings in (0, 2):  # 0: nobody has counted
+        store, _ = faked(error, sendings=sendings)
+        with pytest.raises(StoreOutcomeUnknownError, match=str(error.response["Error"]["Code"])):
             store.create("a", b"x")
+
+
+def test_what_was_never_sent_is_certain(faked):
+    store, _ = faked(exceptions.NoCredentialsError(), sendings=0)
+    with pytest.raises(StorePermissionError):
+        store.create("a", b"x")
 
 
 def test_create_during_another_errors_handling_is_not_taken_for_it(faked):
@@ -93,7 +129,7 @@ def test_create_during_another_errors_handling_is_not_taken_for_it(faked):
 def test_attempts_are_bounded(faked):
     store, filesystem = faked(*[CONFLICT] * 9)
     with pytest.raises(StoreUnavailableError):
-        store.create("a", b"x")
+        store.put("a", b"x")
     assert len(filesystem.requests) == 4
 
 
@@ -104,10 +140,21 @@ def test_put_and_delete_may_be_repeated_after_a_lost_answer(faked):
     assert [method for method, _ in filesystem.requests] == ["put_object"] * 2 + ["delete_objects"] * 2
 
 
-def test_a_put_that_is_refused_after_a_lost_answer_stays_unknown(faked):
-    store, _ = faked(LOST, *[answer(503, "SlowDown")] * 3)
+@pytest.mark.parametrize("error", [answer(503, "SlowDown"), answer(403, "ExpiredToken")], ids=str)
+def test_a_put_that_is_refused_after_a_lost_answer_stays_unknown(faked, error):
+    store, _ = faked(LOST, *[error] * 3)
     with pytest.raises(StoreOutcomeUnknownError):
         store.put("a", b"x")
+
+
+def test_an_upload_in_parts_whose_last_answer_is_lost_may_be_repeated(faked, monkeypatch):
+    """S3 then says that it knows of no such upload: it is complete."""
+    monkeypatch.setattr(s3_module, "_MULTIPART_BYTES", 1)
+    parts = [{"UploadId": "7"}, {"ETag": "x"}]
+    store, _ = faked(*parts, LOST, answer(404, "NoSuchUpload"), {})
+    with pytest.raises(StoreOutcomeUnknownError) as caught:
+        store.put("a", b"xyz")
+    assert caught.value.retriable
 
 
 def test_a_refused_right_is_not_asked_for_again(faked):
@@ -296,6 +343,56 @@ def test_nothing_below_repeats_a_create_by_itself(s3_options):
         server.shutdown()
     store.close()
     assert RefusingServer.requests == 1
+
+
+class DroppingServer(http.server.BaseHTTPRequestHandler):
+    """Carries out the first PUT of a name and drops the connection; refuses every other with what its name says."""
+
+    protocol_version = "HTTP/1.1"
+    stored: ClassVar[dict[str, bytes]] = {}
+    requests = 0
+
+    def do_PUT(self):
+        type(self).requests += 1
+        name = self.path.rpartition("/")[2].partition("?")[0]
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        status, drops = name.split("-")
+        if drops == "dropped" and name not in self.stored:
+            self.stored[name] = data
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        self.send_response(int(status))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(
+    ("name", "expected", "requests"),
+    [
+        ("503-dropped", StoreOutcomeUnknownError, 2),
+        ("403-dropped", StoreOutcomeUnknownError, 2),
+        ("403-answered", StorePermissionError, 1),
+    ],
+)
+def test_a_create_that_aiohttp_sent_twice_is_unknown_whatever_the_second_answer_says(
+    s3_options, name, expected, requests
+):
+    DroppingServer.requests = 0
+    DroppingServer.stored.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), DroppingServer) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        store = S3Store("s3://bucket", {**s3_options, "endpoint_url": f"http://127.0.0.1:{server.server_port}"})
+        with pytest.raises(expected) as caught:
+            store.create(name, b"x")
+        store.close()
+        server.shutdown()
+    assert type(caught.value) is expected
+    assert DroppingServer.requests == requests  # if it is 1 for what was dropped, aiohttp does so no more
 
 
 @pytest.mark.s3

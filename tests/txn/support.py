@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,9 @@ from sparklog.groups.rows import Decider, Rows, Stamp
 from sparklog.log import Cluster, TopicFollower, TopicWriter, create_topic
 from sparklog.log.files import UploadedFile
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.storage import MemoryStore, ObjectStore
+from sparklog.storage import CreateResult, MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
-from sparklog.testing import ManualClock
+from sparklog.testing import ManualClock, WrappedStore
 from sparklog.txn.deciding import decide
 from sparklog.txn.entries import (
     TopicFiles,
@@ -113,6 +113,23 @@ def data_files(cluster: Cluster, topic: str) -> set[str]:
     return {path for path in paths if path.endswith(".parquet") and "_delta_log" not in path}
 
 
+class Overtaken(WrappedStore):
+    """Right before one of the creates of a path others act."""
+
+    def __init__(self, store: ObjectStore, path: str, others_act: Callable[[], object], *, skip: int = 0) -> None:
+        super().__init__(store)
+        self._path = path
+        self._others_act = others_act
+        self._skip = skip
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        if self._path in path:
+            self._skip -= 1
+            if self._skip == -1:
+                self._others_act()
+        return super().create(path, data, sync=sync)
+
+
 @dataclass
 class Driver:
     """A producer with a transactional id, without its threads: what it does to the store, in an order that is fixed."""
@@ -124,6 +141,8 @@ class Driver:
     session: TransactionSession = field(init=False)
     writers: dict[str, TopicWriter] = field(default_factory=dict)
     files: dict[str, list[UploadedFile]] = field(default_factory=dict)
+    known_versions: dict[str, int] = field(default_factory=dict)
+    """Of the topics, before anything was decided."""
 
     def __post_init__(self) -> None:
         self.session = TransactionSession(self.cluster, self.transactional_id, timeout_ms=TIMEOUT_MS)
@@ -147,6 +166,7 @@ class Driver:
             self.session.refresh_marker()
         self.session.begin(ticks_ms=self.cluster.clock.ticks_ms())
         self.files = {}
+        self.known_versions = {topic: writer.version for topic, writer in self.writers.items()}
 
     def send(self, topic: str, *sent: str, partition: int = 0) -> None:
         staged = self.writers[topic].upload([(partition, records(*sent))])
@@ -165,7 +185,8 @@ class Driver:
         }
         marker = self.session.commit(named, deadline_ticks_ms=self.deadline)
         for topic, files in self.named:
-            self.writers[topic].publish(files, marker, timeout_ms=TIMEOUT_MS)
+            known = self.known_versions[topic]
+            self.writers[topic].publish(files, marker, known_version=known, timeout_ms=TIMEOUT_MS)
         self.session.settle_groups(is_committed=True, deadline_ticks_ms=self.deadline)
 
     @property

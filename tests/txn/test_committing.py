@@ -24,17 +24,18 @@ from sparklog.errors import (
 )
 from sparklog.log import Cluster, TopicWriter, create_topic, delete_topic
 from sparklog.log.producer_state import new_producer_id
+from sparklog.log.uploads import check_uploads
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.txn.batches import MOST_QUERIES, is_committed, with_batch
 from sparklog.txn.cleaning import clean_transaction_log
-from sparklog.txn.committing import UploadCommitter, check_age
+from sparklog.txn.committing import UploadCommitter
 from sparklog.txn.entries import BatchTarget, QueryBatch, TopicFiles
 from sparklog.txn.forward import finish
 from sparklog.txn.orphans import sweep_orphans
 from sparklog.txn.recovery import recover_transactions
-from tests.support import DAY_MS, T0_MS, copy_of, no_checkpoints, records
+from tests.support import DAY_MS, T0_MS, copy_of, foreign_vacuum, no_checkpoints, records
 from tests.txn.support import Driver, a_cluster, a_log, newest_entry, states, values
 
 HOUR_MS = 3_600_000
@@ -485,6 +486,22 @@ def test_files_that_may_be_swept_are_refused() -> None:
     refused(cluster, topics, TransactionTimedOutError, "was uploaded 24.0 hours ago")
 
 
+def test_files_that_another_engines_vacuum_has_taken_are_refused() -> None:
+    _, _, cluster = prepared()
+    query = Query(cluster, cluster)
+    query.commit(1)
+    topics = query.upload(2)
+    gone = topics["u"].files[0].path
+    foreign_vacuum(cluster.topic_log("u"), gone=[gone])
+    before = states(cluster, ID)
+    with pytest.raises(TransactionTimedOutError, match=f"{gone} was uploaded 0 minutes ago and is gone"):
+        query.committer.commit(topics, batch=QueryBatch(query_id="q", batch_id=2))
+    assert not query.committer.may_be_committed
+    assert states(cluster, ID) == before
+    query.commit(2)
+    assert contents(cluster) == batches(0, 1, 2)
+
+
 def test_files_from_machines_whose_clocks_say_nothing_of_their_age_are_refused() -> None:
     """How old a file is, two clocks tell: of the machine that uploaded it and of the one that commits it."""
     memory, clock, cluster = prepared()
@@ -494,7 +511,8 @@ def test_files_from_machines_whose_clocks_say_nothing_of_their_age_are_refused()
         if is_refused:
             refused(cluster, topics, TransactionTimedOutError, "uploaded 24.0 hours from now")
         else:
-            check_age(topics, now_ms=clock.now_ms())
+            for topic, named in topics.items():
+                check_uploads(cluster.topic_log(topic), named.files, (), retention_ms=7 * DAY_MS)
 
 
 def test_files_of_a_topic_that_was_deleted_are_refused() -> None:

@@ -160,6 +160,16 @@ def test_an_older_sparklog_reads_the_batches_and_passes_over_their_targets() -> 
         decode_transaction(4, "path", json.dumps({**body, "targets": {"q": 5}}).encode())
 
 
+def test_a_topics_files_are_known_to_be_uploaded_behind_one_version_the_earliest_of_theirs() -> None:
+    files = tuple(replace(a_file(), topic_version=version) for version in (7, 5, 6))
+    entry = an_entry(contents=Contents(topics={"t": TopicFiles(topic_id="id", files=files)}))
+    decoded = decode_transaction(4, "path", encode_transaction(entry, "mine"))
+    assert [file.topic_version for file in decoded.contents.topics["t"].files] == [5, 5, 5]
+    body = json.loads(encode_transaction(entry, "mine"))
+    del body["topics"]["t"]["version"]  # as it was before it was written
+    assert decode_transaction(4, "path", json.dumps(body).encode()).contents.topics["t"].topic_version == -1
+
+
 def test_every_entry_that_follows_hands_the_batches_on() -> None:
     batches = (QueryBatch(query_id="q", batch_id=3),)
     decided = an_entry(state=S.EMPTY).follow(S.PREPARE_COMMIT, batches=batches, now_ms=0)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.delta.cleanup import clean_log
 from sparklog.errors import (
     CommitFailedError,
     ConcurrentTransactionsError,
@@ -26,6 +27,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore
 from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.testing.scheduler import Scheduler
+from sparklog.txn.committing import learn
 from sparklog.txn.entries import (
     Contents,
     TopicFiles,
@@ -35,7 +37,7 @@ from sparklog.txn.entries import (
 from sparklog.txn.forward import finish, roll_forward
 from sparklog.txn.states import TransactionState
 from tests.overlapping import SlowStore, overlapping
-from tests.support import append, no_checkpoints
+from tests.support import DAY_MS, append, no_checkpoints
 from tests.txn.support import (
     ANN,
     BOB,
@@ -108,7 +110,7 @@ def test_a_helper_sees_a_marker_however_many_commits_lie_behind_it(is_checkpoint
     _, _, cluster = a_world()
     driver = decided(cluster)
     marker = driver.session.commit({}, deadline_ticks_ms=driver.deadline)
-    driver.writers["t"].publish(driver.files["t"], marker, timeout_ms=TIMEOUT_MS)
+    driver.writers["t"].publish(driver.files["t"], marker, known_version=0, timeout_ms=TIMEOUT_MS)
     others_append(cluster, "t", 3)
     if is_checkpointed:
         write_checkpoint(cluster.topic_log("t"))
@@ -128,8 +130,38 @@ def test_a_producer_knows_its_own_marker_though_it_opened_the_topic_from_its_new
     driver.commit()  # its own, late
     driver.complete()
     assert contents(cluster) == {"t": ["a", "other", "other", "other", "b"], "u": ["c", "other"], "g": 6}
-    found = driver.writers["t"].publish(driver.files["t"], Marker(transactional_id=ID, number=2), timeout_ms=TIMEOUT_MS)
+    found = driver.writers["t"].publish(
+        driver.files["t"], Marker(transactional_id=ID, number=2), known_version=0, timeout_ms=TIMEOUT_MS
+    )
     assert found.base_offsets == (0, 0)
+
+
+def forgets(writer: TopicWriter) -> None:
+    writer.refresh()
+    writer.state.forget_others(writer.producer_id)
+
+
+@pytest.mark.parametrize("then", [TopicWriter.refresh, learn, forgets], ids=lambda then: then.__name__)
+@pytest.mark.parametrize("is_cleaned", [False, True], ids=["followed the log", "lost its position"])
+def test_a_producer_that_knows_its_topics_anew_publishes_nothing_twice(
+    then: Callable[[TopicWriter], None], is_cleaned: bool
+) -> None:
+    """✗ of L5: it sleeps behind its decision until a helper's commits were cleaned, is asked for the topic's
+    partitions, which it learns from the newest commit alone, and carries out the decision once more."""
+    _, clock, cluster = a_world()
+    driver = decided(cluster)
+    finish_newest(cluster)
+    for topic in ("t", "u"):
+        others_append(cluster, topic, 1)
+        if is_cleaned:
+            clock.advance(2 * DAY_MS)
+            others_append(cluster, topic, 2)
+            write_checkpoint(cluster.topic_log(topic))
+            assert clean_log(cluster.topic_log(topic), retention_ms=DAY_MS)
+        then(driver.writers[topic])
+    before = contents(cluster)
+    driver.commit()
+    assert contents(cluster) == before
 
 
 def test_a_marker_that_is_greater_means_done_and_a_gap_is_none() -> None:

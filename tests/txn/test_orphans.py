@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from sparklog.delta.checkpoint import write_checkpoint
@@ -16,13 +14,23 @@ from sparklog.errors import (
 from sparklog.log import Cluster, create_topic, delete_topic
 from sparklog.log.topic import delete_records
 from sparklog.paths import transaction_entry
-from sparklog.storage import CreateResult, ObjectStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
 from sparklog.txn.entries import TopicFiles
 from sparklog.txn.orphans import ORPHAN_AGE_MS, find_orphans, sweep_orphans
 from sparklog.txn.recovery import recover_transactions
 from tests.support import DAY_MS, a_log, a_writer, append, copy_of, entry_lines, records
-from tests.txn.support import TIMEOUT_MS, Driver, a_cluster, a_world, contents, data_files, newest_entry, states, values
+from tests.txn.support import (
+    TIMEOUT_MS,
+    Driver,
+    Overtaken,
+    a_cluster,
+    a_world,
+    contents,
+    data_files,
+    newest_entry,
+    states,
+    values,
+)
 
 OLD_MS = ORPHAN_AGE_MS + 1
 
@@ -42,29 +50,19 @@ def sending(cluster: Cluster, transactional_id: str = "tx") -> Driver:
     return driver
 
 
+def leave_a_file(cluster: Cluster, name: str = "left") -> str:
+    """What a writer leaves that died between its upload and its commit; its path."""
+    path = f"topics/t/partition=0/{name}.parquet"
+    cluster.store.put(path, b"")
+    return path
+
+
 def sweep(cluster: Cluster, topic: str = "t") -> list[str]:
     return [orphan.path for orphan in sweep_orphans(cluster, topic, dry_run=False)]
 
 
 def found(cluster: Cluster, topic: str = "t") -> list[str]:
     return [orphan.path for orphan in find_orphans(cluster, topic)]
-
-
-class Overtaken(WrappedStore):
-    """Right before one of the creates of a path others act."""
-
-    def __init__(self, store: ObjectStore, path: str, others_act: Callable[[], object], *, skip: int = 0) -> None:
-        super().__init__(store)
-        self._path = path
-        self._others_act = others_act
-        self._skip = skip
-
-    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
-        if self._path in path:
-            self._skip -= 1
-            if self._skip == -1:
-                self._others_act()
-        return super().create(path, data, sync=sync)
 
 
 # What is an orphan
@@ -89,7 +87,7 @@ def test_a_file_is_an_orphan_once_it_is_older_than_seven_days() -> None:
     assert sweep(cluster) == [orphan.path]
     after = {one.path for one in memory.list("")}
     assert before - after == {orphan.path}
-    assert after - before == {"topics/t/_delta_log/00000000000000000003.json"}
+    assert after - before == {"topics/t/_delta_log/00000000000000000002.json"}
     assert data_files(cluster, "t") - live == {
         "topics/t/partition=0/young.parquet",
         "topics/t/_change_data/x.parquet",
@@ -228,7 +226,7 @@ def test_the_sweep_stops_where_a_commit_of_any_id_and_topic_can_not_be_finished(
     clock.advance(OLD_MS)
     faulty = FaultyStore(memory, Fault(kind=FaultKind.READ_ONLY, path="topics/u/", times=None))
     before = data_files(cluster, "t")
-    with pytest.raises(StorePermissionError, match=r"topic 't' weren't swept: transactional id 'tx' can't be finished"):
+    with pytest.raises(StorePermissionError, match=r"orphans aren't swept: transactional id 'tx' can't be finished"):
         sweep(a_cluster(faulty, clock))
     memory.put(transaction_entry("bad", 1), b"{")
     with pytest.raises(CorruptLogError, match="'bad' can't be finished"):
@@ -315,9 +313,10 @@ def test_so_does_one_that_had_survived_an_abort_for_being_idle() -> None:
 def test_dead_sessions_do_not_make_their_logs_grow() -> None:
     _, clock, cluster = a_world()
     sending(cluster)
-    for _ in range(5):
-        clock.advance(2 * DAY_MS)
-        sweep(cluster)
+    for number in range(5):
+        leave_a_file(cluster, str(number))
+        clock.advance(OLD_MS)
+        assert sweep(cluster)
     assert states(cluster) == ["CompleteAbort", "PrepareAbort", "CompleteAbort"]
     entry = newest_entry(cluster)
     assert entry is not None
@@ -328,11 +327,13 @@ def test_dead_sessions_do_not_make_their_logs_grow() -> None:
 
 
 def test_the_entry_of_the_sweep_changes_nothing() -> None:
-    _, _, cluster = a_world()
+    _, clock, cluster = a_world()
     log = cluster.topic_log("t")
     append(a_writer(log), "a")
     before = contents(cluster)
-    sweep(cluster)
+    leave_a_file(cluster)
+    clock.advance(OLD_MS)
+    assert len(sweep(cluster)) == 1
     [info] = entry_lines(log, 2)
     assert (info["commitInfo"]["operation"], info["commitInfo"]["isBlindAppend"]) == ("VACUUM START", False)
     assert contents(cluster) == before

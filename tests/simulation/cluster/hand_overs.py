@@ -36,8 +36,8 @@ class HandOvers:
         """Note each hand-over of every member."""
         hand_over = Membership.hand_over
 
-        def noted(membership: Membership) -> Any:
-            rows = hand_over(membership)
+        def noted(membership: Membership, *arguments: Any) -> Any:
+            rows = hand_over(membership, *arguments)
             if rows:
                 self._orders.setdefault(self._process_name(), []).append(self._next_order())
             return rows

@@ -11,11 +11,11 @@ from unittest import mock
 from sparklog.compaction import cleaning, rewriting
 from sparklog.compaction.keys import Counts, LatestOffsets
 from sparklog.consumer.coordinator import Coordinator
-from sparklog.errors import KafkaTimeoutError, ProducerFencedError
+from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, ProducerFencedError, StoreUnavailableError
 from sparklog.groups import changes, keeper
 from sparklog.groups.changes import CommitOffsets
 from sparklog.groups.pending import PendOffsets
-from sparklog.log import append, commit
+from sparklog.log import append_plan, commit
 from sparklog.log.producer_state import Verdict
 from sparklog.log.publishing import Marker
 from sparklog.log.schema import DATA_SCHEMA
@@ -40,6 +40,21 @@ def unknown_is_told_as_failed() -> AbstractContextManager[object]:
     return mock.patch.object(entry_log, "CommitStateUnknownError", KafkaTimeoutError)
 
 
+def refusals_are_believed() -> AbstractContextManager[object]:
+    """Rule L2: where the last attempt at an entry was refused, none counts as carried out."""
+    create = entry_log.EntryLog.create_next
+
+    def create_next(self: Any, *given: Any, **kwargs: Any) -> Any:
+        try:
+            return create(self, *given, **kwargs)
+        except CommitStateUnknownError as error:
+            if isinstance(error.__cause__, StoreUnavailableError):
+                raise KafkaTimeoutError(str(error)) from error
+            raise
+
+    return mock.patch.object(entry_log.EntryLog, "create_next", create_next)
+
+
 class _NeverTold(set[str]):
     """Tokens of attempts that nobody remembers."""
 
@@ -56,7 +71,7 @@ def own_entry_is_not_known_again() -> AbstractContextManager[object]:
 
     stack = ExitStack()
     stack.enter_context(mock.patch.object(entry_log.EntryLog, "create_next", create_next))
-    stack.enter_context(mock.patch.object(append, "check_counter", return_value=Verdict(duplicate=False)))
+    stack.enter_context(mock.patch.object(append_plan, "check_counter", return_value=Verdict(duplicate=False)))
     return stack
 
 
@@ -281,6 +296,7 @@ PLANTED: Mapping[str, Fault] = _faults(
     {
         trust_never_ends: (FORKS, _K.LOST_WRITE, _K.OUT_OF_STEP),
         unknown_is_told_as_failed: (_K.ABORTED_READ, _K.CONTRADICTION),
+        refusals_are_believed: (_K.ABORTED_READ, _K.CONTRADICTION),
         own_entry_is_not_known_again: (_K.DUPLICATE,),
         transactions_are_published_again: (_K.DUPLICATE, _K.INCONSISTENT_OFFSETS),
         recovery_skips_a_topic: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),

@@ -200,6 +200,9 @@ def transaction(life: Life, producer: RecordingProducer, fill: Callable[[], obje
                 return End.OVER
             if draw.random() < 0.3:
                 life.gap()
+            if draw.random() < 0.3:
+                topic = draw.choice(life.play.topic_names)
+                life.attempt("partitions_for", partial(producer.producer.partitions_for, topic))
     counts["given up"] += 1
     return End.OVER
 

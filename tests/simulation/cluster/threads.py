@@ -7,6 +7,7 @@ threads and futures that wait in simulated time, random numbers that the seed de
 from __future__ import annotations
 
 import concurrent.futures
+import queue
 import random as real_random
 import sys
 import threading
@@ -188,6 +189,26 @@ class Event:
             return bool(self._condition.wait_for(lambda: self._flag, timeout))
 
 
+class SimpleQueue:
+    """As ``queue.SimpleQueue``."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self._condition = Condition(Lock())
+
+    def put(self, item: object) -> None:
+        self._items.append(item)
+        self._condition.notify()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        with self._condition:
+            if block:
+                self._condition.wait_for(lambda: self._items, timeout)
+            if not self._items:
+                raise queue.Empty
+            return self._items.popleft()
+
+
 class Thread:
     """As ``threading.Thread``: an actor of the process that starts it."""
 
@@ -315,6 +336,7 @@ _THREADING = _namespace(
     Event=Event,
     Thread=Thread,
     current_thread=current_thread,
+    main_thread=lambda: None,  # nobody is interrupted by a signal
     get_ident=get_ident,
     enumerate=lambda: list(_THREADS.values()),
     local=threading.local,
@@ -354,8 +376,10 @@ def _monotonic() -> float:
 
 
 _TIME = _namespace("time", monotonic=_monotonic)
+_QUEUE = _namespace("queue", SimpleQueue=SimpleQueue, Empty=queue.Empty)
 _REPLACED: dict[str, ModuleType] = {
     "threading": _THREADING,
+    "queue": _QUEUE,
     "random": _RANDOM,
     "secrets": _SECRETS,
     "uuid": _UUID,

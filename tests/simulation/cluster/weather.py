@@ -177,6 +177,9 @@ class Weather:
             return self._sleep_in_call(process, op, path, call, duration_ms)
         if kind == "refused":
             world.counts["refused calls"] += 1
+            if op == "create" and draw.random() < 0.3:  # somebody in between sent it twice
+                world.counts["false refusals"] += 1
+                self._lose(op, path, call)
             world.note("refused", f"{op} {path}")
             raise StoreUnavailableError(f"{op} {path}: refused (simulated)")
         if kind == "own_success":

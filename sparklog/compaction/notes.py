@@ -1,0 +1,125 @@
+"""What runs remember of topics in which nothing is due: one object for the whole cluster, so that the next run can pass
+such a topic over for three requests, however large it is.
+
+A note says that nothing is due as long as a certain entry is the newest of the topic's log, and up to when. It is a
+hint. Whoever goes by it first reads that the entry is still the newest (rule L1); what would be due by time alone, the
+note tells; and no note holds for longer than a day. So a note that is lost, torn, or overwritten by another run costs a
+look at the topic, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparklog.compaction.reports import Step
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import ObjectNotFoundError, SparklogError
+from sparklog.log import Cluster
+from sparklog.paths import MAINTENANCE_NOTES
+from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.position import Position
+
+__all__ = ["TopicNote", "is_newest", "read_notes", "write_notes"]
+
+NOTES_FORMAT = 1
+NO_VERSION = -1
+_LOGGER = logging.getLogger("sparklog.compaction")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicNote:
+    """What is known of a topic."""
+
+    version: int = NO_VERSION
+    """Of the newest entry of its log when it was looked at; -1 where something was left to do."""
+    token: str = ""
+    """Of that entry."""
+    deleted: bool = False
+    due_ms: Mapping[Step, int] = field(default_factory=dict)
+    """As long as that entry is the newest: the store's time from which on a step may have something to do. A step that
+    isn't there has to look."""
+    policy: str = ""
+    """By which nothing is worth being merged, see :func:`~sparklog.compaction.due.policy_key`."""
+    search_ms: int = 0
+    """The store's time from which on vacuum is to search the topic's folder again, whatever its newest entry is."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "token": self.token,
+            "deleted": self.deleted,
+            "due": {step.value: due_ms for step, due_ms in self.due_ms.items()},
+            "policy": self.policy,
+            "search": self.search_ms,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> TopicNote:
+        """Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
+        return cls(
+            version=int(body["version"]),
+            token=str(body["token"]),
+            deleted=bool(body["deleted"]),
+            due_ms={Step(name): int(due_ms) for name, due_ms in body["due"].items()},
+            policy=str(body["policy"]),
+            search_ms=int(body["search"]),
+        )
+
+
+def read_notes(cluster: Cluster) -> dict[str, TopicNote]:
+    """The notes of earlier runs, by topic; none where there are none, or where they can't be understood. A GET."""
+    try:
+        body = json.loads(cluster.store.read(MAINTENANCE_NOTES))
+        if body["format"] != NOTES_FORMAT or body["cluster_id"] != cluster.cluster_id:
+            return {}
+        return {name: TopicNote.from_json(note) for name, note in body["topics"].items()}
+    except ObjectNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # torn by a power loss, or somebody else's
+        _LOGGER.info("%s/%s can't be understood and is written anew: %r", cluster.store.uri, MAINTENANCE_NOTES, error)
+        return {}
+    except SparklogError as error:
+        _LOGGER.warning(
+            "%s/%s can't be read: all topics are looked at: %s", cluster.store.uri, MAINTENANCE_NOTES, error
+        )
+        return {}
+
+
+def write_notes(
+    cluster: Cluster, before: Mapping[str, TopicNote], after: Mapping[str, TopicNote], topics: Iterable[str]
+) -> None:
+    """Let the notes be known to the next run; does nothing where none has changed. What fails is logged.
+
+    Args:
+        before: as they were read.
+        after: those that are new, by topic.
+        topics: all that there are: notes of others are dropped.
+    """
+    notes = {name: note for name, note in {**before, **after}.items() if name in set(topics)}
+    if notes == before:
+        return
+    body = {
+        "format": NOTES_FORMAT,
+        "cluster_id": cluster.cluster_id,
+        "topics": {name: note.to_json() for name, note in sorted(notes.items())},
+    }
+    try:
+        cluster.store.put(MAINTENANCE_NOTES, json.dumps(body, separators=(",", ":")).encode())
+    except SparklogError as error:
+        _LOGGER.warning(
+            "%s/%s can't be written, the next run looks at all topics: %s", cluster.store.uri, MAINTENANCE_NOTES, error
+        )
+
+
+def is_newest(log: DeltaLog, note: TopicNote) -> bool:
+    """Is the entry that a note is of still the newest of its log? Two GETs and a LIST. No, where that can't be told."""
+    position = Position(version=note.version, token=note.token, anchor_ticks_ms=-math.inf)
+    try:
+        return not log.look(position).entries
+    except (PositionLost, SparklogError):
+        return False

@@ -1,0 +1,129 @@
+"""What a run tells of what it did: for each topic, and for the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sparklog.compaction.compact import CompactReport
+from sparklog.compaction.groups import GroupReport
+from sparklog.compaction.optimize import OptimizeReport
+from sparklog.compaction.replacing import Outcome
+from sparklog.compaction.retention import RetentionReport
+from sparklog.compaction.topics import may_succeed_later
+from sparklog.compaction.vacuum import VacuumReport
+from sparklog.errors import SparklogError
+from sparklog.txn.recovery import Recovered
+
+__all__ = ["MaintenanceReport", "SequenceReport", "Step", "TopicMaintenance"]
+
+
+class Step(str, Enum):
+    """What :func:`maintain` does, in this order."""
+
+    TRANSACTIONS = "transactions"
+    """Finish what is decided, abort what is past its time-out, take back ids that nobody has used for a week."""
+    SEQUENCE = "sequence"
+    """Give offsets to what other engines wrote without."""
+    RETENTION = "retention"
+    """Remove what is too old or too much."""
+    COMPACT = "compact"
+    """Drop records whose keys came again, in compacted topics."""
+    OPTIMIZE = "optimize"
+    """Merge small files."""
+    VACUUM = "vacuum"
+    """Clean the logs up, delete files that nobody needs."""
+    GROUPS = "groups"
+    """Forget committed offsets that are past their time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceReport:
+    """What became of the files that other engines wrote without offsets."""
+
+    sequenced_files: int
+    """In a dry run: how many wait, about."""
+    refused: Mapping[str, str]
+    """Path to reason of each that can't be given any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMaintenance:
+    """What became of one topic; None for a step that wasn't asked for, or failed, or that nothing is known to be due
+    for."""
+
+    topic: str
+    deleted: bool
+    """It is no more, and only vacuum looks at what it left."""
+    unchanged: bool = False
+    """Nothing happened to it since a run that left nothing to do, and nothing has become due by time: no step was
+    done."""
+    sequence: SequenceReport | None = None
+    retention: RetentionReport | None = None
+    compact: CompactReport | None = None
+    optimize: OptimizeReport | None = None
+    vacuum: VacuumReport | None = None
+    errors: Mapping[Step, SparklogError] = field(default_factory=dict)
+    """Of the steps that failed."""
+
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong, a line each; files that can't be rewritten, or given offsets, among it."""
+        return [line for line, _ in self.told_failures()]
+
+    def told_failures(self) -> Iterator[tuple[str, bool]]:
+        """What went wrong, a line each, and whether the same may succeed later."""
+        for step, error in self.errors.items():
+            yield f"{step.value}: {error}", may_succeed_later(error)
+        for path, reason in self.sequence.refused.items() if self.sequence is not None else ():
+            yield f"sequence: {path}: {reason}", False
+        for step, report in ((Step.RETENTION, self.retention), (Step.COMPACT, self.compact)):
+            for path in report.unreadable if report is not None else ():
+                yield f"{step.value}: {path} can't be read, so nothing from there on is dealt with", False
+        for merged in self.optimize.ranges if self.optimize is not None else ():
+            if merged.outcome is Outcome.FAILED:
+                yield f"optimize: {merged.error}", merged.retriable
+        for cleaned in self.compact.partitions if self.compact is not None else ():
+            if cleaned.outcome is Outcome.FAILED:
+                yield f"compact: {cleaned.error}", cleaned.retriable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceReport:
+    """What became of a cluster.
+
+    Counts are of this run alone: what a task of Spark that was run again had done before isn't among them.
+    """
+
+    topics: tuple[TopicMaintenance, ...]
+    """By name."""
+    transactions: tuple[Recovered, ...]
+    groups: tuple[GroupReport, ...]
+    errors: Mapping[Step, SparklogError]
+    """Of steps that failed for the whole cluster."""
+    dry_run: bool
+
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong, a line each."""
+        return [line for line, _ in self._told_failures()]
+
+    @property
+    def may_succeed_later(self) -> bool:
+        """Did something fail, and may all that failed succeed when it is simply done again?"""
+        found = [may for _, may in self._told_failures()]
+        return bool(found) and all(found)
+
+    def _told_failures(self) -> Iterator[tuple[str, bool]]:
+        for step, error in self.errors.items():
+            yield f"{step.value}: {error}", may_succeed_later(error)
+        for one in self.transactions:
+            if one.error is not None:
+                yield f"transactions: {one.transactional_id}: {one.error}", may_succeed_later(one.error)
+        for topic in self.topics:
+            for line, may in topic.told_failures():
+                yield f"topic {topic.topic}: {line}", may
+        for group in self.groups:
+            if group.error is not None:
+                yield f"groups: {group.group}: {group.error}", may_succeed_later(group.error)

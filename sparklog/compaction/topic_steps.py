@@ -1,0 +1,371 @@
+"""The steps of one topic, in order: the topic is loaded once, and its state carried on from step to step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from sparklog.compaction.cleaner import CleanPlan
+from sparklog.compaction.cleaning import Clean, clean_with_arrow
+from sparklog.compaction.compact import compact_state
+from sparklog.compaction.due import LOOK_EVERY_MS, note_of
+from sparklog.compaction.notes import TopicNote
+from sparklog.compaction.optimize import optimize_state
+from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.compaction.progress import Progress, silent
+from sparklog.compaction.reports import SequenceReport, Step, TopicMaintenance
+from sparklog.compaction.retention import retain_state
+from sparklog.compaction.rewriting import Rewrite, rewrite_with_arrow
+from sparklog.compaction.run import Run
+from sparklog.compaction.units import FileRange
+from sparklog.compaction.vacuum import vacuum_state
+from sparklog.delta.listing import read_checkpoint_hint
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import InvalidTopicError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.log.sequencing import sequence_state
+from sparklog.log.state import TopicState, load_state, open_state
+
+__all__ = [
+    "DEFAULT_TIMEOUT_MS",
+    "Tell",
+    "Telling",
+    "TopicOutcome",
+    "Wanted",
+    "as_ours",
+    "maintain_topic",
+    "quiet",
+]
+
+DEFAULT_TIMEOUT_MS = 60_000.0
+_MUCH_TO_LOAD = 5_000
+"""Actions in a checkpoint: a topic with more is loaded while no other such topic is. The others wait with what they
+have loaded, 12 MB at most each, while one is rewritten."""
+_STALE_MS = 60_000.0
+"""After a step that took longer the topic is loaded anew: what others did meanwhile would make plans void."""
+_LOGGER = logging.getLogger("sparklog.compaction")
+T = TypeVar("T")
+
+Tell = Callable[[str, Step], object]
+"""Is told the topic (empty for the cluster, or all topics at once) and the step that comes next; by several threads."""
+
+
+def quiet(topic: str, step: Step) -> None:
+    """A :data:`Tell` that passes nothing on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """A :data:`Tell` that is also told, of steps that may take long, how far they have come."""
+
+    begins: Tell
+    goes_on: Callable[[str, Step, str], object]
+    """Is told the topic, the step, and how far it has come, in words."""
+
+    def __call__(self, topic: str, step: Step) -> object:
+        return self.begins(topic, step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be done for each topic, and how."""
+
+    steps: Collection[Step] = tuple(Step)
+    policy: OptimizePolicy | None = None
+    """Which files are worth being merged."""
+    dry_run: bool = False
+    timeout_ms: float = DEFAULT_TIMEOUT_MS
+    """For each commit."""
+    rewrite: Rewrite = rewrite_with_arrow
+    """What merges files."""
+    clean: Clean = clean_with_arrow
+    """What compacts a partition."""
+    most_merged_bytes: int | None = None
+    """If a topic has more to be merged, that is left, see :attr:`TopicOutcome.left`; None: it never is."""
+    most_compacted_bytes: int | None = None
+    """The same, if a pass over one of the partitions that are due deals with more."""
+
+    def steps_of(self, *, deleted: bool) -> list[Step]:
+        """The steps for a topic: of one that was deleted only vacuum looks at what it left."""
+        return [step for step in self.steps if step in _OF_TOPICS and (step is Step.VACUUM or not deleted)]
+
+    def failed(self, topic: str, error: SparklogError) -> TopicOutcome:
+        """What is to be told of a topic of which nothing could be tried."""
+        errors = dict.fromkeys(self.steps_of(deleted=False), error)
+        return TopicOutcome(report=TopicMaintenance(topic=topic, deleted=False, errors=errors))
+
+
+_OF_TOPICS = (Step.SEQUENCE, Step.RETENTION, Step.COMPACT, Step.OPTIMIZE, Step.VACUUM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOutcome:
+    """What became of a topic."""
+
+    report: TopicMaintenance
+    note: TopicNote | None = None
+    """What the next run may go by; None after a dry run."""
+    left: tuple[Step, ...] = ()
+    """The steps that are left: the first is too much, see :class:`Wanted`. Nothing was done about them."""
+
+
+def maintain_topic(
+    run: Run, topic: str, wanted: Wanted, *, search_ms: int = 0, tell: Tell = quiet
+) -> TopicOutcome | None:
+    """Do for one topic what is wanted; of one that was deleted only vacuum looks at what it left.
+
+    Costs a GET and the topic loaded, and with vacuum a LIST; more only where something is due.
+
+    Args:
+        search_ms: the store's time from which on vacuum is to search the topic's folder for files that nobody needs.
+        tell: is told the step that comes next.
+    Returns:
+        What became of it; None where there is no such topic.
+    """
+    try:
+        log = run.cluster.topic_log(topic)
+    except InvalidTopicError:  # somebody's folder
+        return None
+    with _room_for(run, log):
+        opened = _OpenTopic(log)
+        try:
+            deleted = opened.state().head.deleted
+        except (NotATopicError, UnknownTopicOrPartitionError):
+            if not _is_topic(log):
+                return None
+            deleted = False
+        except Exception:  # whatever it is, each step meets it and tells it
+            deleted = False
+        return _Steps(run, opened, topic, wanted, tell, deleted=deleted).do(search_ms=search_ms)
+
+
+def as_ours(unforeseen: Exception) -> SparklogError:
+    """What is told of an error that isn't ours."""
+    return SparklogError(f"{type(unforeseen).__name__}: {unforeseen}")
+
+
+def attempt(what: str, act: Callable[[], T], failed: Callable[[SparklogError], object]) -> T | None:
+    """What came of it; None where it failed, which is told."""
+    try:
+        return act()
+    except SparklogError as error:
+        failed(error)
+    except _TooMuch:
+        raise
+    except Exception as unforeseen:  # whatever is in one topic: the others go on
+        _LOGGER.exception("%s", what)
+        failed(as_ours(unforeseen))
+    return None
+
+
+def _room_for(run: Run, log: DeltaLog) -> AbstractContextManager[object]:
+    """Many topics are loaded at once, but of those that take much memory one after the other."""
+    try:
+        is_much = read_checkpoint_hint(log).row_count > _MUCH_TO_LOAD
+    except SparklogError:  # whoever loads the topic tells it
+        is_much = False
+    return run.alone if is_much else nullcontext()
+
+
+def _is_topic(log: DeltaLog) -> bool:
+    """Does its newest entry say that it is a topic, though its table can't be loaded as one?"""
+    try:
+        return not open_state(log).head.deleted
+    except (NotATopicError, UnknownTopicOrPartitionError):
+        return False
+    except SparklogError:
+        return True
+
+
+class _TooMuch(Exception):  # noqa: N818 - a signal within this module
+    """A step is left to somebody else."""
+
+
+class _OpenTopic:
+    """A topic's state, loaded once and carried on by whoever commits. Owned by one thread."""
+
+    def __init__(self, log: DeltaLog) -> None:
+        self._log = log
+        self._state: TopicState | None = None
+        self._known_ticks_ms = 0.0
+        self._error: SparklogError | None = None
+
+    def state(self) -> TopicState:
+        """As it is known; loaded anew after a step that failed, or took long. Raises as
+        :func:`~sparklog.log.state.load_state`, and then always."""
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        state = self._state
+        if state is None or self._log.clock.ticks_ms() - self._known_ticks_ms > _STALE_MS:
+            try:
+                state = load_state(self._log)
+            except SparklogError as error:
+                self._error = error
+                raise
+            self.go_on(state)
+        return state
+
+    def go_on(self, state: TopicState) -> None:
+        """A step left the topic so."""
+        self._state, self._known_ticks_ms = state, self._log.clock.ticks_ms()
+
+    def forget(self) -> None:
+        """A step failed, or others may have changed it: nobody knows how the topic is now."""
+        self._state = None
+
+
+class _Steps:
+    """The steps that are wanted, for one topic; what fails is kept, and hinders no other."""
+
+    def __init__(self, run: Run, opened: _OpenTopic, topic: str, wanted: Wanted, tell: Tell, *, deleted: bool) -> None:
+        self._run = run
+        self._opened = opened
+        self._topic = topic
+        self._wanted = wanted
+        self._tell = tell
+        self._steps = wanted.steps_of(deleted=deleted)
+        self._deleted = deleted
+        self._errors: dict[Step, SparklogError] = {}
+        self._left: tuple[Step, ...] = ()
+
+    def do(self, *, search_ms: int) -> TopicOutcome:
+        """All of them, in order."""
+        dry_run, timeout_ms, run = self._wanted.dry_run, self._wanted.timeout_ms, self._run
+        report = TopicMaintenance(
+            topic=self._topic,
+            deleted=self._deleted,
+            sequence=self._attempt(Step.SEQUENCE, self._sequence),
+            retention=self._attempt(
+                Step.RETENTION,
+                lambda state: retain_state(
+                    state, self._topic, now_ms=run.now_ms(), dry_run=dry_run, timeout_ms=timeout_ms
+                ),
+            ),
+            compact=self._attempt(
+                Step.COMPACT,
+                lambda state: compact_state(
+                    state,
+                    self._topic,
+                    now_ms=run.now_ms,
+                    fresh_ms=run.fresh_ms,
+                    clean=self._wanted.clean,
+                    dry_run=dry_run,
+                    timeout_ms=timeout_ms,
+                    progress=self._progress(Step.COMPACT),
+                    alone=run.alone,
+                    begins=self._compacts,
+                ),
+            ),
+            optimize=self._attempt(
+                Step.OPTIMIZE,
+                lambda state: optimize_state(
+                    state,
+                    self._topic,
+                    policy=self._wanted.policy,
+                    rewrite=self._wanted.rewrite,
+                    dry_run=dry_run,
+                    timeout_ms=timeout_ms,
+                    progress=self._progress(Step.OPTIMIZE),
+                    alone=run.alone,
+                    begins=self._merges,
+                ),
+            ),
+            vacuum=self._attempt(
+                Step.VACUUM,
+                lambda state: vacuum_state(
+                    state,
+                    self._topic,
+                    run,
+                    search=run.now_ms() >= search_ms,
+                    dry_run=dry_run,
+                    timeout_ms=timeout_ms,
+                ),
+            ),
+            errors=self._errors,
+        )
+        report = self._without_what_deletion_caused(report)
+        note = None if dry_run else self._note(report, search_ms)
+        return TopicOutcome(report=report, note=note, left=self._left)
+
+    def _attempt(self, step: Step, act: Callable[[TopicState], tuple[T, TopicState]]) -> T | None:
+        """What came of a step; None where it isn't wanted, or failed."""
+        if step not in self._steps or step in self._left:
+            return None
+        self._run.go_on()
+        self._tell(self._topic, step)
+
+        def failed(error: SparklogError) -> None:
+            self._errors[step] = error
+            self._opened.forget()
+
+        def do() -> T:
+            found, state = act(self._opened.state())
+            self._opened.go_on(state)
+            return found
+
+        try:
+            return attempt(f"{self._topic}: {step.value}", do, failed)
+        except _TooMuch:
+            self._left = tuple(self._steps[self._steps.index(step) :])
+            return None
+
+    def _compacts(self, due: Sequence[CleanPlan]) -> None:
+        """Raise where one of the partitions that are due is too much; asked before anything is committed, so that one
+        report tells of all partitions."""
+        most = self._wanted.most_compacted_bytes
+        if most is not None and any(plan.clean_bytes + plan.dirty_bytes > most for plan in due):
+            raise _TooMuch
+
+    def _merges(self, ranges: Sequence[FileRange]) -> None:
+        most = self._wanted.most_merged_bytes
+        if most is not None and sum(found.size_bytes for found in ranges) > most:
+            raise _TooMuch
+
+    def _progress(self, step: Step) -> Progress:
+        """What a step tells how far it has come; a run that was stopped goes no further."""
+        tell = partial(self._tell.goes_on, self._topic, step) if isinstance(self._tell, Telling) else silent
+
+        def told(how_far: str) -> None:
+            tell(how_far)
+            self._run.go_on()
+
+        return told
+
+    def _sequence(self, state: TopicState) -> tuple[SequenceReport, TopicState]:
+        count = state.head.unsequenced_count
+        if self._wanted.dry_run or not count:
+            return SequenceReport(sequenced_files=count, refused={}), state
+        with self._run.alone:
+            done = sequence_state(state, timeout_ms=self._wanted.timeout_ms)
+        return SequenceReport(sequenced_files=done.sequenced_count, refused=done.refused), load_state(state.log)
+
+    def _without_what_deletion_caused(self, report: TopicMaintenance) -> TopicMaintenance:
+        """Of a topic that was deleted since it was loaded: that steps didn't find it any more is no failure."""
+        errors = report.errors.items()
+        left = {step: error for step, error in errors if not isinstance(error, UnknownTopicOrPartitionError)}
+        if len(left) == len(report.errors) or not self._is_gone():
+            return report
+        return replace(report, deleted=True, errors=left)
+
+    def _is_gone(self) -> bool:
+        try:
+            return self._opened.state().head.deleted
+        except UnknownTopicOrPartitionError:
+            return True
+        except SparklogError:  # then what the steps told stands
+            return False
+
+    def _note(self, report: TopicMaintenance, search_ms: int) -> TopicNote:
+        """What the next run may go by."""
+        if report.vacuum is not None and report.vacuum.searched:
+            search_ms = self._run.began_ms + LOOK_EVERY_MS
+        if not report.failures and not self._left:
+            try:
+                state, now_ms = self._opened.state(), self._run.now_ms()
+                return note_of(state, self._steps, policy=self._wanted.policy, now_ms=now_ms, search_ms=search_ms)
+            except SparklogError as error:  # it is looked at again
+                _LOGGER.warning("%s: when something is due can't be told: %s", self._topic, error)
+        return TopicNote(search_ms=search_ms)

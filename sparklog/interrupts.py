@@ -1,0 +1,185 @@
+"""What Ctrl-C may end at any moment: waits that leave no lock behind, and calls that go on without their caller.
+
+Python runs signal handlers in the main thread alone, between any two instructions there. A KeyboardInterrupt can so
+part what a caller's method changes in several steps, and leave held what it has just acquired. So what a client does
+for its caller either changes something by one step, or is done in another thread, for which the caller waits.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+__all__ = ["CallThread", "EventCount", "bounded_s", "uninterrupted"]
+
+T = TypeVar("T")
+
+_LONGEST_WAIT_S = threading.TIMEOUT_MAX / 2
+_LONGEST_DEAFNESS_S = 0.25
+"""A signal that comes just before the main thread begins to wait doesn't end that wait."""
+
+
+def bounded_s(timeout_s: float | None) -> float:
+    """A time to wait as locks accept it: they refuse Kafka's Long.MAX_VALUE milliseconds, infinity and less than 0.
+
+    There is a limit for None, too: a wait without one is not interrupted by Ctrl-C where a library (Polars 2.1 is one)
+    has SIGINT restart what it interrupts.
+    """
+    return _LONGEST_WAIT_S if timeout_s is None else min(max(0.0, timeout_s), _LONGEST_WAIT_S)
+
+
+class EventCount:
+    """Lets threads wait until a predicate holds, and others say that it may hold now: a condition without a lock.
+
+    ``threading.Condition`` and ``threading.Event`` are written in Python and have a lock inside, which an interrupt can
+    leave held: then whoever notifies waits for ever. Here each thread that waits has a ``SimpleQueue`` of its own,
+    whose calls are written in C. Source: Reed and Kanodia, "Synchronization with eventcounts and sequencers" (1979).
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[queue.SimpleQueue[None], None] = {}
+
+    @property
+    def waiting_count(self) -> int:
+        """Threads that wait now. One that was interrupted twice may be counted until the next notification."""
+        return len(self._waiting)
+
+    def wait_for(self, predicate: Callable[[], object], timeout_s: float | None = None) -> bool:
+        """Wait until ``predicate`` holds; False: not within the time.
+
+        Args:
+            predicate: called without any lock: at first, and after each notification.
+            timeout_s: None for as long as it takes.
+        """
+        if predicate():
+            return True
+        deadline_s = time.monotonic() + bounded_s(timeout_s)
+        is_main = threading.current_thread() is threading.main_thread()
+        while True:
+            own: queue.SimpleQueue[None] = queue.SimpleQueue()
+            try:
+                self._waiting[own] = None  # before the second look: what is notified after that look ends the wait
+                if predicate():
+                    return True
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    return False
+                own.get(timeout=min(left_s, _LONGEST_DEAFNESS_S) if is_main else left_s)
+            except queue.Empty:
+                continue
+            finally:
+                self._waiting.pop(own, None)
+
+    def notify_all(self) -> None:
+        """Let all threads that wait now look again. Call it after the change that they wait for."""
+        for waiting in list(self._waiting):
+            waiting.put(None)
+            self._waiting.pop(waiting, None)
+
+
+def uninterrupted(call: Callable[[], T]) -> T:
+    """Make a call that no interrupt can part: for the main thread another one makes it. An interrupt ends the wait; the
+    call goes on by itself, and nobody learns how it ended."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    made = _Call(call, None)
+    try:
+        threading.Thread(target=made.run, name="sparklog-call", daemon=True).start()
+    except RuntimeError:  # no more threads, or the interpreter is shutting down
+        return call()
+    made.wait()
+    return made.result()
+
+
+class CallThread:
+    """As :func:`uninterrupted`, for calls that come often: a thread that is kept makes them, one after the other.
+
+    Who was interrupted while a call was under way may make the same call again, and learns how it ended. For one caller
+    at a time; what another thread than the main one calls, it does itself.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: queue.SimpleQueue[_Call[Any] | None] = queue.SimpleQueue()
+        self._has_thread = False
+        self._turn = threading.Lock()
+        """Held by the thread. An interrupt at the wrong moment makes a second one, which then waits here."""
+        self._pending: _Call[Any] | None = None
+
+    @property
+    def interrupted(self) -> object:
+        """The key of the call whose caller was interrupted and hasn't come back; None without."""
+        return None if self._pending is None else self._pending.key
+
+    def run(self, call: Callable[[], T], *, key: object = None) -> T:
+        """Make a call, after those before it. Returns and raises what it does.
+
+        Args:
+            key: equal for what is the same call; None: equal to no other.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return call()
+        pending = self._pending
+        if pending is None or key is None or pending.key != key:
+            self._pending = pending = _Call(call, key)
+        self._calls.put(pending)  # if it was put before, it is passed over
+        try:
+            self._start()
+        except RuntimeError:  # no more threads, or the interpreter is shutting down
+            pending.run()
+        pending.wait()
+        self._pending = None
+        return pending.result()  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        """Let the thread end once it has made the calls that were asked for."""
+        self._calls.put(None)
+
+    def _start(self) -> None:
+        if not self._has_thread:
+            threading.Thread(target=self._make_calls, name=self._name, daemon=True).start()
+            self._has_thread = True
+
+    def _make_calls(self) -> None:
+        with self._turn:
+            while (call := self._calls.get()) is not None:
+                call.run()
+                del call  # it may hold whoever has this thread
+        self._calls.put(None)  # for a second thread
+
+
+class _Call(Generic[T]):
+    """A call that another thread makes."""
+
+    def __init__(self, call: Callable[[], T], key: object) -> None:
+        self.key = key
+        self._call: Callable[[], T] | None = call
+        self._is_done = False
+        self._returned: list[T] = []
+        self._error: BaseException | None = None
+        self._news = EventCount()
+
+    def run(self) -> None:
+        """Make the call, unless it was made before."""
+        call, self._call = self._call, None
+        if call is None:
+            return
+        try:
+            self._returned.append(call())
+        except BaseException as error:
+            self._error = error
+        self._is_done = True
+        self._news.notify_all()
+
+    def wait(self) -> None:
+        """Wait until it is made."""
+        self._news.wait_for(lambda: self._is_done)
+
+    def result(self) -> T:
+        """What it returned; raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._returned[0]

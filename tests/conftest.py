@@ -18,6 +18,11 @@ from tests.support import SUMMARY_LINE
 
 __all__ = ["s3_endpoint", "s3_options", "s3_uri", "spark"]
 
+# A JVM of a test compiles more than it runs: without its second compiler, and with the plain garbage collector, Spark
+# takes half the CPU. Both variables are Spark's; they reach the JVMs that tests and examples start as well.
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 settings.register_profile("sparklog", deadline=None)  # no test asserts how long something takes
 settings.load_profile("sparklog")
 

@@ -78,6 +78,7 @@ def settings(folder: Path) -> dict[str, Any]:
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -Djava.io.tmpdir={folder}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.connect.grpc.binding.port": "0",  # any that is free, for the tests that start its server
     }
 
 

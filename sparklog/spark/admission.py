@@ -1,4 +1,7 @@
-"""How much a micro-batch reads: where each topic is cut, so that no commit is split. Pure."""
+"""How much a micro-batch reads: where each topic is cut, so that no commit is split, or only as the query allows.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ __all__ = ["Backlog", "Cut", "choose_cuts", "cut_between_files", "record_count"]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place between two commits of a topic."""
+    """A place in a topic where a micro-batch may end: between two commits, unless the query lets them be split."""
 
     delta_version: int
-    """Of the commit before it; -1 where it isn't known to be between commits."""
+    """Of the newest commit that lies wholly before it; -1 where that isn't known."""
     ends: Mapping[int, int]
     """The first offset behind it, by partition."""
 
@@ -28,6 +31,8 @@ class Backlog:
     """The next to read, by partition."""
     cuts: Sequence[Cut]
     """In the order of the log; the last one is the end of it. Not empty."""
+    delta_version: int = -1
+    """Of the newest commit that lies wholly before ``offsets``; -1 where that isn't known."""
 
     @property
     def size(self) -> int:
@@ -39,16 +44,24 @@ def record_count(starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
     return sum(max(0, end - starts.get(partition, end)) for partition, end in ends.items())
 
 
-def choose_cuts(backlogs: Mapping[str, Backlog], max_offsets: int | None) -> dict[str, Cut]:
+def choose_cuts(
+    backlogs: Mapping[str, Backlog], max_offsets: int | None, *, splits_large_commits: bool = False
+) -> dict[str, Cut]:
     """Where to end in each topic, so that about ``max_offsets`` are read of all of them.
 
     The limit is shared in proportion to what there is to read. Of each topic that has something at least one commit is
-    read, however large it is, so that none waits for ever: then it may be more.
+    read, however large it is, so that none waits for ever: then it may be more. If commits may be split, it is at least
+    one record.
     """
     total = sum(backlog.size for backlog in backlogs.values())
     if max_offsets is None or total <= max_offsets:
         return {topic: backlog.cuts[-1] for topic, backlog in backlogs.items()}
-    return {topic: _last_within(backlog, max_offsets * backlog.size // total) for topic, backlog in backlogs.items()}
+    chosen = {}
+    for topic, backlog in backlogs.items():
+        budget = max_offsets * backlog.size // total
+        cut = _last_within(backlog, budget)
+        chosen[topic] = _cut_within(backlog, cut, max(1, budget)) if splits_large_commits else cut
+    return chosen
 
 
 def _last_within(backlog: Backlog, budget: int) -> Cut:
@@ -63,6 +76,24 @@ def _last_within(backlog: Backlog, budget: int) -> Cut:
         if count >= budget:
             break
     return chosen or backlog.cuts[-1]
+
+
+def _cut_within(backlog: Backlog, end: Cut, budget: int) -> Cut:
+    """A cut before ``end`` with ``budget`` offsets, wherever in a commit that is; ``end`` where there aren't more.
+
+    Each partition has its share in proportion to what it has. Source: Spark ``KafkaMicroBatchStream.rateLimit``; the
+    shares are rounded so that their sum is the budget, though.
+    """
+    total = record_count(backlog.offsets, end.ends)
+    if total <= budget:
+        return end
+    ends, before = {}, 0
+    for partition, limit in end.ends.items():
+        size = max(0, limit - backlog.offsets.get(partition, limit))
+        share = budget * (before + size) // total - budget * before // total
+        ends[partition] = limit - size + share
+        before += size
+    return Cut(backlog.delta_version, ends)
 
 
 def cut_between_files(

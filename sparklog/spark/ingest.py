@@ -26,7 +26,8 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.sequencing import sequence_topic
 from sparklog.log.state import TopicState, load_state
 from sparklog.paths import topic_table
-from sparklog.spark.ingest_batch import REFUSED, ROW_COLUMNS, conform
+from sparklog.spark.ingest_batch import REFUSED, conform
+from sparklog.spark.ingest_merge import MERGED_COLUMNS, Merge
 from sparklog.spark.ingest_rules import (
     ProducerRange,
     identity_columns,
@@ -37,9 +38,9 @@ from sparklog.spark.ingest_rules import (
     next_txn_version,
     window_starts,
 )
-from sparklog.spark.ingest_staging import Published, Verdict, file_uri, make_stage, publish
-from sparklog.spark.place import place_of
-from sparklog.spark.session import use_place
+from sparklog.spark.ingest_staging import FILE_COLUMN, Published, Verdict, file_uri, make_stage, publish
+from sparklog.spark.opened import cluster_at
+from sparklog.spark.session import place_for, use_place
 from sparklog.spark.settings import check_delta
 from sparklog.storage.retrying import Backoff
 
@@ -52,7 +53,6 @@ __all__ = [
     "Batch",
     "Ingest",
     "IngestResult",
-    "insert_missing",
     "merge_ingest",
 ]
 
@@ -69,18 +69,10 @@ _PLACE = "place"
 """A column: the order of a producer's rows."""
 _QUARTER = 2**29
 """Of the numbers a sequence has."""
-_CODECS = {"none": "uncompressed", "lz4": "lz4_raw"}
-"""Kafka's names of ``compression.type`` that Spark's Parquet writer calls otherwise."""
-_MERGE_SETTINGS = {
-    # One file for each partition of the topic.
-    "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "true",
-    "spark.databricks.delta.optimizeWrite.enabled": "false",
-    "spark.databricks.delta.autoCompact.enabled": "false",
-    "spark.sql.files.maxRecordsPerFile": "0",
-    "spark.databricks.delta.schema.autoMerge.enabled": "false",
-    "spark.databricks.delta.stats.collect": "true",  # offsets are given by them
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-}
+_FILE_BYTES = 64 * 2**20
+"""Of the rows of a file, by :func:`_size_bytes`: a file is no larger than this and one record, compressed or not."""
+_ROW_BYTES = 40
+"""Of a row's numbers and lengths, in Parquet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +121,7 @@ class Attempt:
     txn_version: int
     """The number of this ingest, if no other comes first."""
     rows: DataFrame
-    """Those that have no offset there, numbered by partition."""
+    """Those that have no offset there, numbered by partition, and in files of bounded size."""
 
 
 def merge_ingest(
@@ -166,12 +158,12 @@ def merge_ingest(
         raise InvalidArgumentError(
             f"merge_ingest: got dedup_window_ms={dedup_window_ms} and max_attempts={max_attempts}, expected more than 0"
         )
-    place = place_of(cluster, storage_options)
     spark = df.sparkSession
+    place = place_for(spark, cluster, storage_options)
     check_delta(lambda setting: spark.conf.get(setting, None))
     use_place(spark, place)
     path = place.delta_path(topic_table(topic))
-    ingest = Ingest(spark, place.open(), topic, path, name=name, dedup_window_ms=dedup_window_ms)
+    ingest = Ingest(spark, cluster_at(place), topic, path, name=name, dedup_window_ms=dedup_window_ms)
     batch = ingest.take(df)
     return ingest.run(batch, max_attempts=max_attempts)
 
@@ -193,7 +185,7 @@ class Ingest:
         state = self._load(topic_id=None)
         self._topic_id = state.head.topic_id
         self._head = state.head
-        self._session = _session_of_its_own(spark, compression=str(state.head.config["compression.type"]))
+        self._merge = Merge(spark, compression=str(state.head.config["compression.type"]))
 
     def take(self, df: DataFrame) -> Batch:
         """Read the input, once, and check it. Raises ``InvalidArgumentError``, ``InvalidRecordError``."""
@@ -280,12 +272,19 @@ class Ingest:
         same = [F.col(name).eqNullSafe(F.col(f"present_{name}")) for name in batch.identity]
         fresh = batch.rows.dropDuplicates([*batch.identity]).join(present, reduce(and_, same), "left_anti")
         in_order = Window.partitionBy("partition").orderBy("producer_id", "producer_epoch", _PLACE)
-        numbered = fresh.withColumn("offset_delta", F.row_number().over(in_order).cast("bigint") - 1)
+        so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        before = F.sum(_size_bytes()).over(so_far) - _size_bytes()
+        numbered = fresh.withColumns(
+            {
+                "offset_delta": F.row_number().over(in_order).cast("bigint") - 1,
+                FILE_COLUMN: F.floor(before / _FILE_BYTES).cast("int"),
+            }
+        )
         return Attempt(
             state=state,
             decided_at_ms=began,
             txn_version=next_txn_version(state.transactions),
-            rows=numbered.select(*ROW_COLUMNS, "offset_delta"),
+            rows=numbered.select(*MERGED_COLUMNS),
         )
 
     def present(self, batch: Batch, state: TopicState) -> DataFrame:
@@ -307,7 +306,7 @@ class Ingest:
         """
         stage = make_stage(attempt.state, file_uri(self._path))
         condition = merge_condition(batch.identity, batch.ranges)
-        insert_missing(self._session, f"{self._path}/{stage.folder}", attempt.rows, condition)
+        self._merge.insert_missing(f"{self._path}/{stage.folder}", attempt.rows, condition)
         files = stage.new_files()
         stage.forget()
         return files
@@ -338,36 +337,19 @@ class Ingest:
         return UnknownTopicOrPartitionError(f"merge_ingest {self._name!r}: topic {self._topic!r} was deleted")
 
 
-def insert_missing(session: SparkSession, path: str, rows: DataFrame, condition: str) -> None:
-    """MERGE rows, without a base offset, into a table, but for those that ``condition`` finds there.
+def _size_bytes() -> Column:
+    """About how many bytes a row takes in a file that isn't compressed; headers by their contents."""
+    from pyspark.sql import functions as F  # noqa: N812
 
-    Args:
-        rows: :data:`~sparklog.spark.ingest_batch.ROW_COLUMNS` and ``offset_delta``.
-        condition: of the target ``t`` and the source ``s``.
-    """
-    from delta.tables import DeltaTable
+    def bytes_of(column: Column) -> Column:
+        return F.coalesce(F.octet_length(column), F.lit(0)).cast("bigint")
 
-    values = {name: f"s.{name}" for name in (*ROW_COLUMNS, "offset_delta")}
-    target = DeltaTable.forPath(session, path).alias("t")
-    merge = target.merge(rows.alias("s"), condition)
-    merge.whenNotMatchedInsert(values={**values, "base_offset": "CAST(NULL AS BIGINT)"}).execute()
-
-
-def _session_of_its_own(spark: SparkSession, *, compression: str) -> SparkSession:
-    """A session like ``spark``, so that how a MERGE writes is set for no other write."""
-    from pyspark import RDD
-
-    to_df = RDD.toDF
-    session = spark.newSession()
-    RDD.toDF = to_df  # PySpark binds it to the session made last, which would be ours
-    known = session.conf.getAll
-    settings = {**spark.conf.getAll, **_MERGE_SETTINGS}
-    if compression != "producer":
-        settings["spark.sql.parquet.compression.codec"] = _CODECS.get(compression, compression)
-    for name, value in settings.items():
-        if known.get(name) != value and session.conf.isModifiable(name):
-            session.conf.set(name, value)
-    return session
+    of_headers = F.aggregate(
+        "headers",
+        F.lit(0).cast("bigint"),
+        lambda total, header: total + bytes_of(header["key"]) + bytes_of(header["value"]),
+    )
+    return bytes_of(F.col("key")) + bytes_of(F.col("value")) + F.coalesce(of_headers, F.lit(0)) + F.lit(_ROW_BYTES)
 
 
 def _wraps(over: Callable[[Column], Column] = lambda aggregate: aggregate) -> Column:

@@ -8,6 +8,7 @@ with offsets: decided anew, without Spark, for each commit that comes first (doc
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from enum import Enum
 from urllib.parse import quote
 
 from sparklog._version import __version__
-from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Protocol, SetTransaction, encode_entry
+from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Metadata, Protocol, SetTransaction, encode_entry
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path, log_folder
 from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
@@ -30,9 +31,13 @@ from sparklog.paths import STAGE_PREFIX
 from sparklog.spark.ingest_rules import INGEST_APP_ID, name_app_id
 from sparklog.storage.entry_log import new_token
 
-__all__ = ["Published", "Stage", "Verdict", "file_uri", "make_stage", "plan_ingest", "publish"]
+__all__ = ["FILE_COLUMN", "Published", "Stage", "Verdict", "file_uri", "make_stage", "plan_ingest", "publish"]
 
 _LOGGER = logging.getLogger("sparklog.spark")
+FILE_COLUMN = "ingest_file"
+"""A partition column of stages alone: which file of its partition a row goes to. Delta writes a file for each value of
+its partition columns, and leaves these out of the file: so a file holds offsets that follow each other, and no more
+than the ingest has planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +96,7 @@ def make_stage(state: TopicState, table_uri: str) -> Stage:
     present = [
         AddFile(
             path=segment.path if is_absolute(segment.path) else f"{table_uri}/{segment.path}",
-            partition_values=segment.partition_values(),
+            partition_values={**segment.partition_values(), FILE_COLUMN: None},
             size_bytes=segment.size_bytes,
             modification_ms=segment.modification_ms,
         )
@@ -100,7 +105,7 @@ def make_stage(state: TopicState, table_uri: str) -> Stage:
     entry = encode_entry(
         actions=[
             Protocol(min_reader_version=READER_VERSION, min_writer_version=WRITER_VERSION),
-            replace(whole.metadata, table_id=str(uuid.uuid4()), configuration=kept),
+            _with_file_column(replace(whole.metadata, table_id=str(uuid.uuid4()), configuration=kept)),
             *present,
         ],
         token=token,
@@ -112,6 +117,14 @@ def make_stage(state: TopicState, table_uri: str) -> Stage:
     )
     log.store.put(entry_path(log.table, 0), entry)
     return Stage(log=log, folder=folder)
+
+
+def _with_file_column(metadata: Metadata) -> Metadata:
+    schema = json.loads(metadata.schema_string)
+    schema["fields"].append({"name": FILE_COLUMN, "type": "integer", "nullable": True, "metadata": {}})
+    return replace(
+        metadata, schema_string=json.dumps(schema), partition_columns=(*metadata.partition_columns, FILE_COLUMN)
+    )
 
 
 def plan_ingest(state: TopicState, files: Sequence[AddFile], *, name: str, txn_version: int) -> Commit:

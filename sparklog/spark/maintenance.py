@@ -3,15 +3,19 @@
 Each topic is a task, many topics at a time. What is too much for one, of merging and compaction by key, is for the
 driver to plan and to commit, topic after topic, and for the executors to read and write; so is all of a single topic.
 Neither Delta nor S3A is needed: files and logs are read and written by sparklog's own store, in every process.
+
+By Spark Connect a topic is always dealt with in one process, however much it is: in a task, where there are several.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparklog.compaction.cleaning import Clean, clean_with_arrow
 from sparklog.compaction.maintain import (
     DEFAULT_TIMEOUT_MS,
     MaintenanceReport,
@@ -25,13 +29,16 @@ from sparklog.compaction.maintain import (
 from sparklog.compaction.maintain import maintain as maintain_cluster
 from sparklog.compaction.notes import TopicNote
 from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.compaction.rewriting import Rewrite, rewrite_with_arrow
 from sparklog.compaction.run import Run
-from sparklog.errors import InvalidConfigurationError, SparklogError
+from sparklog.errors import SparklogError
+from sparklog.spark.connect import is_connect
 from sparklog.spark.maintenance_clean import SparkClean
 from sparklog.spark.maintenance_rewrite import SparkRewrite
 from sparklog.spark.maintenance_spread import spread
 from sparklog.spark.opened import opened
-from sparklog.spark.place import Place, place_of
+from sparklog.spark.place import Place
+from sparklog.spark.session import place_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +65,7 @@ def run_retention(
 
     See :func:`maintain`. The ``retention`` of each topic's report tells what went.
     """
-    how = _How(spark, place_of(cluster, storage_options))
+    how = _How(spark, place_for(spark, cluster, storage_options))
     return how.run(topics, (Step.RETENTION,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
 
 
@@ -77,7 +84,7 @@ def run_compaction(
 
     See :func:`maintain`. The ``compact`` of each topic's report tells what was dropped.
     """
-    how = _How(spark, place_of(cluster, storage_options), small_bytes)
+    how = _How(spark, place_for(spark, cluster, storage_options), small_bytes)
     return how.run(topics, (Step.COMPACT,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
 
 
@@ -100,7 +107,7 @@ def optimize(
     Args:
         policy: which files are worth being merged.
     """
-    how = _How(spark, place_of(cluster, storage_options), small_bytes)
+    how = _How(spark, place_for(spark, cluster, storage_options), small_bytes)
     return how.run(topics, (Step.OPTIMIZE,), policy=policy, dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
 
 
@@ -118,7 +125,7 @@ def vacuum(
 
     See :func:`maintain`. The ``vacuum`` of each topic's report tells how many.
     """
-    how = _How(spark, place_of(cluster, storage_options))
+    how = _How(spark, place_for(spark, cluster, storage_options))
     return how.run(topics, (Step.VACUUM,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
 
 
@@ -159,10 +166,9 @@ def maintain(
     Raises:
         InvalidArgumentError: there is no cluster, or one in memory.
         UnknownTopicOrPartitionError: one of ``topics`` isn't there; nothing was done.
-        InvalidConfigurationError: the session is one of Spark Connect.
         StoreError: the topics can't be listed.
     """
-    how = _How(spark, place_of(cluster, storage_options), small_bytes)
+    how = _How(spark, place_for(spark, cluster, storage_options), small_bytes)
     return how.run(topics, steps, policy=policy, dry_run=dry_run, full=full, timeout_ms=timeout_ms, tell=tell)
 
 
@@ -170,16 +176,13 @@ class _How:
     """Steps on Spark."""
 
     def __init__(self, spark: SparkSession, place: Place, small_bytes: int = SMALL_BYTES) -> None:
-        from pyspark.errors import PySparkException
-
-        try:
-            spark.sparkContext  # noqa: B018 - asked for what it hasn't got
-        except PySparkException as error:
-            raise InvalidConfigurationError(
-                "maintenance hands functions to executors, which Spark Connect can't: it needs a classic session"
-            ) from error
         self._spark = spark
         self._place = place
+        if is_connect(spark):  # it hands no other work to executors than a task for each topic
+            self._small_bytes = sys.maxsize
+            self._rewrite: Rewrite = rewrite_with_arrow
+            self._clean: Clean = clean_with_arrow
+            return
         self._small_bytes = small_bytes
         self._rewrite = SparkRewrite(spark, place, small_bytes=small_bytes)
         self._clean = SparkClean(spark, place, small_bytes=small_bytes)

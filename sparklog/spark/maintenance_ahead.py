@@ -14,7 +14,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
@@ -31,6 +31,8 @@ __all__ = ["JOBS_AHEAD", "as_text", "map_in_arrow", "told_by_spark", "waves", "w
 JOBS_AHEAD = 2
 """At work at once: one job, and one that takes over its cores."""
 _CANCEL_AGAIN_S = 1.0
+_NOTICED_S = 0.25
+"""After so long an interrupt is noticed that came right before the main thread began to wait, or to another thread."""
 _OURS = re.compile(r"\[sparklog:([A-Za-z0-9+/=]+)\]")
 _CAUSE = re.compile(r"(?:Caused by: )?(?:\w+\.)*\w*(?:Error|Exception): .*")
 """What a traceback, of Python or of Java, ends with."""
@@ -97,7 +99,7 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
                 waiting.append(threads.submit(in_thread(work), job))
             if not waiting:
                 return
-            yield waiting.popleft().result(threading.TIMEOUT_MAX)  # without a limit Ctrl-C may be deaf, see bounded_s
+            yield _result(waiting.popleft())
     finally:
         # An interrupt may come before a job that has begun is among those we wait for: the threads tell who is at work.
         is_over.set()
@@ -112,6 +114,13 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
         except _gave_up() as error:  # then the jobs end by themselves; what came before is what is to be told
             _LOGGER.warning("jobs of Spark can't be cancelled: %s", _text_of(error))
         threads.shutdown()
+
+
+def _result(future: Future[T]) -> T:
+    """What a job returns, or raises. An interrupt doesn't wait for the job's end."""
+    while not wait([future], _NOTICED_S).done:
+        pass  # Python handles signals here
+    return future.result(0)
 
 
 def as_text(error: SparklogError) -> str:

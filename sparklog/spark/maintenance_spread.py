@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.compaction.maintain import TopicOutcome, Wanted, as_ours, maintain_topic
 from sparklog.compaction.run import Run, RunFacts
+from sparklog.spark.executors import on_executors
 from sparklog.spark.maintenance_ahead import told_by_spark
 from sparklog.spark.maintenance_clean import most_in_memory
 from sparklog.spark.opened import opened
@@ -50,12 +51,8 @@ def spread(
             :func:`~sparklog.spark.maintenance_ahead.told_by_spark`.
     """
     there = partial(_maintain_there, place, facts, for_a_task(wanted, small_bytes))
-    context = spark.sparkContext
     with told_by_spark():
-        done: list[TopicOutcome | None] = (
-            context.parallelize([*topics.items()], min(len(topics), _MOST_TASKS)).mapPartitions(there).collect()
-        )
-    return done
+        return on_executors(spark, there, [*topics.items()], min(len(topics), _MOST_TASKS))
 
 
 def for_a_task(wanted: Wanted, small_bytes: int) -> Wanted:

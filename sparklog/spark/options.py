@@ -78,6 +78,8 @@ class Limits:
     min_offsets: int | None = None
     max_delay_ms: int = _DEFAULT_MAX_DELAY_MS
     """After so long a batch doesn't wait for ``min_offsets``."""
+    splits_large_commits: bool = False
+    """May a commit that is more than ``max_offsets`` be read in several batches?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,8 @@ class SourceOptions:
     limits: Limits = Limits()
     min_partitions: int | None = None
     """About how many tasks a batch is to have."""
+    max_records: int | None = None
+    """How many offsets a task reads at most."""
     fail_on_data_loss: bool = True
     include_headers: bool = False
     group_id: str | None = None
@@ -141,8 +145,10 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
             max_offsets=options.pop_as("maxoffsetspertrigger", positive),
             min_offsets=options.pop_as("minoffsetspertrigger", positive),
             max_delay_ms=_default(options.pop_as("maxtriggerdelay", _duration_ms), _DEFAULT_MAX_DELAY_MS),
+            splits_large_commits=_default(options.pop_as("splitlargecommits", _boolean), False),
         ),
         min_partitions=options.pop_as("minpartitions", positive),
+        max_records=options.pop_as("maxrecordsperpartition", positive),
         fail_on_data_loss=_default(options.pop_as("failondataloss", _boolean), True),
         include_headers=_default(options.pop_as("includeheaders", _boolean), False),
         group_id=options.pop("groupid"),
@@ -264,6 +270,8 @@ def _check_streaming(options: SourceOptions) -> None:
         raise InvalidConfigurationError(
             f"minOffsetsPerTrigger={limits.min_offsets} is more than maxOffsetsPerTrigger={limits.max_offsets}"
         )
+    if limits.splits_large_commits and limits.max_offsets is None:
+        raise InvalidConfigurationError("splitLargeCommits=true means nothing without maxOffsetsPerTrigger")
 
 
 def _numbers_by_partition(name: str, text: str, *, lowest: int = 0, words: str = "") -> dict[TopicPartition, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from sparklog.errors import InvalidArgumentError
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore, open_store
 
-__all__ = ["Place", "place_of"]
+__all__ = ["Place", "is_relative_folder", "place_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,13 @@ class Place:
         if isinstance(store, LocalStore):
             return f"{store.root}/{table}"
         return f"s3a://{store.uri.removeprefix('s3://')}/{table}"
+
+
+def is_relative_folder(cluster: str | Path) -> bool:
+    """Does a root URI name a folder by a relative path? Raises ``InvalidArgumentError``."""
+    if os.path.isabs(cluster) or isinstance(cluster, Path):
+        return not os.path.isabs(cluster)
+    return isinstance(open_store(cluster), LocalStore) and not cluster.lower().startswith("file:")
 
 
 def place_of(cluster: str | Path, storage_options: Mapping[str, Any] | None = None) -> Place:

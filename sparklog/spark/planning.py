@@ -111,16 +111,25 @@ def narrowed(ranges: Iterable[OffsetRange], filters: Narrowing) -> list[OffsetRa
     return found
 
 
-def split(ranges: Sequence[OffsetRange], min_partitions: int | None) -> list[Task]:
-    """About ``min_partitions`` tasks, at least one for each range.
+def split(ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None = None) -> list[Task]:
+    """About ``min_partitions`` tasks, at least one for each range, and none of more than ``max_records`` offsets.
 
-    A range has a share of them in proportion to its offsets, and is cut between files; within a file only where it is
-    so large that its parts can be read by themselves. Source: Spark ``KafkaOffsetRangeCalculator``.
+    For ``min_partitions`` a range has a share of the tasks in proportion to its offsets, and is cut between files;
+    within a file only where it is so large that its parts can be read by themselves. For ``max_records`` it is cut
+    wherever that is: a file that is cut is read by each of its tasks. Source: Spark ``KafkaOffsetRangeCalculator``.
     """
     total = sum(one.size for one in ranges)
-    if min_partitions is None or len(ranges) >= min_partitions or total == 0:
-        return list(ranges)
-    return [task for one in ranges for task in _cut(one, max(1, round(min_partitions * one.size / total)))]
+    tasks = list(ranges)
+    if min_partitions is not None and len(ranges) < min_partitions and total:
+        tasks = [task for one in ranges for task in _cut(one, max(1, round(min_partitions * one.size / total)))]
+    if max_records is not None:
+        tasks = [part for task in tasks for part in _of_at_most(task, max_records)]
+    return tasks
+
+
+def _of_at_most(one: OffsetRange, max_records: int) -> list[Task]:
+    parts = -(-one.size // max_records)
+    return _at(one, (one.start + one.size * part // parts for part in range(1, parts)))
 
 
 def _cut(one: OffsetRange, parts: int) -> list[Task]:
@@ -135,7 +144,12 @@ def _cut(one: OffsetRange, parts: int) -> list[Task]:
             wanted = firsts[at] if wanted - firsts[at] <= behind - wanted else behind
         if one.start < wanted < one.end:
             cuts.add(wanted)
-    bounds = [one.start, *sorted(cuts), one.end]
+    return _at(one, sorted(cuts))
+
+
+def _at(one: OffsetRange, cuts: Iterable[int]) -> list[Task]:
+    """The parts of a range between ascending offsets within it; those without a file are left out."""
+    bounds = [one.start, *cuts, one.end]
     tasks = []
     for start, end in pairwise(bounds):
         inside = tuple(s for s in one.segments if s.first_offset < end and s.last_offset >= start)

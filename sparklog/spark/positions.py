@@ -32,7 +32,7 @@ class TopicPosition:
     offsets: Mapping[int, int]
     """The next to read, by partition; only of those that the query reads."""
     delta_version: int = -1
-    """Of the commit that this is right behind; -1 where that isn't known."""
+    """Of the newest commit that lies wholly before this; -1 where that isn't known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A SparkSession with Delta that can't lose what others commit, and sparklog's source in it."""
+"""A SparkSession with Delta that can't lose what others commit, sparklog's source in it, where it finds clusters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import sys
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparklog.errors import InvalidConfigurationError
-from sparklog.spark.place import Place
+from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
+from sparklog.spark.connect import check_server_has, is_asked_for, is_connect, server_settings, working_folder
+from sparklog.spark.place import Place, is_relative_folder, place_of
 from sparklog.spark.s3a import (
     LOG_STORE,
     S3A_FILE_SYSTEM,
@@ -22,15 +24,24 @@ from sparklog.spark.s3a import (
     s3a_options,
     submit_arguments,
 )
-from sparklog.spark.settings import DELTA_EXTENSION, FILTER_PUSHDOWN, check_delta, new_session_settings
+from sparklog.spark.settings import (
+    CATALOG,
+    DELTA_CATALOG,
+    DELTA_EXTENSION,
+    FILTER_PUSHDOWN,
+    check_delta,
+    new_session_settings,
+)
 from sparklog.storage import S3Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["pyspark_sql", "register_source", "session", "use_place"]
+__all__ = ["place_for", "pyspark_sql", "register_source", "run_sql", "session", "use_place"]
 
 _SCALA = "2.13"
+_NO_PATHS = "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"
+"""What Spark says of ``delta.`path` `` where no catalog of Delta's is asked."""
 
 
 def session(
@@ -44,6 +55,9 @@ def session(
 
     Under ``spark-submit`` what it was given is kept, and only what Delta needs is added; its jars must be there
     (``--packages``). Elsewhere Spark fetches them from Maven's repository when it starts, once per machine.
+
+    Where PySpark is a client of Spark Connect (``SPARK_REMOTE``, or a session of it is there), the session is one of
+    Spark Connect: its server must have been started with what Delta, and S3, need.
 
     Args:
         s3: to read and write tables on S3 by Spark itself (``s3a://``): with S3A, and a log store whose commits are
@@ -62,25 +76,43 @@ def session(
     sql = pyspark_sql()
     given = {name: _text(value) for name, value in conf.items()}
     options = s3a_options(storage_options or {}, os.environ) if s3 else {}
-    running = sql.SparkSession.getActiveSession()
-    if running is None:
-        running = sql.SparkSession._instantiatedSession  # another thread's
-        if running is not None and running.sparkContext._jsc is None:
-            running = None
+    running = _running(sql, given)
     if running is None:
         _check_context()
         spark = _start(sql, app_name, given, s3=s3)
     else:
         check_delta(lambda name: running.conf.get(name, None))
-        check_s3({**_about_s3(given), **dict(running.sparkContext.getConf().getAll())}, wanted=s3)
+        check_s3({**_about_s3(given), **server_settings(running)}, wanted=s3)
         for name, value in given.items():
             if running.conf.isModifiable(name):
                 running.conf.set(name, value)
         spark = running
     if storage_options or (s3 and running is None):  # else what an earlier call has set stays
-        _configure_hadoop(spark, s3_settings(options, dict(spark.sparkContext.getConf().getAll())))
+        known = server_settings(spark)
+        if is_connect(spark):
+            wanted = {f"fs.s3a.{name}": f"fs.s3a.{name}" for name in options}
+            check_server_has(known, wanted, credentials=True)
+        else:
+            _configure_hadoop(spark, s3_settings(options, known))
     register_source(spark)
     return spark
+
+
+def place_for(spark: SparkSession, cluster: str | Path, storage_options: Mapping[str, Any] | None = None) -> Place:
+    """The place of a root URI, which is the same for Spark and for this process.
+
+    Raises:
+        InvalidArgumentError: see :func:`~sparklog.spark.place.place_of`; or a relative folder where Spark's JVM works
+            in another folder than this process: Spark, and ``format("sparklog")``, would look elsewhere.
+    """
+    if is_relative_folder(cluster):
+        here, there = os.getcwd(), working_folder(spark)
+        if there is None or os.path.realpath(there) != os.path.realpath(here):
+            seen = "a folder that it doesn't tell" if there is None else there
+            raise InvalidArgumentError(
+                f"{str(cluster)!r} is relative: to {here} for this process, to {seen} for Spark; give an absolute path"
+            )
+    return place_of(cluster, storage_options)
 
 
 def use_place(spark: SparkSession, place: Place) -> None:
@@ -90,14 +122,21 @@ def use_place(spark: SparkSession, place: Place) -> None:
 
     Raises:
         UnsafeStoreError: it is on S3, and Spark wasn't started with ``session(s3=True)``, so could lose commits.
-        InvalidConfigurationError: an option that S3A doesn't have.
+        InvalidConfigurationError: an option that S3A doesn't have; or, by Spark Connect, one that the server lacks.
     """
     store = place.store()
     if not isinstance(store, S3Store):
         return
-    check_s3(dict(spark.sparkContext.getConf().getAll()), wanted=True)
+    known = server_settings(spark)
+    check_s3(known, wanted=True)
     if place.storage_options:
-        _configure_hadoop(spark, bucket_settings(store, s3a_options(place.storage_options, os.environ)))
+        options = s3a_options(place.storage_options, os.environ)
+        settings = bucket_settings(store, options)
+        if is_connect(spark):
+            wanted = dict(zip(settings, (f"fs.s3a.{name}" for name in options), strict=True))
+            check_server_has(known, wanted, credentials=False)
+        else:
+            _configure_hadoop(spark, settings)
 
 
 def register_source(spark: SparkSession) -> None:
@@ -108,6 +147,25 @@ def register_source(spark: SparkSession) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Spark tells every time that it is there already
         spark.dataSource.register(SparklogDataSource)
+
+
+def run_sql(spark: SparkSession, statement: str) -> None:
+    """Run a statement that names a table by its path.
+
+    Raises ``InvalidConfigurationError`` where the session's catalog doesn't know such tables; else what Spark raises.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.sql(statement).collect()
+    except AnalysisException as error:
+        if _NO_PATHS in str(error):
+            found = spark.conf.get(CATALOG, "none")
+            raise InvalidConfigurationError(
+                f"the session's catalog doesn't know Delta's tables by their paths: got {found}, "
+                f"expected {CATALOG}={DELTA_CATALOG}, or a catalog that hands them on to it"
+            ) from error
+        raise
 
 
 def pyspark_sql() -> Any:
@@ -143,6 +201,19 @@ def _start(sql: Any, app_name: str, given: dict[str, str], *, s3: bool) -> Spark
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its pipe to spark-submit open
         return builder.getOrCreate()
+
+
+def _running(sql: Any, given: Mapping[str, str]) -> Any:
+    """The session that is there. By Spark Connect one is made where there is none: its server is running already."""
+    found = sql.SparkSession.getActiveSession()
+    if found is None:
+        found = getattr(sql.SparkSession, "_instantiatedSession", None)  # another thread's
+        if found is not None and found.sparkContext._jsc is None:
+            found = None
+    remote = given.get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
+    if found is None and is_asked_for(os.environ, given) and not remote.startswith("local"):
+        found = sql.SparkSession.builder.config(map=dict(given)).getOrCreate()
+    return found
 
 
 def _configure_hadoop(spark: SparkSession, settings: Mapping[str, str]) -> None:

@@ -29,14 +29,13 @@ def new_session_settings(
 ) -> dict[str, str]:
     """What a new session is built with: what was asked for, and what Delta needs where nobody has set it.
 
-    Lists are added to, and nothing that is there already is taken away.
+    Lists are added to, and nothing that is there already is taken away: a session catalog stays, whichever it is, since
+    topics are found by their paths.
 
     Args:
         given: what the caller asks for.
         present: a setting of the process, as ``spark-submit`` was given it; None for one that isn't set.
         delta_package: Maven coordinates of Delta; None where its jars are there.
-    Raises:
-        InvalidConfigurationError: another catalog than Delta's is asked for.
     """
     settings = dict(given)
 
@@ -45,10 +44,8 @@ def new_session_settings(
 
     if not _has_item(seen(EXTENSIONS), DELTA_EXTENSION):
         settings[EXTENSIONS] = _with_item(seen(EXTENSIONS), DELTA_EXTENSION)
-    if not seen(CATALOG):
+    if not seen(CATALOG):  # another, as Unity Catalog's or Iceberg's, hands Delta's tables on
         settings[CATALOG] = DELTA_CATALOG
-    elif seen(CATALOG) != DELTA_CATALOG:
-        raise InvalidConfigurationError(f"{CATALOG}={seen(CATALOG)!r}: Delta tables need {DELTA_CATALOG}")
     if delta_package is not None and not _DELTA_JAR.search(f"{seen(PACKAGES)},{seen(JARS)}"):
         settings[PACKAGES] = _with_item(seen(PACKAGES), delta_package)
     for name, value in _DEFAULTS.items():
@@ -58,16 +55,14 @@ def new_session_settings(
 
 
 def check_delta(setting: Callable[[str], str | None]) -> None:
-    """Raise ``InvalidConfigurationError`` unless a running session, which can't be given it any more, has Delta."""
-    lacks = [
-        f"{name}={wanted}"
-        for name, wanted in ((EXTENSIONS, DELTA_EXTENSION), (CATALOG, DELTA_CATALOG))
-        if not _has_item(setting(name) or "", wanted)
-    ]
-    if lacks:
+    """Raise ``InvalidConfigurationError`` unless a running session, which can't be given it any more, has Delta.
+
+    Delta's catalog isn't needed: topics are found by their paths, whatever the session's catalog.
+    """
+    if not _has_item(setting(EXTENSIONS) or "", DELTA_EXTENSION):
         raise InvalidConfigurationError(
-            f"the SparkSession that is running has no Delta: it lacks {', '.join(lacks)}. Stop it and call "
-            "sparklog.spark.session(), or start it with these settings and Delta's jars"
+            f"the SparkSession that is running has no Delta: it lacks {EXTENSIONS}={DELTA_EXTENSION}. Stop it and call "
+            f"sparklog.spark.session(), or start it with this setting, {CATALOG}={DELTA_CATALOG} and Delta's jars"
         )
 
 

@@ -1,7 +1,8 @@
 """What the driver's side of the sink does with the files that tasks have uploaded: it commits them, once.
 
 A micro-batch of a stream is one transaction, named by the query and the batch's number. A batch query is one commit
-where it wrote to one topic, and one transaction of an id of its own where it wrote to several.
+where it wrote to one topic, and one transaction of an id of its own where it wrote to several. A batch query that its
+application has numbered is one transaction, carried out once.
 """
 
 from __future__ import annotations
@@ -21,16 +22,21 @@ from sparklog.log.maintenance import Checkpoints
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.state import TopicState
 from sparklog.log.uploads import check_uploads
-from sparklog.spark.sink_writing import TaskFiles
+from sparklog.spark.sink_options import NumberedWrite
+from sparklog.spark.sink_writing import TaskFiles, withdraw
 from sparklog.storage.retrying import Patience
-from sparklog.txn.committing import UploadCommitter, delete_uploads
-from sparklog.txn.entries import QueryBatch, TopicFiles
+from sparklog.txn.committing import UploadCommitter
+from sparklog.txn.entries import BatchTarget, QueryBatch, TopicFiles
 
-__all__ = ["QueryRun", "commit_batch", "commit_job", "gathered", "withdraw"]
+__all__ = ["QueryRun", "commit_batch", "commit_job", "commit_numbered", "gathered", "small_files"]
 
 _LOGGER = logging.getLogger("sparklog.spark")
 TIMEOUT_MS = 120_000
 """Of a commit. Source: Kafka's ``delivery.timeout.ms``."""
+_MANY_FILES = 8
+"""For each partition that a job wrote to, on average."""
+_SMALL_FILE_BYTES = 4 * 2**20
+"""An average file of so much is no small one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +64,60 @@ def gathered(uploads: Iterable[TaskFiles]) -> dict[str, TopicFiles]:
     return {topic: TopicFiles(topic_id=ids[topic], files=tuple(found)) for topic, found in files.items() if found}
 
 
-def commit_batch(committer: UploadCommitter, run: QueryRun, batch_id: int, uploads: Iterable[TaskFiles]) -> bool:
+def commit_batch(
+    committer: UploadCommitter, run: QueryRun, batch_id: int, uploads: Iterable[TaskFiles], *, topic: str | None
+) -> bool:
     """Commit a micro-batch: all of it in all of its topics, once. False: it was there already.
 
     Raises as :meth:`UploadCommitter.commit`. Whatever is raised: the same query with the same checkpoint may be started
     again, and goes on where it was.
+
+    Args:
+        topic: the option; None: each row names its topic.
     """
     topics = gathered(uploads)
     if not topics:
         return True
-    batch = QueryBatch(query_id=run.query_id, batch_id=batch_id)
+    batch = QueryBatch(query_id=run.query_id, batch_id=batch_id, target=_target(topic, topics))
     is_new = committer.commit(topics, batch=batch, timeout_ms=TIMEOUT_MS)
     if not is_new:
         _LOGGER.info("micro-batch %d of query %s is committed already", batch_id, run.query_id)
+    return is_new
+
+
+def commit_numbered(
+    cluster: Cluster,
+    committer: UploadCommitter,
+    write: NumberedWrite,
+    uploads: Iterable[TaskFiles],
+    *,
+    topic: str | None,
+) -> bool:
+    """Commit a batch write that its application has numbered, once. False: it was there already, or one with a greater
+    number, and the files of this one are deleted.
+
+    Args:
+        committer: of the application's writes to this target, see :meth:`NumberedWrite.transactional_id`.
+        topic: the option; None: each row names its topic.
+    Raises:
+        As :meth:`UploadCommitter.commit`. Whatever is raised: the write may be repeated with the same number.
+    """
+    files = list(uploads)
+    topics = gathered(files)
+    if not topics:
+        return True
+    batch = QueryBatch(query_id=write.app_id, batch_id=write.version, target=_target(topic, topics))
+    try:
+        is_new = committer.commit(topics, batch=batch, skip_older=True, timeout_ms=TIMEOUT_MS)
+    except CommitStateUnknownError:
+        raise
+    except SparklogError:
+        if not committer.may_be_committed:
+            withdraw(cluster, files)
+        raise
+    if not is_new:
+        _LOGGER.info("txnVersion %d of txnAppId %r is committed already: skipped", write.version, write.app_id)
+        withdraw(cluster, files)
     return is_new
 
 
@@ -118,12 +165,24 @@ def commit_job(cluster: Cluster, transactional_id: str | None, uploads: Iterable
         committer.close()
 
 
-def withdraw(cluster: Cluster, uploads: Iterable[TaskFiles]) -> None:
-    """Delete files that nothing has committed, and nothing will."""
-    paths: dict[str, list[str]] = {}
-    for upload in uploads:
-        paths.setdefault(upload.topic, []).extend(file.path for file in upload.files)
-    delete_uploads(cluster, paths)
+def small_files(uploads: Iterable[TaskFiles]) -> str | None:
+    """Says that a job wrote many small files for each partition, and what to do; None where it didn't."""
+    files = [(upload.topic, file) for upload in uploads for file in upload.files]
+    partitions = {(topic, file.partition) for topic, file in files}
+    if len(files) <= _MANY_FILES * len(partitions):
+        return None
+    average_bytes = sum(file.size_bytes for _, file in files) // len(files)
+    if average_bytes >= _SMALL_FILE_BYTES:
+        return None
+    return (
+        f"{len(files)} files of {average_bytes // 1024} KiB on average for {len(partitions)} partitions: each task "
+        "wrote a file for each partition that it has rows for. sparklog.spark.by_partition(frame, cluster, topic) "
+        "brings the rows of a partition to one task, which writes one file"
+    )
+
+
+def _target(topic: str | None, topics: Iterable[str]) -> BatchTarget:
+    return BatchTarget(topics=frozenset(topics)) if topic is None else BatchTarget(topic=topic)
 
 
 def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:

@@ -5,8 +5,10 @@ Source: Spark ``KafkaSourceProvider``, ``KafkaWriter.validateQuery``, ``KafkaRow
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from sparklog.config.producer import PRODUCER_SETTINGS
@@ -14,11 +16,12 @@ from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.paths import transaction_log
 from sparklog.spark.options import GivenOptions, bad_option, positive, topic_name
 
-__all__ = ["SINK_COLUMNS", "SinkOptions", "check_columns", "sink_options"]
+__all__ = ["SINK_COLUMNS", "NumberedWrite", "SinkOptions", "check_columns", "sink_options"]
 
 _NO_EFFECT = frozenset({"includeheaders", "queryname", "checkpointlocation", "outputmode"})
 """Of the Kafka sink, and what Spark itself hands in."""
 
+_MAX_VERSION = 2**63 - 1
 _TEXT = ("string", "binary")
 SINK_COLUMNS: Mapping[str, Sequence[str]] = {
     "key": _TEXT,
@@ -34,6 +37,25 @@ _PASSED_OVER = frozenset({"offset", "timestampType"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedWrite:
+    """A batch write that its application has numbered, to be carried out once. Source: Delta's idempotent writes."""
+
+    app_id: str
+    """``txnAppId``"""
+    version: int
+    """``txnVersion``: 0 or more, one that wasn't used before for each write to one target."""
+
+    def transactional_id(self, topic: str | None) -> str:
+        """Of the application's writes to a topic, or to those that rows name: the numbers of each target are its own.
+
+        Never longer than an id may be; the two names are in it for people, the digest tells targets apart.
+        """
+        target = f"{topic or ''}/{self.app_id}"  # no topic has a slash in its name
+        digest = sha256(target.encode(errors="surrogatepass")).hexdigest()[:16]
+        return "-".join(["spark", "app", _readable(self.app_id), *([_readable(topic)] if topic else []), digest])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     """Where and how a query writes."""
 
@@ -43,17 +65,20 @@ class SinkOptions:
     """For all records; None: each has its own."""
     transactional_id: str | None = None
     """None: one that is made of the query's id."""
+    numbered: NumberedWrite | None = None
+    """Of a batch query alone."""
     compression: str = "none"
     """Of data files, where the topic leaves it to the producer."""
     max_request_size: int = 1_048_576
     """Bytes of one record's key and value."""
 
 
-def sink_options(given: Mapping[str, str]) -> SinkOptions:
+def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Read the options of a query that writes.
 
     Args:
         given: names in any case.
+        streaming: ``df.writeStream``; else ``df.write``.
     Raises:
         InvalidConfigurationError: an option is unknown or missing, or its value isn't allowed; the message names it.
     """
@@ -67,11 +92,22 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         storage_options=storage_options,
         topic=None if topic is None else topic_name(topic),
         transactional_id=options.pop_as("transactionalid", _transactional_id),
+        numbered=_numbered(options),
         compression=compression or of_kafka or "none",
         max_request_size=options.pop_as("kafka.max.request.size", positive)
         or PRODUCER_SETTINGS["max_request_size"].default,
     )
     options.check_empty(_NO_EFFECT)
+    if found.numbered is not None and streaming:
+        raise InvalidConfigurationError(
+            'txnAppId and txnVersion number batch writes, as those in foreachBatch; a stream into format("sparklog") '
+            "numbers its micro-batches by itself"
+        )
+    if found.numbered is not None and found.transactional_id is not None:
+        raise InvalidConfigurationError(
+            f"got transactionalId={found.transactional_id!r} and txnAppId={found.numbered.app_id!r}: expected one of "
+            "them, since numbered writes are committed under an id that is made of txnAppId and topic"
+        )
     return found
 
 
@@ -101,6 +137,24 @@ def check_columns(columns: Sequence[tuple[str, str]], *, topic: str | None) -> N
             raise InvalidConfigurationError(
                 f'format("sparklog"): column {name} is {kind}, expected {" or ".join(allowed)}'
             )
+
+
+def _numbered(options: GivenOptions) -> NumberedWrite | None:
+    app_id, version = options.pop("txnappid"), options.pop("txnversion")
+    if app_id is None and version is None:
+        return None
+    if not app_id or version is None:
+        raise InvalidConfigurationError(
+            f"got txnAppId={app_id!r} and txnVersion={version!r}: expected both, the application's name and its number "
+            "of this write"
+        )
+    if not version.strip().isdecimal() or int(version) > _MAX_VERSION:
+        raise bad_option("txnVersion", version, "a whole number from 0 on that fits 63 bits")
+    return NumberedWrite(app_id=app_id, version=int(version))
+
+
+def _readable(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name[:60])
 
 
 def _compression(name: str, text: str) -> str:

@@ -26,7 +26,7 @@ from sparklog.producer.tables import check_table
 from sparklog.spark.sink_options import SINK_COLUMNS, SinkOptions
 from sparklog.txn.committing import delete_uploads, learn
 
-__all__ = ["GATHERED_BYTES", "TaskFiles", "TaskWriter", "by_topic", "spread_keyless"]
+__all__ = ["GATHERED_BYTES", "TaskFiles", "TaskWriter", "by_topic", "spread_keyless", "withdraw"]
 
 GATHERED_BYTES = 64 * 2**20
 """Arrow bytes that a task gathers before it writes them, and no more than twice that: no file is larger than about
@@ -47,7 +47,8 @@ class TaskFiles:
 
 
 class TaskWriter:
-    """One task's. It writes under a producer id of its own, so that its sequences begin at 0."""
+    """Of a task's rows, or of those that several tasks have handed over. It writes under a producer id of its own, so
+    that its sequences begin at 0."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions, writers: dict[str, TopicWriter]) -> None:
         """
@@ -184,6 +185,14 @@ def by_topic(rows: pa.Table, topic: str | None) -> Iterator[tuple[str, pa.Table]
     ends = np.cumsum(np.bincount(codes, minlength=len(known)))
     for name, start, end in zip(known, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
         yield name, sorted_rows.slice(start, end - start)
+
+
+def withdraw(cluster: Cluster, uploads: Iterable[TaskFiles]) -> None:
+    """Delete files that nothing has committed, and nothing will."""
+    paths: dict[str, list[str]] = {}
+    for upload in uploads:
+        paths.setdefault(upload.topic, []).extend(file.path for file in upload.files)
+    delete_uploads(cluster, paths)
 
 
 def spread_keyless(

@@ -40,6 +40,7 @@ from sparklog.clock import SystemClock
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidConfigurationError
 from sparklog.paths import topic_table
+from sparklog.spark.opened import opened, shared_store
 from sparklog.spark.options import SourceOptions, source_options
 from sparklog.spark.place import Place, place_of
 from sparklog.spark.planning import Narrowing, Task, narrowed, split
@@ -127,10 +128,7 @@ class _RecordReader:
         if task is None:  # Spark makes a task of nothing where there is none
             return
         log = _open_log(self._place, task.topic)
-        try:
-            yield from read_task(log, task, self._columns, fail_on_data_loss=self._options.fail_on_data_loss)
-        finally:
-            log.store.close()
+        yield from read_task(log, task, self._columns, fail_on_data_loss=self._options.fail_on_data_loss)
 
 
 class _BatchReader(_RecordReader, DataSourceReader):
@@ -139,12 +137,9 @@ class _BatchReader(_RecordReader, DataSourceReader):
         self._filters = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        cluster = self._place.open()
-        try:
-            ranges = narrowed(plan_batch(cluster, self._options), self._filters)
-        finally:
-            cluster.store.close()
-        return [_TaskPartition(task) for task in split(ranges, self._options.min_partitions)]
+        ranges = narrowed(plan_batch(opened(self._place).cluster, self._options), self._filters)
+        tasks = split(ranges, self._options.min_partitions, self._options.max_records)
+        return [_TaskPartition(task) for task in tasks]
 
 
 class _FilteringReader(_BatchReader):
@@ -208,11 +203,7 @@ class _ViewReader(DataSourceReader):
         self._place = place_of(options.uri, options.storage_options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        cluster = self._place.open()
-        try:
-            yield read_view(cluster, self._view).select(self._columns)
-        finally:
-            cluster.store.close()
+        yield read_view(opened(self._place).cluster, self._view).select(self._columns)
 
 
 def _schema(options: SourceOptions) -> pa.Schema:
@@ -240,4 +231,4 @@ def _columns(options: SourceOptions, asked: StructType) -> list[str]:
 
 def _open_log(place: Place, topic: str) -> DeltaLog:
     clock = SystemClock()
-    return DeltaLog(store=RetryingStore(place.store(), clock=clock), table=topic_table(topic), clock=clock)
+    return DeltaLog(store=RetryingStore(shared_store(place), clock=clock), table=topic_table(topic), clock=clock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
@@ -12,8 +13,12 @@ __all__ = [
     "at_or_after",
     "before",
     "bounds",
+    "create_view",
     "files_between",
+    "insert_missing",
+    "path_table",
     "quoted",
+    "quoted_name",
     "readable",
     "record_columns",
     "rows_between",
@@ -23,6 +28,8 @@ RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "
 """Of a topic's view. Source: Spark ``KafkaSourceProvider``, ``kafkaSchema(includeHeaders = true)``."""
 
 _OFFSET = "base_offset + offset_delta"
+_PART = re.compile(r"`(?:[^`]|``)+`|[^`.]+")
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 
 def record_columns(topic: str, timestamp_type: int) -> list[str]:
@@ -86,6 +93,42 @@ def before(moment: datetime) -> str:
 def quoted(name: str) -> str:
     """An identifier as SQL has it, whatever it holds."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def path_table(path: str) -> str:
+    """A Delta table as SQL names it by its path."""
+    return f"delta.{quoted(path)}"
+
+
+def quoted_name(name: str) -> str:
+    """A table's or view's name, of parts that dots separate, with each part quoted; a part may be quoted already.
+
+    Raises:
+        InvalidArgumentError: a part is empty, or a quote isn't closed.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidArgumentError(
+            f"{name!r} is no name of a view: expected parts separated by dots, with ` around a part that has dots in it"
+        )
+    parts = [part[1:-1].replace("``", "`") if part.startswith("`") else part for part in _PART.findall(name)]
+    return ".".join(quoted(part) for part in parts)
+
+
+def insert_missing(table: str, source: str, condition: str, values: Mapping[str, str]) -> str:
+    """A MERGE of the rows of ``source``, called ``s``, that ``condition`` doesn't find in ``table``, called ``t``.
+
+    Args:
+        values: an expression for each column.
+    """
+    columns, expressions = ", ".join(map(quoted, values)), ", ".join(values.values())
+    insert = f"INSERT ({columns}) VALUES ({expressions})"  # noqa: S608 - all quoted, or expressions of ours
+    return f"MERGE INTO {table} t USING {source} s ON {condition} WHEN NOT MATCHED THEN {insert}"
+
+
+def create_view(name: str, table: str, columns: Sequence[str], condition: str, *, replace: bool) -> str:
+    """A statement that makes a permanent view. ``name`` and ``table`` are quoted already."""
+    create = "CREATE OR REPLACE VIEW" if replace else "CREATE VIEW"
+    return f"{create} {name} AS SELECT {', '.join(columns)} FROM {table} WHERE {condition}"  # noqa: S608 - all quoted
 
 
 def bounds(given: int | Mapping[int, int], partition_count: int, name: str) -> dict[int, int]:

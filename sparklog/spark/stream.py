@@ -109,7 +109,7 @@ class StreamPlanner:
         if size == 0 or (limited and self._waits(size)):
             return start
         self._last_batch_ticks_ms = self._cluster.clock.ticks_ms()
-        cuts = choose_cuts(backlogs, max_offsets)
+        cuts = choose_cuts(backlogs, max_offsets, splits_large_commits=limits.splits_large_commits)
         after = {topic: at for topic, at in start.topics.items() if topic in known}
         for topic, at in known.items():
             cut = cuts[topic]
@@ -154,7 +154,7 @@ class StreamPlanner:
                 last = max(first, in_range(head, at, max(offset, first), fail_on_data_loss=fail))
                 if first < last:
                     ranges.append(range_of(followed.follower, partition, first, last))
-        return split([one for one in ranges if one.segments], self._options.min_partitions)
+        return split([one for one in ranges if one.segments], self._options.min_partitions, self._options.max_records)
 
     def done(self, end: Positions) -> None:
         """A micro-batch is done: commit the group's offsets, if the query has a group. Failures are logged."""
@@ -280,7 +280,7 @@ class StreamPlanner:
             Cut(one.cut.delta_version, {p: end for p, end in one.cut.ends.items() if p in at.offsets})
             for one in followed.cuts
         ]
-        return Backlog(offsets=at.offsets, cuts=cuts)
+        return Backlog(offsets=at.offsets, cuts=cuts, delta_version=at.delta_version)
 
     def _shortened(self, topic: str, backlog: Backlog, cut: Cut, budget: int) -> Cut:
         """A cut before one that is too far, where no log tells of the commits in between."""

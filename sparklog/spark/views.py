@@ -18,14 +18,14 @@ from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.parallel import parallel_map
 from sparklog.paths import topic_table
 from sparklog.spark import sqltext
-from sparklog.spark.place import place_of
-from sparklog.spark.session import register_source, use_place
+from sparklog.spark.opened import cluster_at
+from sparklog.spark.session import place_for, register_source, run_sql, use_place
 from sparklog.sql.names import check_names, system_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read_topic", "register"]
+__all__ = ["create_view", "read_topic", "register"]
 
 _TABLES_AT_ONCE = 8
 """Spark's driver loads so many tables at once; more would hinder one another."""
@@ -55,8 +55,8 @@ def register(
         InvalidArgumentError: no cluster is there, or two topics differ in case alone.
         UnknownTopicOrPartitionError, UnsafeStoreError, and what reading a log raises.
     """
-    place = place_of(cluster, storage_options)
-    opened = place.open()
+    place = place_for(spark, cluster, storage_options)
+    opened = cluster_at(place)
     use_place(spark, place)
     names = check_names(topic_names(opened) if topics is None else topics)
     heads = dict(zip(names, parallel_map(lambda topic: _living_head(opened, topic), names), strict=True))
@@ -75,6 +75,45 @@ def register(
     for name, frame in frames.items():
         frame.createOrReplaceTempView(sqltext.quoted(name))
     return [*frames]
+
+
+def create_view(
+    spark: SparkSession,
+    cluster: str | Path,
+    topic: str,
+    *,
+    name: str | None = None,
+    replace: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+) -> str:
+    """Make a permanent view of a topic in the session's catalog, with the columns of :func:`register`'s views.
+
+    It is SQL over the topic's Delta table: any later session with Delta can query it, without sparklog. It shows what
+    is in the topic by the time of a query, also records that :meth:`Admin.delete_records` has cut off, as long as a
+    file holds them together with others that are left: a view can't know where the log starts. ``topic`` and
+    ``timestampType`` are as of this call.
+
+    Args:
+        name: in SQL, its parts separated by dots (``lake.orders``); a part is quoted here, and may have been before.
+            The topic's name for None, in the session's current schema.
+        replace: whether a view of that name is replaced; a table never is.
+        storage_options: for this call. A session that queries a view on S3 has S3A configured by itself.
+    Returns:
+        The name, quoted as SQL needs it.
+    Raises:
+        InvalidArgumentError: no cluster is there, or ``name`` can't be read.
+        UnknownTopicOrPartitionError: there is no such topic.
+        InvalidConfigurationError: the session's catalog doesn't know Delta's tables by their paths.
+        UnsafeStoreError, what reading a log raises, and what Spark does, as where the view is there already.
+    """
+    view = sqltext.quoted(topic) if name is None else sqltext.quoted_name(name)
+    place = place_for(spark, cluster, storage_options)
+    use_place(spark, place)
+    head = _living_head(cluster_at(place), topic)
+    table = sqltext.path_table(place.delta_path(topic_table(topic)))
+    columns = sqltext.record_columns(topic, _timestamp_type(head))
+    run_sql(spark, sqltext.create_view(view, table, columns, sqltext.readable(()), replace=replace))
+    return view
 
 
 def read_topic(
@@ -99,10 +138,10 @@ def read_topic(
         InvalidArgumentError: no such version, a partition that isn't there, or a time without a zone.
         UnsafeStoreError, and what reading a log raises.
     """
-    place = place_of(cluster, storage_options)
+    place = place_for(spark, cluster, storage_options)
     use_place(spark, place)
     path = place.delta_path(topic_table(topic))
-    opened = place.open()
+    opened = cluster_at(place)
     follower: TopicFollower | None = None
     if version is not None:
         head = _head_at(opened, topic, version)
@@ -127,9 +166,12 @@ def _in_threads(spark: SparkSession, load: Callable[[str], DataFrame], topics: S
 
 
 def _records(table: DataFrame, topic: str, head: TopicHead) -> DataFrame:
-    timestamp_type = LOG_APPEND_TIME if head.config["message.timestamp.type"] == "LogAppendTime" else CREATE_TIME
     readable = table.where(sqltext.readable(head.log_start_offsets))
-    return readable.selectExpr(*sqltext.record_columns(topic, timestamp_type))
+    return readable.selectExpr(*sqltext.record_columns(topic, _timestamp_type(head)))
+
+
+def _timestamp_type(head: TopicHead) -> int:
+    return LOG_APPEND_TIME if head.config["message.timestamp.type"] == "LogAppendTime" else CREATE_TIME
 
 
 def _range(

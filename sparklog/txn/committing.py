@@ -78,18 +78,25 @@ class UploadCommitter:
         return self._is_decided
 
     def commit(
-        self, topics: Mapping[str, TopicFiles], *, batch: QueryBatch | None = None, timeout_ms: float = 120_000
+        self,
+        topics: Mapping[str, TopicFiles],
+        *,
+        batch: QueryBatch | None = None,
+        skip_older: bool = False,
+        timeout_ms: float = 120_000,
     ) -> bool:
         """Make files readable in all topics, or in none.
 
         Args:
             topics: each with one file or more.
             batch: of a streaming query; committed once, whoever tries how often.
+            skip_older: a batch before the newest counts as committed, see
+                :func:`~sparklog.txn.batches.is_committed`.
             timeout_ms: a commit that won is success however late.
         Returns:
             False: the batch was committed before, and these files are nowhere.
         Raises:
-            IllegalStateError: a later batch of the query is committed.
+            IllegalStateError: a later batch of the query is committed, or the query has written to other topics.
             UnknownTopicOrPartitionError: a topic was deleted since its files were uploaded.
             TransactionTimedOutError: a file was uploaded so long ago that it may be swept, or is gone.
             ProducerFencedError: another driver has taken the id.
@@ -106,7 +113,9 @@ class UploadCommitter:
         with self._cluster.store.patience(Patience(deadline_ticks_ms=began + timeout_ms)):
             for _ in range(_TAKEOVERS):
                 try:
-                    return self._commit(topics, batch, began_ticks_ms=began, deadline_ticks_ms=began + timeout_ms)
+                    return self._commit(
+                        topics, batch, skip_older, began_ticks_ms=began, deadline_ticks_ms=began + timeout_ms
+                    )
                 except ProducerFencedError:
                     if not self._is_held_by_own():
                         raise
@@ -132,14 +141,15 @@ class UploadCommitter:
         self,
         topics: Mapping[str, TopicFiles],
         batch: QueryBatch | None,
+        skip_older: bool,
         *,
         began_ticks_ms: float,
         deadline_ticks_ms: float,
     ) -> bool:
-        if batch is not None and self._session is None and self._is_done(batch):
+        if batch is not None and self._session is None and self._is_done(batch, skip_older):
             return False
         session = self._begun(deadline_ticks_ms)
-        if batch is not None and is_committed(session.batches, batch):
+        if batch is not None and is_committed(session.batches, batch, skip_older=skip_older):
             return False
         for topic, named in topics.items():  # before the decision: what a topic got since then, it is asked (rule L5)
             self._check_topic(topic, named)
@@ -195,11 +205,13 @@ class UploadCommitter:
             self._session = session
         return self._session
 
-    def _is_done(self, batch: QueryBatch) -> bool:
+    def _is_done(self, batch: QueryBatch, skip_older: bool) -> bool:
         """Is the batch committed, and carried out? Then there is nothing to take the id for: who did it may be at work,
         and the one that asks have slept. Raises ``IllegalStateError`` as :meth:`commit`."""
         newest, _ = self._log.open_newest()
-        return newest is not None and newest.state.is_open and is_committed(newest.batches, batch)
+        if newest is None or not newest.state.is_open:
+            return False
+        return is_committed(newest.batches, batch, skip_older=skip_older)
 
     def _is_held_by_own(self) -> bool:
         """Was the id taken by another process of the same driver? Spark hands batches to whichever is free."""

@@ -27,6 +27,7 @@ from sparklog.storage.position import Position, advance
 from sparklog.txn.states import WRITTEN, TransactionState, check_step
 
 __all__ = [
+    "BatchTarget",
     "Contents",
     "Header",
     "QueryBatch",
@@ -48,13 +49,25 @@ EXPIRED = "expired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTarget:
+    """Where the rows of a micro-batch go."""
+
+    topic: str | None = None
+    """The topic that the query is declared to write all of its rows to; None: each row names its topic."""
+    topics: frozenset[str] = frozenset()
+    """Without a declared topic: those that the batch has rows for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryBatch:
-    """A micro-batch of a streaming query."""
+    """A micro-batch of a streaming query, or a numbered write of an application."""
 
     query_id: str
     """Stays the same as long as the query's checkpoint does."""
     batch_id: int
     """From 0 on, one more for each."""
+    target: BatchTarget | None = None
+    """None: an entry of an older sparklog, which doesn't say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +274,10 @@ def encode_transaction(entry: TransactionEntry, token: str) -> bytes:
         body["holder"] = header.holder
     if entry.batches:
         body["batches"] = [[batch.query_id, batch.batch_id] for batch in entry.batches]
+        # Beside them, not in them: an older sparklog, which knows pairs alone, still reads the entry.
+        targets = {batch.query_id: _target_body(batch.target) for batch in entry.batches if batch.target is not None}
+        if targets:
+            body["targets"] = targets
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -286,6 +303,7 @@ def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry
             for name, topic in body["topics"].items()
         }
         groups = {str(name): decode_partitions(found) for name, found in body["groups"].items()}
+        targets = {str(query): _target(found) for query, found in body.get("targets", {}).items()}
         state = TransactionState(body["state"])
         if state not in WRITTEN:
             raise ValueError(f"state {state.value}")
@@ -299,7 +317,8 @@ def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry
             reason=str(body["reason"]),
             written_ms=int(body["written_ms"]),
             batches=tuple(
-                QueryBatch(query_id=str(query), batch_id=int(number)) for query, number in body.get("batches", ())
+                QueryBatch(query_id=str(query), batch_id=int(number), target=targets.get(str(query)))
+                for query, number in body.get("batches", ())
             ),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -335,6 +354,18 @@ def append_entry(
         return replace(entry, token=outcome.position.token), outcome.position, True
     other = outcome.entry
     return other, advance(position, version=other.version, token=other.token), False
+
+
+def _target_body(target: BatchTarget) -> object:
+    return sorted(target.topics) if target.topic is None else target.topic
+
+
+def _target(found: object) -> BatchTarget:
+    if isinstance(found, str):
+        return BatchTarget(topic=found)
+    if isinstance(found, list):
+        return BatchTarget(topics=frozenset(str(topic) for topic in found))
+    raise ValueError(f"target {found!r}")
 
 
 def _file_body(header: Header, file: UploadedFile) -> list[object]:

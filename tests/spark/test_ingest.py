@@ -16,7 +16,7 @@ from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.log.state import load_state
 from sparklog.paths import topic_table
 from sparklog.producer import Producer
-from sparklog.spark.ingest import DEDUP_WINDOW_MS, Batch, Ingest
+from sparklog.spark.ingest import _ROW_BYTES, DEDUP_WINDOW_MS, Batch, Ingest
 from sparklog.spark.ingest_batch import conform
 from sparklog.spark.ingest_rules import ProducerRange, identity_columns, inserted_count
 from sparklog.spark.ingest_staging import Published, Verdict
@@ -94,6 +94,22 @@ def test_rows_go_where_a_producer_sends_their_keys_and_keep_its_order(spark, tmp
         assert of_partition
         count = len(of_partition)
         assert merged[partition] == [*of_partition, *((offset + count, value) for offset, value in of_partition)]
+
+
+def test_files_are_of_bounded_size_and_hold_offsets_that_follow_each_other(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("sparklog.spark.ingest._FILE_BYTES", 10 * (_ROW_BYTES + 2 + 3))
+    cluster = a_cluster(tmp_path)
+    put(cluster, (0, "x"))
+    values = "abcdefghijklmnopqrstuvwxyz"
+    rows = frame(spark, values, partitions=[0] * 25 + [1]).selectExpr(
+        "*", "array(struct('h' key, X'0102' value)) headers"
+    )
+    ss.merge_ingest(rows.repartition(3), tmp_path, "t")
+    segments = load_state(cluster.topic_log("t")).require_whole().index.by_path.values()
+    found = sorted((one.partition, one.first_offset, one.last_offset, one.record_count) for one in segments)
+    assert found == [(0, 0, 0, 1), (0, 1, 10, 10), (0, 11, 20, 10), (0, 21, 25, 5), (1, 0, 0, 1)]
+    assert contents(cluster.topic_log("t")) == {0: [*enumerate("x" + values[:25])], 1: [(0, "z")]}
+    assert not list(tmp_path.rglob("ingest-*/_delta_log/*.json"))
 
 
 def test_a_row_is_known_again_after_its_topic_has_grown(spark, tmp_path):

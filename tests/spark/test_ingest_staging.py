@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -9,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, SetTransaction
+from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Metadata, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import log_folder
 from sparklog.errors import CorruptLogError, UnknownTopicOrPartitionError
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.spark.ingest_rules import INGEST_APP_ID, name_app_id, next_txn_version
-from sparklog.spark.ingest_staging import Published, Verdict, file_uri, make_stage, plan_ingest, publish
+from sparklog.spark.ingest_staging import FILE_COLUMN, Published, Verdict, file_uri, make_stage, plan_ingest, publish
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
 from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer, append, contents, foreign_file, foreign_records
@@ -156,6 +157,9 @@ def test_a_stage_holds_the_rows_without_offsets_and_leaves_no_log():
     [entry] = stage.log.read_entries(0, 1)
     assert entry is not None
     assert [action for action in entry.actions if isinstance(action, AddFile)] == []
+    [metadata] = [action for action in entry.actions if isinstance(action, Metadata)]
+    assert list(metadata.partition_columns) == ["partition", "base_offset", FILE_COLUMN]
+    assert json.loads(metadata.schema_string)["fields"][-1]["name"] == FILE_COLUMN
     assert log.store.list_names(log_folder(stage.log.table))
     stage.forget()
     assert not log.store.list_names(log_folder(stage.log.table))

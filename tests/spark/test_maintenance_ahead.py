@@ -175,13 +175,16 @@ def in_plain_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_plain_threads", "sigint")
-@pytest.mark.parametrize("delay_s", [0.0, 0.3])
-def test_an_interrupt_cancels_the_job_that_has_begun_whether_it_is_waited_for_yet_or_not(delay_s: float) -> None:
+@pytest.mark.parametrize(("delay_s", "is_to_main"), [(0.0, True), (0.3, True), (0.1, False)])
+def test_an_interrupt_cancels_the_job_that_has_begun_whether_it_is_waited_for_yet_or_not(
+    delay_s: float, is_to_main: bool
+) -> None:
+    """A signal to another thread ends no wait of the main thread, and neither does one right before the wait."""
     ended = threading.Event()
 
     def job() -> bool:
-        main = threading.main_thread().ident
-        threading.Timer(delay_s, signal.pthread_kill, [main, signal.SIGINT]).start()
+        receiver = threading.main_thread().ident if is_to_main else threading.get_ident()
+        threading.Timer(delay_s, signal.pthread_kill, [receiver, signal.SIGINT]).start()
         return ended.wait(5)
 
     context = Context(ended.set)

@@ -224,18 +224,3 @@ def test_a_topic_with_something_unforeseen_hinders_no_other_of_its_task(
     assert odd.report.failures[0] == "compact: OverflowError: date value out of range"
     assert other is not None
     assert not other.report.errors
-
-
-def test_spark_connect_is_refused(tmp_path: Path) -> None:
-    errors = pytest.importorskip("pyspark.errors")
-
-    class Connected:
-        @property
-        def sparkContext(self) -> None:
-            raise errors.PySparkAttributeError(
-                errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "x"}
-            )
-
-    open_cluster(tmp_path)
-    with pytest.raises(InvalidConfigurationError, match="Spark Connect"):
-        ss.maintain(Connected(), tmp_path)

@@ -63,6 +63,9 @@ def test_a_timestamp_goes_before_timestamps_and_those_before_offsets():
 def test_limits_of_a_trigger():
     found = options(streaming=True, maxOffsetsPerTrigger="9", minOffsetsPerTrigger="3", maxTriggerDelay="2m")
     assert found.limits == Limits(max_offsets=9, min_offsets=3, max_delay_ms=120_000)
+    found = options(streaming=True, maxOffsetsPerTrigger="9", splitLargeCommits="True", maxRecordsPerPartition="4")
+    assert found.limits == Limits(max_offsets=9, splits_large_commits=True)
+    assert found.max_records == 4
 
 
 def test_what_is_about_brokers_has_no_effect():
@@ -91,6 +94,8 @@ def test_what_is_about_brokers_has_no_effect():
         (True, {"maxOffsetsPerTrigger": "0"}, "maxoffsetspertrigger"),
         (True, {"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "minOffsetsPerTrigger=2"),
         (True, {"maxTriggerDelay": "soon"}, "maxtriggerdelay"),
+        (True, {"splitLargeCommits": "true"}, "means nothing without maxOffsetsPerTrigger"),
+        (False, {"maxRecordsPerPartition": "none"}, "maxrecordsperpartition"),
         (True, {"startingOffsetsByTimestampStrategy": "guess"}, "Strategy"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from sparklog.errors import CorruptLogError
 from sparklog.log.segments import Segment
-from sparklog.spark.admission import Backlog, Cut, choose_cuts, cut_between_files
+from sparklog.spark.admission import Backlog, Cut, choose_cuts, cut_between_files, record_count
 from sparklog.spark.planning import Narrowing, OffsetRange, narrowed, split
 from sparklog.spark.positions import Positions, TopicPosition
 
@@ -69,6 +69,17 @@ def test_only_a_large_file_is_cut_within():
     large = a_range(a_segment(0, 99, size_bytes=100 * MIB))
     assert bounds(split([large], 4)) == [(0, 0, 25, 1), (0, 25, 50, 1), (0, 50, 75, 1), (0, 75, 100, 1)]
     assert bounds(split([a_range(a_segment(0, 99))], 4)) == [(0, 0, 100, 1)]
+
+
+def test_no_task_has_more_records_than_it_may():
+    ranges = [a_range(*TEN, start=5), a_range(*TEN[:1], partition=1)]
+    assert bounds(split(ranges, None, 40)) == [(0, 5, 36, 4), (0, 36, 68, 4), (0, 68, 100, 4), (1, 0, 10, 1)]
+    assert bounds(split(ranges, 3, 1_000)) == bounds(split(ranges, 3))
+    assert bounds(split([a_range(a_segment(0, 9))], None, 5)) == [(0, 0, 5, 1), (0, 5, 10, 1)]  # within a small file
+    for most in range(1, 100):
+        tasks = split(ranges, 4, most)
+        assert all(0 < task.size <= most for task in tasks)
+        assert sum(task.size for task in tasks) == 105
 
 
 @pytest.mark.parametrize(
@@ -138,6 +149,21 @@ def test_topics_share_the_limit_in_proportion_and_none_waits_for_ever():
         "still": Backlog(offsets={0: 7}, cuts=cuts(7)),
     }
     assert chosen(backlogs, 100) == {"large": 90, "small": 50, "still": 7}
+
+
+def test_a_commit_that_may_be_split_is_cut_by_its_partitions_shares():
+    backlog = Backlog(
+        offsets={0: 10, 1: 0, 2: 5}, cuts=[Cut(7, {0: 40, 1: 60, 2: 5}), Cut(8, {0: 60, 1: 60, 2: 5})], delta_version=6
+    )
+
+    def cut(limit):
+        return choose_cuts({"t": backlog}, limit, splits_large_commits=True)["t"]
+
+    assert cut(9) == Cut(6, {0: 13, 1: 6, 2: 5})
+    assert cut(90) == Cut(7, {0: 40, 1: 60, 2: 5})  # a commit that fits is whole, and so is the next
+    assert cut(95) == Cut(7, {0: 40, 1: 60, 2: 5})  # the next one isn't larger than the limit: it waits
+    for limit in range(1, 90):
+        assert record_count(backlog.offsets, cut(limit).ends) == limit
 
 
 def test_where_commits_are_forgotten_a_batch_ends_between_files():

@@ -57,9 +57,9 @@ def test_under_spark_submit_what_was_given_is_kept(spark, tmp_path):
             f"""
             import sparklog.spark as ss
             spark = ss.session("from the job", s3=True)
-            ss.register(spark, {str(tmp_path / "cluster")!r})
+            topic = ss.read_topic(spark, {str(tmp_path / "cluster")!r}, "t")
             print("seen:", spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("spark.app.name"),
-                  *spark.table("t").columns[:2], spark.sparkContext.getConf().get("spark.delta.logStore.s3a.impl"))
+                  *topic.columns[:2], spark.sparkContext.getConf().get("spark.delta.logStore.s3a.impl"))
             """
         )
     )

@@ -1,8 +1,11 @@
 """What a session is configured with, and what is refused; without Spark."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from sparklog.errors import InvalidConfigurationError
+from sparklog.spark.connect import check_server_has, is_asked_for, is_connect
 from sparklog.spark.settings import check_delta, new_session_settings
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -45,17 +48,24 @@ def test_where_delta_is_there_already_nothing_is_added():
     assert "spark.jars.packages" not in settings(delta_package=None)
 
 
-def test_another_catalog_is_refused():
-    with pytest.raises(InvalidConfigurationError, match=r"com\.example\.Catalog"):
-        settings({"spark.sql.catalog.spark_catalog": "com.example.Catalog"})
+@pytest.mark.parametrize(
+    "catalog",
+    ["io.unitycatalog.spark.UCSingleCatalog", "org.apache.iceberg.spark.SparkSessionCatalog", "com.example.C"],
+)
+def test_a_session_keeps_its_own_catalog(catalog):
+    """Topics are found by their paths; other catalogs hand Delta's tables on."""
+    given = {"spark.sql.catalog.spark_catalog": catalog}
+    assert settings(given)["spark.sql.catalog.spark_catalog"] == catalog
+    assert "spark.sql.catalog.spark_catalog" not in settings(present=given)
+    check_delta({"spark.sql.extensions": EXTENSION, **given}.get)
 
 
 @pytest.mark.parametrize(
     ("running", "lacks"),
     [
-        ({}, "spark.sql.extensions=.*, spark.sql.catalog.spark_catalog="),
-        ({"spark.sql.extensions": EXTENSION}, "lacks spark.sql.catalog"),
+        ({}, f"lacks spark.sql.extensions={EXTENSION}"),
         ({"spark.sql.catalog.spark_catalog": CATALOG}, "lacks spark.sql.extensions"),
+        ({"spark.sql.extensions": "com.example.Extension"}, "lacks spark.sql.extensions"),
     ],
 )
 def test_a_running_session_without_delta_is_refused(running, lacks):
@@ -65,3 +75,29 @@ def test_a_running_session_without_delta_is_refused(running, lacks):
 
 def test_a_running_session_with_delta_is_taken():
     check_delta({"spark.sql.extensions": f"a.B,{EXTENSION}", "spark.sql.catalog.spark_catalog": CATALOG}.get)
+
+
+@pytest.mark.parametrize(
+    ("settings", "credentials", "lacks"),
+    [
+        ({}, False, True),
+        ({"spark.hadoop.fs.s3a.bucket.b.endpoint": "x"}, False, False),
+        ({"spark.hadoop.fs.s3a.endpoint": "x"}, False, False),
+        ({"spark.hadoop.fs.s3a.endpoint": "x"}, True, True),
+        ({"spark.hadoop.fs.s3a.endpoint": "x", "spark.hadoop.fs.s3a.bucket.b.access.key": "x"}, True, False),
+    ],
+)
+def test_a_server_without_the_settings_of_s3_is_told_which_it_lacks(settings, credentials, lacks):
+    wanted = {f"fs.s3a.bucket.b.{name}": f"fs.s3a.{name}" for name in ("endpoint", "access.key")}
+    if not lacks:
+        check_server_has(settings, wanted, credentials=credentials)
+        return
+    with pytest.raises(InvalidConfigurationError, match=r"start it with spark\.hadoop\.fs\.s3a\.bucket\.b\.endpoint, "):
+        check_server_has(settings, wanted, credentials=credentials)
+
+
+def test_a_client_of_spark_connect_is_recognised():
+    assert not is_connect(SimpleNamespace())
+    assert is_asked_for({"SPARK_REMOTE": "sc://host"}, {})
+    assert is_asked_for({}, {"spark.remote": "sc://host"})
+    assert not is_asked_for({}, {})

@@ -3,12 +3,17 @@
 import json
 import shutil
 
+import pyarrow as pa
 import pytest
 
+import sparklog.spark as ss
 from sparklog.admin import Admin, NewTopic
+from sparklog.errors import InvalidArgumentError
 from sparklog.log.follow import TopicFollower
 from sparklog.log.state import open_state
 from sparklog.producer import Producer
+from sparklog.producer.partitioner import key_partitions
+from sparklog.spark.sink_rows import SMALL_BYTES
 from sparklog.storage import open_store
 from sparklog.txn.entries import open_transaction_log
 from tests.spark.spark_support import a_cluster
@@ -57,21 +62,26 @@ class Stream:
         self.input, self.checkpoint = folder / "input", folder / "checkpoint"
         self.input.mkdir(exist_ok=True)
         self.files = 0
+        self.distribute = lambda frame: frame
 
     def give(self, *lines):
         """One more file; a line is ``topic key value``."""
         self.files += 1
         (self.input / f"{self.files:04d}.txt").write_text("".join(f"{line}\n" for line in lines))
 
-    def start(self, **trigger):
+    def start(self, foreach=None, **trigger):
         lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.input))
         parts = "split(value, ' ')"
         frame = lines.selectExpr(f"{parts}[0] AS topic", f"{parts}[1] AS key", f"{parts}[2] AS value")
+        frame = self.distribute(frame)
+        if foreach is not None:
+            writer = frame.writeStream.foreachBatch(foreach)
+            return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
         writer = frame.writeStream.format("sparklog").options(**self.options).outputMode("append")
         return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start(str(self.root))
 
-    def run(self):
-        query = self.start(availableNow=True)
+    def run(self, foreach=None):
+        query = self.start(foreach, availableNow=True)
         query.awaitTermination(120)
         return query
 
@@ -120,6 +130,7 @@ def test_rows_of_one_topic_are_one_commit_and_go_where_the_producer_would_send_t
     write(frame, tmp_path, topic="t", compression="zstd")
 
     assert open_state(cluster.topic_log("t")).position.version == version + 1
+    assert len(data_files(tmp_path)) == 2  # the driver wrote the few rows of its three tasks
     Admin(cluster).create_topics([NewTopic("other", 2)])
     with Producer(cluster) as producer:
         for number in range(3_000):
@@ -220,6 +231,75 @@ def test_a_stream_is_exactly_once_whatever_is_run_again(spark, tmp_path):
     after = log.open_newest()[0]
     assert after is not None
     assert after.header.producer_epoch == newest.header.producer_epoch + 1
+
+
+def test_rows_by_partition_are_one_file_for_each_partition(spark, tmp_path):
+    from pyspark.sql.functions import spark_partition_id
+
+    cluster = a_cluster(tmp_path)
+    Admin(cluster).create_partitions({"t": 3})
+    large = f"rpad(CAST(id AS STRING), {SMALL_BYTES // 20}, 'x') AS value"  # too much for the driver
+    frame = spark.range(0, 120, 1, 4).selectExpr("IF(id % 4 = 0, NULL, CAST(id AS STRING)) AS key", large)
+    by_partition = ss.by_partition(frame, tmp_path, "t")
+    assert by_partition.columns == ["key", "value", "partition"]
+    write(by_partition, tmp_path, topic="t")
+    assert len(data_files(tmp_path)) == 3
+    seen = rows(cluster)
+    assert sorted(int(value.decode().rstrip("x")) for _, _, value, *_ in seen) == list(range(120))
+    assert {partition for partition, key, *_ in seen if key is None} == {0, 1, 2}
+    keyed = [(partition, key) for partition, key, *_ in seen if key is not None]
+    expected = key_partitions(pa.array([key for _, key in keyed], pa.binary()), 3)
+    assert [partition for partition, _ in keyed] == expected.tolist()
+    # Rows that say where they go, and a stream.
+    numbers = spark.range(0, 8, 1, 2).selectExpr("'v' AS value", "CAST(id % 2 AS INT) AS partition", "id")
+    given = ss.by_partition(numbers, tmp_path, "t").select("id", "partition", spark_partition_id().alias("task"))
+    assert all(row.partition == row.task == row.id % 2 for row in given.collect())
+    stream = Stream(spark, tmp_path, tmp_path, topic="t")
+    stream.distribute = lambda lines: ss.by_partition(lines, tmp_path, "t")
+    stream.give("t a 1", "t b 2")
+    stream.run()
+    assert len(rows(cluster)) == 122
+    with pytest.raises(InvalidArgumentError, match="expected key or value"):
+        ss.by_partition(frame.selectExpr("key AS k"), tmp_path, "t")
+
+
+def test_batch_writes_that_are_numbered_make_foreach_batch_exactly_once(spark, tmp_path):
+    cluster = two_topics(tmp_path / "cluster")
+    stream = Stream(spark, tmp_path, tmp_path / "cluster")
+    runs = []
+
+    def store(frame, batch_id):
+        runs.append(batch_id)
+        for topic in "tu":
+            one = frame.where(f"topic = '{topic}'").select("key", "value")
+            write(one, tmp_path / "cluster", topic=topic, txnAppId="app", txnVersion=batch_id)
+            if len(runs) == 2 and topic == "t":
+                raise RuntimeError("killed between its two topics")
+
+    stream.give("t a 1", "u a 1")
+    stream.give("t a 2", "u a 2")
+    with pytest.raises(Exception, match="killed"):
+        stream.run(foreach=store)
+    stream.run(foreach=store)
+    assert runs == [0, 1, 1]
+    assert values(cluster, "t") == values(cluster, "u") == ["1", "2"]
+    assert len(Admin(cluster).list_transactions()) == 2  # an id for each target
+
+
+def test_a_copy_of_a_checkpoint_that_writes_elsewhere_is_refused(spark, tmp_path):
+    cluster = two_topics(tmp_path / "cluster")
+    stream = Stream(spark, tmp_path, tmp_path / "cluster", topic="t")
+    stream.give("- a 1")
+    stream.run()
+    copy = Stream(spark, tmp_path, tmp_path / "cluster", topic="u")
+    copy.checkpoint = tmp_path / "copy"
+    shutil.copytree(stream.checkpoint, copy.checkpoint)
+    stream.give("- a 2")
+    with pytest.raises(Exception, match="goes to topic 'u', but its number 0 was committed to topic 't'"):
+        copy.run()
+    copy.options["transactionalId"] = "the copy's own"
+    copy.run()
+    assert (values(cluster, "t"), values(cluster, "u")) == (["1"], ["2"])
 
 
 def test_a_checkpoint_that_was_taken_back_is_refused(spark, tmp_path):

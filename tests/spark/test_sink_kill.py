@@ -1,7 +1,7 @@
 """``kill -9`` of the driver of a streaming query at random moments: each micro-batch is in both topics, whole and once.
 
 Thirty rounds are played without a JVM, by a process that does with the sink's own objects what Spark does for a
-micro-batch, in Spark's order. A few more are played with Spark itself. Each store call of a commit that a driver can
+micro-batch, in Spark's order. One more is played with Spark itself. Each store call of a commit that a driver can
 die at, and what else may happen there, is gone through in ``tests/txn/test_committing.py``.
 """
 
@@ -26,7 +26,8 @@ from sparklog.log.follow import TopicFollower
 from sparklog.spark.place import Place
 from sparklog.spark.sink_commit import QueryRun, commit_batch
 from sparklog.spark.sink_options import SinkOptions
-from sparklog.spark.sink_writing import TaskFiles, TaskWriter
+from sparklog.spark.sink_rows import TaskOutput, packed, write_rows
+from sparklog.spark.sink_writing import TaskWriter
 from sparklog.txn.committing import UploadCommitter
 from tests.spark_session import need_java
 
@@ -70,10 +71,11 @@ def drive(root: str, checkpoint: str, last: int | None) -> None:
     offsets, commits = Path(checkpoint, "offsets"), Path(checkpoint, "commits")
     run = QueryRun(query_id="q", run_id=uuid.uuid4().hex)
     committer = UploadCommitter(cluster, "spark-q", holder=run.run_id)
+    options = SinkOptions(uri=root)
     number = max((int(path.name) for path in commits.iterdir()), default=-1) + 1
     while last is None or number <= last:
         (offsets / str(number)).touch()
-        uploads: list[TaskFiles] = []
+        outputs: list[TaskOutput] = []
         for task in range(2):
             rows = range(task, ROWS, 2)
             batch = pa.record_batch(
@@ -83,8 +85,11 @@ def drive(root: str, checkpoint: str, last: int | None) -> None:
                     "value": [f"{number}:{row}" for _ in "tu" for row in rows],
                 }
             )
-            uploads += TaskWriter(cluster, SinkOptions(uri=root), {}).write([batch])
-        commit_batch(committer, run, number, uploads)
+            if task == number % 2:  # few rows go to the driver, and it writes them
+                outputs.append(TaskOutput(rows=packed([batch])))
+            else:
+                outputs.append(TaskOutput(files=TaskWriter(cluster, options, {}).write([batch])))
+        commit_batch(committer, run, number, write_rows(cluster, options, {}, outputs), topic=None)
         (commits / str(number)).touch()
         number += 1
 
@@ -147,16 +152,15 @@ def stream(root: str, folder: str, files_per_trigger: int) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_spark_killed_at_random_moments_writes_each_batch_once(tmp_path: Path) -> None:
+def test_spark_killed_at_a_random_moment_writes_each_batch_once(tmp_path: Path) -> None:
     need_java()
-    root, files, rounds = tmp_path / "cluster", 100, 2
+    root, files = tmp_path / "cluster", 40
     cluster = a_cluster(root)
     (tmp_path / "input").mkdir()
     for number in range(files):
         lines = "".join(f"{number}:{row}\n" for row in range(ROWS))
         (tmp_path / "input" / f"{number:04d}.txt").write_text(lines)
     commits = tmp_path / "checkpoint" / "commits"
-    chance = random.Random(5)
 
     def done() -> int:
         return len(list(commits.glob("[0-9]*"))) if commits.exists() else 0
@@ -172,20 +176,15 @@ def test_spark_killed_at_random_moments_writes_each_batch_once(tmp_path: Path) -
                 [sys.executable, "-c", code], env=environment, stdout=output, stderr=output, start_new_session=True
             )
 
-    killed = 0
-    for _ in range(rounds):
-        before = done()
-        driver = start(1)
-        deadline = time.monotonic() + PATIENCE_S
-        while done() < before + 1 and driver.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(chance.uniform(0, 1.5))
-        if driver.poll() is None:
-            killed += 1
-            os.killpg(driver.pid, signal.SIGKILL)  # Spark's JVM with it; Python workers may live for a moment longer
-        driver.wait()
-        assert done() > before, (tmp_path / "output").read_text()[-3_000:]
-    assert killed >= rounds - 1
+    driver = start(1)
+    deadline = time.monotonic() + PATIENCE_S
+    while done() < 1 and driver.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(random.Random().uniform(0, 1.5))
+    assert driver.poll() is None, (tmp_path / "output").read_text()[-3_000:]
+    os.killpg(driver.pid, signal.SIGKILL)  # Spark's JVM with it; Python workers may live for a moment longer
+    driver.wait()
+    assert done() > 0, (tmp_path / "output").read_text()[-3_000:]
     last = start(50)
     try:
         assert last.wait(PATIENCE_S) == 0, (tmp_path / "output").read_text()[-3_000:]

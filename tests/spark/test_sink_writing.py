@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from sparklog.clock import Clock
 from sparklog.errors import (
     CommitStateUnknownError,
+    IllegalStateError,
     InvalidArgumentError,
     InvalidConfigurationError,
     InvalidRecordError,
@@ -29,14 +31,16 @@ from sparklog.log.follow import TopicFollower
 from sparklog.paths import transaction_log
 from sparklog.producer.partitioner import StickyPartition, key_partitions
 from sparklog.spark import sink_writing
-from sparklog.spark.opened import opened
+from sparklog.spark.opened import opened, shared_store
 from sparklog.spark.place import Place
-from sparklog.spark.sink_commit import commit_job, gathered
-from sparklog.spark.sink_options import SinkOptions, check_columns, sink_options
+from sparklog.spark.sink_commit import commit_job, commit_numbered, gathered, small_files
+from sparklog.spark.sink_options import NumberedWrite, SinkOptions, check_columns, sink_options
+from sparklog.spark.sink_rows import SMALL_BYTES, TaskOutput, most_bytes, take_few, write_rows
 from sparklog.spark.sink_writing import TaskFiles, TaskWriter, by_topic, spread_keyless
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
+from sparklog.txn.committing import UploadCommitter
 from tests.support import DAY_MS, T0_MS
 
 OPTIONS = SinkOptions(uri="memory://")
@@ -335,7 +339,159 @@ def test_a_job_that_slept_for_a_day_is_refused() -> None:
         assert data_files(cluster) == []
 
 
+# --- rows of tasks that have few
+
+
+def few(*batches: dict[str, Any]) -> TaskOutput:
+    """What a task with few rows tells the driver."""
+    rows, rest = take_few([pa.record_batch(batch) for batch in batches], SMALL_BYTES)
+    assert rows is not None
+    assert not list(rest)
+    return TaskOutput(rows=rows)
+
+
+def test_few_rows_of_many_tasks_are_one_file_for_each_partition() -> None:
+    cluster = two_topics()
+    tasks = [[f"{task}-{number}" for number in range(100)] for task in range(20)]
+    outputs = [few({"key": keys, "value": keys, "offset": list(range(100))}) for keys in tasks]
+    assert data_files(cluster) == []
+    written = write_rows(cluster, SinkOptions(uri="memory://", topic="t"), {}, outputs)
+    assert len(data_files(cluster)) == 3
+    commit_job(cluster, None, written)
+    keys = [key for task in tasks for key in task]
+    partitions = key_partitions(pa.array([key.encode() for key in keys], pa.binary()), 3)
+    expected = [(p, key) for p in range(3) for key, chosen in zip(keys, partitions, strict=True) if chosen == p]
+    assert [(row["partition"], row["key"].decode()) for row in rows(cluster)] == expected  # tasks in their order
+
+
+def test_rows_and_files_keep_the_order_of_their_tasks() -> None:
+    cluster = two_topics()
+    to_u = SinkOptions(uri="memory://", topic="u")
+    outputs = [
+        few({"value": ["0"]}),
+        few({"value": ["1"]}, {"value": ["2"]}),
+        TaskOutput(files=write(cluster, {"value": ["3"]}, topic="u")),
+        few({"value": ["4"]}),
+        TaskOutput(),
+    ]
+    commit_job(cluster, None, write_rows(cluster, to_u, {}, [output for output in outputs if output]))
+    assert values(cluster, "u") == [b"0", b"1", b"2", b"3", b"4"]
+    assert len(data_files(cluster)) == 3
+
+
+def test_more_than_a_few_rows_are_left_to_the_task() -> None:
+    batches = [pa.record_batch({"value": [b"x" * 1_000] * 100}) for _ in range(5)]
+    rows, rest = take_few(iter(batches), 250_000)
+    assert rows is None
+    assert list(rest) == batches
+    assert take_few(iter([]), 1)[0] == take_few(iter([batches[0].slice(0, 0)]), 1)[0] == b""
+
+
+def test_what_all_tasks_together_hand_to_the_driver_is_bounded() -> None:
+    """However many there are: Spark fails a job whose results are more than 1 GiB."""
+    assert most_bytes(0) == most_bytes(255) == SMALL_BYTES
+    assert sum(most_bytes(task) for task in range(1_000)) < 160 * 2**20
+    assert sum(most_bytes(task) for task in range(100_000)) < 450 * 2**20
+
+
+def test_rows_that_no_topic_takes_leave_no_file_of_any_task() -> None:
+    cluster = two_topics()
+    outputs = [
+        few({"value": ["v"], "topic": ["u"]}),
+        TaskOutput(files=write(cluster, {"value": ["v"], "topic": ["u"]}, topic=None)),
+        few({"value": ["v"], "topic": ["nowhere"]}),
+    ]
+    with pytest.raises(UnknownTopicOrPartitionError, match="nowhere"):
+        write_rows(cluster, OPTIONS, {}, outputs)
+    assert data_files(cluster) == []
+
+
+def test_many_small_files_are_told_with_the_remedy() -> None:
+    cluster = two_topics()
+    numbers = [str(number) for number in range(30)]
+    many = [one for _ in range(9) for one in write(cluster, {"key": numbers, "value": numbers})]
+    assert small_files(many[:8]) is None
+    assert "27 files of 1 KiB on average for 3 partitions" in str(small_files(many))
+    assert "by_partition(frame, cluster, topic)" in str(small_files(many))
+    large = [replace(one, files=tuple(replace(file, size_bytes=2**26) for file in one.files)) for one in many]
+    assert small_files(large) is None
+
+
+# --- writes that an application has numbered
+
+
+def numbered(cluster: Cluster, version: int, value: str, *, topic: str | None = "u", names: str = "u") -> bool:
+    """What the driver does with a row that goes to each of the topics in ``names``."""
+    write_ = NumberedWrite(app_id="app", version=version)
+    committer = UploadCommitter(cluster, write_.transactional_id(topic))
+    files = write(cluster, {"value": [value] * len(names), "topic": list(names)}, topic=topic)
+    return commit_numbered(cluster, committer, write_, files, topic=topic)
+
+
+def test_a_numbered_write_is_there_once_however_often_it_is_repeated() -> None:
+    cluster = two_topics()
+    assert numbered(cluster, 3, "a")
+    assert not numbered(cluster, 3, "a")
+    assert numbered(cluster, 4, "b")
+    assert not numbered(cluster, 3, "too late")
+    assert values(cluster, "u") == [b"a", b"b"]
+    assert len(data_files(cluster)) == 2  # what was skipped is deleted
+
+
+def test_numbers_count_for_each_target_by_itself() -> None:
+    """As in Delta, whose numbers are a table's: ``foreachBatch`` may write a batch to several topics."""
+    cluster = two_topics()
+    assert numbered(cluster, 3, "a", topic="u", names="u")
+    assert numbered(cluster, 3, "b", topic="t", names="t")
+    assert numbered(cluster, 3, "c", topic=None, names="tu")
+    assert not numbered(cluster, 3, "c", topic=None, names="tu")
+    assert sorted(values(cluster, "t")) == [b"b", b"c"]
+    create_topic(cluster.topic_log("v"), "v", num_partitions=1)
+    with pytest.raises(
+        IllegalStateError, match=r"now it has rows for v, which would be lost. Give each of an applicat"
+    ):
+        numbered(cluster, 3, "d", topic=None, names="v")
+    assert values(cluster, "v") == []
+
+
+def test_a_numbered_write_that_dies_at_any_store_call_is_there_once_when_it_is_repeated() -> None:
+    seen = set()
+    for fault in (fault for fault in crashes(100) if fault.kind is FaultKind.CRASH_BEFORE):  # after is before the next
+        cluster = two_topics()
+        assert numbered(cluster, 0, "a", topic=None, names="tu")
+        store = FaultyStore(cluster.store, fault)
+        try:
+            numbered(a_cluster(store, cluster.clock), 1, "b", topic=None, names="tu")
+        except SimulatedCrash:
+            seen.add(numbered(cluster, 1, "b", topic=None, names="tu"))
+            assert (values(cluster, "u"), sorted(values(cluster, "t"))) == ([b"a", b"b"], [b"a", b"b"])
+        else:
+            break
+    else:
+        raise AssertionError("never got through")
+    assert seen == {True, False}
+
+
+def test_a_numbered_write_whose_commit_fails_leaves_no_file_unless_it_may_be_committed() -> None:
+    for kind, error in (
+        (FaultKind.LOST_ANSWER, CommitStateUnknownError),
+        (FaultKind.THROTTLED, CommitStateUnknownError),
+        (FaultKind.READ_ONLY, StorePermissionError),
+    ):
+        cluster = two_topics()
+        fault = Fault(kind=kind, ops=("create",), times=None, skip=1)
+        with pytest.raises(error):
+            numbered(a_cluster(FaultyStore(cluster.store, fault), cluster.clock), 0, "a")
+        assert bool(data_files(cluster)) is (error is CommitStateUnknownError)
+        numbered(cluster, 0, "a")
+        assert values(cluster, "u") == [b"a"]
+
+
 # --- options and columns
+
+
+def options_of(given: dict[str, str]) -> SinkOptions:
+    return sink_options(given, streaming=False)
 
 
 def test_the_options_of_the_kafka_sink() -> None:
@@ -349,13 +505,16 @@ def test_the_options_of_the_kafka_sink() -> None:
             "includeHeaders": "true",
             "checkpointLocation": "/c",
             "queryName": "q",
-        }
+        },
+        streaming=True,
     )
     assert found == SinkOptions(uri="./data", topic="t", compression="zstd", max_request_size=2_000_000)
-    assert sink_options({"path": "p", "transactionalId": "me", "compression": "lz4"}) == SinkOptions(
+    assert options_of({"path": "p", "transactionalId": "me", "compression": "lz4"}) == SinkOptions(
         uri="p", transactional_id="me", compression="lz4"
     )
-    assert sink_options({"path": "p", "storageOptions": '{"secret": "s"}'}).storage_options == {"secret": "s"}
+    assert options_of({"path": "p", "storageOptions": '{"secret": "s"}'}).storage_options == {"secret": "s"}
+    numbered = options_of({"path": "p", "txnAppId": "app", "txnVersion": "7"}).numbered
+    assert numbered == NumberedWrite(app_id="app", version=7)
 
 
 @pytest.mark.parametrize(
@@ -367,11 +526,32 @@ def test_the_options_of_the_kafka_sink() -> None:
         ({"path": "p", "compression": "brotli"}, "compression='brotli': expected one of none, gzip"),
         ({"path": "p", "transactionalId": ""}, "transactionalId=''"),
         ({"path": "p", "kafka.max.request.size": "1k"}, "kafka.max.request.size='1k'"),
+        ({"path": "p", "txnAppId": "a"}, "got txnAppId='a' and txnVersion=None: expected both"),
+        ({"path": "p", "txnAppId": "", "txnVersion": "1"}, "expected both"),
+        ({"path": "p", "txnAppId": "a", "txnVersion": "-1"}, "txnVersion='-1': expected a whole number from 0 on"),
+        ({"path": "p", "txnAppId": "a", "txnVersion": str(2**63)}, "that fits 63 bits"),
+        ({"path": "p", "txnAppId": "a", "txnVersion": "1", "transactionalId": "i"}, "expected one of them"),
     ],
 )
 def test_wrong_options_are_named(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=message):
-        sink_options(given)
+        options_of(given)
+
+
+def test_a_stream_numbers_its_batches_by_itself() -> None:
+    with pytest.raises(InvalidConfigurationError, match="txnAppId and txnVersion number batch writes"):
+        sink_options({"path": "p", "txnAppId": "a", "txnVersion": "1"}, streaming=True)
+
+
+def test_each_target_of_an_application_has_an_id_of_its_own() -> None:
+    ids = [
+        NumberedWrite(app_id=app_id, version=1).transactional_id(topic)
+        for app_id, topic in [("a", None), ("a", "b"), ("a-b", None), ("ü" * 500, "t" * 249), ("ü" * 501, "t" * 249)]
+    ]
+    assert len(set(ids)) == len(ids)
+    assert [transaction_log(one) for one in ids]  # none is too long
+    assert ids[1].startswith("spark-app-a-b-")
+    assert NumberedWrite(app_id="a", version=2).transactional_id("b") == ids[1]
 
 
 @pytest.mark.parametrize(
@@ -429,3 +609,13 @@ def test_a_process_keeps_a_cluster_open_as_long_as_it_is_that_cluster(tmp_path: 
         opened(place)
     open_cluster(tmp_path)
     assert opened(place) is not first
+
+
+def test_a_process_has_one_client_of_each_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place("s3://bucket/prefix", {"key": "k"})
+    first = shared_store(place)
+    assert shared_store(Place("s3://bucket/prefix", {"key": "k"})) is first
+    assert shared_store(Place("s3://bucket/prefix", {"key": "another"})) is not first
+    assert shared_store(Place("s3://bucket/other", {"key": "k"})) is not first
+    monkeypatch.setattr("os.getpid", lambda: -1)  # after a fork
+    assert shared_store(place) is not first

@@ -191,3 +191,25 @@ def test_topics_on_s3_are_read_without_s3a(spark, s3_uri, s3_options, tmp_path):
         (0, 2, 0),
         (1, 2, 0),
     ]
+
+
+def test_planning_and_tasks_of_a_process_share_one_client_of_a_store(tmp_path, monkeypatch):
+    """Without a session: what Spark does with these objects. To connect to S3 takes 150 to 300 ms of CPU."""
+    from sparklog.spark.place import Place
+    from sparklog.spark.source import SparklogDataSource
+
+    put(a_cluster(tmp_path), (0, "ab"), (1, "c"))
+    made = []
+    make = Place.store
+
+    def counted(place):
+        made.append(make(place))
+        return made[-1]
+
+    monkeypatch.setattr(Place, "store", counted)
+    source = SparklogDataSource({"path": str(tmp_path), "subscribe": "t"})
+    for _ in range(3):
+        reader = source.reader(source.schema())
+        parts = reader.partitions()
+        assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == 3
+    assert len(made) == 1

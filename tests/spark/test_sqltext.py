@@ -8,6 +8,25 @@ from sparklog.errors import InvalidArgumentError
 from sparklog.spark import sqltext
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("orders", "`orders`"),
+        ("lake.my-orders", "`lake`.`my-orders`"),
+        ("cat.lake.`a.b`", "`cat`.`lake`.`a.b`"),
+        ("`a``b`", "`a``b`"),
+    ],
+)
+def test_a_name_is_quoted_part_by_part(name, expected):
+    assert sqltext.quoted_name(name) == expected
+
+
+@pytest.mark.parametrize("name", ["", ".", "a..b", "a.", "`a", "a`b", "``"])
+def test_a_name_that_cant_be_read_is_refused(name):
+    with pytest.raises(InvalidArgumentError, match="is no name of a view"):
+        sqltext.quoted_name(name)
+
+
 def test_a_name_is_quoted_whatever_it_holds():
     assert sqltext.quoted("my-topic.x") == "`my-topic.x`"
     assert sqltext.quoted("a`b") == "`a``b`"

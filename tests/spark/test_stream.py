@@ -177,6 +177,47 @@ def test_a_commit_of_many_files_that_is_more_than_the_limit_is_one_batch(cluster
     assert list(batches(cluster, stream, stream.initial())) == ["aaaa", "bbbb"]
 
 
+def test_a_large_commit_is_split_if_the_query_allows_it(cluster):
+    put(cluster, (0, "a"))
+    put(cluster, (0, "bcdefghijk"), (1, "BCDEF"))
+    put(cluster, (1, "l"))
+    put(cluster, (0, "m"))
+    found, start = [], planner(cluster).initial()
+    while True:
+        stream = planner(cluster, maxOffsetsPerTrigger=4, splitLargeCommits="true")  # another process
+        end = stream.next(start, limited=True)
+        if end == start:
+            break
+        found.append("".join(value for _, _, value in values(cluster, stream.plan(start, end))))
+        start = Positions.from_json(json.loads(json.dumps(end.to_json())))
+    assert found == ["a", "bcBC", "deDE", "fghF", "ijkl", "m"]
+    one_process = planner(cluster, maxOffsetsPerTrigger=4, splitLargeCommits="true")
+    assert list(batches(cluster, one_process, one_process.initial())) == found
+    whole = planner(cluster, maxOffsetsPerTrigger=4)
+    assert list(batches(cluster, whole, whole.initial())) == ["a", "bcdefghijkBCDEF", "ml"]
+
+
+def test_a_limit_holds_where_the_log_has_forgotten_its_commits_and_they_may_be_split(cluster):
+    log = cluster.topic_log("t")
+    put(cluster, (0, "abcdefgh"), (1, "ABCDEFGH"))
+    write_checkpoint(log)
+    cluster.store.delete([entry_path(log.table, version) for version in range(1)])
+    put(cluster, (0, "i"))
+    stream = planner(cluster, maxOffsetsPerTrigger=5, splitLargeCommits="true")
+    found = list(batches(cluster, stream, stream.initial()))
+    assert max(map(len, found)) <= 5
+    assert sorted("".join(found)) == sorted("abcdefghABCDEFGHi")
+
+
+def test_tasks_of_a_batch_have_no_more_records_than_they_may(cluster):
+    put(cluster, (0, "abcde"), (1, "x"))
+    stream = planner(cluster, maxRecordsPerPartition=2)
+    start = stream.initial()
+    tasks = stream.plan(start, stream.next(start, limited=True))
+    assert [(task.partition, task.start, task.end) for task in tasks] == [(0, 0, 1), (0, 1, 3), (0, 3, 5), (1, 0, 1)]
+    assert "".join(value for _, _, value in values(cluster, tasks)) == "abcdex"
+
+
 def test_a_batch_never_splits_a_commit_after_a_checkpoint_and_a_restart(cluster):
     for number in range(4):
         put(cluster, (0, f"{number}"), (1, f"{number}{number}"))

@@ -1,5 +1,7 @@
 """SQL views over topics and groups, and ``read_topic``: what is seen, and which files are read for it."""
 
+import os
+import re
 import threading
 from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
@@ -171,6 +173,44 @@ def test_transactions_are_a_view(spark, tmp_path):
     [row] = spark.table("sparklog_transactions").collect()
     assert (row.transactional_id, row.state) == ("p", "CompleteCommit")
     assert spark.table("transactions").count() == 1
+
+
+def test_a_permanent_view_needs_no_sparklog_in_later_sessions(spark, tmp_path):
+    root = tmp_path / "a `folder: 100%"
+    cluster = a_cluster(root, "t", {"message.timestamp.type": "LogAppendTime"})
+    put(cluster, (0, "ab"), (1, "c"), topic="t")
+    unsequenced_file(cluster.topic_log("t"), "not yet")
+    spark.sql("CREATE SCHEMA lake")
+    assert ss.create_view(spark, root, "t", name="lake.orders") == "`lake`.`orders`"
+    another = spark.newSession()
+    view = another.table("lake.orders")
+    assert tuple(view.columns) == RECORD_COLUMNS
+    assert seen(view) == [(0, 0, "a"), (0, 1, "b"), (1, 0, "c")]
+    assert {(row.topic, row.timestampType) for row in view.collect()} == {("t", 1)}
+    put(cluster, (1, "d"), topic="t")
+    assert seen(another.table("lake.orders").where("partition = 1")) == [(1, 0, "c"), (1, 1, "d")]
+    # Records below the log start are seen until their file goes: a view can't know of them.
+    Admin(cluster).delete_records({TopicPartition("t", 0): 1, TopicPartition("t", 1): 1})
+    assert seen(another.table("lake.orders")) == [(0, 0, "a"), (0, 1, "b"), (1, 1, "d")]
+    assert ss.create_view(spark, root, "t", name="lake.`orders`") == "`lake`.`orders`"  # it is replaced
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        ss.create_view(spark, root, "t", name="lake.orders", replace=False)
+    assert ss.create_view(spark, root, "t") == "`t`"
+    assert another.table("default.t").count() == 3
+    with pytest.raises(UnknownTopicOrPartitionError):
+        ss.create_view(spark, root, "other")
+    spark.sql("DROP VIEW default.t")
+    spark.sql("DROP SCHEMA lake CASCADE")
+
+
+def test_a_relative_folder_is_the_same_for_spark_and_for_this_process_or_refused(spark, tmp_path, monkeypatch):
+    put(a_cluster(tmp_path), (0, "a"))
+    assert ss.register(spark, os.path.relpath(tmp_path), ["t"])[0] == "t"
+    here = os.getcwd()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgumentError, match=re.escape(f"to {tmp_path} for this process, to {here} for Spark")):
+        ss.register(spark, ".")
+    assert seen(ss.read_topic(spark, tmp_path.as_uri(), "t")) == [(0, 0, "a")]
 
 
 def test_what_cant_be_registered_is_told(spark, tmp_path):

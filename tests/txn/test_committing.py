@@ -31,7 +31,7 @@ from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.txn.batches import MOST_QUERIES, is_committed, with_batch
 from sparklog.txn.cleaning import clean_transaction_log
 from sparklog.txn.committing import UploadCommitter
-from sparklog.txn.entries import QueryBatch, TopicFiles
+from sparklog.txn.entries import BatchTarget, QueryBatch, TopicFiles
 from sparklog.txn.forward import finish
 from sparklog.txn.orphans import sweep_orphans
 from sparklog.txn.recovery import recover_transactions
@@ -55,6 +55,7 @@ class Query:
     """As the tasks do: they are other processes."""
     run_id: str = "run 1"
     query_id: str = "q"
+    target: BatchTarget | None = None
     noted: list[int] = field(default_factory=lambda: [0])
     committer: UploadCommitter = field(init=False)
 
@@ -72,7 +73,7 @@ class Query:
         return found
 
     def commit(self, batch_id: int) -> bool:
-        batch = QueryBatch(query_id=self.query_id, batch_id=batch_id)
+        batch = QueryBatch(query_id=self.query_id, batch_id=batch_id, target=self.target)
         is_new = self.committer.commit(self.upload(batch_id), batch=batch)
         if batch_id not in self.noted:  # as Spark's commit log: created, never overwritten
             self.noted.append(batch_id)
@@ -377,6 +378,92 @@ def test_of_many_queries_the_newest_are_remembered() -> None:
     assert [batch.batch_id for batch in known] == list(range(4, MOST_QUERIES + 4))
     assert is_committed(known, QueryBatch(query_id="q3", batch_id=4))
     assert not is_committed(known, QueryBatch(query_id="q2", batch_id=3))
+
+
+# --- where the rows of a batch go
+
+
+TO_T, TO_U = BatchTarget(topic="t"), BatchTarget(topic="u")
+
+
+def named(*topics: str) -> BatchTarget:
+    """Of a query whose rows name their topics."""
+    return BatchTarget(topics=frozenset(topics))
+
+
+def a_batch(number: int, target: BatchTarget | None) -> QueryBatch:
+    return QueryBatch(query_id="q", batch_id=number, target=target)
+
+
+@pytest.mark.parametrize(
+    ("before", "number", "now", "message"),
+    [
+        (TO_T, 7, TO_U, r"micro-batch 7 of query q goes to topic 'u', but its number 7 was committed to topic 't'"),
+        (TO_T, 8, TO_U, r"goes to topic 'u', but its number 7 was committed to topic 't'.*transactionalId of its own"),
+        (TO_T, 6, TO_U, r"goes to topic 'u', but its number 7"),
+        (TO_T, 8, named("t"), r"goes to the topics that its rows name, but its number 7 was committed to topic 't'"),
+        (named("t"), 8, TO_T, r"goes to topic 't', but its number 7 was committed to the topics that its rows name"),
+        (named("t"), 7, named("t", "u"), r"with rows for topics t; now it has rows for u, which would be lost"),
+        (named(*"abcdefg"), 7, named("z"), r"topics a, b, c, d, e and 2 more; now it has rows for z"),
+    ],
+)
+def test_a_copy_of_a_query_that_writes_elsewhere_is_refused(
+    before: BatchTarget, number: int, now: BatchTarget, message: str
+) -> None:
+    with pytest.raises(IllegalStateError, match=message):
+        is_committed((a_batch(7, before),), a_batch(number, now))
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (TO_T, TO_T),
+        (named("t", "u"), named("t", "u")),
+        (named("t", "u"), named("u")),  # a plan that gives other rows when it is run again, which are as good
+        (None, TO_T),  # committed by an older sparklog
+        (TO_T, None),
+    ],
+)
+def test_a_query_that_writes_where_it_wrote_goes_on(before: BatchTarget | None, now: BatchTarget | None) -> None:
+    assert is_committed((a_batch(7, before),), a_batch(7, now))
+    assert not is_committed((a_batch(7, before),), a_batch(8, now))
+
+
+def test_from_batch_to_batch_rows_may_name_other_topics() -> None:
+    assert not is_committed((a_batch(7, named("t")),), a_batch(8, named("u")))
+
+
+def test_numbers_of_an_application_are_skipped_up_to_the_newest() -> None:
+    known = (a_batch(7, TO_T),)
+    found = [is_committed(known, a_batch(number, TO_T), skip_older=True) for number in (0, 6, 7, 8, 100)]
+    assert found == [True, True, True, False, False]
+    with pytest.raises(IllegalStateError, match=r"txnVersion 7 of txnAppId 'q' was committed with rows for topics t;"):
+        is_committed((a_batch(7, named("t")),), a_batch(7, named("u")), skip_older=True)
+
+
+def test_a_copy_that_is_refused_disturbs_nobody() -> None:
+    """It is refused before it takes the id: the query that it was copied of isn't fenced."""
+    memory, clock, cluster = prepared()
+    ours = Query(a_cluster(memory, clock), cluster, target=TO_T)
+    ours.go_on(1)
+    before = states(cluster, ID)
+    copied = Query(a_cluster(memory, clock), cluster, run_id="copy", target=TO_U, noted=[0])
+    for number in (1, 2):
+        with pytest.raises(IllegalStateError, match="goes to topic 'u'"):
+            copied.commit(number)
+    assert states(cluster, ID) == before
+    ours.commit(2)
+    assert contents(cluster) == batches(0, 1, 2)
+
+
+def test_a_copy_that_comes_first_is_noticed_by_the_query_itself() -> None:
+    """The batch's number is taken, for rows that are elsewhere: nothing is lost without a word."""
+    memory, clock, cluster = prepared()
+    ours = Query(a_cluster(memory, clock), cluster, target=TO_T)  # its batch 0 is of an older sparklog
+    copied = Query(a_cluster(memory, clock), cluster, run_id="copy", target=TO_U, noted=[0])
+    assert copied.commit(1)
+    with pytest.raises(IllegalStateError, match="goes to topic 't', but its number 1 was committed to topic 'u'"):
+        ours.commit(1)
 
 
 # --- what is refused before anything is decided

@@ -21,6 +21,7 @@ from sparklog.testing import CountingStore, ManualClock
 from sparklog.txn.cleaning import KEEP_MS, clean_transaction_log
 from sparklog.txn.entries import (
     NOTHING,
+    BatchTarget,
     Contents,
     Header,
     QueryBatch,
@@ -97,6 +98,13 @@ def filled(*following: TransactionState, clock: ManualClock | None = None) -> tu
             header=replace(HEADER, holder="run"),
             batches=(QueryBatch(query_id="q", batch_id=0), QueryBatch(query_id="ü", batch_id=2**40)),
         ),
+        an_entry(
+            batches=(
+                QueryBatch(query_id="q", batch_id=0, target=BatchTarget(topic="t")),
+                QueryBatch(query_id="r", batch_id=1),
+                QueryBatch(query_id="s", batch_id=2, target=BatchTarget(topics=frozenset("tu"))),
+            ),
+        ),
         an_entry(contents=Contents(topics={"t": TopicFiles(topic_id="id", files=(a_file(), OF_ANOTHER))})),
     ],
 )
@@ -134,6 +142,22 @@ def test_an_entry_without_batches_is_as_it_was_before_there_were_any() -> None:
     assert not {"batches", "holder"} & body.keys()
     assert [len(file) for topic in body["topics"].values() for file in topic["files"]] == [8, 8, 8]
     assert decode_transaction(4, "path", json.dumps(body).encode()).batches == ()
+
+
+def test_an_older_sparklog_reads_the_batches_and_passes_over_their_targets() -> None:
+    """It expects pairs of a query id and a number; what it doesn't know of an entry it leaves alone."""
+    batches = (
+        QueryBatch(query_id="q", batch_id=7, target=BatchTarget(topic="t")),
+        QueryBatch(query_id="r", batch_id=1),
+    )
+    body = json.loads(encode_transaction(an_entry(batches=batches), "mine"))
+    assert body["batches"] == [["q", 7], ["r", 1]]
+    assert body["targets"] == {"q": "t"}
+    del body["targets"]  # as it hands them on
+    found = decode_transaction(4, "path", json.dumps(body).encode()).batches
+    assert found == tuple(replace(batch, target=None) for batch in batches)
+    with pytest.raises(CorruptLogError, match="target 5"):
+        decode_transaction(4, "path", json.dumps({**body, "targets": {"q": 5}}).encode())
 
 
 def test_a_topics_files_are_known_to_be_uploaded_behind_one_version_the_earliest_of_theirs() -> None:

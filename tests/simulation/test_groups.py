@@ -38,7 +38,7 @@ def test_a_few_schedules_keep_every_promise(threads: bool, count: int):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("threads", "count"), [(False, 400), (True, 200)], ids=["nested", "threads"])
+@pytest.mark.parametrize(("threads", "count"), [(False, 200), (True, 100)], ids=["nested", "threads"])
 def test_many_schedules_keep_every_promise(threads: bool, count: int):
     assert violations(play_many(range(1_000, 1_000 + count), threads=threads, processes=2)) == {}
 
@@ -78,12 +78,12 @@ def nobody_minds_its_own_silence() -> AbstractContextManager[object]:
     [
         (nobody_looks_at_claims, False, 0),
         (nobody_looks_at_claims, True, 0),
-        (stamps_are_not_compared, False, 11),
+        (stamps_are_not_compared, False, 0),
         (stamps_are_not_compared, True, 2),
-        pytest.param(stamps_count_before_the_application_knows, True, 35, marks=pytest.mark.slow),
+        pytest.param(stamps_count_before_the_application_knows, True, 109, marks=pytest.mark.slow),
         (whoever_takes_a_partition_has_it, False, 29),
-        (whoever_takes_a_partition_has_it, True, 4),
-        (nobody_minds_its_own_silence, True, 53),
+        (whoever_takes_a_partition_has_it, True, 0),
+        (nobody_minds_its_own_silence, True, 27),
     ],
 )
 def test_a_rule_that_is_not_kept_is_noticed_within_300_schedules(broken_rule, threads, first_seed):

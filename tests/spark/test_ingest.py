@@ -252,6 +252,7 @@ def test_it_finishes_beside_producers_that_never_stop_and_another_run_of_its_own
                 producer.send("t", value.encode(), partition=count % 2).get(timeout=60)
                 sent[value] += 1
                 count += 1
+                stop.wait(0.02)
 
     def ingest(name: str) -> None:
         results.append(ss.merge_ingest(frame(spark, "abcdefghij" * 20), tmp_path, "t", name=name))

@@ -16,7 +16,14 @@ from sparklog._version import __version__
 from sparklog.delta.actions import Action, Entry, encode_entry
 from sparklog.delta.listing import list_log
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, SparklogError, StoreError
+from sparklog.errors import (
+    CommitStateUnknownError,
+    KafkaTimeoutError,
+    NotATopicError,
+    SparklogError,
+    StoreError,
+    UnsupportedVersionError,
+)
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
 from sparklog.log.state import GAP_INFO, TopicState, load_state
@@ -199,9 +206,19 @@ def apply_look(state: TopicState, look: Look[Entry]) -> list[Entry]:
 
 def _go_to_tail(state: TopicState) -> None:
     """Several writers that all try again at once lose as often as there are others, and each loss costs two requests
-    (rule L11)."""
+    (rule L11).
+
+    Raises as :func:`apply_look`; what can't be understood, only where the tail is so: further on it may be mended."""
     ahead = _FIRST_AHEAD
-    while len(catch_up(state, ahead=ahead)) == ahead:
+    is_tail = False
+    while not is_tail:
+        before = state.position.version
+        try:
+            catch_up(state, ahead=ahead)
+        except (UnsupportedVersionError, NotATopicError):
+            if state.position.version - before < ahead:
+                raise
+        is_tail = state.position.version - before < ahead
         ahead = min(ahead * 2, _MAX_AHEAD)
 
 

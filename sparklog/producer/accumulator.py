@@ -277,7 +277,7 @@ class TopicQueue:
         if self._waiting and self._waiting[0] is self._open:
             self._open = None
         taken: list[Batch] = []
-        size = 0
+        size, is_any_empty = 0, False
         while self._waiting and self._waiting[0] is not self._open:
             batch = self._waiting[0]
             if taken and size + batch.size_bytes > self._max_batch_bytes:
@@ -287,8 +287,11 @@ class TopicQueue:
                 size += batch.size_bytes
                 self._taken[batch] = None
             else:
-                batch.is_finished = True
+                batch.is_finished = is_any_empty = True
             self._waiting.popleft()
+        if is_any_empty:  # nobody settles these: whoever flushes, or waits for their room, looks again now
+            self._finished.notify_all()
+            self._buffer.notify_room()
         return taken
 
     def take_all(self) -> list[Batch]:
@@ -372,9 +375,9 @@ class TopicQueue:
         room = self._buffer.take_room(size_bytes, at_most=mark - 1 - batch.size_bytes)
         if room == 0:
             return None
-        batch.room_bytes = batch.size_bytes + room
         if size_after >= self._batch_size > batch.size_bytes:
             self.changed.notify_all()
+        batch.room_bytes = batch.size_bytes + room
         return batch
 
     def _begin(self, size_bytes: int) -> RecordBatch | None:

@@ -202,13 +202,25 @@ class Transactions:
         if failure is not None:
             self._fail(failure)
             raise TransactionAbortableError(f"a record of the transaction can't be stored: {failure}") from failure
+        self._check_held()
+        self._tell_session(deadline)
+        return self._session.has_offsets or any(lane.held_files() for lane in self._lanes())
+
+    def _check_held(self) -> None:
+        """Before the decision: may what was uploaded be published (rule L10)?"""
         for lane in self._lanes():
             try:
                 lane.check_held()
             except TransactionAbortableError as error:
                 raise self._fail(error) from None
-        self._tell_session(deadline)
-        return self._session.has_offsets or any(lane.held_files() for lane in self._lanes())
+            except StoreError as error:
+                self._take_records(True)
+                if not error.retriable:
+                    raise
+                raise KafkaTimeoutError(
+                    f"commit_transaction: whether files of topic {lane.topic!r} are still there can't be told after "
+                    f"max_block_ms={self._config.max_block_ms}; call it again, or abort: {error}"
+                ) from error
 
     def _decide_commit(self, deadline: float) -> None:
         files = {lane.topic: (lane.topic_id, lane.held_files()) for lane in self._lanes() if not lane.gone}

@@ -111,8 +111,11 @@ class S3Client:
                 failure = failed.translate(error, "create", f"s3://{self._bucket}/{key}")
                 if failure is None:
                     raise
-                is_only_one = sendings.count == 1 or not self._is_counted or not failed.is_answer(error)
-                raise _of_create(failure, is_only_one=is_only_one) from error
+                certain_count = (
+                    1 if failed.is_answer(error) else 0
+                )  # without an answer, what was sent may be carried out
+                is_certain = sendings.count == certain_count or not self._is_counted
+                raise _of_create(failure, is_certain=is_certain) from error
         return True
 
     def close(self) -> None:
@@ -158,10 +161,11 @@ def _connect(options: Mapping[str, Any]) -> Any:
     return filesystem
 
 
-def _of_create(failure: StoreError, *, is_only_one: bool) -> StoreError:
+def _of_create(failure: StoreError, *, is_certain: bool) -> StoreError:
     """What a failed create means. A refusal for now (409, 429, 503) is not believed: whoever is between us and the
-    server may have sent it twice, and repeating it settles it anyway. One for good is, if the request was sent once."""
-    if isinstance(failure, StoreOutcomeUnknownError) or (not failure.retriable and is_only_one):
+    server may have sent it twice, and repeating it settles it anyway. One for good is, if the request was sent once,
+    and an error that isn't the server's, say of TLS, if it wasn't sent at all: ``is_certain``."""
+    if isinstance(failure, StoreOutcomeUnknownError) or (not failure.retriable and is_certain):
         return failure
     return StoreOutcomeUnknownError(f"{failure}; it may have been carried out all the same")
 

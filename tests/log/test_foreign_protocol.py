@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparklog.delta.actions import Action, Metadata, Protocol
+from sparklog.delta.actions import Action, Metadata, Protocol, SetTransaction
 from sparklog.delta.listing import list_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.snapshot import check_protocol
@@ -147,6 +147,25 @@ def test_running_clients_fail_while_it_lasts_and_then_go_on(what: str) -> None:
     expected_records = ["before", "by another engine", "after"]
     assert follower.read(0, 0)["value"].to_pylist() == [value.encode() for value in expected_records]
     assert contents(log)[0] == list(enumerate(expected_records))
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_an_append_that_slept_through_the_upgrade_and_its_end_succeeds(what: str) -> None:
+    """However many commits lie between the two."""
+    log = a_topic()
+    breaks, mends, expected = BREAKS[what]
+    before = metadata(log)
+    writer = a_writer(log)
+    append(writer, "before")
+    for action in breaks(before):
+        commit(log, action)
+    with pytest.raises(expected):
+        append(writer, "meanwhile")
+    for number in range(5):
+        commit(log, SetTransaction(app_id="another engine", version=number, last_updated_ms=T0_MS))
+    for action in mends(before):
+        commit(log, action)
+    assert append(writer, "after").base_offsets == (1,)
 
 
 def test_a_writer_goes_on_after_a_newer_writer_version_was_taken_back() -> None:

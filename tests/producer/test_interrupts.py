@@ -182,6 +182,26 @@ def test_a_wait_that_is_interrupted_anywhere_holds_up_nobody(what: str, point: s
     assert at > 2
 
 
+@pytest.mark.parametrize("what", ["flush", "wait for room"])
+def test_a_batch_that_an_interrupted_send_left_empty_holds_up_no_other_thread(what: str) -> None:
+    """Other threads than the main one look again only when they are notified."""
+    one = AQueue()
+    one.queue._max_block_ms = 60_000
+    with one.buffer.lock:
+        batch = one.queue._batch_with_room(200)
+    assert batch is not None
+    batch.size_bytes += 10**6  # of the record that didn't come to be there
+    waiting = one.queue._finished if what == "flush" else one.buffer._room
+    wait = partial(one.queue.flush, None) if what == "flush" else partial(one.queue.add, None, b"x", 200)
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    eventually(lambda: waiting.waiting_count == 1)
+    with one.buffer.lock:
+        assert one.queue.take() == []
+    thread.join(LONG_S)
+    assert not thread.is_alive()
+
+
 def timing_out(call: Callable[[], object]) -> None:
     with contextlib.suppress(KafkaTimeoutError):
         call()

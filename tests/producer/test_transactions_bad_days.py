@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import pytest
 
@@ -16,6 +17,8 @@ from sparklog.errors import (
     KafkaTimeoutError,
     SparklogError,
     StorePermissionError,
+    StoreUnavailableError,
+    TransactionTimedOutError,
 )
 from sparklog.groups.changes import TakePartitions
 from sparklog.groups.offset_table import OffsetTable
@@ -24,9 +27,11 @@ from sparklog.log import Cluster, create_topic
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
-from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
+from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, WrappedStore
 from sparklog.txn.recovery import recover_transactions
 from tests.producer.support import LONG_S, HeldStore, a_cluster, eventually, through, values
+
+T = TypeVar("T")
 
 IN = TopicPartition("in", 0)
 ANN = ConsumerGroupMetadata("g", 1, "ann")
@@ -333,3 +338,58 @@ def test_a_store_that_is_away_as_a_transaction_begins_holds_nothing_up() -> None
     producer.close()
     assert contents(cluster) == expected(1, 2)
     assert sum(call == ("put", "transactions-open/tx/00000000000000000001") for call in store.calls) == 3
+
+
+# Between the upload and the decision.
+
+
+class Away(WrappedStore):
+    """Refuses for now to read data files, while it :attr:`is_away`."""
+
+    is_away = False
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        if self.is_away and op == "get" and path.endswith(".parquet"):
+            raise StoreUnavailableError(path)
+        return call()
+
+
+def test_a_store_that_is_away_before_the_decision_is_a_time_out_and_the_commit_may_be_repeated() -> None:
+    memory, cluster = a_world()
+    store = Away(memory)
+    clock = cluster.clock
+    assert isinstance(clock, ManualClock)
+    with Producer(through(store, cluster), transactional_id="tx", transaction_timeout_ms=900_000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"1")
+        producer.flush(LONG_S)
+        clock.advance(301_000)  # files as old as this are looked for
+        store.is_away = True
+        with pytest.raises(KafkaTimeoutError, match="call it again, or abort") as caught:
+            producer.commit_transaction()
+        assert not isinstance(caught.value, CommitStateUnknownError)
+        store.is_away = False
+        producer.send("t", b"2")
+        producer.commit_transaction()
+    assert values(cluster, "t") == [b"1", b"2"]
+
+
+def test_a_transaction_whose_file_was_taken_is_not_decided() -> None:
+    memory, cluster = a_world()
+    clock = cluster.clock
+    assert isinstance(clock, ManualClock)
+    with Producer(cluster, transactional_id="tx", transaction_timeout_ms=900_000) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"1")
+        producer.flush(LONG_S)
+        clock.advance(301_000)
+        memory.delete([one.path for one in memory.list("topics/t/") if one.path.endswith(".parquet")])
+        with pytest.raises(TransactionTimedOutError, match="and is gone"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send("t", b"2")
+        producer.commit_transaction()
+    assert values(cluster, "t") == [b"2"]

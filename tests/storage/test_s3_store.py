@@ -1,6 +1,7 @@
 import http.server
 import os
 import socket
+import ssl
 import sys
 import threading
 import warnings
@@ -114,6 +115,13 @@ def test_a_create_that_is_refused_for_good_was_not_carried_out_if_it_was_sent_on
 def test_what_was_never_sent_is_certain(faked):
     store, _ = faked(exceptions.NoCredentialsError(), sendings=0)
     with pytest.raises(StorePermissionError):
+        store.create("a", b"x")
+
+
+def test_what_was_sent_and_ended_without_an_answer_is_unknown_whatever_the_error(faked):
+    """TLS may break after the server has the request."""
+    store, _ = faked(exceptions.HTTPClientError(error=ssl.SSLError("bad record mac")))
+    with pytest.raises(StoreOutcomeUnknownError, match="bad record mac"):
         store.create("a", b"x")
 
 

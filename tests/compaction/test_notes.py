@@ -307,6 +307,19 @@ def test_notes_that_make_no_sense_are_none_and_are_written_anew(odd: bytes) -> N
     assert memory.read(MAINTENANCE_NOTES) == good
 
 
+def test_a_note_from_a_time_when_the_clock_was_ahead_hides_nothing() -> None:
+    """A machine began with a wrong date, and its folder's times were so, too."""
+    memory, clock, cluster = a_world(1, **{"retention.ms": 1_000 * DAY_MS})
+    ahead = ManualClock(start_ms=T0_MS + 365 * DAY_MS)
+    memory._clock = ahead
+    maintain(a_cluster(memory, ahead))
+    memory._clock = clock
+    clock.advance(2 * DAY_MS)
+    assert looked_at(maintain(cluster)) == ["t0"]
+    assert read_notes(cluster)["t0"].search_ms == clock.now_ms() + DAY_MS
+    assert looked_at(maintain(cluster)) == []
+
+
 class Denied(WrappedStore):
     """A store where nobody may read the notes."""
 

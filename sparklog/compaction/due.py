@@ -53,8 +53,8 @@ def is_due(note: TopicNote, steps: Collection[Step], *, policy: OptimizePolicy |
 
 
 def is_plausible(note: TopicNote, *, now_ms: int) -> bool:
-    """Is no time of a note later than a day from now? One that is was written while the store's clock was ahead: whoever
-    went by it would pass the topic over until then."""
+    """Is no time of a note later than a day from now? If one is, the note was written while the store's clock was
+    ahead, and who went by it would pass the topic over until then."""
     return max([note.search_ms, *note.due_ms.values()]) <= now_ms + LOOK_EVERY_MS
 
 

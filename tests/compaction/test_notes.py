@@ -295,6 +295,7 @@ def test_another_entry_of_the_same_version_is_another_topic() -> None:
         *(b"", b"{", b"[]", b"null", b'{"format":2}', b'{"format":1,"cluster_id":"another","topics":{}}'),
         *(b'{"format":1,"cluster_id":"c","topics":{"t0":%s}}' % note for note in (b"{}", b"[]", b"null", b'"x"')),
         b'{"format":1,"cluster_id":"c","topics":{"t0":{"version":1,"token":"","deleted":false,"due":{"x":1}}}}',
+        b'{"format":1,"cluster_id":"c","topics":{"t0":{"version":1e999,"token":"","deleted":false,"due":{}}}}',
     ],
 )
 def test_notes_that_make_no_sense_are_none_and_are_written_anew(odd: bytes) -> None:

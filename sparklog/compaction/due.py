@@ -13,7 +13,7 @@ from sparklog.compaction.retention import retention_due_ms
 from sparklog.compaction.vacuum import checkpoint_worthwhile
 from sparklog.log.state import TopicState
 
-__all__ = ["LOOK_EVERY_MS", "is_due", "note_of", "policy_key"]
+__all__ = ["LOOK_EVERY_MS", "is_due", "is_plausible", "note_of", "policy_key"]
 
 LOOK_EVERY_MS = 86_400_000
 """So often each topic is looked at, whatever is noted of it, and its folder searched for files that nobody needs."""
@@ -50,6 +50,12 @@ def is_due(note: TopicNote, steps: Collection[Step], *, policy: OptimizePolicy |
     if Step.OPTIMIZE in wanted and note.policy != policy_key(policy):
         return True
     return any(note.due_ms.get(step, now_ms) <= now_ms for step in wanted)
+
+
+def is_plausible(note: TopicNote, *, now_ms: int) -> bool:
+    """Is no time of a note later than a day from now? If one is, the note was written while the store's clock was
+    ahead, and who went by it would pass the topic over until then."""
+    return max([note.search_ms, *note.due_ms.values()]) <= now_ms + LOOK_EVERY_MS
 
 
 def policy_key(policy: OptimizePolicy | None) -> str:

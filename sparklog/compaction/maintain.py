@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from sparklog.compaction.due import is_due
+from sparklog.compaction.due import is_due, is_plausible
 from sparklog.compaction.groups import forget_groups
 from sparklog.compaction.notes import TopicNote, is_newest, read_notes, write_notes
 from sparklog.compaction.optimizing import OptimizePolicy
@@ -175,7 +175,7 @@ def _maintain_topics(
         by_notes: pass over what is noted to need nothing, and note it for the next run.
         full: but pass over none.
     """
-    notes = read_notes(run.cluster) if by_notes else {}
+    notes = _plausible(run, read_notes(run.cluster)) if by_notes else {}
     is_asked = not by_notes or full or (Step.VACUUM in wanted.steps and {*wanted.steps} != {*Step})
     unchanged = {} if is_asked else _unchanged(run, names, notes, wanted)
     looked_at = {
@@ -206,18 +206,24 @@ def _recover(run: Run, timeout_ms: float) -> Sequence[Recovered]:
     return found
 
 
-def _unchanged(
-    run: Run, names: Sequence[str], notes: Mapping[str, TopicNote], wanted: Wanted
-) -> dict[str, TopicMaintenance]:
-    """The topics that are passed over, by name."""
+def _plausible(run: Run, notes: Mapping[str, TopicNote]) -> dict[str, TopicNote]:
+    """The notes that may be gone by."""
     if not notes:
         return {}
     try:
         now_ms = run.now_ms()
     except SparklogError:  # each step tells why
         return {}
+    return {name: note for name, note in notes.items() if is_plausible(note, now_ms=now_ms)}
 
-    steps = wanted.steps_of(deleted=False)
+
+def _unchanged(
+    run: Run, names: Sequence[str], notes: Mapping[str, TopicNote], wanted: Wanted
+) -> dict[str, TopicMaintenance]:
+    """The topics that are passed over, by name."""
+    if not notes:
+        return {}
+    now_ms, steps = run.now_ms(), wanted.steps_of(deleted=False)
 
     def is_unchanged(name: str) -> bool:
         note = notes.get(name)

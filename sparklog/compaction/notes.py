@@ -60,7 +60,7 @@ class TopicNote:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> TopicNote:
-        """Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
+        """Raises ``KeyError``, ``TypeError``, ``ValueError`` or ``OverflowError``."""
         return cls(
             version=int(body["version"]),
             token=str(body["token"]),
@@ -80,7 +80,7 @@ def read_notes(cluster: Cluster) -> dict[str, TopicNote]:
         return {name: TopicNote.from_json(note) for name, note in body["topics"].items()}
     except ObjectNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # torn by a power loss, or somebody else's
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:  # torn, or not ours
         _LOGGER.info("%s/%s can't be understood and is written anew: %r", cluster.store.uri, MAINTENANCE_NOTES, error)
         return {}
     except SparklogError as error:

@@ -50,8 +50,8 @@ def choose_cuts(
     """Where to end in each topic, so that about ``max_offsets`` are read of all of them.
 
     The limit is shared in proportion to what there is to read. Of each topic that has something at least one commit is
-    read, however large it is, so that none waits for ever: then it may be more. If commits may be split, it is at least
-    one record.
+    read, however large it is, so that none waits for ever: then it may be more. If commits may be split, one that
+    is larger than its topic's share is cut, and at least one record is read.
     """
     total = sum(backlog.size for backlog in backlogs.values())
     if max_offsets is None or total <= max_offsets:

@@ -79,7 +79,7 @@ class Limits:
     max_delay_ms: int = _DEFAULT_MAX_DELAY_MS
     """After so long a batch doesn't wait for ``min_offsets``."""
     splits_large_commits: bool = False
-    """May a commit that is more than ``max_offsets`` be read in several batches?"""
+    """May a commit that is more than its topic's share of ``max_offsets`` be read in several batches?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

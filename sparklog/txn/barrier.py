@@ -21,6 +21,7 @@ How much later than the barrier a topic is swept doesn't matter, as long as ages
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -159,6 +160,7 @@ def _seen(
 
 
 def _why_not_swept(transactional_id: str, error: SparklogError) -> SparklogError:
-    """The error as it is told of each topic that would have been swept."""
-    error.args = (f"orphans aren't swept: transactional id {transactional_id!r} can't be finished: {error}",)
-    return error
+    """The error as it is told of each topic that would have been swept; it is told of the id, too, as it was."""
+    told = copy.copy(error)
+    told.args = (f"orphans aren't swept: transactional id {transactional_id!r} can't be finished: {error}",)
+    return told

@@ -295,6 +295,7 @@ def test_another_entry_of_the_same_version_is_another_topic() -> None:
         *(b"", b"{", b"[]", b"null", b'{"format":2}', b'{"format":1,"cluster_id":"another","topics":{}}'),
         *(b'{"format":1,"cluster_id":"c","topics":{"t0":%s}}' % note for note in (b"{}", b"[]", b"null", b'"x"')),
         b'{"format":1,"cluster_id":"c","topics":{"t0":{"version":1,"token":"","deleted":false,"due":{"x":1}}}}',
+        b'{"format":1,"cluster_id":"c","topics":{"t0":{"version":1e999,"token":"","deleted":false,"due":{}}}}',
     ],
 )
 def test_notes_that_make_no_sense_are_none_and_are_written_anew(odd: bytes) -> None:
@@ -305,6 +306,19 @@ def test_notes_that_make_no_sense_are_none_and_are_written_anew(odd: bytes) -> N
     assert read_notes(cluster) == {}
     assert looked_at(maintain(cluster)) == ["t0"]
     assert memory.read(MAINTENANCE_NOTES) == good
+
+
+def test_a_note_from_a_time_when_the_clock_was_ahead_hides_nothing() -> None:
+    """A machine began with a wrong date, and its folder's times were so, too."""
+    memory, clock, cluster = a_world(1, **{"retention.ms": 1_000 * DAY_MS})
+    ahead = ManualClock(start_ms=T0_MS + 365 * DAY_MS)
+    memory._clock = ahead
+    maintain(a_cluster(memory, ahead))
+    memory._clock = clock
+    clock.advance(2 * DAY_MS)
+    assert looked_at(maintain(cluster)) == ["t0"]
+    assert read_notes(cluster)["t0"].search_ms == clock.now_ms() + DAY_MS
+    assert looked_at(maintain(cluster)) == []
 
 
 class Denied(WrappedStore):

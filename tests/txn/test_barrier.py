@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from sparklog.errors import ProducerFencedError, TransactionTimedOutError
+from sparklog.errors import CorruptLogError, ProducerFencedError, TransactionTimedOutError
 from sparklog.log import Cluster, create_topic
 from sparklog.log.state import load_state
 from sparklog.log.topic import delete_records
@@ -16,7 +16,7 @@ from sparklog.txn.barrier import TransactionBarrier, look_at_ids, set_barrier
 from sparklog.txn.entries import TopicFiles
 from sparklog.txn.orphans import ORPHAN_AGE_MS, candidates_of, sweep_candidates
 from sparklog.txn.overview import store_time_ms
-from sparklog.txn.recovery import EXPIRATION_MS, recover_transactions
+from sparklog.txn.recovery import EXPIRATION_MS, Recovered, RecoveryAction, recover_transactions
 from tests.support import DAY_MS, copy_of
 from tests.txn.support import TIMEOUT_MS, Driver, Overtaken, a_cluster, a_world, data_files, states, values
 
@@ -226,6 +226,17 @@ def test_the_recovery_of_a_whole_cluster_is_asked_for_once_and_each_id_twice() -
     for topic in TOPICS:
         assert len(sweep.topic(topic)) == 1
     assert sum(counting.counts().values()) < 40
+
+
+def test_why_nothing_is_swept_is_told_of_the_topics_and_what_failed_of_the_id() -> None:
+    _, _, cluster = a_world()
+    failed = Recovered(
+        transactional_id="tx", state=None, action=RecoveryAction.FAILED, error=CorruptLogError("entry 3 is torn")
+    )
+    barrier = set_barrier(cluster, before_ms=0, recovered=[failed], timeout_ms=TIMEOUT_MS)
+    with pytest.raises(CorruptLogError, match=r"^orphans aren't swept: transactional id 'tx' .*: entry 3 is torn$"):
+        barrier.check()
+    assert str(failed.error) == "entry 3 is torn"
 
 
 def test_a_barrier_may_be_killed_anywhere() -> None:

@@ -268,6 +268,21 @@ def test_every_other_writer_waits_once_it_has_read_the_entry(memory: MemoryStore
     assert elapsed(clock, lambda: append(other, "lost the race")) == pytest.approx(2_000, abs=1)
 
 
+def test_who_was_away_does_not_wait_for_a_gap_that_others_have_waited_for(
+    memory: MemoryStore, clock: ManualClock
+) -> None:
+    log = a_topic(memory, clock, configs={"foreign.gap.interval.ms": 10_000})
+    away, other = a_writer(a_log(memory, clock)), a_writer(a_log(memory, clock))
+    append(other, "a")
+    append(other, "b")
+    writer = a_polite_writer(a_log(memory, clock))
+    for _ in range(5):
+        append(writer, "asks, then goes on after the gap")
+    assert asked(log) == [2_000]
+    clock.advance(1_000)
+    assert elapsed(clock, lambda: append(away, "back again")) == 0
+
+
 def test_jobs_that_have_read_the_entry_wait_too(memory: MemoryStore, clock: ManualClock) -> None:
     log = a_topic(memory, clock, configs={"foreign.gap.interval.ms": 10_000})
     writer = a_polite_writer(a_log(memory, clock))

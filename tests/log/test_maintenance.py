@@ -10,7 +10,7 @@ import pytest
 from sparklog.delta.listing import read_hint
 from sparklog.delta.names import last_checkpoint_path
 from sparklog.log import maintenance
-from sparklog.log.claims import take_claim
+from sparklog.log.claims import Claim, take_claim
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.state import open_state
 from sparklog.paths import sequencing_claim
@@ -44,6 +44,13 @@ def committed(log, version, **changes):
     """What a process knows whose newest commit made this version."""
     state = open_state(log)
     return replace(state, position=replace(state.position, version=version), **changes)
+
+
+def claimed(log):
+    """Another client's claim."""
+    claim = take_claim(log.store, log.clock, sequencing_claim(log.table), None)
+    assert isinstance(claim, Claim)
+    return claim
 
 
 def store_that_fails(error):
@@ -113,7 +120,7 @@ def test_foreign_files_that_are_known_are_sequenced_before_the_checkpoint_forget
 
 def test_while_another_client_sequences_a_checkpoint_waits_and_copies_nothing(memory, clock, log):
     unsequenced_file(log, "f")
-    other = take_claim(memory, clock, sequencing_claim(log.table), None)
+    other = claimed(log)
     state = committed(log, 99)
     store = CountingStore(memory)
     checkpoints = inline_checkpoints()
@@ -133,7 +140,7 @@ def test_while_another_client_sequences_a_checkpoint_waits_and_copies_nothing(me
 @pytest.mark.parametrize(("goes_on", "waited_s"), [(False, 20), (True, 60)], ids=["one that died", "one without end"])
 def test_a_checkpoint_waits_for_no_client_for_ever(memory, clock, log, goes_on, waited_s):
     unsequenced_file(log, "f")
-    other = take_claim(memory, clock, sequencing_claim(log.table), None)
+    other = claimed(log)
     state, checkpoints, began = committed(log, 99), inline_checkpoints(), clock.ticks_ms()
     while read_hint(log) == -1:
         checkpoints.after_commit(state)
@@ -146,7 +153,7 @@ def test_a_checkpoint_waits_for_no_client_for_ever(memory, clock, log, goes_on, 
 
 def test_who_closes_waits_for_no_other_client(memory, clock, log):
     unsequenced_file(log, "f")
-    take_claim(memory, clock, sequencing_claim(log.table), None)
+    claimed(log)
     checkpoints = inline_checkpoints()
     checkpoints.after_commit(committed(log, 99))
     assert read_hint(log) == -1

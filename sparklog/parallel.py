@@ -27,7 +27,8 @@ def parallel_map(
 ) -> list[T]:
     """The result of ``call`` for each item, in the order of the items; up to ``at_once`` calls are under way at once.
 
-    A single item is dealt with in the caller's thread. The threads see the caller's context variables, such as the
+    A single item is dealt with in the caller's thread, and so are all, one after the other, where no thread can be
+    started, as in what ``atexit`` calls. The threads see the caller's context variables, such as the
     patience of a :class:`~sparklog.storage.retrying.RetryingStore`.
 
     Args:
@@ -44,7 +45,12 @@ def parallel_map(
         futures: list[Future[T]] = []
         try:
             for item in wanted:
-                futures.append(threads.submit(copy_context().run, call, item))
+                try:
+                    futures.append(threads.submit(copy_context().run, call, item))
+                except RuntimeError:  # no more threads, or the interpreter is shutting down
+                    if futures:
+                        raise
+                    return [call(one) for one in wanted]
             # Some libraries have SIGINT restart what it interrupts: then Ctrl-C doesn't end a wait without a limit.
             return [future.result(threading.TIMEOUT_MAX) for future in futures]
         except BaseException:

@@ -38,6 +38,26 @@ def test_none_and_one_need_no_thread(monkeypatch: pytest.MonkeyPatch):
     assert parallel_map(lambda _: threading.current_thread(), [1]) == [threading.current_thread()]
 
 
+def test_where_no_thread_can_be_started_the_caller_makes_the_calls(monkeypatch: pytest.MonkeyPatch):
+    """A consumer that ``atexit`` closes, while the interpreter shuts down, leaves its group nevertheless."""
+
+    class ShuttingDown(ThreadPoolExecutor):
+        def submit(self, call, /, *args, **kwargs):
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", ShuttingDown)
+    assert parallel_map(lambda number: (number, threading.current_thread()), [1, 2]) == [
+        (1, threading.current_thread()),
+        (2, threading.current_thread()),
+    ]
+    with pytest.raises(RuntimeError, match="own"):
+        parallel_map(_raise_own, [1, 2])
+
+
+def _raise_own(_: int) -> None:
+    raise RuntimeError("the call's own")
+
+
 def test_the_first_error_in_the_order_of_the_items_is_raised_and_what_has_not_begun_is_not_called():
     called = []
 

@@ -67,8 +67,8 @@ class Admin:
     and recovers transactions.
 
     A call that is about several topics or groups checks its arguments first, then does up to 32 at once. Each is tried,
-    whatever becomes of the others; the error of the first that failed is raised, and its message ends with which others
-    were done and which failed, too.
+    whatever becomes of the others, but for those that haven't begun when the store fails or time is up. The error of
+    the first that failed is raised; its message ends with which others were done, failed too, or were not tried.
 
     Holds no threads and may be used from several. It can't be pickled.
 

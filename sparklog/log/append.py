@@ -287,9 +287,10 @@ class TopicWriter:
 
     def finish_by(self, deadline_ticks_ms: float) -> None:
         """Somebody who waits for this writer's commits gives up at that tick: gaps for other engines take at most half
-        of the time until then. May be called by any thread."""
-        if self._gaps is not None:
-            self._gaps.finish_by_ticks_ms = deadline_ticks_ms
+        of the time until then; until the soonest where several wait. May be called by any thread."""
+        gaps = self._gaps
+        if gaps is not None and not self._log.clock.ticks_ms() < gaps.finish_by_ticks_ms < deadline_ticks_ms:
+            gaps.finish_by_ticks_ms = deadline_ticks_ms
 
     def close(self) -> None:
         """Write a checkpoint if one is due; wait for it, and for a checkpoint or a sequencing that is under way."""

@@ -197,6 +197,7 @@ def apply_look(state: TopicState, look: Look[Entry]) -> list[Entry]:
         UnsupportedVersionError, NotATopicError: what another engine did to it can't be understood, as long as it lasts.
     """
     for entry in look.entries:  # the tail's anchor belongs to the last of them alone: applying one may fail
+        state.end_gap()  # whoever was away for a while mustn't wait for gaps of the past
         state.apply(entry, advance(state.position, version=entry.version, token=entry.token))
     state.position = look.position
     if state.unreadable is not None:

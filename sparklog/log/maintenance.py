@@ -15,7 +15,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.log.background import Background, Run
 from sparklog.log.claims import Claim, OthersClaim, take_claim
 from sparklog.log.sequencing import sequence_state, sequence_topic, whole_and_current
-from sparklog.log.state import TopicState, open_state
+from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.paths import sequencing_claim
 
 __all__ = ["Checkpoints", "Sequencing"]
@@ -38,6 +38,8 @@ MAX_CLIENT_BYTES = 2**30
 """Clients leave what another engine committed at once to maintenance if it is larger: to copy it would take a client's
 network and one of its cores for longer than half a minute, unasked."""
 _CLAIMED_REST_MS = 5_000.0
+_LONGEST_POSTPONEMENT_MS = 60_000.0
+"""A checkpoint waits no longer for another client that sequences."""
 _CLOSING_MS = 5_000.0
 """A copy that isn't done so long after its client was closed is given up."""
 
@@ -61,6 +63,9 @@ class Checkpoints:
     many versions more follow as make one due. What became due meanwhile is written after the rest, also if nobody
     commits any more, and by :meth:`close`. So whoever stops leaves at most twice as many versions behind.
 
+    Files without offsets are sequenced before. While another client is at it, the checkpoint waits: up to a minute, and
+    not where this process closes.
+
     A checkpoint that fails is logged and tried again: it only makes opening slower.
     """
 
@@ -77,6 +82,11 @@ class Checkpoints:
         self._known = CheckpointHint()
         """The newest checkpoint that this process has seen or written."""
         self._rest_until_ticks_ms = 0.0
+        self._claim: OthersClaim | None = None
+        """Of the client that sequences; None: nobody does, as far as is known."""
+        self._claimed_since_ticks_ms = 0.0
+        self._claimed_until_ticks_ms = float("-inf")
+        """Before that nobody looks whether that client goes on."""
         self._is_closing = False
         self._woken = threading.Event()
         """Ends the rest."""
@@ -90,7 +100,7 @@ class Checkpoints:
             live_file_count=state.head.live_file_count,
             has_unsequenced=state.head.unsequenced_count > 0,
         )
-        if not self._is_due(newest):
+        if not self._is_due(newest) or self._claimed_ms(newest.log):
             return
         is_urgent = self._is_late(_MAX_LATE)
         if is_urgent:
@@ -155,7 +165,8 @@ class Checkpoints:
             failures = 0 if self._try_to_write(due) else failures + 1
             if is_last or failures == _MAX_FAILURES:
                 return
-            self._rest(_FAILURE_REST_MS * 2 ** (failures - 1) if failures else 0.0)
+            claimed_ms = 0.0 if self._newest is None else self._claimed_ms(self._newest.log)
+            self._rest(_FAILURE_REST_MS * 2 ** (failures - 1) if failures else claimed_ms)
             due = None
             if not self._is_late():
                 return
@@ -179,15 +190,38 @@ class Checkpoints:
         try:
             self._known = read_checkpoint_hint(log)
             if self._is_due(due) if due is not None else self._is_late():
-                if newest.has_unsequenced:  # rule F2: a checkpoint forgets the order of foreign commits
-                    sequence_topic(log, limit_bytes=MAX_CLIENT_BYTES)
+                if newest.has_unsequenced and not self._sequence(log):
+                    return True
                 self._known = write_next_checkpoint(log) or self._known
+                self._claim = None
                 ended = log.clock.ticks_ms()
                 self._rest_until_ticks_ms = ended + _REST * (ended - began)
             return True
         except Exception as error:  # nobody waits for this thread: whatever it is, it is told and tried again later
             _LOGGER.warning("checkpoint of %s failed, opening it stays slower until the next: %s", log.table, error)
             return False
+
+    def _sequence(self, log: DeltaLog) -> bool:
+        """Sequence before a checkpoint forgets the order of foreign commits (rule F2). False: another client is at it,
+        and the checkpoint is to wait for that."""
+        now = log.clock.ticks_ms()
+        claim = take_claim(log.store, log.clock, sequencing_claim(log.table), self._claim)
+        if isinstance(claim, OthersClaim):
+            self._claimed_since_ticks_ms = now if self._claim is None else self._claimed_since_ticks_ms
+            if now - self._claimed_since_ticks_ms < _LONGEST_POSTPONEMENT_MS and not self._is_closing:
+                self._claim, self._claimed_until_ticks_ms = claim, now + _CLAIMED_REST_MS
+                return False
+            sequence_topic(log, limit_bytes=MAX_CLIENT_BYTES)
+            return True
+        try:
+            sequence_state(load_state(log), limit_bytes=MAX_CLIENT_BYTES, before_piece=claim.renew)
+        finally:
+            claim.release()
+        return True
+
+    def _claimed_ms(self, log: DeltaLog) -> float:
+        """How long to wait before it is looked whether the other client still sequences; 0: nobody is known to."""
+        return max(0.0, self._claimed_until_ticks_ms - log.clock.ticks_ms())
 
 
 @dataclass(frozen=True, slots=True)

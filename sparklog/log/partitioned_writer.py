@@ -155,6 +155,8 @@ class PartitionedWriter:
         ):
             file = self._open.get(number)
             if file is None:
+                if len(self._open) >= _OPEN_BYTES // _OPEN_FILE_BYTES:  # what is gathered may belong to any number
+                    self._finish(self._largest(leaving_bytes=_OPEN_BYTES // 2))
                 sink = io.BytesIO()
                 file = self._open[number] = _OpenFile(sink, pq.ParquetWriter(sink, self._schema, **self._options))
             part = records.slice(start, end - start)

@@ -183,6 +183,10 @@ class TopicState:
         if len(self.unsynced) > _MAX_UNSYNCED:
             self.unsynced = None
 
+    def end_gap(self) -> None:
+        """Another entry follows the newest: whoever created that has waited, so a gap that was asked for is over."""
+        self.gap_until_ticks_ms = min(self.gap_until_ticks_ms, self.log.clock.ticks_ms())
+
     def _note_gap(self, entry: Entry) -> None:
         asked = 0 if entry.info is None else entry.info.get(GAP_INFO, 0)
         if isinstance(asked, int) and asked > 0:

@@ -212,6 +212,7 @@ class Lane:
     def _refresh(self) -> None:
         max_block_ms = self._config.max_block_ms
         deadline = self._clock.ticks_ms() + max_block_ms
+        self.finish_by(deadline)
         if not self._writing.acquire(timeout=bounded_s(max_block_ms / 1000)):
             raise KafkaTimeoutError(f"topic {self.topic!r}: a commit was under way for max_block_ms={max_block_ms}")
         try:

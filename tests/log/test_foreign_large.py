@@ -154,16 +154,23 @@ def test_many_partitions_share_the_bounds() -> None:
     log = a_topic(num_partitions=50)
     insert(log, rows([b"%d" % number for number in range(500)]), row_group_size=500)
     held: list[int] = []
-    write = PartitionedWriter.write
+    finished: list[int] = []
+    write, finish = PartitionedWriter.write, PartitionedWriter._finish
 
     def watched(writer: PartitionedWriter, *arguments: Any) -> None:
         write(writer, *arguments)
         held.append(sum(file.held_bytes for file in writer._open.values()))
 
+    def finish_watched(writer: PartitionedWriter, numbers: list[int]) -> None:
+        finished.append(len(writer._open))  # never more than now: each takes memory, however little is in it
+        finish(writer, numbers)
+
     with low_bounds(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(PartitionedWriter, "write", watched)
+        patch.setattr(PartitionedWriter, "_finish", finish_watched)
         assert sequence_topic(log).record_count == 500
     assert max(held) <= 4_000
+    assert max(finished) <= 4_000 // 1_000
     assert sum(map(len, contents(log).values())) == 500
 
 

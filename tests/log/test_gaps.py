@@ -268,6 +268,21 @@ def test_every_other_writer_waits_once_it_has_read_the_entry(memory: MemoryStore
     assert elapsed(clock, lambda: append(other, "lost the race")) == pytest.approx(2_000, abs=1)
 
 
+def test_who_was_away_does_not_wait_for_a_gap_that_others_have_waited_for(
+    memory: MemoryStore, clock: ManualClock
+) -> None:
+    log = a_topic(memory, clock, configs={"foreign.gap.interval.ms": 10_000})
+    away, other = a_writer(a_log(memory, clock)), a_writer(a_log(memory, clock))
+    append(other, "a")
+    append(other, "b")
+    writer = a_polite_writer(a_log(memory, clock))
+    for _ in range(5):
+        append(writer, "asks, then goes on after the gap")
+    assert asked(log) == [2_000]
+    clock.advance(1_000)
+    assert elapsed(clock, lambda: append(away, "back again")) == 0
+
+
 def test_jobs_that_have_read_the_entry_wait_too(memory: MemoryStore, clock: ManualClock) -> None:
     log = a_topic(memory, clock, configs={"foreign.gap.interval.ms": 10_000})
     writer = a_polite_writer(a_log(memory, clock))
@@ -308,6 +323,17 @@ def test_a_gap_takes_at_most_half_of_what_a_caller_that_waits_has_left(
     assert elapsed(clock, lambda: append(writer, "next")) == pytest.approx(expected, abs=1.1)
 
 
+def test_of_several_callers_that_wait_the_soonest_to_give_up_counts(memory: MemoryStore, clock: ManualClock) -> None:
+    writer = asking(memory, clock)
+    writer.finish_by(clock.ticks_ms() + 1_000)
+    writer.finish_by(clock.ticks_ms() + 60_000)
+    assert elapsed(clock, lambda: append(writer, "next")) == pytest.approx(500, abs=1.1)
+    clock.advance(60_000)
+    writer.finish_by(clock.ticks_ms() + 3_000)
+    append(writer, "asks")
+    assert elapsed(clock, lambda: append(writer, "after all gave up")) == pytest.approx(1_500, abs=1.1)
+
+
 def test_the_commit_of_a_transaction_asks_for_gaps_and_waits_for_them(memory: MemoryStore, clock: ManualClock) -> None:
     log = a_topic(memory, clock, configs={"foreign.gap.interval.ms": 10_000})
     writer = a_polite_writer(a_log(memory, clock))
@@ -330,6 +356,16 @@ def test_flush_and_close_of_a_producer_keep_their_time_beside_gaps() -> None:
         producer.flush(timeout=1.0)
         producer.send("t", b"after the gap")
     assert asked(cluster.topic_log("t")) == [2_000]
+
+
+def test_a_question_for_the_partitions_keeps_its_time_beside_gaps() -> None:
+    cluster = producers.a_topic(configs={"foreign.gap.interval.ms": 10_000})
+    with Producer(cluster=cluster, linger_ms=0, max_block_ms=1_000) as producer:
+        producer.send("t", b"asks").get(10)
+        waits = producer.send("t", b"waits")
+        producers.eventually(producer._all_lanes()[0]._writing.locked)  # the committer waits for the gap's end
+        assert producer.partitions_for("t") == {0}
+        waits.get(10)
 
 
 # What comes through

@@ -10,8 +10,10 @@ import pytest
 from sparklog.delta.listing import read_hint
 from sparklog.delta.names import last_checkpoint_path
 from sparklog.log import maintenance
+from sparklog.log.claims import Claim, take_claim
 from sparklog.log.maintenance import Checkpoints
 from sparklog.log.state import open_state
+from sparklog.paths import sequencing_claim
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
 from tests.support import T0_MS, a_log, a_topic, a_writer, append, contents, inline_checkpoints, unsequenced_file
@@ -42,6 +44,13 @@ def committed(log, version, **changes):
     """What a process knows whose newest commit made this version."""
     state = open_state(log)
     return replace(state, position=replace(state.position, version=version), **changes)
+
+
+def claimed(log):
+    """Another client's claim."""
+    claim = take_claim(log.store, log.clock, sequencing_claim(log.table), None)
+    assert isinstance(claim, Claim)
+    return claim
 
 
 def store_that_fails(error):
@@ -107,6 +116,49 @@ def test_foreign_files_that_are_known_are_sequenced_before_the_checkpoint_forget
     inline_checkpoints().after_commit(replace(state, head=replace(state.head, unsequenced_count=count)))
     assert read_hint(log) == NEWEST + 1 + count
     assert contents(log)[0] == [(0, "a"), (1, "b"), (2, "f")][: 2 + count]
+
+
+def test_while_another_client_sequences_a_checkpoint_waits_and_copies_nothing(memory, clock, log):
+    unsequenced_file(log, "f")
+    other = claimed(log)
+    state = committed(log, 99)
+    store = CountingStore(memory)
+    checkpoints = inline_checkpoints()
+    checkpoints.after_commit(replace(state, log=a_log(store, clock)))
+    assert store.counts() == {"get": 2, "create": 1}  # the hint, and the claim of the other
+    checkpoints.after_commit(replace(state, log=a_log(store, clock)))
+    assert store.counts() == {"get": 2, "create": 1}
+    assert read_hint(log) == -1
+    other.release()
+    clock.advance(5_000)
+    checkpoints.after_commit(state)
+    assert read_hint(log) == NEWEST + 2
+    assert contents(log)[0] == [(0, "a"), (1, "b"), (2, "f")]
+    assert "_sequencing.json" not in memory.list_names(f"{log.table}/")
+
+
+@pytest.mark.parametrize(("goes_on", "waited_s"), [(False, 20), (True, 60)], ids=["one that died", "one without end"])
+def test_a_checkpoint_waits_for_no_client_for_ever(memory, clock, log, goes_on, waited_s):
+    unsequenced_file(log, "f")
+    other = claimed(log)
+    state, checkpoints, began = committed(log, 99), inline_checkpoints(), clock.ticks_ms()
+    while read_hint(log) == -1:
+        checkpoints.after_commit(state)
+        clock.advance(1_000)
+        if goes_on:
+            other.renew()
+    assert (clock.ticks_ms() - began) // 1_000 == waited_s + 1
+    assert contents(log)[0] == [(0, "a"), (1, "b"), (2, "f")]
+
+
+def test_who_closes_waits_for_no_other_client(memory, clock, log):
+    unsequenced_file(log, "f")
+    claimed(log)
+    checkpoints = inline_checkpoints()
+    checkpoints.after_commit(committed(log, 99))
+    assert read_hint(log) == -1
+    checkpoints.close()
+    assert read_hint(log) == NEWEST + 2
 
 
 def test_where_sequencing_fails_no_checkpoint_forgets_the_order(memory, clock, log, caplog):

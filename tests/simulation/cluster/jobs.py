@@ -81,12 +81,13 @@ def _tend(life: Life, act: Callable[[], None]) -> None:
 def _maintain(life: Life) -> None:
     draw = life.draw
     steps = sorted(set(Step) if life.play.shape.checkpoints else set(Step) - {Step.VACUUM})
-    report = maintain(life.cluster, steps=draw.sample(steps, draw.randint(1, len(steps))), policy=SMALL)
+    chosen = draw.sample(steps, draw.randint(1, len(steps)))
+    report = maintain(life.cluster, steps=chosen, policy=SMALL, full=draw.random() < 0.5)
     _note(life, report)
 
 
 def _maintain_all(life: Life) -> None:
-    _note(life, maintain(life.cluster, policy=SMALL))
+    _note(life, maintain(life.cluster, policy=SMALL, full=life.draw.random() < 0.5))
 
 
 def _note(life: Life, report: MaintenanceReport) -> None:

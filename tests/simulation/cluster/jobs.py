@@ -87,7 +87,7 @@ def _maintain(life: Life) -> None:
 
 
 def _maintain_all(life: Life) -> None:
-    _note(life, maintain(life.cluster, policy=SMALL, full=life.draw.random() < 0.5))
+    _note(life, maintain(life.cluster, policy=SMALL, full=True))  # in all folders, as the first run of a day
 
 
 def _note(life: Life, report: MaintenanceReport) -> None:
@@ -174,8 +174,6 @@ def night(life: Life) -> None:
     acts: list[Callable[[], None]] = [some, sweep, clean, some, some, clean, sweep]
     step_ms = max(0.0, play.weather.night_until - life.world.now) / len(acts)
     for act in acts[: draw.choice([3, 7, 7])]:
-        if play.is_over:  # the world ends before its night does
-            return
         life.rest(step_ms * draw.uniform(0.5, 1.0))
         life.attempt("night", act)
 

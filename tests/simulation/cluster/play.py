@@ -351,6 +351,8 @@ class Play:
         lives = [job.lives[-1] for job in self.jobs]
         alive = [life for life in lives if not life.process.is_dead]
         latest = max((max(life.process.asleep_until, life.rests_until) for life in alive), default=0.0)
+        if any(life.job.plan.role == "night" for life in alive):  # it goes on until its night is over, whoever sleeps
+            latest = max(latest, self.weather.night_until)
         world.pause(max(0.0, latest - world.now) + 1.0)
         for life in lives:
             if not life.process.is_dead and draw.random() < 0.3:

@@ -100,7 +100,8 @@ def write_notes(
         after: those that are new, by topic.
         topics: all that there are: notes of others are dropped.
     """
-    notes = {name: note for name, note in {**before, **after}.items() if name in set(topics)}
+    existing = frozenset(topics)
+    notes = {name: note for name, note in {**before, **after}.items() if name in existing}
     if notes == before:
         return
     body = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-import threading
+from functools import partial
 
 from sparklog.log import Cluster
+from sparklog.log.background import Background
 from sparklog.txn.helping import helper_of
 
 __all__ = ["Helping"]
@@ -20,7 +21,7 @@ class Helping:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._helper = helper_of(cluster)
-        self._thread: threading.Thread | None = None
+        self._background = Background("sparklog-helper")
         self._is_stopped = False
         first_ms = self._helper.LOOK_MS * random.uniform(0.5, 1.0)  # noqa: S311 - spreads processes, no secret
         self._due_ticks_ms = cluster.clock.ticks_ms() + first_ms
@@ -33,12 +34,7 @@ class Helping:
         self._due_ticks_ms = now + self._helper.LOOK_MS
         if not self._helper.is_due(now):
             return
-        thread = threading.Thread(target=self._look, args=(now,), name="sparklog-helper", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # no more threads, or the interpreter is shutting down
-            return
-        self._thread = thread  # only one that was started can be joined
+        self._background.start(partial(self._look, now))
 
     def stop(self) -> None:
         """End a look that is under way as soon as it can end, and begin none. From any thread."""
@@ -46,10 +42,7 @@ class Helping:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end of a look that is under way. True: there is none any more."""
-        if self._thread is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._background.close(timeout_s * 1_000)
 
     def _look(self, now_ticks_ms: float) -> None:
         """In the look's own thread, which no interrupt of the caller can keep from ending what it began."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -56,6 +55,7 @@ from sparklog.groups.offset_state import (
     state_of,
 )
 from sparklog.groups.rows import Rows
+from sparklog.log.background import Background
 from sparklog.log.cluster import Cluster
 from sparklog.log.reading import object_path
 from sparklog.storage.entry_log import PositionLost, Taken
@@ -116,7 +116,7 @@ class OffsetTable:
         self._pause_until_ticks_ms = 0.0
         self._checkpoint_version = -1
         self._maintenance_due_at: int | None = None
-        self._thread: threading.Thread | None = None
+        self._background = Background("sparklog-maintenance")
         self._rest_until_ticks_ms = 0.0
         self._swept_ticks_ms: float | None = None
 
@@ -216,22 +216,13 @@ class OffsetTable:
     def maintain_aside(self) -> None:
         """As :meth:`maintain`, if it is due, in a thread of its own, one at a time: no commit waits for it;
         :meth:`close` waits for it."""
-        if not self.maintenance_due or (self._thread is not None and self._thread.is_alive()):
-            return
-        thread = threading.Thread(target=self.maintain, name="sparklog-maintenance", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # no more threads, or the interpreter is shutting down
-            return
-        self._thread = thread  # only one that was started can be joined
+        if self.maintenance_due:
+            self._background.start(self.maintain)
 
     def close(self, timeout_ms: float = 60_000) -> bool:
         """Wait for maintenance that is under way: a process that exits in the middle of it may crash. True: it has
         ended, or there is none."""
-        if self._thread is None:
-            return True
-        self._thread.join(timeout_ms / 1000)
-        return not self._thread.is_alive()
+        return self._background.close(timeout_ms)
 
     def _as_of_now(self, state: OffsetState | None) -> OffsetState:
         return load_state(self._log) if state is None else catch_up(self._log, state)

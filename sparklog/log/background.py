@@ -18,15 +18,19 @@ Run = Callable[[Callable[[], None]], None]
 class Background:
     """One piece of work at a time, away from the caller's thread."""
 
-    def __init__(self, name: str, run: Run | None) -> None:
+    def __init__(self, name: str, run: Run | None = None) -> None:
         self._name = name
         self._run = run or self._in_thread
         self._under_way: dict[str, object] = {}
         """At most one; the dict's own calls say who is first."""
         self._thread: threading.Thread | None = None
 
-    def start(self, work: Callable[[], None], what: str) -> None:
-        """Start it, unless something is under way."""
+    def start(self, work: Callable[[], object], what: str = "") -> bool:
+        """Start it, unless something is under way. False: it wasn't started.
+
+        Args:
+            what: the work's name in a warning where no thread can be started; empty: that isn't logged.
+        """
         own = object()
 
         def end() -> None:
@@ -40,19 +44,25 @@ class Background:
                 end()
 
         try:
-            if self._under_way.setdefault(_WORK, own) is own:
-                self._run(run)
+            if self._under_way.setdefault(_WORK, own) is not own:
+                return False
+            self._run(run)
         except RuntimeError as error:  # no more threads, or the interpreter is shutting down
             end()
-            _LOGGER.warning("%s can't be started: %s", what, error)
+            if what:
+                _LOGGER.warning("%s can't be started: %s", what, error)
+            return False
         except BaseException:  # an interrupt: if the work has begun, it goes on
             end()
             raise
+        return True
 
-    def close(self, timeout_ms: float) -> None:
-        """Wait for what is under way."""
-        if self._thread is not None:
-            self._thread.join(timeout_ms / 1000)
+    def close(self, timeout_ms: float) -> bool:
+        """Wait for what is under way. True: it has ended, or there is none."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_ms / 1000)
+        return not self._thread.is_alive()
 
     def _in_thread(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name=self._name, daemon=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
+from functools import partial
 from itertools import pairwise
 
+from sparklog.log.background import Background
 from sparklog.txn.entries import TransactionEntry, TransactionLog
 
 __all__ = ["KEEP_MS", "LogCleaner", "clean_transaction_log"]
@@ -17,7 +18,7 @@ _CLEAN_EVERY = 500
 """Entries between two cleanings of a log …"""
 _CLEAN_EVERY_MS = 60_000
 """… and time: each lists what it deletes."""
-_JOIN_S = 60.0
+_JOIN_MS = 60_000.0
 
 
 def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:
@@ -56,7 +57,7 @@ class LogCleaner:
 
     def __init__(self, log: TransactionLog) -> None:
         self._log = log
-        self._thread: threading.Thread | None = None
+        self._background = Background("sparklog-cleaner")
         self._cleaned_at = 0
         """The newest entry's number when it was cleaned last; at first nobody may have done so: each producer that had
         the id before may have lived for a few transactions."""
@@ -68,20 +69,12 @@ class LogCleaner:
         is_due = newest.version - self._cleaned_at >= _CLEAN_EVERY
         if not is_due or ticks_ms - self._cleaned_ticks_ms < _CLEAN_EVERY_MS:
             return
-        if self._thread is not None and self._thread.is_alive():
-            return
-        thread = threading.Thread(target=self._clean, args=(newest,), name="sparklog-cleaner", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # no more threads, or the interpreter is shutting down
-            return
-        self._thread = thread  # only one that was started can be joined
-        self._cleaned_at, self._cleaned_ticks_ms = newest.version, ticks_ms
+        if self._background.start(partial(self._clean, newest)):
+            self._cleaned_at, self._cleaned_ticks_ms = newest.version, ticks_ms
 
     def close(self) -> None:
         """Wait for a cleaning that is under way, for a minute at most."""
-        if self._thread is not None:
-            self._thread.join(_JOIN_S)
+        self._background.close(_JOIN_MS)
 
     def _clean(self, newest: TransactionEntry) -> None:
         try:

@@ -19,7 +19,7 @@ from sparklog.delta.listing import CheckpointHint, read_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.delta.snapshot import LogCopy, read_log
-from sparklog.errors import CorruptLogError, ObjectNotFoundError
+from sparklog.errors import CorruptLogError
 from sparklog.storage.retrying import DEFAULT_RETRY_MS, retry
 
 __all__ = [
@@ -92,7 +92,7 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
     deadline = log.clock.ticks_ms() + DEFAULT_RETRY_MS
     retry(lambda: log.store.create(path, encoded.data, sync=sync), clock=log.clock, deadline_ticks_ms=deadline)
     known = read_hint(log)
-    if known < version or not _is_there(log, checkpoint_path(log.table, known)):  # or it names what isn't there
+    if known < version or not log.store.exists(checkpoint_path(log.table, known)):  # or it names what isn't there
         log.store.put(last_checkpoint_path(log.table), _hint(version, encoded), sync=sync)
     return CheckpointHint(version=version, row_count=encoded.row_count)
 
@@ -114,14 +114,6 @@ def _hint(version: int, encoded: EncodedCheckpoint) -> bytes:
         "numOfAddFiles": encoded.add_count,
     }
     return json.dumps(body, separators=(",", ":")).encode()
-
-
-def _is_there(log: DeltaLog, path: str) -> bool:
-    try:
-        log.store.read_range(path, 0, 1)
-    except ObjectNotFoundError:
-        return False
-    return True
 
 
 def write_hint(log: DeltaLog, version: int, paths: Sequence[str]) -> None:

@@ -13,8 +13,8 @@ from sparklog.integrity.groups import TopicHeads, check_group
 from sparklog.integrity.topics import TopicSeen, check_topic
 from sparklog.integrity.transactions import TransactionsSeen, check_gone_topics, see_transactions
 from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
-from sparklog.txn.overview import at_once
 
 __all__ = ["check_cluster", "opened"]
 
@@ -70,7 +70,7 @@ def check_cluster(
         ids[name] = topic.topic_id
     findings += check_gone_topics(seen, ids)
     heads = TopicHeads(cluster)
-    for told, group in at_once(lambda name: _check_group(cluster, name, heads), group_folders(cluster)):
+    for told, group in parallel_map(lambda name: _check_group(cluster, name, heads), group_folders(cluster)):
         findings += told
         counts += group
     return Report.of(findings, counts)

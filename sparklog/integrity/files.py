@@ -17,7 +17,7 @@ from sparklog.log.encode import open_parquet
 from sparklog.log.reading import conform, milliseconds, object_path
 from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS
 from sparklog.log.segments import Segment, SegmentIndex
-from sparklog.txn.overview import at_once
+from sparklog.parallel import parallel_map
 
 __all__ = ["FilesSeen", "check_files", "read_files"]
 
@@ -74,7 +74,7 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
                     expected=f"{live.size_bytes}, as the log says",
                 )
             )
-    gone = at_once(lambda path: None if _is_there(log, path) else path, expected)
+    gone = parallel_map(lambda path: None if log.store.exists(path) else path, expected)
     for path in gone:
         if path is not None:
             seen.findings.append(
@@ -106,7 +106,7 @@ def read_files(
     for partition in index.partitions():
         sequences = _Sequences(Subject(topic=topic, partition=partition))
         for chunk in _chunks(index.partition(partition)):
-            for rows in at_once(_reader(log, topic, native_producers, spared), chunk):
+            for rows in parallel_map(_reader(log, topic, native_producers, spared), chunk):
                 findings += rows.findings
                 records += rows.count
                 findings += sequences.go_on(rows)
@@ -312,14 +312,6 @@ def _chunks(segments: Iterable[Segment]) -> Iterator[Sequence[Segment]]:
         size += segment.size_bytes
     if chunk:
         yield chunk
-
-
-def _is_there(log: DeltaLog, path: str) -> bool:
-    try:
-        log.store.read_range(path, 0, 1)
-    except ObjectNotFoundError:
-        return False
-    return True
 
 
 def _told(segment: Segment) -> str:

@@ -17,10 +17,11 @@ from sparklog.integrity.history import Published
 from sparklog.integrity.kept import holes, list_numbered
 from sparklog.log.cluster import Cluster
 from sparklog.log.publishing import marker_app_id
+from sparklog.parallel import parallel_map
 from sparklog.paths import transaction_log
 from sparklog.txn.cleaning import KEEP_MS
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
-from sparklog.txn.overview import SessionMarker, at_once, markers_by_id, may_be_open, transactional_ids
+from sparklog.txn.overview import SessionMarker, markers_by_id, may_be_open, transactional_ids
 from sparklog.txn.states import STEPS, TransactionState, check_step
 
 __all__ = ["TopicTransactions", "TransactionsSeen", "check_gone_topics", "check_topic_transactions", "see_transactions"]
@@ -232,7 +233,7 @@ def see_transactions(cluster: Cluster) -> TransactionsSeen:
         return _see(cluster, name, markers.get(name, ()), now_ms)
 
     return TransactionsSeen(
-        cluster=cluster, logs={log.transactional_id: log for log in at_once(see, transactional_ids(cluster))}
+        cluster=cluster, logs={log.transactional_id: log for log in parallel_map(see, transactional_ids(cluster))}
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CommitStateUnknownError, ObjectNotFoundError, StoreError, TransactionTimedOutError
+from sparklog.errors import CommitStateUnknownError, StoreError, TransactionTimedOutError
 from sparklog.log.files import StagedFile, UploadedFile
 from sparklog.log.reading import object_path
 from sparklog.parallel import parallel_map
@@ -138,7 +138,7 @@ def put_again_if_late(log: DeltaLog, files: Sequence[StagedFile], *, retention_m
     }
 
     def put_missing() -> None:
-        are_there = parallel_map(lambda path: _is_there(log, path), late)
+        are_there = parallel_map(lambda path: log.store.exists(path), late)
         gone = {path: late[path] for path, is_there in zip(late, are_there, strict=True) if not is_there}
         if gone:
             log.store.put_many(gone, sync=sync)
@@ -188,16 +188,8 @@ def missing_files(
         or is_at_risk(vacuums, topic_version=file.topic_version, uploaded_ms=file.uploaded_ms)
     ]
 
-    are_there = parallel_map(lambda file: _is_there(log, object_path(log.table, file.path)), doubtful)
+    are_there = parallel_map(lambda file: log.store.exists(object_path(log.table, file.path)), doubtful)
     return [file for file, is_there in zip(doubtful, are_there, strict=True) if not is_there]
-
-
-def _is_there(log: DeltaLog, path: str) -> bool:
-    try:
-        log.store.read_range(path, 0, 1)
-    except ObjectNotFoundError:
-        return False
-    return True
 
 
 def check_uploads(

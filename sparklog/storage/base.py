@@ -67,6 +67,14 @@ class ObjectStore(ABC):
         Raises ``ObjectNotFoundError``, and ``InvalidArgumentError`` unless ``0 <= start <= end``.
         """
 
+    def exists(self, path: str) -> bool:
+        """Is there an object of this name? Reads its first byte. Raises ``StoreError``."""
+        try:
+            self.read_range(path, 0, 1)
+        except ObjectNotFoundError:
+            return False
+        return True
+
     def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
         """Whole objects, in the order of ``paths``; None for one that isn't there. Remote stores read in parallel."""
         return [self._read_or_none(path) for path in paths]

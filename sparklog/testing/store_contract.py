@@ -81,6 +81,13 @@ class StoreContract:
         store.put("empty", b"")
         assert store.read_range("empty", 0, 0) == store.read_range("empty", 0, 9) == b""
 
+    def test_what_exists(self, store: ObjectStore) -> None:
+        store.put("a/full", b"0123456789")
+        store.put("a/empty", b"")
+        assert store.exists("a/full")
+        assert store.exists("a/empty")
+        assert not store.exists("a/other")
+
     @pytest.mark.parametrize(("start", "end"), [(-1, 3), (3, 2), (-2, -1)])
     def test_impossible_ranges_are_refused(self, store: ObjectStore, start: int, end: int) -> None:
         store.put("a", b"0123456789")

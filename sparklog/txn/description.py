@@ -15,10 +15,10 @@ from sparklog.errors import (
 )
 from sparklog.log.cluster import Cluster
 from sparklog.model import TopicPartition
+from sparklog.parallel import parallel_map
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
 from sparklog.txn.overview import (
     SessionMarker,
-    at_once,
     markers_by_id,
     markers_of,
     may_be_open,
@@ -115,7 +115,7 @@ def describe_transactions(cluster: Cluster, wanted: Iterable[str] | None) -> lis
     def markers(name: str) -> Collection[SessionMarker]:
         return markers_of(cluster, name) if everyones is None else everyones.get(name, ())
 
-    found = at_once(lambda name: _look(open_transaction_log(cluster, name), lambda: markers(name)), names)
+    found = parallel_map(lambda name: _look(open_transaction_log(cluster, name), lambda: markers(name)), names)
     described = []
     for name, one in zip(names, found, strict=True):
         if one is not None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sparklog.errors import InvalidArgumentError
 from sparklog.log import store_time
 from sparklog.log.cluster import Cluster
-from sparklog.parallel import parallel_map as at_once
 from sparklog.paths import (
     OPEN_TRANSACTIONS_FOLDER,
     TRANSACTIONS_FOLDER,
@@ -23,7 +22,6 @@ from sparklog.txn.states import TransactionState
 __all__ = [
     "SessionMarker",
     "age_ms",
-    "at_once",
     "markers_by_id",
     "markers_of",
     "may_be_open",

@@ -19,6 +19,7 @@ from sparklog.errors import (
     TransactionalIdNotFoundError,
 )
 from sparklog.log.cluster import Cluster
+from sparklog.parallel import parallel_map
 from sparklog.paths import transaction_marker
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
@@ -37,7 +38,6 @@ from sparklog.txn.forward import finish
 from sparklog.txn.overview import (
     SessionMarker,
     age_ms,
-    at_once,
     markers_by_id,
     markers_of,
     may_be_open,
@@ -129,7 +129,7 @@ def recover_transactions(
     def recover(transactional_id: str) -> Recovered:
         return _Recovery(cluster, transactional_id, timeout_ms).run(markers.get(transactional_id, ()), ages)
 
-    return at_once(recover, transactional_ids(cluster))
+    return parallel_map(recover, transactional_ids(cluster))
 
 
 def abort_transaction(cluster: Cluster, transactional_id: str, *, timeout_ms: float = DEFAULT_RETRY_MS) -> None:

@@ -41,7 +41,8 @@ class MemberState:
     claims: frozenset[TopicPartition]
     """What it owns, and what it is about to take: nobody else takes these while it lives."""
     replaces: str = ""
-    """The member that had this one's instance id as it joined; empty where nobody had."""
+    """The member that this one replaces: it was there before, has the same instance id, and is in the newest generation
+    this one knows. Empty where there is none."""
     pattern: str = ""
     """By which it subscribes, as :func:`pattern_text` gives it; empty where it subscribes by name."""
 

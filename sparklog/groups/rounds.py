@@ -89,6 +89,9 @@ class Rounds:
         """The member whose place this one takes: it has the same instance id."""
         self._own_ids: set[str] = set()
         """Of all its stays."""
+        self._earlier: set[str] = set()
+        """Members with the same instance id that were there before this consumer first wrote a state. No two consumers
+        are each earlier than the other."""
         self._written: MemberState | None = None
         self._need: object | None = None
         self._need_rounds = 0
@@ -154,9 +157,12 @@ class Rounds:
         self._newest, self._position = self._generations.open_newest()
         plan = self._newest.plan if self._newest is not None else None
         holder = plan.holder_of(self._settings.instance_id) if plan is not None else ""
-        if self._own_ids and holder not in ("", self._predecessor, *self._own_ids):
-            self._fence()
-            return
+        if self._own_ids:
+            if self._is_successor(holder):
+                self._fence()
+                return
+        elif self._settings.instance_id is not None:
+            self._earlier = self._with_its_instance_id()
         self._predecessor = holder
         member_id = self._membership.begin_stay()
         self._own_ids.add(member_id)
@@ -166,6 +172,20 @@ class Rounds:
         self._written = state
         self._need, self._need_rounds, self._need_age = None, 0, 0
         self._membership.joined(member_id, began_ticks_ms=began)
+
+    def _with_its_instance_id(self) -> set[str]:
+        """The members that are there now and have this consumer's instance id. One LIST, and a GET for each member."""
+        self._roster.look()
+        return {
+            member_id
+            for member_id, one in self._roster.watch.members.items()
+            if one.state is not None and one.state.instance_id == self._settings.instance_id
+        }
+
+    def _is_successor(self, holder: str) -> bool:
+        """Did a member that holds the instance id come after this consumer, or at the same time? The empty id is that of
+        no member."""
+        return holder not in ("", self._predecessor) and holder not in self._own_ids | self._earlier
 
     def _refuse(self, plan: GenerationPlan) -> None:
         theirs = sorted({name for member in plan.members.values() for name in member.assignors})
@@ -267,9 +287,13 @@ class Rounds:
                 membership.reconciliation.apply(generation, target, topics=self._wanted_topics(), keeps=keeps)
                 membership.tell()
                 return
-        if generation.plan.holder_of(self._settings.instance_id) not in ("", self._predecessor):
+        holder = generation.plan.holder_of(self._settings.instance_id)
+        if self._is_successor(holder):
             self._fence()
-        elif membership.is_in_generation(member_id):
+            return
+        # A holder that was there before this consumer is replaced in its turn: the next state says so.
+        self._predecessor = holder or self._predecessor
+        if membership.is_in_generation(member_id):
             _LOGGER.warning("group %s went on without member %s", self._settings.group_id, member_id)
             membership.lose(member_id)
         elif generation.plan.members and not common_assignors(

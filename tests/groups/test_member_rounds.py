@@ -120,6 +120,51 @@ def test_a_static_member_comes_back_at_once_and_nothing_moves():
         before.membership.raise_error()
 
 
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "taken for dead"])
+@pytest.mark.parametrize("rounds", range(4))
+@pytest.mark.parametrize("at", range(7))
+def test_a_static_member_that_comes_back_twice_within_a_moment_has_its_partitions(
+    at: int, rounds: int, is_killed: bool
+):
+    """✗ The second is killed before a generation has it; the third comes within another member's round, which doesn't
+    see it any more and proposes the second; the third takes that for a member that replaced it. Found by the
+    simulation: seed 908523."""
+    group = Group()
+    other, first = Member(group, "b"), Member(group, "a", instance_id="i")
+    group.rounds(other, first)
+    had = set(first.has)
+    second = Member(group, "a", instance_id="i")
+    third = Member(group, "a", instance_id="i") if is_killed else second
+    second.round()
+    for _ in range(rounds):
+        other.round()
+        second.round()
+        group.clock.advance(INTERVAL_MS / 10)
+    if not is_killed:
+        second.membership.lose()  # and joins under another id
+    other.interrupted.interrupt(third.round, at=at, after=False)
+    other.round()
+    assert other.interrupted.call_count >= min(at, 3)
+    group.rounds(other, third)
+    third.membership.raise_error()
+    assert set(third.has) == had
+    assert owned_once(other, third) == [0, 1, 2, 3]
+
+
+def test_of_two_static_members_the_one_that_came_last_has_the_partitions():
+    """Source: Kafka: a member that joins with an instance id fences the one that has it."""
+    group = Group()
+    other, older = Member(group, "b"), Member(group, "a", instance_id="i")
+    older.round()
+    newer = Member(group, "a", instance_id="i")
+    newer.round()
+    group.rounds(other, older, newer)
+    with pytest.raises(FencedInstanceIdError):
+        older.membership.raise_error()
+    newer.membership.raise_error()
+    assert owned_once(other, newer) == [0, 1, 2, 3]
+
+
 def test_partitions_that_are_added_are_handed_out():
     group = Group()
     members = [Member(group, name) for name in "ab"]

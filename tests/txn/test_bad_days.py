@@ -236,12 +236,13 @@ def test_whoever_recovers_may_die_at_any_store_call_too(recover: Callable[[Clust
 
 
 def troubles_in(name: str) -> Iterator[Fault]:
+    """Each names its call by its kind: calls for two topics are made side by side, in any order."""
     lost = (FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST, FaultKind.CONFLICT, FaultKind.THROTTLED)
     for number, op in enumerate(calls_of(name)):
         if op in ("sync", "sync_all"):
             continue  # an fsync that fails is no passing refusal
         kinds = (*lost, FaultKind.OWN_SUCCESS) if op == "create" else lost if op in CHANGES else (FaultKind.THROTTLED,)
-        yield from (Fault(kind=kind, at=number) for kind in kinds)
+        yield from (Fault(kind=kind, ops=(op,), skip=calls_of(name)[:number].count(op)) for kind in kinds)
 
 
 def suffers(name: str, fault: Fault) -> None:

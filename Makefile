@@ -10,7 +10,7 @@ ROUNDS ?= 100
 SEED ?=
 STORE ?= folder
 NO_KAFKA ?=
-CODE = $(wildcard sparklog pyspark_sparklog java hatch_build.py tests jobs examples benchmarks)
+CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py tests proof jobs examples benchmarks)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint unit proof simulate torture bench jar format clean
@@ -35,17 +35,17 @@ unit: $(VENV)/.dev ## Run the quick tests alone
 	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
 
 proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, simulation, torture, and the same on a real Kafka
-	@$(BIN)/python -m tests.model
-	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.cluster --count $(SEEDS)
-	@$(BIN)/python -m tests.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --store $(STORE)
-	@SPARKLOG_KAFKA=$(if $(NO_KAFKA),,needed) $(BIN)/python -m pytest -m "$(if $(NO_KAFKA),not kafka)" -q tests/history tests/parity
+	@$(BIN)/python -m proof.model
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
+	@$(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --store $(STORE)
+	@SPARKLOG_KAFKA=$(if $(NO_KAFKA),,needed) $(BIN)/python -m pytest -m "$(if $(NO_KAFKA),not kafka)" -q proof/history proof/parity
 	@$(if $(NO_KAFKA),echo "NOT COMPARED WITH KAFKA: NO_KAFKA is set",true)
 
 simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SEEDS=20000 of them, or SEEDS=17..40
-	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.cluster --count $(SEEDS)
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 
 torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto
-	@$(BIN)/python -m tests.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE)
+	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE)
 
 bench: $(VENV)/.bench ## Measure, and compare with peers; BENCH=produce for one of them, BENCH="produce --quick" for a glance
 	@$(BIN)/python -m benchmarks $(BENCH)

@@ -19,8 +19,8 @@ from benchmarks.produce import TOPIC
 from sparklog.config.consumer import CONSUMER_SETTINGS
 from sparklog.config.producer import PRODUCER_SETTINGS
 from sparklog.log.cluster import open_cluster
-from sparklog.log.schema import DATA_SCHEMA
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.sequencing.sequencing import sequence_topic
 
 VALUE_SIZE = 1024
 BLOCK = 8_192

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from sparklog.spark.maintenance_job import main
+from sparklog.spark.maintenance.maintenance_job import main
 
 if __name__ == "__main__":
     sys.exit(main("compact"))

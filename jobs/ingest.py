@@ -13,7 +13,7 @@ from typing import Any
 
 import sparklog.spark as ss
 from sparklog.errors import SparklogError
-from sparklog.spark.job import DONE, FAILED, TRY_AGAIN, add_storage_options, parsed
+from sparklog.spark.session.spark_job import DONE, FAILED, TRY_AGAIN, add_storage_options, parsed
 
 FORMATS = ("json", "parquet", "csv", "delta", "orc", "avro")
 

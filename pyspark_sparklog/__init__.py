@@ -3,6 +3,6 @@
 Source: ``pyspark/sql/worker/lookup_data_sources.py``.
 """
 
-from sparklog.spark.source import DefaultSource
+from sparklog.spark.source.data_source import DefaultSource
 
 __all__ = ["DefaultSource"]

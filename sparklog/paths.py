@@ -49,7 +49,7 @@ OPEN_TRANSACTIONS_FOLDER = "transactions-open/"
 PROBES_FOLDER = "probes/"
 """For objects whose modification time tells the store's own time."""
 MAINTENANCE_NOTES = "maintenance/notes.json"
-"""What runs of maintenance remember of topics in which nothing is due; see :mod:`sparklog.compaction.notes`."""
+"""What runs of maintenance remember of topics in which nothing is due; see :mod:`sparklog.compaction.idle_notes`."""
 STAGE_PREFIX = "ingest-"
 """Of the folders in a topic's table that ingests merge in, each of a single attempt."""
 

@@ -1,4 +1,4 @@
-"""The one SparkSession of a run, made by ``sparklog.spark.session``, or a reason why there is none."""
+"""The one SparkSession of a run, made by ``sparklog.spark.session.session``, or a reason why there is none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from sparklog.spark.s3a import S3A_PACKAGES
+from sparklog.spark.session.s3a import S3A_PACKAGES
 
 PACKAGES = ("io.delta:delta-spark_4.2_2.13:4.4.0", *S3A_PACKAGES)
 IVY = Path.home() / ".ivy2.5.2"

@@ -16,11 +16,11 @@ from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, log_folder, parse_name
 from sparklog.log.append import AppendResult, TopicWriter
-from sparklog.log.encode import ProducerStamp, encode_batch
+from sparklog.log.data.encode import ProducerStamp, encode_batch
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.follow import TopicFollower
 from sparklog.log.maintenance import Checkpoints
-from sparklog.log.reading import object_path
-from sparklog.log.schema import DATA_SCHEMA
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import create_topic
 from sparklog.paths import new_data_file

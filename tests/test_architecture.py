@@ -20,11 +20,19 @@ LAYERS = [
     {"txn"},
     {"producer", "consumer", "compaction", "integrity", "admin"},
     {"sql"},
+    {"streaming"},
     {"spark", "kafka", "__init__"},
     {"cli", "jobs"},
     {"__main__"},
 ]
 LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
+# Within a room, from the bottom up. Modules of the room itself may import its inner rooms; the inner rooms of one
+# line don't know each other, and import of the room's own modules only what is named after the line.
+INNER_LAYERS = {
+    "log": ([{"data"}, {"sequencing"}], {"sequencing"}),
+    "groups": ([{"assignors", "offsets"}, {"membership"}, {"admin"}], set()),
+    "spark": ([{"sink"}, {"source"}, {"session"}, {"views"}, {"ingest", "maintenance"}], set()),
+}
 OUTSIDE = {
     "fsspec": "storage",
     "s3fs": "storage",
@@ -49,13 +57,20 @@ def test_every_import_points_down():
     [
         ("sparklog/storage/s3.py", "import sparklog.log.append", "storage imports log"),
         ("sparklog/storage/s3.py", "def hidden():\n    from ..delta import commit", "storage imports delta"),
-        ("sparklog/groups/rows.py", "from sparklog import txn", "groups imports txn"),
+        ("sparklog/groups/offsets/rows.py", "from sparklog import txn", "groups imports txn"),
         ("sparklog/groups/offsets.py", "from sparklog import Producer", "groups imports __init__"),
         ("sparklog/log/append.py", "import fsspec.asyn", "log imports fsspec"),
         ("sparklog/log/append.py", "FOLDER = '_delta_log'", "log mentions _delta_log"),
         ("sparklog/cli/topics.py", "from pyspark import sql", "cli imports pyspark"),
         ("jobs/vacuum.py", "from sparklog.testing import ManualClock", "jobs imports testing"),
         ("sparklog/new/__init__.py", "", "new has no place in LAYERS"),
+        ("sparklog/groups/new/x.py", "import sparklog.groups.offsets.rows", "groups/new has no place in INNER_LAYERS"),
+        (
+            "sparklog/groups/offsets/rows.py",
+            "from sparklog.groups.admin.resets import plan",
+            "groups/offsets imports groups/admin",
+        ),
+        ("sparklog/log/data/encode.py", "from sparklog.log.append import TopicWriter", "log/data imports log.append"),
     ],
 )
 def test_a_wrong_import_is_found(tmp_path, path, source, problem):
@@ -68,7 +83,7 @@ def test_a_wrong_import_is_found(tmp_path, path, source, problem):
         ("sparklog/config/topic.py", "from sparklog.errors import InvalidConfigurationError"),
         ("sparklog/delta/commit.py", "import deltalake\nfrom sparklog import __version__, storage\nLOG = '_delta_log'"),
         ("sparklog/log/append.py", "from .follow import Follower"),
-        ("sparklog/spark/session.py", "from delta import configure_spark_with_delta_pip\nimport pyspark.sql"),
+        ("sparklog/spark/session/session.py", "from delta import configure_spark_with_delta_pip\nimport pyspark.sql"),
         ("sparklog/testing/store.py", "from sparklog.storage.base import ObjectStore"),
         ("jobs/vacuum.py", "import sparklog.spark"),
     ],
@@ -91,6 +106,7 @@ def problems(file: Path, root: Path) -> Iterator[str]:
     for name in sorted(set(imported(ast.parse(source), package=parts[:-1]))):
         package, target = [*name.split("."), "__init__"][:2]
         if package == "sparklog":
+            yield from (f"{path}: {problem}" for problem in inner_problems(parts[1:-1], name.split(".")[1:]))
             shared = target == room or LEVEL.get(target) == LEVEL[room] == 0
             if not shared and LEVEL.get(target, len(LAYERS)) >= LEVEL[room]:
                 yield f"{path}: {room} imports {target}"
@@ -98,6 +114,28 @@ def problems(file: Path, root: Path) -> Iterator[str]:
             yield f"{path}: {room} imports {package}"
     if "_delta_log" in source and room != "delta":
         yield f"{path}: {room} mentions _delta_log"
+
+
+def inner_problems(importer: tuple[str, ...], imported_name: list[str]) -> Iterator[str]:
+    """What is wrong with an import within one room, by its inner layers.
+
+    Args:
+        importer: the folders that the importing module lies in, below the package.
+        imported_name: the imported module's name, below the package.
+    """
+    room, inner = [*importer, "", ""][:2]
+    if room not in INNER_LAYERS or not inner or imported_name[:1] != [room]:
+        return
+    layers, may_know_room = INNER_LAYERS[room]
+    level = {name: number for number, layer in enumerate(layers) for name in layer}
+    target = [*imported_name, ""][1]
+    if inner not in level:
+        yield f"{room}/{inner} has no place in INNER_LAYERS"
+    elif target not in level:
+        if inner not in may_know_room:
+            yield f"{room}/{inner} imports {room}.{target}"
+    elif target != inner and level[target] >= level[inner]:
+        yield f"{room}/{inner} imports {room}/{target}"
 
 
 def imported(tree: ast.Module, *, package: tuple[str, ...]) -> Iterator[str]:

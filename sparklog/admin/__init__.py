@@ -3,9 +3,15 @@
 from sparklog.admin.client import Admin
 from sparklog.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic
-from sparklog.groups.description import GroupDescription, GroupListing, GroupPartition, GroupState, MemberDescription
-from sparklog.groups.resets import OffsetReset, ResetTo
-from sparklog.log.sequencing import SequencingResult
+from sparklog.groups.admin.description import (
+    GroupDescription,
+    GroupListing,
+    GroupPartition,
+    GroupState,
+    MemberDescription,
+)
+from sparklog.groups.admin.resets import OffsetReset, ResetTo
+from sparklog.log.sequencing.sequencing import SequencingResult
 from sparklog.log.topic import HIGH_WATERMARK, TopicDescription
 from sparklog.txn.description import TransactionDescription, TransactionListing
 from sparklog.txn.recovery import Recovered, RecoveryAction

@@ -33,13 +33,13 @@ from sparklog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.groups import administration
-from sparklog.groups.description import GroupDescription, GroupListing
-from sparklog.groups.inspection import group_listings, group_names
-from sparklog.groups.pending import Deciding
-from sparklog.groups.resets import OffsetReset, PartitionBounds, ResetTo, plan_reset
+from sparklog.groups.admin import administration
+from sparklog.groups.admin.description import GroupDescription, GroupListing
+from sparklog.groups.admin.inspection import group_listings, group_names
+from sparklog.groups.admin.resets import OffsetReset, PartitionBounds, ResetTo, plan_reset
+from sparklog.groups.offsets.pending import Deciding
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
-from sparklog.log.sequencing import SequencingResult, sequence_topic
+from sparklog.log.sequencing.sequencing import SequencingResult, sequence_topic
 from sparklog.log.topic import (
     TopicDescription,
     alter_topic,

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
-from sparklog.groups.resets import PartitionBounds
+from sparklog.groups.admin.resets import PartitionBounds
 from sparklog.log.cluster import Cluster
+from sparklog.log.data.record_reading import milliseconds, read_segment
 from sparklog.log.follow import TopicFollower
 from sparklog.log.head import TopicHead
-from sparklog.log.reading import milliseconds, read_segment
 from sparklog.log.topic import TopicDescription, describe_topic
 from sparklog.model import OffsetAndTimestamp
 

@@ -11,7 +11,7 @@ import click
 
 from sparklog.cli.formats import Formatter, console_format, json_line, kcat_format
 from sparklog.cli.options import complete_groups, complete_topics, connection_options, pairs, root_of
-from sparklog.cli.places import BEGINNING, END, parse_place
+from sparklog.cli.start_positions import BEGINNING, END, parse_place
 from sparklog.model import ConsumerRecord
 
 __all__ = ["consume"]

@@ -11,13 +11,13 @@ import click
 
 from sparklog.cli.options import admin_of, complete_groups, complete_topics, connection_options
 from sparklog.cli.output import as_json, print_table
-from sparklog.cli.places import parse_time
+from sparklog.cli.start_positions import parse_time
 from sparklog.errors import InvalidArgumentError
 from sparklog.model import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.admin import Admin, OffsetReset, ResetTo
-    from sparklog.groups.resets import Kind
+    from sparklog.groups.admin.resets import Kind
 
 __all__ = ["partitions_of", "reset_offsets"]
 

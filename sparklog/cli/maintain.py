@@ -71,8 +71,8 @@ def maintain(
     from sparklog.compaction import Step
     from sparklog.compaction import maintain as maintain_cluster
     from sparklog.compaction.maintain import Telling, quiet
-    from sparklog.compaction.telling import error_as_plain, report_as_plain
-    from sparklog.compaction.topics import may_succeed_later
+    from sparklog.compaction.report_format import error_as_plain, report_as_plain
+    from sparklog.compaction.topic_access import may_succeed_later
     from sparklog.errors import SparklogError
 
     named_steps = _names("--steps", steps)
@@ -150,7 +150,7 @@ def _tell_progress(topic: str, step: Step, how_far: str) -> None:
 
 
 def _print(report: MaintenanceReport) -> None:
-    from sparklog.compaction.telling import COLUMNS, NUMBERS, report_rows
+    from sparklog.compaction.report_format import COLUMNS, NUMBERS, report_rows
 
     rows = report_rows(report)
     if rows:

@@ -185,7 +185,7 @@ def complete_topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
 
 def complete_groups(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The groups whose names begin so, for a shell that completes."""
-    from sparklog.groups.inspection import group_names
+    from sparklog.groups.admin.inspection import group_names
 
     try:
         return [name for name in group_names(cluster_of(ctx)) if name.startswith(incomplete)]

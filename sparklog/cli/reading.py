@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
-from sparklog.cli.places import Place, first_offsets
+from sparklog.cli.start_positions import Place, first_offsets
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
 from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
 from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition

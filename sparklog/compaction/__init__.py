@@ -5,12 +5,12 @@ written by two functions that another engine may replace (``rewriting.Rewrite``,
 sparklog's own committer commits it.
 """
 
+from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import CleanedPartition, CompactReport, compact_topic
-from sparklog.compaction.groups import GroupReport, forget_groups
+from sparklog.compaction.group_cleanup import GroupReport, forget_groups
 from sparklog.compaction.maintain import maintain
 from sparklog.compaction.optimize import MergedRange, OptimizeReport, optimize_topic
-from sparklog.compaction.optimizing import OptimizePolicy
-from sparklog.compaction.replacing import Outcome
+from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.reports import MaintenanceReport, SequenceReport, Step, TopicMaintenance
 from sparklog.compaction.retention import RetentionReport, retain_topic
 from sparklog.compaction.vacuum import VacuumReport, vacuum_topic

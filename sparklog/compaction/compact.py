@@ -12,14 +12,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 
-from sparklog.compaction.cleaner import CleanerRules, CleanerState, CleanPlan, Reason, cleaner_rules, plan_clean
-from sparklog.compaction.cleaning import Clean, clean_with_arrow
+from sparklog.compaction.clean_arrow import Clean, clean_with_arrow
+from sparklog.compaction.commit_replacement import Outcome, Replacement, commit_replacement, why_gone
+from sparklog.compaction.file_ranges import unreadable_files
 from sparklog.compaction.keys import Counts
-from sparklog.compaction.optimizing import TARGET_BYTES
+from sparklog.compaction.plan_cleaning import CleanerRules, CleanerState, CleanPlan, Reason, cleaner_rules, plan_clean
+from sparklog.compaction.plan_optimize import TARGET_BYTES
 from sparklog.compaction.progress import Progress, silent
-from sparklog.compaction.replacing import Outcome, Replacement, commit_replacement, why_gone
-from sparklog.compaction.rewriting import NOT_REWRITABLE, Rewritten
-from sparklog.compaction.topics import (
+from sparklog.compaction.rewrite_arrow import NOT_REWRITABLE, Rewritten
+from sparklog.compaction.topic_access import (
     check_columns,
     check_removal,
     commit_job,
@@ -28,7 +29,6 @@ from sparklog.compaction.topics import (
     may_succeed_later,
     strict_config,
 )
-from sparklog.compaction.units import unreadable_files
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     ObjectNotFoundError,

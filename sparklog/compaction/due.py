@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sparklog.compaction.compact import compaction_due_ms
-from sparklog.compaction.notes import TopicNote
+from sparklog.compaction.idle_notes import TopicNote
 from sparklog.compaction.optimize import is_optimize_due
-from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.reports import Step
 from sparklog.compaction.retention import retention_due_ms
 from sparklog.compaction.vacuum import checkpoint_worthwhile

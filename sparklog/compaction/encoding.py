@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparklog.log.encode import parquet_options
-from sparklog.log.file_stats import FileStats
-from sparklog.log.schema import DATA_SCHEMA
+from sparklog.log.data.encode import parquet_options
+from sparklog.log.data.file_stats import FileStats
+from sparklog.log.data.schema import DATA_SCHEMA
 
 __all__ = ["DataFileWriter"]
 

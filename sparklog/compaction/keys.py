@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.log.murmur2 import murmur2_column
+from sparklog.log.data.murmur2 import murmur2_column
 
 __all__ = ["Counts", "LatestOffsets", "judge"]
 

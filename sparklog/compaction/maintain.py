@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from sparklog.compaction.due import is_due, is_plausible
-from sparklog.compaction.groups import forget_groups
-from sparklog.compaction.notes import TopicNote, is_newest, read_notes, write_notes
-from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.compaction.group_cleanup import forget_groups
+from sparklog.compaction.idle_notes import TopicNote, is_newest, read_notes, write_notes
+from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.reports import MaintenanceReport, SequenceReport, Step, TopicMaintenance
-from sparklog.compaction.run import Run
+from sparklog.compaction.run_context import Run
 from sparklog.compaction.topic_steps import (
     DEFAULT_TIMEOUT_MS,
     Tell,

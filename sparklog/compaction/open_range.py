@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparklog.compaction.encoding import ROW_GROUP_BYTES
+from sparklog.compaction.file_ranges import FileRange
 from sparklog.compaction.sorting import RUN_BYTES, by_offset
-from sparklog.compaction.units import FileRange
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, InvalidRecordError, ObjectNotFoundError
-from sparklog.log.encode import open_parquet
-from sparklog.log.range_file import RangeFile
-from sparklog.log.reading import conform, object_path
-from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS
-from sparklog.log.segments import Segment, overlapping
-from sparklog.log.streaming import RowGroup
+from sparklog.log.data.encode import open_parquet
+from sparklog.log.data.range_file import RangeFile
+from sparklog.log.data.record_reading import conform, object_path
+from sparklog.log.data.record_streaming import RowGroup
+from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS
+from sparklog.log.data.segments import Segment, overlapping
 
 __all__ = ["PRODUCER", "OpenRange"]
 

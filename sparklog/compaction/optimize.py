@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import overload
 
-from sparklog.compaction.cleaner import CleanerState
-from sparklog.compaction.optimizing import SETTINGS, OptimizePolicy, plan_optimize
+from sparklog.compaction.commit_replacement import Outcome, Replacement, commit_replacement, is_live, why_gone
+from sparklog.compaction.file_ranges import FileRange
+from sparklog.compaction.plan_cleaning import CleanerState
+from sparklog.compaction.plan_optimize import SETTINGS, OptimizePolicy, plan_optimize
 from sparklog.compaction.progress import Progress, of_bytes, silent
-from sparklog.compaction.replacing import Outcome, Replacement, commit_replacement, is_live, why_gone
-from sparklog.compaction.rewriting import Rewrite, Rewritten, rewrite_with_arrow
-from sparklog.compaction.topics import check_columns, is_gone, made_durable, may_succeed_later, strict_config
-from sparklog.compaction.units import FileRange
+from sparklog.compaction.rewrite_arrow import Rewrite, Rewritten, rewrite_with_arrow
+from sparklog.compaction.topic_access import check_columns, is_gone, made_durable, may_succeed_later, strict_config
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, UnknownTopicOrPartitionError
 from sparklog.log.commit import catch_up

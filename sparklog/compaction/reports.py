@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import CompactReport
-from sparklog.compaction.groups import GroupReport
+from sparklog.compaction.group_cleanup import GroupReport
 from sparklog.compaction.optimize import OptimizeReport
-from sparklog.compaction.replacing import Outcome
 from sparklog.compaction.retention import RetentionReport
-from sparklog.compaction.topics import may_succeed_later
+from sparklog.compaction.topic_access import may_succeed_later
 from sparklog.compaction.vacuum import VacuumReport
 from sparklog.errors import SparklogError
 from sparklog.txn.recovery import Recovered

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sparklog.compaction.topics import check_removal, commit_job, is_gone, made_durable, strict_config
-from sparklog.compaction.units import Unit, unreadable_files
+from sparklog.compaction.file_ranges import Unit, unreadable_files
+from sparklog.compaction.topic_access import check_removal, commit_job, is_gone, made_durable, strict_config
 from sparklog.delta.actions import RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.commit import Commit
+from sparklog.log.data.segments import Segment, overlapping
 from sparklog.log.head import TopicHead
-from sparklog.log.segments import Segment, overlapping
 from sparklog.log.state import TopicState, load_state
 
 __all__ = [

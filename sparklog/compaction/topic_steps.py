@@ -9,24 +9,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from sparklog.compaction.cleaner import CleanPlan
-from sparklog.compaction.cleaning import Clean, clean_with_arrow
+from sparklog.compaction.clean_arrow import Clean, clean_with_arrow
 from sparklog.compaction.compact import compact_state
 from sparklog.compaction.due import LOOK_EVERY_MS, note_of
-from sparklog.compaction.notes import TopicNote
+from sparklog.compaction.file_ranges import FileRange
+from sparklog.compaction.idle_notes import TopicNote
 from sparklog.compaction.optimize import optimize_state
-from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.compaction.plan_cleaning import CleanPlan
+from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.progress import Progress, silent
 from sparklog.compaction.reports import SequenceReport, Step, TopicMaintenance
 from sparklog.compaction.retention import retain_state
-from sparklog.compaction.rewriting import Rewrite, rewrite_with_arrow
-from sparklog.compaction.run import Run
-from sparklog.compaction.units import FileRange
+from sparklog.compaction.rewrite_arrow import Rewrite, rewrite_with_arrow
+from sparklog.compaction.run_context import Run
 from sparklog.compaction.vacuum import vacuum_state
 from sparklog.delta.listing import read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidTopicError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
-from sparklog.log.sequencing import sequence_state
+from sparklog.log.sequencing.sequencing import sequence_state
 from sparklog.log.state import TopicState, load_state, open_state
 
 __all__ = [

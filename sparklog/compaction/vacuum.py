@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sparklog.compaction.run import Run
-from sparklog.compaction.topics import strict_config
+from sparklog.compaction.run_context import Run
+from sparklog.compaction.topic_access import strict_config
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.names import log_folder, parse_name

@@ -16,14 +16,14 @@ from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig, ResetPolicy
 from sparklog.config.settings import LONG_MAX
 from sparklog.consumer.coordinator import Coordinator, OnCommit
-from sparklog.consumer.draining import Handing, Records
 from sparklog.consumer.listener import ConsumerRebalanceListener
 from sparklog.consumer.partitions import HANDED, Handover
 from sparklog.consumer.reading import ReadLimits
-from sparklog.consumer.session import Session
+from sparklog.consumer.record_buffer import Handing, Records
+from sparklog.consumer.runtime import Session
 from sparklog.consumer.subscription import EARLIEST, LATEST, check_partition, check_partitions
 from sparklog.errors import IllegalStateError, InvalidArgumentError, KafkaTimeoutError, UnstableOffsetCommitError
-from sparklog.groups.rows import Rows
+from sparklog.groups.offsets.rows import Rows
 from sparklog.log import Cluster, open_cluster, topic_names
 from sparklog.model import (
     ConsumerGroupMetadata,

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
+from sparklog.consumer.fetch_state import Shared
 from sparklog.consumer.listener import ConsumerRebalanceListener
 from sparklog.consumer.member_settings import member_settings
 from sparklog.consumer.metrics import ASSIGNED, LOST, REVOKED, ConsumerMetrics
 from sparklog.consumer.partitions import PartitionState
 from sparklog.consumer.restoring import Restoring
 from sparklog.consumer.revoking import Revoking
-from sparklog.consumer.shared import Shared
 from sparklog.consumer.subscription import EARLIEST, HELD, Subscription
 from sparklog.errors import (
     CommitFailedError,
@@ -30,13 +30,13 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.groups.changes import CommitOffsets, TakePartitions
-from sparklog.groups.heartbeat import HeartbeatThread
-from sparklog.groups.keeper import OffsetKeeper
-from sparklog.groups.membership import MemberSettings, Membership
-from sparklog.groups.rounds import Rounds
-from sparklog.groups.rows import OffsetRow, Rows, Stamp
-from sparklog.groups.unowned import EmptyGroup, UnownedCommit
+from sparklog.groups.admin.unowned_commits import EmptyGroup, UnownedCommit
+from sparklog.groups.membership.heartbeat_rounds import Rounds
+from sparklog.groups.membership.heartbeat_thread import HeartbeatThread
+from sparklog.groups.membership.membership import MemberSettings, Membership
+from sparklog.groups.offsets.changes import CommitOffsets, TakePartitions
+from sparklog.groups.offsets.commit_thread import OffsetKeeper
+from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

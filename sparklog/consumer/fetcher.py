@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
+from sparklog.consumer.fetch_state import Shared
 from sparklog.consumer.locating import SearchByTime, locate
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.partitions import Chunk
 from sparklog.consumer.reading import Fetched, ReadLimits, SegmentFetcher, Want, empty_batch
 from sparklog.consumer.rhythm import Rhythm
-from sparklog.consumer.shared import Shared
 from sparklog.consumer.topics import FollowedTopics, Polled
 from sparklog.errors import (
     InvalidTopicError,

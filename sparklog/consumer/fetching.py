@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from sparklog.clock import Clock
+from sparklog.consumer.fetch_state import Shared
 from sparklog.consumer.fetcher import Fetcher
-from sparklog.consumer.shared import Shared
 
 __all__ = ["FetcherThread"]
 

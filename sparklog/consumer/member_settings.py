@@ -7,7 +7,7 @@ import socket
 from sparklog.config import ConsumerConfig
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.groups.assignors import ASSIGNORS, Assignor, assignor_of
-from sparklog.groups.membership import MemberSettings
+from sparklog.groups.membership.membership import MemberSettings
 from sparklog.paths import encode_id
 
 __all__ = ["member_settings"]

@@ -21,7 +21,8 @@ class Chunk:
     """Records of a partition that were fetched together."""
 
     batch: pa.RecordBatch
-    """Of :data:`sparklog.log.streaming.RECORD_SCHEMA`; empty only where no records are left up to ``next_offset``."""
+    """Of :data:`~sparklog.log.data.record_streaming.RECORD_SCHEMA`; empty only where no records are left up to
+    ``next_offset``."""
     next_offset: int
     """The position once all of it is taken."""
     size_bytes: int

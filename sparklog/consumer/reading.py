@@ -11,9 +11,15 @@ import pyarrow as pa
 from sparklog.consumer.partitions import PartitionState
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import TopicFollower
-from sparklog.log.reading import object_path
-from sparklog.log.segments import Segment
-from sparklog.log.streaming import RECORD_SCHEMA, WHOLE_FILE_BYTES, OpenSegments, is_read_whole, open_segments
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.record_streaming import (
+    RECORD_SCHEMA,
+    WHOLE_FILE_BYTES,
+    OpenSegments,
+    is_read_whole,
+    open_segments,
+)
+from sparklog.log.data.segments import Segment
 from sparklog.model import TopicPartition
 from sparklog.storage import ObjectStore
 

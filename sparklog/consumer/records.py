@@ -64,7 +64,7 @@ class Deserializers:
 
 
 def records_of(batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> list[ConsumerRecord]:
-    """The rows of a batch of :data:`sparklog.log.streaming.RECORD_SCHEMA`, in their order."""
+    """The rows of a batch of :data:`sparklog.log.data.record_streaming.RECORD_SCHEMA`, in their order."""
     offsets, timestamps, keys, values, headers = batch.columns
     header_lists, header_sizes = _headers(headers)
     columns: list[Iterable[Any]] = [

@@ -7,10 +7,10 @@ from concurrent.futures import Future
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
-from sparklog.consumer.shared import Shared
+from sparklog.consumer.fetch_state import Shared
 from sparklog.consumer.subscription import HELD
 from sparklog.errors import UnstableOffsetCommitError
-from sparklog.groups.rows import Rows
+from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
 
 __all__ = ["Restoring"]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 
 from sparklog.clock import Clock
-from sparklog.consumer.shared import Shared
-from sparklog.groups.rows import Rows
+from sparklog.consumer.fetch_state import Shared
+from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
 
 __all__ = ["Revoking"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sparklog.errors import InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError
-from sparklog.groups.inspection import group_folders
+from sparklog.groups.admin.inspection import group_folders
 from sparklog.integrity.findings import Code, Counts, Finding, Report, Severity, Subject
 from sparklog.integrity.groups import TopicHeads, check_group
 from sparklog.integrity.topics import TopicSeen, check_topic

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
 from sparklog.integrity.findings import Code, Finding, Subject
-from sparklog.log.encode import open_parquet
-from sparklog.log.reading import conform, milliseconds, object_path
-from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS
-from sparklog.log.segments import Segment, SegmentIndex
+from sparklog.log.data.encode import open_parquet
+from sparklog.log.data.record_reading import conform, milliseconds, object_path
+from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS
+from sparklog.log.data.segments import Segment, SegmentIndex
 from sparklog.parallel import parallel_map
 
 __all__ = ["FilesSeen", "check_files", "read_files"]

@@ -15,13 +15,13 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from sparklog.groups.changes import FLOOR
-from sparklog.groups.generations import GenerationLog, generation_log
-from sparklog.groups.members import decode_member
-from sparklog.groups.offset_state import OffsetState, load_state, load_whole, offset_log
-from sparklog.groups.rows import Decider, OffsetRow, Rows
+from sparklog.groups.membership.generations import GenerationLog, generation_log
+from sparklog.groups.membership.member_state import decode_member
+from sparklog.groups.offsets.changes import FLOOR
+from sparklog.groups.offsets.offset_state import OffsetState, load_state, load_whole, offset_log
+from sparklog.groups.offsets.rows import Decider, OffsetRow, Rows
 from sparklog.integrity.findings import Code, Counts, Finding, Subject
-from sparklog.integrity.kept import holes, list_numbered
+from sparklog.integrity.log_listing import holes, list_numbered
 from sparklog.log.cluster import Cluster
 from sparklog.log.head import TopicHead
 from sparklog.log.state import open_state

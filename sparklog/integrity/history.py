@@ -14,10 +14,10 @@ from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, RemoveFile, Se
 from sparklog.errors import SparklogError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.ranges import RangeSet
+from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.head import TopicHead, apply_entry, end_app_id, head_of_info, start_app_id
 from sparklog.log.producer_state import ProducerEntry, producer_entry
 from sparklog.log.publishing import transactional_id_of
-from sparklog.log.segments import Segment, segment_of_add
 
 __all__ = ["Published", "TopicHistory"]
 

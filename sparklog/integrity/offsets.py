@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.history import TopicHistory
 from sparklog.integrity.ranges import Range, RangeSet, within, without
+from sparklog.log.data.segments import Segment, SegmentIndex, overlapping
 from sparklog.log.head import TopicHead, cleaner_app_id
-from sparklog.log.segments import Segment, SegmentIndex, overlapping
 
 __all__ = ["check_history_against", "check_live", "check_partition"]
 

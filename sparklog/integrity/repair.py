@@ -9,12 +9,12 @@ from functools import partial
 from sparklog.delta.checkpoint import check_checkpoint, write_checkpoint, write_hint
 from sparklog.delta.listing import read_hint
 from sparklog.errors import CorruptLogError, SparklogError
-from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.integrity.findings import Code, Report
 from sparklog.integrity.groups import finished_pending
-from sparklog.integrity.kept import list_kept
+from sparklog.integrity.log_listing import list_kept
 from sparklog.log.cluster import Cluster
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state
 from sparklog.txn.forward import settle_group
 from sparklog.txn.recovery import RecoveryAction, recover_transactions

@@ -19,12 +19,12 @@ from sparklog.errors import (
 from sparklog.integrity.files import FilesSeen, check_files, read_files
 from sparklog.integrity.findings import Code, Counts, Finding, Subject, few
 from sparklog.integrity.history import TopicHistory
-from sparklog.integrity.kept import EntryReader, KeptLog, check_checkpoints, check_kept, list_kept
+from sparklog.integrity.log_listing import EntryReader, KeptLog, check_checkpoints, check_kept, list_kept
 from sparklog.integrity.offsets import check_history_against, check_live
 from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
 from sparklog.log.cluster import Cluster
-from sparklog.log.reading import object_path
-from sparklog.log.schema import DATA_SCHEMA, PARTITION_COLUMNS, columns_of
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS, columns_of
 from sparklog.log.state import TopicState, load_state
 
 __all__ = ["TopicSeen", "check_topic"]

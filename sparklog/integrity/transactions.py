@@ -14,7 +14,7 @@ from itertools import pairwise
 from sparklog.errors import CorruptLogError, InvalidTxnStateError, UnsupportedVersionError
 from sparklog.integrity.findings import Code, Counts, Finding, Subject
 from sparklog.integrity.history import Published
-from sparklog.integrity.kept import holes, list_numbered
+from sparklog.integrity.log_listing import holes, list_numbered
 from sparklog.log.cluster import Cluster
 from sparklog.log.publishing import marker_app_id
 from sparklog.parallel import parallel_map

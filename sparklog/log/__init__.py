@@ -4,7 +4,7 @@ from sparklog.log.append import AppendResult, StagedFile, TopicWriter, UploadedF
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
 from sparklog.log.follow import TopicFollower
 from sparklog.log.publishing import Marker
-from sparklog.log.sequencing import SequencingResult, sequence_topic
+from sparklog.log.sequencing.sequencing import SequencingResult, sequence_topic
 from sparklog.log.topic import (
     HIGH_WATERMARK,
     TopicDescription,

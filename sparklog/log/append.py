@@ -24,15 +24,15 @@ from sparklog.errors import (
 )
 from sparklog.log.append_plan import plan_append
 from sparklog.log.commit import Commit, Committed, catch_up, commit
-from sparklog.log.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
-from sparklog.log.files import StagedFile, UploadedFile
+from sparklog.log.data.data_files import StagedFile, UploadedFile
+from sparklog.log.data.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
+from sparklog.log.data.record_reading import find_by_sequence, object_path
+from sparklog.log.data.segments import SegmentIndex
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, Published, publish
-from sparklog.log.reading import find_by_sequence, object_path
-from sparklog.log.segments import SegmentIndex
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.uploads import check_uploads, may_be_gone, put_again_if_late
 from sparklog.paths import new_data_file
@@ -138,7 +138,7 @@ class TopicWriter:
     def upload(
         self, batches: Sequence[tuple[int, pa.Table | pa.RecordBatch]], *, compression: str = "none"
     ) -> list[StagedFile]:
-        """Number, encode and upload batches of (partition, records); see :func:`~sparklog.log.encode.encode_batch`.
+        """Number, encode and upload batches of (partition, records).
 
         The files are in no log until :meth:`append` publishes them, and must be appended in the order of uploading.
         Raises ``StoreError`` where the store refuses for longer than its own retries last.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.commit import Commit
-from sparklog.log.files import UploadedFile
+from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.head import TopicHead
 from sparklog.log.producer_state import ProducerEntry, check_counter, producer_txn
 

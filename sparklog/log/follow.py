@@ -12,10 +12,10 @@ from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, StoreError, UnknownTopicOrPartitionError
 from sparklog.log.commit import apply_look
+from sparklog.log.data.record_reading import empty_records, read_together
+from sparklog.log.data.segments import Segment, overlapping
 from sparklog.log.head import TopicHead
-from sparklog.log.reading import empty_records, read_together
 from sparklog.log.search import first_records_since
-from sparklog.log.segments import Segment, overlapping
 from sparklog.log.state import TopicState, load_state
 from sparklog.model import OffsetAndTimestamp
 from sparklog.parallel import attempt, parallel_results
@@ -125,7 +125,7 @@ class TopicFollower:
     def segments(self, partition: int, offset: int) -> Iterator[Segment]:
         """The segments that hold records of ``partition`` at ``offset`` or beyond, by their first offset.
 
-        Several of one base offset may overlap: :func:`~sparklog.log.segments.overlapping` puts them together.
+        Several of one base offset may overlap: :func:`~sparklog.log.data.segments.overlapping` puts them together.
 
         Raises:
             OffsetOutOfRangeError: below the log start or above the log end.

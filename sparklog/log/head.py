@@ -14,7 +14,7 @@ from sparklog.config import TOPIC_SETTINGS, TopicConfig
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, Metadata, RemoveFile, SetTransaction
 from sparklog.delta.properties import DEFAULT_DELETED_FILE_RETENTION_MS, deleted_file_retention_ms
 from sparklog.errors import CorruptLogError, InvalidConfigurationError, NotATopicError, UnsupportedVersionError
-from sparklog.log.segments import Segment, segment_of_add
+from sparklog.log.data.segments import Segment, segment_of_add
 
 __all__ = [
     "FORMAT_VERSION",

@@ -14,7 +14,7 @@ from sparklog.delta.listing import CheckpointHint, read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
 from sparklog.log.background import Background, Run
 from sparklog.log.claims import Claim, OthersClaim, take_claim
-from sparklog.log.sequencing import sequence_state, sequence_topic, whole_and_current
+from sparklog.log.sequencing.sequencing import sequence_state, sequence_topic, whole_and_current
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.paths import sequencing_claim
 

@@ -13,10 +13,10 @@ from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, SparklogError
 from sparklog.log.commit import Commit, Committed, commit
-from sparklog.log.files import UploadedFile
+from sparklog.log.data.data_files import UploadedFile
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
-from sparklog.log.reading import object_path
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.uploads import Vacuum, missing_files
 

@@ -20,6 +20,8 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from sparklog.log.data.record_reading import complete_stats, object_path
+from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
 from sparklog.log.head import (
     TopicHead,
     apply_entry,
@@ -30,8 +32,6 @@ from sparklog.log.head import (
     raise_ends,
 )
 from sparklog.log.producer_state import ProducerEntry, app_id, producer_entry
-from sparklog.log.reading import complete_stats, object_path
-from sparklog.log.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
 from sparklog.log.uploads import Vacuum, with_vacuum
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position

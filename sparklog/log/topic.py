@@ -19,9 +19,9 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.commit import Commit, commit, create_first
+from sparklog.log.data.schema import PARTITION_COLUMNS, SCHEMA_STRING, table_properties
+from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead, is_of_cleaner, is_topic_property
-from sparklog.log.schema import PARTITION_COLUMNS, SCHEMA_STRING, table_properties
-from sparklog.log.segments import Segment
 from sparklog.log.state import TopicState, load_state, open_state
 
 __all__ = [

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CommitStateUnknownError, StoreError, TransactionTimedOutError
-from sparklog.log.files import StagedFile, UploadedFile
-from sparklog.log.reading import object_path
+from sparklog.log.data.data_files import StagedFile, UploadedFile
+from sparklog.log.data.record_reading import object_path
 from sparklog.parallel import parallel_map
 from sparklog.storage.retrying import retry
 

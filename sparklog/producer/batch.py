@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sparklog.errors import IllegalStateError, SparklogError
 from sparklog.interrupts import EventCount
-from sparklog.log.schema import HEADERS
+from sparklog.log.data.schema import HEADERS
 from sparklog.model import Headers
 
 __all__ = [

@@ -31,14 +31,14 @@ from sparklog.errors import (
 )
 from sparklog.interrupts import bounded_s, uninterrupted
 from sparklog.log import Cluster, Marker, StagedFile, TopicWriter, UploadedFile
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.maintenance import Sequencing
-from sparklog.log.reading import object_path
 from sparklog.producer.accumulator import Buffer, TopicQueue
 from sparklog.producer.batch import Batch, Outcome
-from sparklog.producer.drain import Drain, drain
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.partitioner import StickyPartition
+from sparklog.producer.prepared_batch import Drain, drain
 from sparklog.storage.retrying import Patience
 
 __all__ = ["Lane"]

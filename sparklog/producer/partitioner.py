@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from sparklog.log.murmur2 import key_partitions, murmur2, murmur2_column
+from sparklog.log.data.murmur2 import key_partitions, murmur2, murmur2_column
 
 __all__ = ["StickyPartition", "key_partitions", "murmur2", "murmur2_column"]
 

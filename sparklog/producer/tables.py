@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidArgumentError, InvalidTypeError, MessageSizeTooLargeError
-from sparklog.log.encode import record_columns
+from sparklog.log.data.encode import record_columns
 from sparklog.producer.accumulator import MAX_BATCH_BYTES
 
 __all__ = ["check_table", "slices"]

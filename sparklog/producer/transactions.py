@@ -26,7 +26,7 @@ from sparklog.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
 )
-from sparklog.groups.changes import check_offset
+from sparklog.groups.offsets.changes import check_offset
 from sparklog.interrupts import CallThread, bounded_s
 from sparklog.log import Cluster, Marker
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

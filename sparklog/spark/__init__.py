@@ -5,10 +5,10 @@ Importing this package doesn't import pyspark yet; its functions do.
 """
 
 from sparklog.spark.distribution import by_partition
-from sparklog.spark.ingest import DEDUP_WINDOW_MS, IngestResult, merge_ingest
-from sparklog.spark.maintenance import maintain, optimize, run_compaction, run_retention, vacuum
-from sparklog.spark.session import register_source, session
-from sparklog.spark.views import create_view, read_topic, register
+from sparklog.spark.ingest.ingest import DEDUP_WINDOW_MS, IngestResult, merge_ingest
+from sparklog.spark.maintenance.maintenance import maintain, optimize, run_compaction, run_retention, vacuum
+from sparklog.spark.session.session import register_source, session
+from sparklog.spark.views.views import create_view, read_topic, register
 
 __all__ = [
     "DEDUP_WINDOW_MS",

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.log.state import open_state
 from sparklog.producer.partitioner import key_partitions
-from sparklog.spark.opened import cluster_at
-from sparklog.spark.place import Place
-from sparklog.spark.session import place_for
+from sparklog.spark.session.session import place_for
+from sparklog.streaming.cluster_cache import cluster_at
+from sparklog.streaming.cluster_ref import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from sparklog.log.cluster import Cluster
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
+from sparklog.log.data.segments import Segment
 from sparklog.log.follow import TopicFollower
-from sparklog.log.reading import object_path
-from sparklog.log.schema import DATA_SCHEMA, TIMESTAMP
-from sparklog.log.segments import Segment
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.sql.files import files_of
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from sparklog.admin import Admin
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.pending import stable_rows
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.pending import stable_rows
 from sparklog.log.cluster import Cluster
-from sparklog.log.schema import TIMESTAMP
+from sparklog.log.data.schema import TIMESTAMP
 from sparklog.txn.deciding import deciding_for
 
 __all__ = ["VIEW_SCHEMAS", "read_view"]

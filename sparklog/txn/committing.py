@@ -22,8 +22,8 @@ from sparklog.errors import (
 from sparklog.log.append import TopicWriter
 from sparklog.log.cluster import Cluster
 from sparklog.log.commit import catch_up
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.publishing import Marker, Published
-from sparklog.log.reading import object_path
 from sparklog.parallel import parallel_results
 from sparklog.paths import topic_table
 from sparklog.storage.entry_log import PositionLost

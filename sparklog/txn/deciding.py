@@ -15,8 +15,8 @@ from sparklog.errors import (
     SparklogError,
     UnstableOffsetCommitError,
 )
-from sparklog.groups.pending import Deciding
-from sparklog.groups.rows import Decider
+from sparklog.groups.offsets.pending import Deciding
+from sparklog.groups.offsets.rows import Decider
 from sparklog.log.cluster import Cluster
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position

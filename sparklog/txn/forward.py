@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.pending import SettlePending
-from sparklog.groups.rows import Decider
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.pending import SettlePending
+from sparklog.groups.offsets.rows import Decider
 from sparklog.log.cluster import Cluster
 from sparklog.log.publishing import Marker, publish
 from sparklog.log.state import load_state

@@ -24,11 +24,11 @@ from sparklog.errors import (
     TransactionTimedOutError,
     UnstableOffsetCommitError,
 )
-from sparklog.groups.emptiness import empty_generation
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.pending import PendOffsets, SettlePending, settle_pending
-from sparklog.groups.rows import Decider, Stamp
-from sparklog.groups.topics import TopicCatalog
+from sparklog.groups.admin.emptiness import empty_generation
+from sparklog.groups.membership.topic_catalog import TopicCatalog
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.pending import PendOffsets, SettlePending, settle_pending
+from sparklog.groups.offsets.rows import Decider, Stamp
 from sparklog.log.cluster import Cluster
 from sparklog.log.producer_state import new_producer_id
 from sparklog.log.publishing import Marker

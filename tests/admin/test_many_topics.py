@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.admin import LATEST, Admin
 from sparklog.errors import GroupIdNotFoundError, StorePermissionError, TopicAlreadyExistsError
-from sparklog.groups.resets import Kind, ResetTo
+from sparklog.groups.admin.resets import Kind, ResetTo
 from sparklog.kafka.admin.requests import each as each_of_kafkas
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import CreateResult, MemoryStore

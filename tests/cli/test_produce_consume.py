@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sparklog.cli.formats import json_line, kcat_format
 from sparklog.cli.lines import JsonLines, TextLines
-from sparklog.cli.places import Place, parse_place
+from sparklog.cli.start_positions import Place, parse_place
 from sparklog.errors import CorruptRecordError, StoreFullError
 from sparklog.model import ConsumerRecord
 from sparklog.producer import Producer

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.compaction.cleaner import CleanerRules, CleanerState, CleanPlan, Reason, plan_clean
-from sparklog.log.segments import Segment
+from sparklog.compaction.plan_cleaning import CleanerRules, CleanerState, CleanPlan, Reason, plan_clean
+from sparklog.log.data.segments import Segment
 from tests.compaction.support import row_of
 from tests.support import DAY_MS, T0_MS
 

@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparklog.compaction import cleaning
-from sparklog.compaction.cleaner import CleanPlan
-from sparklog.compaction.cleaning import Cleaned, CleanPass, clean_with_arrow
+from sparklog.compaction import clean_arrow
+from sparklog.compaction.clean_arrow import Cleaned, CleanPass, clean_with_arrow
+from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import compact_topic
+from sparklog.compaction.file_ranges import Unit
 from sparklog.compaction.keys import Counts, LatestOffsets
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.optimizing import OptimizePolicy
-from sparklog.compaction.replacing import Outcome
-from sparklog.compaction.rewriting import OpenRange
-from sparklog.compaction.units import Unit
+from sparklog.compaction.plan_cleaning import CleanPlan
+from sparklog.compaction.plan_optimize import OptimizePolicy
+from sparklog.compaction.rewrite_arrow import OpenRange
 from sparklog.delta.log import DeltaLog
 from tests.compaction.support import Key, a_segment, append_pairs, pairs_of
 from tests.support import T0_MS, a_topic, a_writer
@@ -54,9 +54,9 @@ def judged(found: Pieces, due_tombstones_end: int) -> tuple[Counts, list[int]]:
     latest = LatestOffsets()
     latest.add(found.table["key"], found.table["offset_delta"])
     count = found.table.num_rows
-    known = cleaning._Known(latest=latest, end_offset=count, due_tombstones_end=due_tombstones_end)
-    judged = cleaning._Judged([Unit.of([a_segment(0, count)])])
-    cleaning._judge(cast(OpenRange, found), known, judged)
+    known = clean_arrow._Known(latest=latest, end_offset=count, due_tombstones_end=due_tombstones_end)
+    judged = clean_arrow._Judged([Unit.of([a_segment(0, count)])])
+    clean_arrow._judge(cast(OpenRange, found), known, judged)
     kept = judged.kept_from(0)
     stays = np.concatenate([kept(size) for size in found.sizes])  # in other pieces than it was judged
     return judged.counts, np.flatnonzero(~stays).tolist()
@@ -68,7 +68,7 @@ def test_many_keys_are_judged_as_one_by_one_however_many_at_once(
     at_once: int, key_count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(at_once)
-    monkeypatch.setattr(cleaning, "_JUDGED_AT_ONCE", at_once)
+    monkeypatch.setattr(clean_arrow, "_JUDGED_AT_ONCE", at_once)
     sizes = [chance.randrange(40) for _ in range(100)]
     known: list[Key] = [None, *map(str, range(key_count))]
     keys = [chance.choice(known) for _ in range(sum(sizes))]

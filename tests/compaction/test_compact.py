@@ -12,21 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.compaction.cleaner import CleanerState, Reason
-from sparklog.compaction.cleaning import clean_with_arrow
+from sparklog.compaction.clean_arrow import clean_with_arrow
+from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import CleanedPartition, CompactReport, compact_topic
 from sparklog.compaction.keys import LatestOffsets
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.optimizing import OptimizePolicy
-from sparklog.compaction.replacing import Outcome
+from sparklog.compaction.plan_cleaning import CleanerState, Reason
+from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.consumer import Consumer
 from sparklog.delta.actions import RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidConfigurationError, PolicyViolationError
 from sparklog.log import open_cluster
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.follow import TopicFollower
-from sparklog.log.reading import object_path
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_records, delete_topic
 from sparklog.model import TopicPartition
@@ -308,7 +308,7 @@ def test_a_garbled_setting_is_named_and_an_append_only_table_is_left_alone() -> 
 
 
 def test_a_pass_cleans_as_far_as_its_keys_fit_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.compaction.cleaning._LEARNED_AT_ONCE", 1)
+    monkeypatch.setattr("sparklog.compaction.clean_arrow._LEARNED_AT_ONCE", 1)
     files = [[(f"k{number % 7}", str(number)), (f"x{number}", "x")] for number in range(20)]
     _, _, log = a_compacted_topic(*files)
     found = partition_of(compact(log, clean=partial(clean_with_arrow, key_bytes=40)))
@@ -320,7 +320,7 @@ def test_a_pass_cleans_as_far_as_its_keys_fit_and_the_next_goes_on(monkeypatch: 
 
 
 def test_what_is_gone_before_the_next_pass_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.compaction.cleaning._LEARNED_AT_ONCE", 1)
+    monkeypatch.setattr("sparklog.compaction.clean_arrow._LEARNED_AT_ONCE", 1)
     memory, clock, log = a_compacted_topic([B1], [A1], [A2], [A3], **{"cleanup.policy": "compact,delete"})
     overtaken = a_log(OvertakenStore(memory, lambda: delete_records(log, "t", {0: 4})), clock)
     found = partition_of(compact(overtaken, clean=partial(clean_with_arrow, key_bytes=0)))

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from sparklog.compaction import Outcome, maintain
-from sparklog.compaction.cleaning import Clean, clean_with_arrow
+from sparklog.compaction.clean_arrow import Clean, clean_with_arrow
 from sparklog.compaction.compact import compact_topic
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.delta.log import DeltaLog
 from sparklog.integrity import Code, check_cluster
 from sparklog.log.state import load_state

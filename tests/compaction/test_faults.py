@@ -14,7 +14,7 @@ import pytest
 from sparklog.compaction.compact import compact_topic
 from sparklog.compaction.maintain import maintain
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.retention import retain_topic
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from sparklog.compaction.groups import GroupReport, forget_group, forget_groups
+from sparklog.compaction.group_cleanup import GroupReport, forget_group, forget_groups
 from sparklog.errors import SparklogError
-from sparklog.groups.changes import FLOOR
-from sparklog.groups.emptiness import empty_since_ms
-from sparklog.groups.generations import generation_log
-from sparklog.groups.inspection import group_names
-from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.admin.emptiness import empty_since_ms
+from sparklog.groups.admin.inspection import group_names
+from sparklog.groups.membership.generations import generation_log
+from sparklog.groups.offsets.changes import FLOOR
+from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.log import create_topic
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore

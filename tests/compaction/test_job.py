@@ -9,9 +9,9 @@ import pytest
 
 from sparklog.compaction.maintain import MaintenanceReport, Step, TopicMaintenance
 from sparklog.errors import CorruptRecordError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
-from sparklog.spark import maintenance_job
-from sparklog.spark.job import DONE, FAILED, TRY_AGAIN
-from sparklog.spark.maintenance_job import main
+from sparklog.spark.maintenance import maintenance_job
+from sparklog.spark.maintenance.maintenance_job import main
+from sparklog.spark.session.spark_job import DONE, FAILED, TRY_AGAIN
 
 
 def a_job(monkeypatch: pytest.MonkeyPatch, *, raised: SparklogError | None = None, **errors: SparklogError) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.compaction import keys
 from sparklog.compaction.keys import Counts, LatestOffsets, judge
-from sparklog.log.murmur2 import key_partitions
+from sparklog.log.data.murmur2 import key_partitions
 
 
 def a_map(**latest: int) -> LatestOffsets:

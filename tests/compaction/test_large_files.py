@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparklog.compaction import OptimizePolicy, Outcome
-from sparklog.compaction.cleaner import CleanPlan
-from sparklog.compaction.cleaning import Clean, CleanPass, clean_with_arrow
+from sparklog.compaction.clean_arrow import Clean, CleanPass, clean_with_arrow
 from sparklog.compaction.compact import compact_topic
 from sparklog.compaction.encoding import DataFileWriter
+from sparklog.compaction.file_ranges import FileRange
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.rewriting import RangeWriter, RewrittenFile
+from sparklog.compaction.plan_cleaning import CleanPlan
+from sparklog.compaction.rewrite_arrow import RangeWriter, RewrittenFile
 from sparklog.compaction.sorting import by_offset
-from sparklog.compaction.units import FileRange
 from sparklog.delta.log import DeltaLog
 from sparklog.integrity import check_cluster
-from sparklog.log.reading import object_path
-from sparklog.log.schema import DATA_SCHEMA
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.state import load_state
 from sparklog.paths import new_data_file
 from sparklog.storage import MemoryStore
@@ -50,10 +50,10 @@ SCALED = {
     "sorting._PIECE_BYTES": 4 * KIB,
     "sorting._BATCH_BYTES": 2 * KIB,
     "keys._WAITING_ROWS": 256,
-    "cleaning._LEARNED_AT_ONCE": 16 * KIB,
-    "cleaning._JUDGED_AT_ONCE": 10,
-    "cleaning._JUDGED_BYTES": 64 * KIB,
-    "rewriting._LEAST_FILE_BYTES": KIB,
+    "clean_arrow._LEARNED_AT_ONCE": 16 * KIB,
+    "clean_arrow._JUDGED_AT_ONCE": 10,
+    "clean_arrow._JUDGED_BYTES": 64 * KIB,
+    "rewrite_arrow._LEAST_FILE_BYTES": KIB,
 }
 """About a thousandth of all sizes by which a file is large."""
 

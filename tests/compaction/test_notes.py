@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from sparklog.compaction import MaintenanceReport, OptimizePolicy, Step, maintain
-from sparklog.compaction.notes import TopicNote, read_notes
+from sparklog.compaction.idle_notes import TopicNote, read_notes
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.names import entry_path
 from sparklog.errors import StorePermissionError

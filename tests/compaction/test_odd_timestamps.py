@@ -7,7 +7,7 @@ import pytest
 from sparklog.compaction import OptimizePolicy, Outcome, Step, maintain
 from sparklog.delta.actions import RemoveFile
 from sparklog.delta.log import DeltaLog
-from sparklog.log.segments import can_format_timestamp, format_timestamp
+from sparklog.log.data.segments import can_format_timestamp, format_timestamp
 from sparklog.log.topic import create_topic
 from tests.compaction.support import append_each, live
 from tests.support import T0_MS, a_writer, contents, foreign_commit, foreign_file, foreign_records

@@ -14,20 +14,20 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.encoding import DataFileWriter
 from sparklog.compaction.optimize import OptimizeReport, optimize_topic
-from sparklog.compaction.optimizing import OptimizePolicy
-from sparklog.compaction.replacing import Outcome
-from sparklog.compaction.rewriting import rewrite_with_arrow
+from sparklog.compaction.plan_optimize import OptimizePolicy
+from sparklog.compaction.rewrite_arrow import rewrite_with_arrow
 from sparklog.consumer import Consumer
 from sparklog.delta.actions import RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidConfigurationError, KafkaTimeoutError, NotATopicError
 from sparklog.log import open_cluster
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.follow import TopicFollower
-from sparklog.log.reading import object_path
-from sparklog.log.schema import DATA_SCHEMA
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import create_topic, delete_records, delete_topic
 from sparklog.model import TopicPartition

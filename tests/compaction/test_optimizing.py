@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.compaction.optimizing import OptimizePolicy, plan_optimize
+from sparklog.compaction.plan_optimize import OptimizePolicy, plan_optimize
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidArgumentError
-from sparklog.log.segments import Segment
+from sparklog.log.data.segments import Segment
 from tests.compaction.support import a_segment, row_of
 from tests.support import T0_MS
 

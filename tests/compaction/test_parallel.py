@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sparklog.compaction import OptimizePolicy, Step, maintain, rewriting, topic_steps
+from sparklog.compaction import OptimizePolicy, Step, maintain, rewrite_arrow, topic_steps
+from sparklog.compaction.file_ranges import FileRange
 from sparklog.compaction.maintain import Wanted, each_topic_at_once, quiet
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.rewriting import Rewritten
-from sparklog.compaction.run import Run
-from sparklog.compaction.units import FileRange
+from sparklog.compaction.rewrite_arrow import Rewritten
+from sparklog.compaction.run_context import Run
 from sparklog.delta.listing import CheckpointHint
 from sparklog.delta.log import DeltaLog
 from sparklog.log import Cluster
-from sparklog.log.sequencing import sequence_state
+from sparklog.log.sequencing.sequencing import sequence_state
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic
 from sparklog.storage import MemoryStore
@@ -119,7 +119,7 @@ def test_topics_are_read_at_the_same_time_and_rewritten_one_after_the_other() ->
 
     def one_by_one(log: DeltaLog, ranges: Sequence[FileRange], compression: str) -> Generator[Rewritten, None, None]:
         with at_once:
-            yield from rewriting.rewrite_with_arrow(log, ranges, compression)
+            yield from rewrite_arrow.rewrite_with_arrow(log, ranges, compression)
 
     run = Run(a_cluster(Together(memory), clock), timeout_ms=60_000)
     wanted = Wanted(steps=[Step.OPTIMIZE], policy=PAIRS, rewrite=one_by_one)

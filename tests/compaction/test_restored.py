@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.compaction.cleaning import Clean, clean_with_arrow
+from sparklog.compaction.clean_arrow import Clean, clean_with_arrow
+from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import compact_topic
-from sparklog.compaction.replacing import Outcome
 from sparklog.delta.actions import AddFile, RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.log.state import load_state

@@ -13,9 +13,9 @@ from sparklog.delta.actions import RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidConfigurationError, PolicyViolationError, UnknownTopicOrPartitionError
+from sparklog.log.data.segments import Segment
 from sparklog.log.follow import TopicFollower
 from sparklog.log.head import start_app_id
-from sparklog.log.segments import Segment
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import alter_topic, create_topic, delete_records, delete_topic
 from sparklog.storage import MemoryStore

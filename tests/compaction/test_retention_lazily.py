@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparklog.compaction import retention
+from sparklog.compaction.file_ranges import Unit
 from sparklog.compaction.retention import RetentionRules, plan_retention
-from sparklog.compaction.units import Unit
 from tests.compaction.support import a_segment
 from tests.support import DAY_MS, T0_MS
 

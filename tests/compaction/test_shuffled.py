@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.compaction.cleaner import CleanerState, CleanPlan, Reason
-from sparklog.compaction.cleaning import Clean, Cleaned, CleanPass, clean_with_arrow
+from sparklog.compaction.clean_arrow import Clean, Cleaned, CleanPass, clean_with_arrow
+from sparklog.compaction.clean_shuffled import KEYS_SCHEMA, Layout, clean_group, read_keys
+from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import CompactReport, compact_topic
-from sparklog.compaction.replacing import Outcome
-from sparklog.compaction.shuffled import KEYS_SCHEMA, Layout, clean_group, read_keys
-from sparklog.compaction.units import units_of
+from sparklog.compaction.file_ranges import units_of
+from sparklog.compaction.plan_cleaning import CleanerState, CleanPlan, Reason
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidArgumentError
-from sparklog.log.reading import object_path
+from sparklog.log.data.record_reading import object_path
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.compaction.support import Key, a_segment, append_pairs, live, pairs_of, stored

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from sparklog.compaction import OptimizePolicy, Outcome, Step, maintain
-from sparklog.compaction.cleaner import CleanPlan
-from sparklog.compaction.cleaning import CleanPass, clean_with_arrow
+from sparklog.compaction.clean_arrow import CleanPass, clean_with_arrow
 from sparklog.compaction.compact import compact_topic
+from sparklog.compaction.file_ranges import FileRange
 from sparklog.compaction.maintain import Telling, TopicMaintenance, Wanted, maintain_topic, quiet
 from sparklog.compaction.optimize import optimize_topic
+from sparklog.compaction.plan_cleaning import CleanPlan
 from sparklog.compaction.progress import of_bytes
+from sparklog.compaction.report_format import error_as_plain, report_as_plain, report_rows
 from sparklog.compaction.retention import retain_topic
-from sparklog.compaction.rewriting import Rewritten, rewrite_with_arrow
-from sparklog.compaction.run import Run
-from sparklog.compaction.telling import error_as_plain, report_as_plain, report_rows
-from sparklog.compaction.units import FileRange
+from sparklog.compaction.rewrite_arrow import Rewritten, rewrite_with_arrow
+from sparklog.compaction.run_context import Run
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     CommitStateUnknownError,
@@ -31,7 +31,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster
-from sparklog.log.reading import object_path
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock

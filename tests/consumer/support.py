@@ -11,10 +11,10 @@ import pyarrow as pa
 from sparklog.clock import Clock, SystemClock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer import Consumer
+from sparklog.consumer.fetch_state import Shared
 from sparklog.consumer.fetcher import Fetcher
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.reading import ReadLimits
-from sparklog.consumer.shared import Shared
 from sparklog.log import Cluster, create_topic
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.storage import MemoryStore, ObjectStore

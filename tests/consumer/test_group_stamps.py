@@ -13,8 +13,8 @@ import pytest
 from sparklog.clock import Clock, SystemClock
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.names import entry_path, log_folder
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.rows import Stamp
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import Cluster, describe_topic
 from sparklog.paths import group_offsets_table
 from sparklog.storage import MemoryStore, ObjectStore

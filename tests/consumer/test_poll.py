@@ -17,7 +17,7 @@ from sparklog.errors import (
     RecordDeserializationError,
 )
 from sparklog.log import create_topic, delete_records, delete_topic, open_cluster
-from sparklog.log.streaming import RECORD_SCHEMA
+from sparklog.log.data.record_streaming import RECORD_SCHEMA
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME, ConsumerRecord
 from sparklog.storage import LocalStore
 from sparklog.testing import ManualClock

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparklog.consumer.records import records_of
-from sparklog.log.streaming import RECORD_SCHEMA
+from sparklog.log.data.record_streaming import RECORD_SCHEMA
 from sparklog.model import LOG_APPEND_TIME, ConsumerRecord, TopicPartition
 
 ROWS: list[dict[str, Any]] = [

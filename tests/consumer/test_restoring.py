@@ -8,11 +8,11 @@ from concurrent.futures import Future
 import pytest
 
 from sparklog.config import ConsumerConfig
+from sparklog.consumer.fetch_state import Shared
 from sparklog.consumer.restoring import Restoring
-from sparklog.consumer.shared import Shared
 from sparklog.consumer.subscription import HELD
 from sparklog.errors import SparklogError, StoreUnavailableError, UnstableOffsetCommitError
-from sparklog.groups.rows import Rows
+from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
 from sparklog.testing import ManualClock
 from tests.consumer.support import tp

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 import pytest
 
 from sparklog.config import ResetPolicy
+from sparklog.consumer.fetch_state import Shared
 from sparklog.consumer.revoking import Revoking
-from sparklog.consumer.shared import Shared
 from sparklog.errors import CommitFailedError
-from sparklog.groups.rows import Rows
+from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
 from sparklog.testing import ManualClock
 from tests.consumer.support import tp

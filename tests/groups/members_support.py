@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 from sparklog.errors import SparklogError
 from sparklog.groups.assignors import ASSIGNORS
-from sparklog.groups.changes import CommitOffsets, TakePartitions
-from sparklog.groups.generations import generation_log
-from sparklog.groups.membership import MemberSettings, Membership
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.pending import Deciding
-from sparklog.groups.rounds import Rounds
-from sparklog.groups.rows import Rows, Stamp
+from sparklog.groups.membership.generations import generation_log
+from sparklog.groups.membership.heartbeat_rounds import Rounds
+from sparklog.groups.membership.membership import MemberSettings, Membership
+from sparklog.groups.offsets.changes import CommitOffsets, TakePartitions
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.pending import Deciding
+from sparklog.groups.offsets.rows import Rows, Stamp
 from sparklog.log import Cluster, create_topic, describe_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import MemoryStore

@@ -9,11 +9,11 @@ from sparklog.clock import Clock
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
-from sparklog.groups.changes import FLOOR, Change, CommitOffsets, CommitUnowned, TakePartitions
-from sparklog.groups.offset_maintenance import sweep
-from sparklog.groups.offset_state import load_state, load_whole
-from sparklog.groups.offset_table import Changed, OffsetTable
-from sparklog.groups.rows import OffsetRow, Rows, Stamp
+from sparklog.groups.offsets.changes import FLOOR, Change, CommitOffsets, CommitUnowned, TakePartitions
+from sparklog.groups.offsets.offset_maintenance import sweep
+from sparklog.groups.offsets.offset_state import load_state, load_whole
+from sparklog.groups.offsets.offset_table import Changed, OffsetTable
+from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.log.cluster import Cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore

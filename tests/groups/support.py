@@ -2,7 +2,7 @@
 
 A :class:`Player` is a consumer: its heartbeat, its keeper of offsets and its application are three actors that take
 turns. Each store call is a place where an actor may stall while all others go on: what runs meanwhile runs inside that
-call, so it is over before the stalled actor goes on (``tests.simulation.group_threads.ThreadedWorld`` knows no such
+call, so it is over before the stalled actor goes on (``proof.simulation.group_threads.ThreadedWorld`` knows no such
 order). A :class:`World` watches what is committed and who holds what, and notes each breach of a promise.
 """
 
@@ -20,14 +20,14 @@ from typing import TypeVar
 
 from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, SparklogError
-from sparklog.groups import offset_state
 from sparklog.groups.assignors import ASSIGNORS
-from sparklog.groups.changes import Change, CommitOffsets, TakePartitions
-from sparklog.groups.generations import Generation, generation_log
-from sparklog.groups.membership import MemberSettings, Membership
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.rounds import Rounds
-from sparklog.groups.rows import OffsetRow, Rows, Stamp
+from sparklog.groups.membership.generations import Generation, generation_log
+from sparklog.groups.membership.heartbeat_rounds import Rounds
+from sparklog.groups.membership.membership import MemberSettings, Membership
+from sparklog.groups.offsets import offset_state
+from sparklog.groups.offsets.changes import Change, CommitOffsets, TakePartitions
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.log import Cluster
 from sparklog.log.topic import create_partitions, create_topic, delete_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
@@ -494,7 +494,7 @@ class Player:
                     self.rounds.leave()
                 return INFINITE
             return self.rounds.round()
-        except SparklogError as error:  # as in sparklog.groups.heartbeat
+        except SparklogError as error:  # as in sparklog.groups.membership.heartbeat_thread
             self.round_errors.append(error)
             if not error.retriable:
                 self.membership.fail(error)
@@ -512,7 +512,7 @@ class Player:
         return job
 
     def _keep(self) -> float:
-        """As :mod:`sparklog.groups.keeper`: all that waits, in one commit."""
+        """As :mod:`sparklog.groups.offsets.commit_thread`: all that waits, in one commit."""
         while self.jobs:
             jobs = [*self.jobs]
             self.jobs.clear()

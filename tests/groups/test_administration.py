@@ -18,8 +18,8 @@ from sparklog.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.groups import administration
-from sparklog.groups.administration import (
+from sparklog.groups.admin import administration
+from sparklog.groups.admin.administration import (
     alter_offsets,
     committed_offsets,
     delete_group,
@@ -27,17 +27,17 @@ from sparklog.groups.administration import (
     describe_groups,
     remove_members,
 )
+from sparklog.groups.admin.description import GroupDescription, GroupState
+from sparklog.groups.admin.emptiness import empty_generation
+from sparklog.groups.admin.inspection import group_listings, group_names, inspect_group
 from sparklog.groups.assignors import ASSIGNORS
-from sparklog.groups.changes import Change, CommitOffsets, CommitUnowned, TakePartitions
-from sparklog.groups.description import GroupDescription, GroupState
-from sparklog.groups.emptiness import empty_generation
-from sparklog.groups.generations import GenerationPlan, encode_generation, generation_log
-from sparklog.groups.inspection import group_listings, group_names, inspect_group
-from sparklog.groups.members import MemberState, encode_member
-from sparklog.groups.offset_state import has_committed, load_whole, look_once, offset_log
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.proposals import empty_plan, plan_generation
-from sparklog.groups.rows import Stamp
+from sparklog.groups.membership.generations import GenerationPlan, encode_generation, generation_log
+from sparklog.groups.membership.member_state import MemberState, encode_member
+from sparklog.groups.membership.proposals import empty_plan, plan_generation
+from sparklog.groups.offsets.changes import Change, CommitOffsets, CommitUnowned, TakePartitions
+from sparklog.groups.offsets.offset_state import has_committed, load_whole, look_once, offset_log
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import Cluster, create_partitions, create_topic, delete_topic, describe_topic, open_cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.paths import group_members, group_probes, member_heartbeat, member_state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.errors import InvalidArgumentError
-from sparklog.groups.resets import PartitionBounds, ResetTo, plan_reset
+from sparklog.groups.admin.resets import PartitionBounds, ResetTo, plan_reset
 from sparklog.model import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -15,7 +15,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownMemberIdError,
 )
-from sparklog.groups.changes import (
+from sparklog.groups.offsets.changes import (
     FLOOR,
     SAME_COMMIT_MS,
     Change,
@@ -26,7 +26,7 @@ from sparklog.groups.changes import (
     ExpireOffsets,
     TakePartitions,
 )
-from sparklog.groups.rows import Rows, Stamp
+from sparklog.groups.offsets.rows import Rows, Stamp
 from sparklog.model import OffsetAndMetadata
 from tests.groups.offset_support import ANN, BOB, P0, P1, P2, a_floor, a_row, commit, offsets_of, take, unowned
 from tests.support import T0_MS

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
-from sparklog.groups.generations import (
+from sparklog.groups.membership.generations import (
     GenerationLog,
     clean_generations,
     encode_generation,
     generation_log,
 )
-from sparklog.groups.members import decode_member, encode_member
-from sparklog.groups.proposals import empty_plan
+from sparklog.groups.membership.member_state import decode_member, encode_member
+from sparklog.groups.membership.proposals import empty_plan
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.paths import generation_path

@@ -10,13 +10,13 @@ import pytest
 
 from sparklog.clock import SystemClock
 from sparklog.errors import CommitFailedError, KafkaTimeoutError, StoreUnavailableError, UnstableOffsetCommitError
-from sparklog.groups import offset_table
-from sparklog.groups.changes import Change, CommitUnowned
-from sparklog.groups.keeper import OffsetKeeper
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.pending import Deciding, PendOffsets
-from sparklog.groups.rows import Decider, Rows, Stamp
-from sparklog.groups.unowned import EmptyGroup, UnownedCommit
+from sparklog.groups.admin.unowned_commits import EmptyGroup, UnownedCommit
+from sparklog.groups.offsets import offset_table
+from sparklog.groups.offsets.changes import Change, CommitUnowned
+from sparklog.groups.offsets.commit_thread import OffsetKeeper
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.pending import Deciding, PendOffsets
+from sparklog.groups.offsets.rows import Decider, Rows, Stamp
 from sparklog.log.cluster import Cluster
 from sparklog.model import OffsetAndMetadata
 from tests.groups.members_support import NO_TRANSACTIONS

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from sparklog.errors import CommitFailedError, StoreOutcomeUnknownError
-from sparklog.groups.administration import delete_group
-from sparklog.groups.changes import FLOOR
-from sparklog.groups.rows import Stamp
+from sparklog.groups.admin.administration import delete_group
+from sparklog.groups.offsets.changes import FLOOR
+from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import create_topic, delete_topic
 from sparklog.model import TopicPartition
 from sparklog.paths import generation_path

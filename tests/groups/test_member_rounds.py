@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from sparklog.errors import CommitFailedError, FencedInstanceIdError
-from sparklog.groups.members import decode_member
+from sparklog.groups.membership.member_state import decode_member
 from sparklog.log import create_partitions, create_topic
 from sparklog.paths import member_state
 from tests.groups.members_support import INTERVAL_MS, SESSION_MS, Group, Member, owned_once

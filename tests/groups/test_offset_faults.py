@@ -25,10 +25,10 @@ from sparklog.errors import (
     SparklogError,
     StoreOutcomeUnknownError,
 )
-from sparklog.groups.offset_files import file_version, plan_sweep
-from sparklog.groups.offset_maintenance import maintain_offsets, sweep
-from sparklog.groups.offset_state import load_state
-from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.offsets.offset_files import file_version, plan_sweep
+from sparklog.groups.offsets.offset_maintenance import maintain_offsets, sweep
+from sparklog.groups.offsets.offset_state import load_state
+from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.model import TopicPartition
 from sparklog.storage import LocalStore, MemoryStore, ObjectInfo
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes

@@ -10,8 +10,8 @@ import pytest
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.errors import SparklogError
-from sparklog.groups.offset_maintenance import sweep
-from sparklog.groups.offset_table import OffsetTable
+from sparklog.groups.offsets.offset_maintenance import sweep
+from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.testing import Disk, Fault, FaultKind, FaultyStore, ManualClock, PowerLossStore, SimulatedCrash

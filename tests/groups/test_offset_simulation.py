@@ -13,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.errors import CommitFailedError, IllegalGenerationError, NonEmptyGroupError, UnknownMemberIdError
-from sparklog.groups.changes import FLOOR, Change, DeleteAll, DeleteOffsets
-from sparklog.groups.offset_maintenance import sweep
-from sparklog.groups.offset_state import OffsetState, load_state, state_of
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.rows import Rows, Stamp
+from sparklog.groups.offsets.changes import FLOOR, Change, DeleteAll, DeleteOffsets
+from sparklog.groups.offsets.offset_maintenance import sweep
+from sparklog.groups.offsets.offset_state import OffsetState, load_state, state_of
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.rows import Rows, Stamp
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.storage.position import Position

@@ -32,13 +32,13 @@ from sparklog.errors import (
     UnknownMemberIdError,
     UnsupportedVersionError,
 )
-from sparklog.groups import offset_table
-from sparklog.groups.changes import DeleteAll, DeleteOffsets
-from sparklog.groups.offset_files import FORMAT_PROPERTY, FORMAT_VERSION, decode_rows, encode_rows
-from sparklog.groups.offset_maintenance import sweep
-from sparklog.groups.offset_state import load_state
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.rows import Stamp
+from sparklog.groups.offsets import offset_table
+from sparklog.groups.offsets.changes import DeleteAll, DeleteOffsets
+from sparklog.groups.offsets.offset_files import FORMAT_PROPERTY, FORMAT_VERSION, decode_rows, encode_rows
+from sparklog.groups.offsets.offset_maintenance import sweep
+from sparklog.groups.offsets.offset_state import load_state
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.rows import Stamp
 from sparklog.model import TopicPartition
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock

@@ -16,10 +16,10 @@ from sparklog.errors import (
     OffsetMetadataTooLargeError,
     UnstableOffsetCommitError,
 )
-from sparklog.groups.changes import Change, DeleteAll, DeleteOffsets, ExpireOffsets
-from sparklog.groups.offset_files import decode_rows, encode_rows
-from sparklog.groups.pending import PendOffsets, SettlePending, pending_deciders, settle_pending
-from sparklog.groups.rows import Decider, OffsetRow, Pending, Rows, Stamp
+from sparklog.groups.offsets.changes import Change, DeleteAll, DeleteOffsets, ExpireOffsets
+from sparklog.groups.offsets.offset_files import decode_rows, encode_rows
+from sparklog.groups.offsets.pending import PendOffsets, SettlePending, pending_deciders, settle_pending
+from sparklog.groups.offsets.rows import Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from tests.groups.offset_support import (
     ANN,

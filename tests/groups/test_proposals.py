@@ -8,9 +8,10 @@ import pytest
 
 from sparklog.errors import InconsistentGroupProtocolError, InvalidArgumentError
 from sparklog.groups.assignors import ASSIGNORS, Assignor, MemberSubscription
-from sparklog.groups.generations import Generation, GenerationPlan, TopicFacts
-from sparklog.groups.members import MemberState
-from sparklog.groups.proposals import (
+from sparklog.groups.membership.generations import Generation, GenerationPlan, TopicFacts
+from sparklog.groups.membership.liveness import Marks, Watched
+from sparklog.groups.membership.member_state import MemberState
+from sparklog.groups.membership.proposals import (
     common_assignors,
     empty_plan,
     living_members,
@@ -18,7 +19,6 @@ from sparklog.groups.proposals import (
     plan_generation,
     same_decision,
 )
-from sparklog.groups.watching import Marks, Watched
 from sparklog.model import TopicPartition
 from tests.groups.test_watching import SESSION_MS, a_state
 

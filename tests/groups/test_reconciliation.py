@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sparklog.groups.generations import Generation, GenerationPlan, TopicFacts
-from sparklog.groups.reconciliation import Reconciliation
-from sparklog.groups.rows import OffsetRow, Stamp
+from sparklog.groups.membership.generations import Generation, GenerationPlan, TopicFacts
+from sparklog.groups.membership.reconciliation import Reconciliation
+from sparklog.groups.offsets.rows import OffsetRow, Stamp
 from sparklog.model import TopicPartition
 
 

@@ -1,6 +1,6 @@
 """Interleavings that once broke a group, each played again.
 
-In simulated time: what of a schedule of ``tests.simulation`` mattered, and no more.
+In simulated time: what of a schedule of ``proof.simulation`` mattered, and no more.
 """
 
 from __future__ import annotations

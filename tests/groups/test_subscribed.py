@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from sparklog.groups.generations import Generation, generation_log
-from sparklog.groups.proposals import need_of, subscribed_topics
+from sparklog.groups.membership.generations import Generation, generation_log
+from sparklog.groups.membership.proposals import need_of, subscribed_topics
 from sparklog.log import create_topic, delete_topic
 from sparklog.model import TopicPartition
 from tests.groups.members_support import Group, Member

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.groups.members import MemberState
-from sparklog.groups.watching import Marks, Watch
+from sparklog.groups.membership.liveness import Marks, Watch
+from sparklog.groups.membership.member_state import MemberState
 
 INTERVAL_MS = 3_000
 SESSION_MS = 10_000

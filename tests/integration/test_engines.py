@@ -20,10 +20,10 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import last_checkpoint_path
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.schema import HEADERS
 from sparklog.log.follow import TopicFollower
-from sparklog.log.reading import object_path
-from sparklog.log.schema import HEADERS
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.topic import create_topic, delete_records, delete_topic
 from sparklog.storage import open_store
 from tests.support import (

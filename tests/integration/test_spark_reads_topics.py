@@ -14,7 +14,7 @@ from sparklog.clock import SystemClock
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.log.follow import TopicFollower
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.storage import open_store
 from tests.support import T0_MS, a_topic, a_writer, append, contents, unsequenced_file
 

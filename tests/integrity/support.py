@@ -12,16 +12,16 @@ from sparklog.delta.actions import RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.groups.changes import Change, CommitOffsets, TakePartitions
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.rows import Stamp
+from sparklog.groups.offsets.changes import Change, CommitOffsets, TakePartitions
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.rows import Stamp
 from sparklog.integrity import Code, Report, Severity, check_cluster
 from sparklog.log import Cluster, create_topic, delete_records, delete_topic, sequence_topic
 from sparklog.log.commit import Commit, commit
-from sparklog.log.encode import ProducerStamp, encode_batch
-from sparklog.log.files import UploadedFile
+from sparklog.log.data.data_files import UploadedFile
+from sparklog.log.data.encode import ProducerStamp, encode_batch
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.head import TopicHead
-from sparklog.log.reading import object_path
 from sparklog.log.state import TopicState, load_state
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.paths import new_data_file

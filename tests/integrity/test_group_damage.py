@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.groups.generations import GenerationPlan, encode_generation
-from sparklog.groups.members import MemberState, encode_member
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.pending import PendOffsets
-from sparklog.groups.rows import Decider
+from sparklog.groups.membership.generations import GenerationPlan, encode_generation
+from sparklog.groups.membership.member_state import MemberState, encode_member
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.pending import PendOffsets
+from sparklog.groups.offsets.rows import Decider
 from sparklog.integrity import Code, check_cluster
 from sparklog.log import Cluster, delete_records, delete_topic, describe_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition

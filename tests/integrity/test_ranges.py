@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.integrity.kept import holes, without_strays
+from sparklog.integrity.log_listing import holes, without_strays
 from sparklog.integrity.ranges import RangeSet, within, without
 
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=12)

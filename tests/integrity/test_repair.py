@@ -8,8 +8,8 @@ from typing import TypeVar
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.names import checkpoint_path, last_checkpoint_path
 from sparklog.errors import StorePermissionError
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.rows import Decider
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.rows import Decider
 from sparklog.integrity import check_cluster, repair_cluster
 from sparklog.integrity.repair import MENDED
 from sparklog.testing import WrappedStore

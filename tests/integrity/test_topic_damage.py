@@ -16,12 +16,12 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.integrity import Code, check_cluster
-from sparklog.integrity.kept import KeptLog, check_checkpoints
+from sparklog.integrity.log_listing import KeptLog, check_checkpoints
 from sparklog.log.commit import Commit
-from sparklog.log.encode import ProducerStamp
+from sparklog.log.data.encode import ProducerStamp
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.segments import format_timestamp
 from sparklog.log.producer_state import ProducerEntry, producer_txn
-from sparklog.log.reading import object_path
-from sparklog.log.segments import format_timestamp
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.topic import alter_topic
 from tests.compaction.support import live

@@ -306,6 +306,6 @@ def test_an_error_of_the_store_is_raised(admin, monkeypatch):
     def fail(*_, **__):
         raise StoreUnavailableError("no")
 
-    monkeypatch.setattr("sparklog.groups.administration.empty_generation", fail)
+    monkeypatch.setattr("sparklog.groups.admin.administration.empty_generation", fail)
     with pytest.raises(StoreUnavailableError):
         admin.alter_group_offsets("g", {P0: OffsetAndMetadata(1), P1: OffsetAndMetadata(1)})

@@ -24,9 +24,9 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.follow import TopicFollower
-from sparklog.log.reading import object_path
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import (
     alter_topic,

@@ -17,7 +17,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import OffsetOutOfRangeError, PolicyViolationError
 from sparklog.log import open_cluster, topic
 from sparklog.log.follow import TopicFollower
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_records, delete_topic
 from sparklog.model import OffsetAndTimestamp, TopicPartition

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
-from sparklog.log.encode import ProducerStamp, decode_file, encode_batch, next_sequence
-from sparklog.log.reading import conform
-from sparklog.log.schema import DATA_SCHEMA, HEADERS, TIMESTAMP
+from sparklog.log.data.encode import ProducerStamp, decode_file, encode_batch, next_sequence
+from sparklog.log.data.record_reading import conform
+from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP
 from tests.support import T0_MS
 
 STAMP = ProducerStamp(producer_id=2**63 - 1, producer_epoch=32_767, base_sequence=0)

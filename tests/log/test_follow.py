@@ -18,10 +18,10 @@ from sparklog.errors import (
     StoreUnavailableError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.log.data.record_reading import milliseconds, object_path
+from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.follow import TopicFollower
-from sparklog.log.reading import milliseconds, object_path
-from sparklog.log.schema import DATA_SCHEMA
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_partitions, create_topic, delete_records, delete_topic
 from sparklog.model import OffsetAndTimestamp

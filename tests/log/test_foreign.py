@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
+from sparklog.log.data.murmur2 import key_partitions
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.follow import TopicFollower
-from sparklog.log.murmur2 import key_partitions
-from sparklog.log.reading import object_path
-from sparklog.log.schema import DATA_SCHEMA
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.producer import Producer
 from sparklog.storage import MemoryStore

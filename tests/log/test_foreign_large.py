@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, StoreError
+from sparklog.log.data.partitioned_writer import PartitionedWriter
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.segments import Segment, overlapping
 from sparklog.log.follow import TopicFollower
-from sparklog.log.foreign import MAX_COPIED_BYTES, read_foreign
-from sparklog.log.foreign_source import ForeignSource
-from sparklog.log.partitioned_writer import PartitionedWriter
-from sparklog.log.reading import object_path
-from sparklog.log.segments import Segment, overlapping
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.foreign_files import MAX_COPIED_BYTES, read_foreign
+from sparklog.log.sequencing.foreign_source import ForeignSource
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
@@ -45,24 +45,27 @@ from tests.support import (
 )
 
 LOW_BOUNDS = {
-    "foreign_source._HELD_BYTES": 0,
-    "foreign_source._PIECE_ROWS": 3,
-    "foreign_source._PIECE_BYTES": 200,
-    "partitioned_writer._GATHERED_ROWS": 7,
-    "partitioned_writer._OPEN_BYTES": 4_000,
-    "partitioned_writer._OPEN_FILE_BYTES": 1_000,
-    "foreign.MAX_COPIED_BYTES": 0,
-    "foreign._BIN_BYTES": 500,
-    "foreign._MAX_RANKED_RECORDS": 10**9,
-    "foreign_scan._NUMBERS_AT_ONCE": 5,
-    "sequencing._COMMIT_BYTES": 1,
+    "sequencing.foreign_source._HELD_BYTES": 0,
+    "sequencing.foreign_source._PIECE_ROWS": 3,
+    "sequencing.foreign_source._PIECE_BYTES": 200,
+    "data.partitioned_writer._GATHERED_ROWS": 7,
+    "data.partitioned_writer._OPEN_BYTES": 4_000,
+    "data.partitioned_writer._OPEN_FILE_BYTES": 1_000,
+    "sequencing.foreign_files.MAX_COPIED_BYTES": 0,
+    "sequencing.foreign_files._BIN_BYTES": 500,
+    "sequencing.foreign_files._MAX_RANKED_RECORDS": 10**9,
+    "sequencing.foreign_scan._NUMBERS_AT_ONCE": 5,
+    "sequencing.sequencing._COMMIT_BYTES": 1,
 }
 
 
 @contextmanager
 def low_bounds(**others: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**LOW_BOUNDS, **{name.replace("__", "."): value for name, value in others.items()}}.items():
+        for name, value in {
+            **LOW_BOUNDS,
+            **{name.replace("___", "._").replace("__", "."): value for name, value in others.items()},
+        }.items():
             patch.setattr(f"sparklog.log.{name}", value)
         yield
 
@@ -143,7 +146,7 @@ def test_a_file_up_to_the_limit_is_copied_as_it_is_though_it_is_read_by_ranges()
     log = a_topic()
     insert(log, many(100, deltas=[*range(100)], times_ms=[T0_MS] * 100), partition=0)
     (before,) = live(log)
-    with low_bounds(foreign__MAX_COPIED_BYTES=MAX_COPIED_BYTES):
+    with low_bounds(sequencing__foreign_files__MAX_COPIED_BYTES=MAX_COPIED_BYTES):
         sequence_topic(log)
     (after,) = live(log)
     assert after.path != before.path
@@ -188,7 +191,7 @@ def test_where_a_number_is_there_twice_it_is_found_however_many_there_are(unsort
 def test_very_many_records_in_no_order_keep_their_numbers_gaps_and_all() -> None:
     log = a_topic(num_partitions=2)
     insert(log, many(60, deltas=[2 * number for number in range(60)][::-1]))
-    with low_bounds(foreign___MAX_RANKED_RECORDS=59):
+    with low_bounds(sequencing__foreign_files___MAX_RANKED_RECORDS=59):
         sequence_topic(log)
     found = contents(log)
     assert {59 - offset // 2: value for rows in found.values() for offset, value in rows} == {
@@ -271,7 +274,7 @@ def test_of_a_large_file_without_statistics_only_the_columns_that_are_needed_are
             read_bytes += end - start
             return super().read_range(path, start, end)
 
-    monkeypatch.setattr("sparklog.log.reading.WHOLE_FILE_BYTES", 1)
+    monkeypatch.setattr("sparklog.log.data.record_reading.WHOLE_FILE_BYTES", 1)
     follower = TopicFollower(a_log(Counting(memory), clock), "t")
     assert follower.head.log_end_offsets == (207,)
     found = follower.offset_for_time(0, T0_MS + 40)

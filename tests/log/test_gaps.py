@@ -15,9 +15,9 @@ from sparklog.delta.actions import AddFile
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
 from sparklog.log.append import TopicWriter
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.publishing import Marker
-from sparklog.log.reading import object_path
 from sparklog.log.state import open_state
 from sparklog.log.topic import alter_topic
 from sparklog.producer import Producer

@@ -18,7 +18,7 @@ from sparklog.errors import (
 )
 from sparklog.log.follow import TopicFollower
 from sparklog.log.head import TopicHead, apply_entry, head_of_info, head_of_table, offset_actions
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import alter_topic, create_partitions, create_topic, delete_records, delete_topic
 from tests.support import (

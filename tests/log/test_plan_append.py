@@ -14,11 +14,11 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.append_plan import plan_append
-from sparklog.log.encode import EncodedBatch, ProducerStamp
-from sparklog.log.files import UploadedFile
+from sparklog.log.data.data_files import UploadedFile
+from sparklog.log.data.encode import EncodedBatch, ProducerStamp
+from sparklog.log.data.segments import segment_of_add
 from sparklog.log.head import TopicHead
 from sparklog.log.producer_state import ProducerEntry, producer_entry
-from sparklog.log.segments import segment_of_add
 
 PRODUCER = 9
 

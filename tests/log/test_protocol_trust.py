@@ -20,10 +20,10 @@ from sparklog.errors import (
 )
 from sparklog.log.append import TopicWriter
 from sparklog.log.commit import Commit, catch_up, commit
-from sparklog.log.encode import write_parquet
+from sparklog.log.data.encode import write_parquet
+from sparklog.log.data.record_reading import object_path, read_segment
+from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.follow import TopicFollower
-from sparklog.log.reading import object_path, read_segment
-from sparklog.log.schema import DATA_SCHEMA
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_records
 from sparklog.storage import MemoryStore

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sparklog.delta.actions import AddFile
 from sparklog.errors import CorruptLogError
-from sparklog.log.segments import (
+from sparklog.log.data.segments import (
     Segment,
     SegmentIndex,
     format_timestamp,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from sparklog.delta.actions import AddFile, RemoveFile
 from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.segments import segment_of_add
 from sparklog.log.follow import TopicFollower
-from sparklog.log.reading import object_path
-from sparklog.log.segments import segment_of_add
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import alter_topic, create_partitions, delete_records, delete_topic
 from sparklog.storage import MemoryStore

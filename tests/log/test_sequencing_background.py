@@ -17,9 +17,9 @@ from sparklog.delta.actions import RemoveFile
 from sparklog.log import Cluster
 from sparklog.log.append import TopicWriter
 from sparklog.log.claims import Claim
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.maintenance import Sequencing
-from sparklog.log.reading import object_path
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.topic import delete_topic
 from sparklog.paths import sequencing_claim
@@ -242,7 +242,7 @@ def test_a_file_that_others_have_sequenced_while_the_one_before_was_copied_is_no
 def test_a_copy_that_takes_long_is_given_up_when_its_client_is_closed(
     memory: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("sparklog.log.foreign_source._PIECE_ROWS", 1)
+    monkeypatch.setattr("sparklog.log.sequencing.foreign_source._PIECE_ROWS", 1)
     log = a_log(memory, clock)
     table = foreign_records(*(f"f{number}" for number in range(50)))
     sink = pa.BufferOutputStream()

@@ -15,7 +15,7 @@ from deltalake.exceptions import SchemaMismatchError
 
 from sparklog import Admin, Consumer, Producer
 from sparklog.log.cluster import open_cluster
-from sparklog.log.murmur2 import key_partitions
+from sparklog.log.data.murmur2 import key_partitions
 from tests.support import contents
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "any_writer.md"

@@ -12,8 +12,8 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import KafkaTimeoutError, SparklogError
-from sparklog.log.murmur2 import key_partitions
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.data.murmur2 import key_partitions
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import CorruptRecordError, ObjectNotFoundError
-from sparklog.log.schema import DATA_SCHEMA
-from sparklog.log.segments import Segment
-from sparklog.log.streaming import RECORD_SCHEMA, open_segments
+from sparklog.log.data.record_streaming import RECORD_SCHEMA, open_segments
+from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.data.segments import Segment
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore
 from tests.support import a_log, foreign_records

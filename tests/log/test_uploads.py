@@ -21,9 +21,9 @@ from sparklog.errors import (
     TransactionTimedOutError,
 )
 from sparklog.log.append import StagedFile, TopicWriter
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.publishing import Marker, publish
-from sparklog.log.reading import object_path
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.log.uploads import Vacuum, fresh_ms, is_at_risk, longest_age_ms, with_vacuum
 from sparklog.storage import LocalStore, MemoryStore

@@ -21,7 +21,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import alter_topic, create_partitions, create_topic, delete_topic
-from sparklog.log.encode import MAX_TIMESTAMP_MS
+from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.model import TopicPartition
 from sparklog.producer.partitioner import murmur2
 from sparklog.storage import MemoryStore

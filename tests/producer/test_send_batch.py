@@ -16,7 +16,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.schema import HEADERS
+from sparklog.log.data.schema import HEADERS
 from sparklog.producer.accumulator import MAX_BATCH_BYTES
 from sparklog.producer.partitioner import murmur2
 from sparklog.producer.tables import slices

@@ -33,8 +33,8 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log import Cluster, create_partitions, create_topic, delete_topic
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.publishing import marker_app_id
-from sparklog.log.reading import object_path
 from sparklog.log.state import load_state
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.producer import Producer

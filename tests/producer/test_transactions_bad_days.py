@@ -20,9 +20,9 @@ from sparklog.errors import (
     StoreUnavailableError,
     TransactionTimedOutError,
 )
-from sparklog.groups.changes import TakePartitions
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.rows import Stamp
+from sparklog.groups.offsets.changes import TakePartitions
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import Cluster, create_topic
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.producer import Producer

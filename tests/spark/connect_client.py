@@ -22,8 +22,8 @@ from sparklog.admin import Admin, NewTopic
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.producer import Producer
-from sparklog.spark.connect import is_connect
-from sparklog.spark.sqltext import RECORD_COLUMNS
+from sparklog.spark.session.connect import is_connect
+from sparklog.spark.views.sqltext import RECORD_COLUMNS
 
 S3 = {"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "hush"}
 

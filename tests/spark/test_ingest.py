@@ -16,11 +16,11 @@ from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.log.state import load_state
 from sparklog.paths import topic_table
 from sparklog.producer import Producer
-from sparklog.spark.ingest import _ROW_BYTES, DEDUP_WINDOW_MS, Batch, Ingest
-from sparklog.spark.ingest_batch import conform
-from sparklog.spark.ingest_rules import ProducerRange, identity_columns, inserted_count
-from sparklog.spark.ingest_staging import Published, Verdict
-from sparklog.spark.place import place_of
+from sparklog.spark.ingest.ingest import _ROW_BYTES, DEDUP_WINDOW_MS, Batch, Ingest
+from sparklog.spark.ingest.ingest_batch import conform
+from sparklog.spark.ingest.ingest_rules import ProducerRange, identity_columns, inserted_count
+from sparklog.spark.ingest.ingest_staging import Published, Verdict
+from sparklog.streaming.cluster_ref import place_of
 from sparklog.testing import ManualClock
 from tests.spark.spark_support import HOUR_MS, a_cluster, files_read, put
 from tests.support import T0_MS, a_writer, contents, records, unsequenced_file
@@ -97,7 +97,7 @@ def test_rows_go_where_a_producer_sends_their_keys_and_keep_its_order(spark, tmp
 
 
 def test_files_are_of_bounded_size_and_hold_offsets_that_follow_each_other(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparklog.spark.ingest._FILE_BYTES", 10 * (_ROW_BYTES + 2 + 3))
+    monkeypatch.setattr("sparklog.spark.ingest.ingest._FILE_BYTES", 10 * (_ROW_BYTES + 2 + 3))
     cluster = a_cluster(tmp_path)
     put(cluster, (0, "x"))
     values = "abcdefghijklmnopqrstuvwxyz"
@@ -304,7 +304,9 @@ def test_only_files_of_the_window_and_of_its_producers_are_read(spark, tmp_path)
 
 def test_other_ingests_that_always_come_first_end_it(spark, tmp_path, monkeypatch):
     cluster = a_cluster(tmp_path)
-    monkeypatch.setattr("sparklog.spark.ingest.publish", lambda *args, **kwargs: Published(Verdict.SUPERSEDED, 1))
+    monkeypatch.setattr(
+        "sparklog.spark.ingest.ingest.publish", lambda *args, **kwargs: Published(Verdict.SUPERSEDED, 1)
+    )
     with pytest.raises(KafkaTimeoutError, match="came first 2 times; its rows aren't stored"):
         ss.merge_ingest(frame(spark, "abc"), tmp_path, "t", max_attempts=2)
     assert values_of(cluster) == []

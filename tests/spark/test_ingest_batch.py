@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.errors import InvalidArgumentError
 from sparklog.producer.partitioner import murmur2
-from sparklog.spark.ingest_batch import check_columns, partitions_of
+from sparklog.spark.ingest.ingest_batch import check_columns, partitions_of
 
 NUMBERS = {"producer_id": "bigint", "producer_epoch": "smallint", "sequence": "int"}
 

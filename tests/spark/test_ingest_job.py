@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs import ingest
-from sparklog.spark.job import DONE, FAILED, TRY_AGAIN
+from sparklog.spark.session.spark_job import DONE, FAILED, TRY_AGAIN
 from tests.spark.spark_support import a_cluster
 from tests.support import contents
 

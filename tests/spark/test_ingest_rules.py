@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sparklog.config import TopicConfig
 from sparklog.delta.actions import AddFile, SetTransaction
+from sparklog.log.data.segments import Segment, SegmentIndex
 from sparklog.log.head import TopicHead
-from sparklog.log.segments import Segment, SegmentIndex
-from sparklog.spark.ingest_rules import (
+from sparklog.spark.ingest.ingest_rules import (
     INGEST_APP_ID,
     ProducerRange,
     identity_columns,

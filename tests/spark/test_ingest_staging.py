@@ -16,8 +16,16 @@ from sparklog.delta.names import log_folder
 from sparklog.errors import CorruptLogError, UnknownTopicOrPartitionError
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.topic import create_topic, delete_topic
-from sparklog.spark.ingest_rules import INGEST_APP_ID, name_app_id, next_txn_version
-from sparklog.spark.ingest_staging import FILE_COLUMN, Published, Verdict, file_uri, make_stage, plan_ingest, publish
+from sparklog.spark.ingest.ingest_rules import INGEST_APP_ID, name_app_id, next_txn_version
+from sparklog.spark.ingest.ingest_staging import (
+    FILE_COLUMN,
+    Published,
+    Verdict,
+    file_uri,
+    make_stage,
+    plan_ingest,
+    publish,
+)
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
 from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer, append, contents, foreign_file, foreign_records

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from sparklog.compaction import MaintenanceReport, RetentionReport, Step, TopicMaintenance
-from sparklog.compaction.optimizing import OptimizePolicy
+from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.errors import InvalidConfigurationError, KafkaTimeoutError, SparklogError, StoreError
-from sparklog.spark import maintenance_job
-from sparklog.spark.job import DONE, FAILED, TRY_AGAIN
-from sparklog.spark.maintenance_job import JOBS, main, parse
+from sparklog.spark.maintenance import maintenance_job
+from sparklog.spark.maintenance.maintenance_job import JOBS, main, parse
+from sparklog.spark.session.spark_job import DONE, FAILED, TRY_AGAIN
 
 FOLDER = Path(__file__).parents[2] / "jobs"
 CUT = TopicMaintenance(

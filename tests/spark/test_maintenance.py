@@ -18,24 +18,24 @@ from sparklog.compaction import OptimizePolicy, Outcome, Step
 from sparklog.compaction.compact import CompactReport, compact_topic
 from sparklog.compaction.maintain import Wanted, maintain_topic
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.run import Run
+from sparklog.compaction.run_context import Run
 from sparklog.consumer import Consumer
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidArgumentError, RetriableError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, open_cluster
-from sparklog.log.reading import object_path
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.model import TopicPartition
-from sparklog.spark import maintenance_ahead
-from sparklog.spark.job import FAILED
-from sparklog.spark.maintenance_ahead import work_ahead
-from sparklog.spark.maintenance_clean import SparkClean
-from sparklog.spark.maintenance_job import main
-from sparklog.spark.maintenance_rewrite import SparkRewrite
-from sparklog.spark.place import place_of
+from sparklog.spark.maintenance import prefetch
+from sparklog.spark.maintenance.clean_by_shuffle import SparkClean
+from sparklog.spark.maintenance.maintenance_job import main
+from sparklog.spark.maintenance.prefetch import work_ahead
+from sparklog.spark.maintenance.rewrite_on_executors import SparkRewrite
+from sparklog.spark.session.spark_job import FAILED
 from sparklog.sql import query
 from sparklog.storage import LocalStore
+from sparklog.streaming.cluster_ref import place_of
 from sparklog.testing import Fault, FaultKind, FaultyStore, SimulatedCrash
 from tests.compaction.support import Key, append_at, append_each, append_pairs, live, pairs_of, stored
 from tests.spark.spark_support import a_cluster, put, seen
@@ -179,7 +179,7 @@ def killed_after(root: Path, creates: int) -> tuple[DeltaLog, FaultyStore]:
 def test_a_driver_that_is_killed_between_commits_leaves_all_whole_and_the_next_run_ends_it(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance_ahead, "JOBS_AHEAD", 1)
+    monkeypatch.setattr(prefetch, "JOBS_AHEAD", 1)
     cluster = a_keyed_topic(
         tmp_path, *([(f"k{number % 5}", f"{number} {turn}") for number in range(7)] for turn in range(8))
     )

@@ -22,8 +22,8 @@ from sparklog.errors import (
     RetriableError,
     SparklogError,
 )
-from sparklog.spark.maintenance_ahead import as_text, told_by_spark, waves, work_ahead
-from sparklog.spark.maintenance_clean import _Planned
+from sparklog.spark.maintenance.clean_by_shuffle import _Planned
+from sparklog.spark.maintenance.prefetch import as_text, told_by_spark, waves, work_ahead
 
 pyspark = pytest.importorskip("pyspark")
 
@@ -127,7 +127,7 @@ def test_the_cause_is_told_and_may_go_away(text: str, expected: str) -> None:
     "line",
     [
         "ModuleNotFoundError: No module named 'sparklog'",
-        "AttributeError: Can't get attribute 'rewrite_there' on <module 'sparklog.spark.maintenance_rewrite'>",
+        "AttributeError: Can't get attribute 'rewrite_there' on <module 'sparklog'>",
         "_pickle.UnpicklingError: invalid load key",
     ],
 )

@@ -15,9 +15,9 @@ import pytest
 
 import sparklog.spark as ss
 from sparklog.compaction import OptimizePolicy, Outcome, Step, compact_topic, optimize_topic
-from sparklog.compaction.cleaning import Clean, CleanPass
-from sparklog.compaction.rewriting import Rewrite, Rewritten
-from sparklog.compaction.telling import report_rows
+from sparklog.compaction.clean_arrow import Clean, CleanPass
+from sparklog.compaction.report_format import report_rows
+from sparklog.compaction.rewrite_arrow import Rewrite, Rewritten
 from sparklog.consumer import Consumer
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import OffsetOutOfRangeError
@@ -25,11 +25,11 @@ from sparklog.log import Cluster, TopicWriter, open_cluster
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic
 from sparklog.model import TopicPartition
-from sparklog.spark import maintenance_clean, maintenance_rewrite, maintenance_spread
-from sparklog.spark.maintenance_clean import SparkClean
-from sparklog.spark.maintenance_rewrite import SparkRewrite
-from sparklog.spark.place import place_of
+from sparklog.spark.maintenance import clean_by_shuffle, per_topic, rewrite_on_executors
+from sparklog.spark.maintenance.clean_by_shuffle import SparkClean
+from sparklog.spark.maintenance.rewrite_on_executors import SparkRewrite
 from sparklog.storage import LocalStore, open_store
+from sparklog.streaming.cluster_ref import place_of
 from sparklog.testing import WrappedStore
 from sparklog.txn import orphans
 from tests.compaction.support import Key, append_at, append_each, append_pairs, live, pairs_of
@@ -379,9 +379,9 @@ def dying_spread(*arguments: Any) -> Any:
 
 
 REAL: dict[str, Callable[..., Any]] = {
-    "rewrite": maintenance_rewrite.rewrite_there,
-    "clean": maintenance_clean.clean_there,
-    "spread": maintenance_spread._maintain_there,
+    "rewrite": rewrite_on_executors.rewrite_there,
+    "clean": clean_by_shuffle.clean_there,
+    "spread": per_topic._maintain_there,
 }
 
 
@@ -396,9 +396,9 @@ def maintained_by_dying_tasks(root: str) -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     for module, name, dies in (
-        (maintenance_rewrite, "rewrite_there", dying_rewrite),
-        (maintenance_clean, "clean_there", dying_clean),
-        (maintenance_spread, "_maintain_there", dying_spread),
+        (rewrite_on_executors, "rewrite_there", dying_rewrite),
+        (clean_by_shuffle, "clean_there", dying_clean),
+        (per_topic, "_maintain_there", dying_spread),
     ):
         setattr(module, name, dies)
     reports = (

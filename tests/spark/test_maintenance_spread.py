@@ -12,18 +12,18 @@ import pytest
 
 import sparklog.spark as ss
 from sparklog.compaction import OptimizePolicy, Outcome, Step, TopicMaintenance, maintain
+from sparklog.compaction.idle_notes import TopicNote
 from sparklog.compaction.maintain import MaintenanceReport, TopicOutcome, Wanted, maintain_topic
-from sparklog.compaction.notes import TopicNote
-from sparklog.compaction.run import Run, RunFacts
-from sparklog.compaction.telling import report_rows
+from sparklog.compaction.report_format import report_rows
+from sparklog.compaction.run_context import Run, RunFacts
 from sparklog.errors import InvalidConfigurationError, RetriableError
 from sparklog.log import Cluster, open_cluster
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_topic
-from sparklog.spark import maintenance_spread
-from sparklog.spark.maintenance_spread import for_a_task
-from sparklog.spark.place import place_of
+from sparklog.spark.maintenance import per_topic
+from sparklog.spark.maintenance.per_topic import for_a_task
 from sparklog.storage import MemoryStore
+from sparklog.streaming.cluster_ref import place_of
 from sparklog.testing import Fault, FaultKind, FaultyStore
 from tests.compaction.support import append_pairs, live, pairs_of
 from tests.support import a_writer, foreign_commit
@@ -197,7 +197,7 @@ def test_where_spark_gives_up_each_topic_tells_and_the_other_parts_go_on(
             raise RetriableError("Spark gave up: a worker died")
         return [TopicOutcome(report=TopicMaintenance(topic=name, deleted=False)) for name in topics]
 
-    monkeypatch.setattr("sparklog.spark.maintenance.spread", give_up)
+    monkeypatch.setattr("sparklog.spark.maintenance.maintenance.spread", give_up)
     report = ss.maintain(NoExecutors(), tmp_path)
     told = {one.topic: sorted(step.value for step in one.errors) for one in report.topics}
     assert told == {topic: ["retention", "sequence"] for topic in ("a", "b", "gone")}
@@ -213,12 +213,12 @@ def test_a_topic_with_something_unforeseen_hinders_no_other_of_its_task(
             raise OverflowError("date value out of range")
         return TopicOutcome(report=TopicMaintenance(topic=topic, deleted=False))
 
-    monkeypatch.setattr(maintenance_spread, "maintain_topic", fail)
+    monkeypatch.setattr(per_topic, "maintain_topic", fail)
     open_cluster(tmp_path)
     place = place_of(tmp_path)
     wanted = Wanted(steps=[*BOTH, Step.VACUUM])
     facts = RunFacts(began_ms=0, ids=None, barrier=None)
-    odd, other = maintenance_spread._maintain_there(place, facts, wanted, iter([("odd", 0), ("t", 0)]))
+    odd, other = per_topic._maintain_there(place, facts, wanted, iter([("odd", 0), ("t", 0)]))
     assert odd is not None
     assert {step.value for step in odd.report.errors} == {"compact", "optimize", "vacuum"}
     assert odd.report.failures[0] == "compact: OverflowError: date value out of range"

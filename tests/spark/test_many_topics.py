@@ -7,12 +7,12 @@ import pytest
 
 from sparklog.errors import CorruptLogError, InvalidConfigurationError
 from sparklog.log import delete_topic
-from sparklog.spark.options import source_options
-from sparklog.spark.planning import Task
-from sparklog.spark.positions import Positions
-from sparklog.spark.resolving import plan_batch
-from sparklog.spark.stream import StreamPlanner
 from sparklog.storage import MemoryStore
+from sparklog.streaming.planning import Task
+from sparklog.streaming.positions import Positions
+from sparklog.streaming.resolving import plan_batch
+from sparklog.streaming.source_options import source_options
+from sparklog.streaming.stream import StreamPlanner
 from tests.consumer.support import a_cluster, send, with_topic
 from tests.overlapping import OverlappingClock, SlowStore, copy_topic, overlapping
 from tests.support import T0_MS

@@ -4,7 +4,7 @@ import pytest
 
 from sparklog.errors import InvalidConfigurationError
 from sparklog.model import TopicPartition
-from sparklog.spark.options import EARLIEST, LATEST, Limit, Limits, Subscription, source_options
+from sparklog.streaming.source_options import EARLIEST, LATEST, Limit, Limits, Subscription, source_options
 
 
 def options(streaming=False, **given):

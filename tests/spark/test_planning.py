@@ -5,10 +5,10 @@ from datetime import datetime, timezone
 import pytest
 
 from sparklog.errors import CorruptLogError
-from sparklog.log.segments import Segment
-from sparklog.spark.admission import Backlog, Cut, choose_cuts, cut_between_files, record_count
-from sparklog.spark.planning import Narrowing, OffsetRange, narrowed, split
-from sparklog.spark.positions import Positions, TopicPosition
+from sparklog.log.data.segments import Segment
+from sparklog.streaming.limits import Backlog, Cut, choose_cuts, cut_between_files, record_count
+from sparklog.streaming.planning import Narrowing, OffsetRange, narrowed, split
+from sparklog.streaming.positions import Positions, TopicPosition
 
 MIB = 1024 * 1024
 

@@ -14,11 +14,11 @@ import sparklog.spark as ss
 from sparklog.admin import Admin
 from sparklog.clock import SystemClock
 from sparklog.delta.log import DeltaLog
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
-from sparklog.spark.place import Place, place_of
-from sparklog.spark.session import use_place
+from sparklog.spark.session.session import use_place
 from sparklog.storage import open_store
+from sparklog.streaming.cluster_ref import Place, place_of
 from tests.s3_proxy import S3Proxy, s3_proxy
 from tests.spark.spark_support import a_cluster, put, seen
 from tests.support import a_topic, a_writer, append, contents, entry_lines, versions_of

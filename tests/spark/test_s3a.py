@@ -10,9 +10,8 @@ import pytest
 
 from java import build_jar
 from sparklog.errors import InvalidConfigurationError, UnsafeStoreError
-from sparklog.spark import s3a
-from sparklog.spark.place import Place
-from sparklog.spark.s3a import (
+from sparklog.spark.session import s3a
+from sparklog.spark.session.s3a import (
     LOG_STORE,
     bucket_settings,
     check_s3,
@@ -21,8 +20,9 @@ from sparklog.spark.s3a import (
     s3_settings,
     s3a_options,
 )
-from sparklog.spark.session import use_place
+from sparklog.spark.session.session import use_place
 from sparklog.storage import S3Store
+from sparklog.streaming.cluster_ref import Place
 
 SAFE = {"spark.delta.logStore.s3a.impl": LOG_STORE}
 JAR = Path("/jars/log-store.jar")
@@ -168,7 +168,7 @@ def test_versions_are_those_that_pyspark_brings():
 
 
 def test_a_jar_that_is_missing_or_older_than_its_source_is_told(tmp_path, monkeypatch):
-    module = tmp_path / "sparklog" / "spark" / "s3a.py"
+    module = tmp_path / "sparklog" / "spark" / "session" / "s3a.py"
     monkeypatch.setattr(s3a, "__file__", str(module))
     with pytest.raises(InvalidConfigurationError, match="there was no Java"):
         log_store_jar()
@@ -184,7 +184,7 @@ def test_a_jar_that_is_missing_or_older_than_its_source_is_told(tmp_path, monkey
     os.utime(built, (1_000_000_000, 1_000_000_000))
     with pytest.raises(InvalidConfigurationError, match="older than its source"):
         log_store_jar()
-    packed = module.parent / "jars" / s3a.JAR
+    packed = module.parents[1] / "jars" / s3a.JAR
     packed.parent.mkdir(parents=True)
     packed.touch()
     assert log_store_jar() == packed

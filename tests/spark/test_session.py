@@ -1,4 +1,4 @@
-"""``sparklog.spark.session`` beside a session that is there, and under spark-submit."""
+"""``sparklog.spark.session.session`` beside a session that is there, and under spark-submit."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 import sparklog.spark as ss
 from sparklog.errors import InvalidConfigurationError
-from sparklog.spark.s3a import LOG_STORE, log_store_jar
+from sparklog.spark.session.s3a import LOG_STORE, log_store_jar
 from tests import spark_session
 from tests.spark.spark_support import a_cluster, put, seen
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from sparklog.errors import InvalidConfigurationError
-from sparklog.spark.connect import check_server_has, is_asked_for, is_connect
-from sparklog.spark.settings import check_delta, new_session_settings
+from sparklog.spark.session.connect import check_server_has, is_asked_for, is_connect
+from sparklog.spark.session.session_settings import check_delta, new_session_settings
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"

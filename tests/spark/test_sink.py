@@ -13,7 +13,7 @@ from sparklog.log.follow import TopicFollower
 from sparklog.log.state import open_state
 from sparklog.producer import Producer
 from sparklog.producer.partitioner import key_partitions
-from sparklog.spark.sink_rows import SMALL_BYTES
+from sparklog.spark.sink.small_tasks import SMALL_BYTES
 from sparklog.storage import open_store
 from sparklog.txn.entries import open_transaction_log
 from tests.spark.spark_support import a_cluster

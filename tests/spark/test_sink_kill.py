@@ -23,11 +23,11 @@ import pytest
 from sparklog.admin import Admin, NewTopic
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.log.follow import TopicFollower
-from sparklog.spark.place import Place
-from sparklog.spark.sink_commit import QueryRun, commit_batch
-from sparklog.spark.sink_options import SinkOptions
-from sparklog.spark.sink_rows import TaskOutput, packed, write_rows
-from sparklog.spark.sink_writing import TaskWriter
+from sparklog.spark.sink.sink_commit import QueryRun, commit_batch
+from sparklog.spark.sink.sink_options import SinkOptions
+from sparklog.spark.sink.sink_writing import TaskWriter
+from sparklog.spark.sink.small_tasks import TaskOutput, packed, write_rows
+from sparklog.streaming.cluster_ref import Place
 from sparklog.txn.committing import UploadCommitter
 from tests.spark_session import need_java
 

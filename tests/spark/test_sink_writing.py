@@ -30,15 +30,15 @@ from sparklog.log import Cluster, create_partitions, create_topic, delete_topic
 from sparklog.log.follow import TopicFollower
 from sparklog.paths import transaction_log
 from sparklog.producer.partitioner import StickyPartition, key_partitions
-from sparklog.spark import sink_writing
-from sparklog.spark.opened import opened, shared_store
-from sparklog.spark.place import Place
-from sparklog.spark.sink_commit import commit_job, commit_numbered, gathered, small_files
-from sparklog.spark.sink_options import NumberedWrite, SinkOptions, check_columns, sink_options
-from sparklog.spark.sink_rows import SMALL_BYTES, TaskOutput, most_bytes, take_few, write_rows
-from sparklog.spark.sink_writing import TaskFiles, TaskWriter, by_topic, spread_keyless
+from sparklog.spark.sink import sink_writing
+from sparklog.spark.sink.sink_commit import commit_job, commit_numbered, gathered, small_files
+from sparklog.spark.sink.sink_options import NumberedWrite, SinkOptions, check_columns, sink_options
+from sparklog.spark.sink.sink_writing import TaskFiles, TaskWriter, by_topic, spread_keyless
+from sparklog.spark.sink.small_tasks import SMALL_BYTES, TaskOutput, most_bytes, take_few, write_rows
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
+from sparklog.streaming.cluster_cache import opened, shared_store
+from sparklog.streaming.cluster_ref import Place
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.txn.committing import UploadCommitter
 from tests.support import DAY_MS, T0_MS

@@ -8,8 +8,8 @@ import pytest
 from sparklog.admin import Admin
 from sparklog.model import TopicPartition
 from sparklog.producer import Producer
-from sparklog.spark.reading import SOURCE_SCHEMA
 from sparklog.storage import open_store
+from sparklog.streaming.task_reading import SOURCE_SCHEMA
 from tests.spark.spark_support import HOUR_MS, a_cluster, put, seen
 from tests.support import T0_MS
 
@@ -195,8 +195,8 @@ def test_topics_on_s3_are_read_without_s3a(spark, s3_uri, s3_options, tmp_path):
 
 def test_planning_and_tasks_of_a_process_share_one_client_of_a_store(tmp_path, monkeypatch):
     """Without a session: what Spark does with these objects. To connect to S3 takes 150 to 300 ms of CPU."""
-    from sparklog.spark.place import Place
-    from sparklog.spark.source import SparklogDataSource
+    from sparklog.spark.source.data_source import SparklogDataSource
+    from sparklog.streaming.cluster_ref import Place
 
     put(a_cluster(tmp_path), (0, "ab"), (1, "c"))
     made = []

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from sparklog.errors import InvalidArgumentError
-from sparklog.spark import sqltext
+from sparklog.spark.views import sqltext
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,16 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import open_cluster
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.follow import TopicFollower
-from sparklog.log.reading import object_path
 from sparklog.model import TopicPartition
-from sparklog.spark.options import source_options
-from sparklog.spark.planning import split
-from sparklog.spark.positions import Positions
-from sparklog.spark.reading import SOURCE_SCHEMA, read_task
-from sparklog.spark.resolving import plan_batch
-from sparklog.spark.stream import StreamPlanner
 from sparklog.storage import MemoryStore
+from sparklog.streaming.planning import split
+from sparklog.streaming.positions import Positions
+from sparklog.streaming.resolving import plan_batch
+from sparklog.streaming.source_options import source_options
+from sparklog.streaming.stream import StreamPlanner
+from sparklog.streaming.task_reading import SOURCE_SCHEMA, read_task
 from sparklog.testing import ManualClock
 from tests.support import T0_MS, a_writer, entry_lines, foreign_entry, records, unsequenced_file
 
@@ -448,7 +448,7 @@ def test_many_commits_are_read_ahead_only_as_far_as_a_batch_goes(cluster):
 
 
 def test_cuts_that_were_forgotten_are_read_again(cluster, monkeypatch):
-    monkeypatch.setattr("sparklog.spark.following._MAX_CUTS", 5)
+    monkeypatch.setattr("sparklog.streaming.topic_following._MAX_CUTS", 5)
     stream = planner(cluster, maxOffsetsPerTrigger=2)
     start = stream.initial()
     for number in range(20):

@@ -9,13 +9,13 @@ from sparklog.admin import Admin, NewTopic
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.names import entry_path
 from sparklog.log.cluster import open_cluster
-from sparklog.log.sequencing import sequence_topic
+from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import open_state
-from sparklog.spark.options import source_options
-from sparklog.spark.positions import Positions
-from sparklog.spark.reading import read_task
-from sparklog.spark.stream import StreamPlanner
 from sparklog.storage import MemoryStore
+from sparklog.streaming.positions import Positions
+from sparklog.streaming.source_options import source_options
+from sparklog.streaming.stream import StreamPlanner
+from sparklog.streaming.task_reading import read_task
 from sparklog.testing import ManualClock
 from tests.support import DAY_MS, T0_MS, a_writer, foreign_entry, records, unsequenced_file
 

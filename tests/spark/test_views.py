@@ -13,8 +13,8 @@ from sparklog.admin import HIGH_WATERMARK, Admin, NewTopic
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.producer import Producer
-from sparklog.spark import views
-from sparklog.spark.sqltext import RECORD_COLUMNS
+from sparklog.spark.views import views
+from sparklog.spark.views.sqltext import RECORD_COLUMNS
 from tests.spark.spark_support import HOUR_MS, a_cluster, files_read, put, seen
 from tests.support import T0_MS, unsequenced_file
 

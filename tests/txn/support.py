@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparklog.clock import Clock
-from sparklog.groups.changes import CommitOffsets, TakePartitions
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.pending import settle_pending
-from sparklog.groups.rows import Decider, Rows, Stamp
+from sparklog.groups.offsets.changes import CommitOffsets, TakePartitions
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.pending import settle_pending
+from sparklog.groups.offsets.rows import Decider, Rows, Stamp
 from sparklog.log import Cluster, TopicFollower, TopicWriter, create_topic
-from sparklog.log.files import UploadedFile
+from sparklog.log.data.data_files import UploadedFile
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.storage import CreateResult, MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore

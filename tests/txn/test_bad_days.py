@@ -24,7 +24,7 @@ from sparklog.errors import (
     TransactionAbortableError,
     TransactionTimedOutError,
 )
-from sparklog.groups.rows import Stamp
+from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import Cluster, TopicWriter
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes

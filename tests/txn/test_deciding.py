@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sparklog.errors import CorruptLogError, InvalidTxnStateError, ProducerFencedError, TransactionAbortableError
-from sparklog.groups.rows import Decider
+from sparklog.groups.offsets.rows import Decider
 from sparklog.storage import ObjectInfo
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position

@@ -19,7 +19,7 @@ from sparklog.errors import (
     SparklogError,
     TransactionAbortableError,
 )
-from sparklog.groups.rows import Stamp
+from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import Cluster, TopicWriter, create_topic, delete_topic
 from sparklog.log.publishing import Marker, publish
 from sparklog.log.state import load_state, open_state

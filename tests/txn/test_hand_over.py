@@ -21,10 +21,10 @@ from sparklog.errors import (
     UnstableOffsetCommitError,
     UnsupportedVersionError,
 )
-from sparklog.groups.changes import CommitUnowned, TakePartitions
-from sparklog.groups.keeper import OffsetKeeper
-from sparklog.groups.offset_table import OffsetTable
-from sparklog.groups.rows import Rows
+from sparklog.groups.offsets.changes import CommitUnowned, TakePartitions
+from sparklog.groups.offsets.commit_thread import OffsetKeeper
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.rows import Rows
 from sparklog.log import Cluster, delete_topic
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata
 from sparklog.storage import MemoryStore

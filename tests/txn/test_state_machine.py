@@ -16,7 +16,7 @@ from sparklog.errors import (
     TransactionAbortableError,
     TransactionTimedOutError,
 )
-from sparklog.groups.rows import Stamp
+from sparklog.groups.offsets.rows import Stamp
 from sparklog.testing import SimulatedCrash
 from sparklog.testing.interrupted_store import InterruptedStore
 from sparklog.txn.cleaning import clean_transaction_log

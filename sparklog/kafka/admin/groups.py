@@ -10,7 +10,7 @@ from typing import Any
 from sparklog.admin import EARLIEST, LATEST, Admin, GroupDescription, MemberDescription
 from sparklog.admin.many import listed
 from sparklog.errors import SparklogError
-from sparklog.groups.members import encode_partitions
+from sparklog.groups.membership.member_state import encode_partitions
 from sparklog.kafka.admin.requests import each
 from sparklog.kafka.commits import without_nulls
 from sparklog.kafka.enums import GroupState, GroupType, OffsetSpec, OffsetTimestamp

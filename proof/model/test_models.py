@@ -1,0 +1,88 @@
+"""With all rules on nothing goes wrong, in whatever order things happen; with any off, the search finds what does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+import pytest
+
+from proof.model import append_cleanup, transactions
+from proof.model.search import replay
+from proof.model.worlds import (
+    APPEND_FAULTS,
+    APPENDS,
+    DEEP,
+    TRANSACTION_FAULTS,
+    TRANSACTIONS,
+    Fault,
+    World,
+    found,
+)
+
+FAULTS = [*APPEND_FAULTS, *TRANSACTION_FAULTS]
+
+
+def as_params(faults: Sequence[Fault]) -> list[object]:
+    names = {id(fault): "appends" if fault in APPEND_FAULTS else "transactions" for fault in faults}
+    return [
+        pytest.param(fault, id=f"{names[id(fault)]}-{fault.name}", marks=[pytest.mark.slow] if fault.is_slow else [])
+        for fault in faults
+    ]
+
+
+def assert_nothing_goes_wrong(world: World) -> None:
+    seen = world.search()
+    assert seen.violation is None, f"{world.name}:\n{seen.violation}"
+    assert seen.state_count >= world.least_states, f"{world.name}: {seen}"
+
+
+@pytest.mark.parametrize("world", [*APPENDS, *TRANSACTIONS], ids=lambda world: world.name)
+def test_nothing_goes_wrong_with_all_rules_on(world: World) -> None:
+    assert_nothing_goes_wrong(world)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300 * len(DEEP))
+def test_nothing_goes_wrong_however_much_happens() -> None:
+    """One test, so that no two processes hold so many states at once."""
+    for world in DEEP:  # deeper by `python -m proof.model --deep`
+        print(world.name)
+        assert_nothing_goes_wrong(world)
+
+
+@pytest.mark.parametrize("fault", as_params(FAULTS))
+def test_what_goes_wrong_without_a_rule_is_found(fault: Fault) -> None:
+    violation = found(fault).violation
+    assert violation is not None, f"without {fault.name}: {found(fault)}"
+    print(f"without {fault.name}:\n{violation}")
+    assert violation.invariants[0].startswith(fault.broken), str(violation)
+    if isinstance(fault.bounds, append_cleanup.Bounds):
+        appends = append_cleanup.AppendCleanup(append_cleanup.Rules().without(*fault.without), fault.bounds)
+        assert tuple(appends.broken(replay(appends, violation.trace))) == violation.invariants
+    else:
+        model = transactions.Transactions(transactions.Rules().without(*fault.without), fault.bounds)
+        assert tuple(model.broken(replay(model, violation.trace))) == violation.invariants
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"), [pytest.param(fault, rule, id=rule) for fault in FAULTS for rule in fault.alone]
+)
+def test_of_two_rules_either_is_enough(fault: Fault, rule: str) -> None:
+    assert World(rule, fault.bounds, 8, 0).search(rule).violation is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "faults"),
+    [(append_cleanup.Rules, APPEND_FAULTS), (transactions.Rules, TRANSACTION_FAULTS)],
+    ids=["appends", "transactions"],
+)
+def test_every_rule_of_the_models_is_needed(rules: type, faults: Sequence[Fault]) -> None:
+    assert {name for fault in faults for name in fault.without} == {rule.name for rule in fields(rules)}
+
+
+def test_a_rule_that_there_isnt_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no such rule: \['trust'\]; there are"):
+        append_cleanup.Rules().without("trust")
+    with pytest.raises(ValueError, match=r"no such rule: \['trust'\]; there are"):
+        transactions.Rules().without("verify", "trust")

@@ -1,0 +1,320 @@
+"""Faults that are planted in sparklog to see that the simulation finds them: each breaks one rule, and shows itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from sparklog.compaction import clean_arrow, rewrite_arrow
+from sparklog.compaction.keys import Counts, LatestOffsets
+from sparklog.consumer.coordinator import Coordinator
+from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, ProducerFencedError, StoreUnavailableError
+from sparklog.groups.offsets import changes, commit_thread
+from sparklog.groups.offsets.changes import CommitOffsets
+from sparklog.groups.offsets.pending import PendOffsets
+from sparklog.log import append_plan, commit
+from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.producer_state import Verdict
+from sparklog.log.publishing import Marker
+from sparklog.storage import entry_log
+from sparklog.testing.history import AnomalyKind
+from sparklog.txn import deciding, forward, session
+from sparklog.txn.entries import Header, TransactionEntry, append_entry
+from sparklog.txn.session import TransactionSession
+
+__all__ = ["PLANTED", "Fault"]
+
+Plant = Callable[[], AbstractContextManager[object]]
+
+
+def trust_never_ends() -> AbstractContextManager[object]:
+    """Rule L1: who slept believes what it finds behind its position."""
+    return mock.patch.object(entry_log, "needs_verification", return_value=False)
+
+
+def unknown_is_told_as_failed() -> AbstractContextManager[object]:
+    """Rule L2: what may have been carried out counts as not carried out."""
+    return mock.patch.object(entry_log, "CommitStateUnknownError", KafkaTimeoutError)
+
+
+def refusals_are_believed() -> AbstractContextManager[object]:
+    """Rule L2: where the last attempt at an entry was refused, none counts as carried out."""
+    create = entry_log.EntryLog.create_next
+
+    def create_next(self: Any, *given: Any, **kwargs: Any) -> Any:
+        try:
+            return create(self, *given, **kwargs)
+        except CommitStateUnknownError as error:
+            if isinstance(error.__cause__, StoreUnavailableError):
+                raise KafkaTimeoutError(str(error)) from error
+            raise
+
+    return mock.patch.object(entry_log.EntryLog, "create_next", create_next)
+
+
+class _NeverTold(set[str]):
+    """Tokens of attempts that nobody remembers."""
+
+    def __contains__(self, _: object) -> bool:
+        return False
+
+
+def own_entry_is_not_known_again() -> AbstractContextManager[object]:
+    """Rule L2: an attempt whose answer was lost is taken for another writer's, and nobody looks for its counter."""
+    create = entry_log.EntryLog.create_next
+
+    def create_next(self: Any, position: Any, encode: Any, *, tokens: set[str], **kwargs: Any) -> Any:
+        return create(self, position, encode, tokens=_NeverTold(), **kwargs)
+
+    stack = ExitStack()
+    stack.enter_context(mock.patch.object(entry_log.EntryLog, "create_next", create_next))
+    stack.enter_context(mock.patch.object(append_plan, "check_counter", return_value=Verdict(duplicate=False)))
+    return stack
+
+
+def transactions_are_published_again() -> AbstractContextManager[object]:
+    """Rule L7: nobody looks for the marker."""
+    return mock.patch.object(Marker, "is_in", return_value=False)
+
+
+def recovery_skips_a_topic() -> AbstractContextManager[object]:
+    """Rule T3: what is decided isn't carried out in the last of its topics."""
+    roll = forward.roll_forward
+
+    def roll_forward(cluster: Any, log: Any, entry: TransactionEntry, *, timeout_ms: float) -> Any:
+        topics = dict(sorted(entry.contents.topics.items())[:-1])
+        entry = replace(entry, contents=replace(entry.contents, topics=topics))
+        return roll(cluster, log, entry, timeout_ms=timeout_ms)
+
+    return mock.patch.object(forward, "roll_forward", roll_forward)
+
+
+def nobody_finishes_what_was_left() -> AbstractContextManager[object]:
+    """Rule T3: a new epoch begins over a decision that isn't carried out."""
+
+    def finish(cluster: Any, log: Any, entry: Any, position: Any, *, timeout_ms: float) -> Any:
+        return forward.complete(log, entry, position, timeout_ms=timeout_ms)[0]
+
+    return mock.patch.object(session, "finish", finish)
+
+
+def a_fenced_producer_decides_once_more() -> AbstractContextManager[object]:
+    """Rule T5: who was fenced takes the next number, in the new epoch."""
+    append = TransactionSession._append
+
+    def again(self: TransactionSession, position: Any, entry: TransactionEntry, *, deadline_ticks_ms: float) -> Any:
+        with mock.patch.object(TransactionSession, "_check_holder"):
+            found = append(self, position, entry, deadline_ticks_ms=deadline_ticks_ms)
+            if found.header != entry.header and found.state.is_open:
+                after = replace(entry, version=found.version + 1, header=found.header)
+                _, newest = self._require_newest()
+                return append(self, newest, after, deadline_ticks_ms=deadline_ticks_ms)
+        return found
+
+    return mock.patch.object(TransactionSession, "_append", again)
+
+
+def pending_offsets_are_forgotten() -> AbstractContextManager[object]:
+    """Rule T2: a new owner reads the committed offset before it has decided what is pending."""
+
+    def settle(table: Any, rows: Any, partitions: Any, decide: Any, *, deadline_ticks_ms: float) -> Any:
+        return rows
+
+    return mock.patch.object(commit_thread, "settle_pending", settle)
+
+
+def a_new_owner_goes_on_before_the_records() -> AbstractContextManager[object]:
+    """Rule T2: what is decided counts for a partition's next owner, and its records come when somebody recovers."""
+    return mock.patch.object(deciding, "_carry_out")
+
+
+def offsets_count_before_the_records() -> AbstractContextManager[object]:
+    """Rule T2: a producer lets its offsets count while its records are being published."""
+    settle = TransactionSession.settle_groups
+
+    def settle_at_once(self: TransactionSession, *, is_committed: bool, deadline_ticks_ms: float, **_: Any) -> None:
+        settle(self, is_committed=is_committed, deadline_ticks_ms=deadline_ticks_ms)
+
+    return mock.patch.object(TransactionSession, "settle_groups", settle_at_once)
+
+
+def stamps_are_not_compared() -> AbstractContextManager[object]:
+    """Rule G1: who slept while others took its partitions commits as if they were still its own, also in a
+    transaction. The latter shows it: as the worlds are today, no other commit comes so late that stamps refuse it."""
+    commit, owned = CommitOffsets.apply, PendOffsets._owned
+
+    def apply(self: CommitOffsets, rows: Any, now_ms: int) -> Any:
+        stamps = {partition: rows[partition].stamp for partition in self.offsets if partition in rows}
+        return commit(replace(self, stamps=stamps), rows, now_ms)
+
+    def any_owner(self: PendOffsets, partition: Any, row: Any, now_ms: int) -> Any:
+        own = self if row is None or not self.owner.member else replace(self, owner=row.stamp)
+        return owned(own, partition, row, now_ms)
+
+    stack = ExitStack()
+    stack.enter_context(mock.patch.object(CommitOffsets, "apply", apply))
+    stack.enter_context(mock.patch.object(PendOffsets, "_owned", any_owner))
+    return stack
+
+
+def whoever_takes_a_partition_has_it() -> AbstractContextManager[object]:
+    """Rule G1: a member takes what a newer generation has taken already."""
+    return mock.patch.object(changes, "_is_owned_after", return_value=False)
+
+
+def compaction_drops_the_newest() -> AbstractContextManager[object]:
+    """The record that ought to stay goes."""
+
+    def judge(records: Any, offsets: Any, latest: LatestOffsets, *, due_tombstones_end: int) -> Any:
+        newest = latest.of(records["key"])
+        keep = newest > offsets
+        return keep, Counts(records=records.num_rows, superseded=int((~keep).sum()))
+
+    return mock.patch.object(clean_arrow, "judge", judge)
+
+
+def a_merged_file_lacks_its_last_record() -> AbstractContextManager[object]:
+    """Optimize loses a record."""
+    pieces = rewrite_arrow.OpenRange.pieces
+
+    def fewer(self: Any, columns: Any = DATA_SCHEMA.names, *, once: bool = False) -> Any:
+        for piece in pieces(self, columns, once=once):
+            yield piece.slice(0, piece.num_rows - 1) if not once and piece.num_rows > 1 else piece
+
+    return mock.patch.object(rewrite_arrow.OpenRange, "pieces", fewer)
+
+
+def a_new_owner_begins_one_too_late() -> AbstractContextManager[object]:
+    """Who takes a partition passes over the record at the committed offset."""
+    begin = Coordinator._begin
+
+    def late(self: Coordinator, state: Any, row: Any, first_counts: Any) -> None:
+        if row is not None and row.committed is not None:
+            row = replace(row, committed=row.committed._replace(offset=row.committed.offset + 1))
+        begin(self, state, row, first_counts)
+
+    return mock.patch.object(Coordinator, "_begin", late)
+
+
+def a_new_owner_begins_anew() -> AbstractContextManager[object]:
+    """Who takes a partition doesn't see what is committed."""
+    begin = Coordinator._begin
+
+    def anew(self: Coordinator, state: Any, row: Any, first_counts: Any) -> None:
+        begin(self, state, None if row is None else replace(row, committed=None), first_counts)
+
+    return mock.patch.object(Coordinator, "_begin", anew)
+
+
+def a_commit_is_told_before_it_is_made() -> AbstractContextManager[object]:
+    """A transaction's topics are published after the caller was told so, or never."""
+    from concurrent.futures import Future
+
+    from sparklog.producer.lane import Lane
+
+    def publish(self: Lane, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    return mock.patch.object(Lane, "publish", publish)
+
+
+def whoever_is_slow_is_timed_out() -> AbstractContextManager[object]:
+    """Rule T3: recovery takes every open transaction for one that is past its time-out."""
+    return mock.patch.object(Header, "abort_after_ms", -1)
+
+
+def a_producer_is_fenced_by_an_abort() -> AbstractContextManager[object]:
+    """Rule T5: whose transaction another aborted is told that another holds its id."""
+    check_holder = TransactionSession._check_holder
+
+    def check(self: TransactionSession, found: TransactionEntry) -> None:
+        check_holder(self, found)
+        if found.is_forced:
+            raise ProducerFencedError("aborted by another")
+
+    return mock.patch.object(TransactionSession, "_check_holder", check)
+
+
+def nobody_flushes_what_others_left() -> AbstractContextManager[object]:
+    """Rule L9: a writer fsyncs its own entry, and nothing of what lies before it."""
+    return mock.patch.object(commit, "_sync_what_came_before", lambda state: setattr(state, "unsynced", []))
+
+
+def decisions_are_not_flushed() -> AbstractContextManager[object]:
+    """Rule L9: topics are fsynced, and transactions' own logs aren't, by their producers nor by others."""
+
+    def append(*given: Any, **kwargs: Any) -> Any:
+        return append_entry(*given, **{**kwargs, "sync": False})
+
+    stack = ExitStack()
+    for place in (session, forward):
+        stack.enter_context(mock.patch.object(place, "append_entry", append))
+    stack.enter_context(mock.patch.object(entry_log.NumberedLog, "flush"))
+    return stack
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is planted, and what it must show: that a world breaks down in whatever way isn't enough."""
+
+    plant: Plant
+    shows: tuple[AnomalyKind | str, ...]
+    """One of these at least: an anomaly of the history, or else a word of what a world tells of at once."""
+
+    def is_found(self, violations: Sequence[str]) -> bool:
+        """Does a world show what it must?"""
+        return any(_shows(text, what) for text in violations for what in self.shows)
+
+
+def _shows(text: str, what: AnomalyKind | str) -> bool:
+    return text.startswith(f"{what.value}: ") if isinstance(what, AnomalyKind) else what in text
+
+
+def _faults(plants: Mapping[Plant, tuple[AnomalyKind | str, ...]]) -> Mapping[str, Fault]:
+    return {plant.__name__: Fault(plant, shows) for plant, shows in plants.items()}
+
+
+FORKS = " forks: "
+"""Of a log with two contents."""
+FEWER = " records, the log tells of "
+"""Of a file that doesn't hold what it should."""
+STOLEN = " moved the offset of "
+"""Of a partition that another owns."""
+LOW = "low start: "
+"""Of an owner that begins below what was committed."""
+OLDER = " is owned under "
+"""Of a partition whose stamp became older."""
+UNDECIDED = "transaction-not-committed"
+"""Of a topic that has records whose commit isn't decided."""
+_K = AnomalyKind
+PLANTED: Mapping[str, Fault] = _faults(
+    {
+        trust_never_ends: (FORKS, _K.LOST_WRITE, _K.OUT_OF_STEP),
+        unknown_is_told_as_failed: (_K.ABORTED_READ, _K.CONTRADICTION),
+        refusals_are_believed: (_K.ABORTED_READ, _K.CONTRADICTION),
+        own_entry_is_not_known_again: (_K.DUPLICATE,),
+        transactions_are_published_again: (_K.DUPLICATE, _K.INCONSISTENT_OFFSETS),
+        recovery_skips_a_topic: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
+        nobody_finishes_what_was_left: (_K.OUT_OF_STEP, _K.TORN_TRANSACTION, _K.LOST_WRITE),
+        a_fenced_producer_decides_once_more: (_K.LOST_WRITE, _K.TORN_TRANSACTION, _K.OUT_OF_STEP),
+        a_new_owner_goes_on_before_the_records: (_K.OUTPUT_ORDER,),
+        offsets_count_before_the_records: (_K.OUTPUT_ORDER,),
+        pending_offsets_are_forgotten: (_K.OUT_OF_STEP, _K.OFFSET_WENT_BACK),
+        stamps_are_not_compared: (STOLEN,),
+        whoever_takes_a_partition_has_it: (OLDER,),
+        compaction_drops_the_newest: (_K.LOST_WRITE,),
+        a_merged_file_lacks_its_last_record: (_K.LOST_WRITE, FEWER),
+        a_new_owner_begins_one_too_late: (_K.SKIPPED_POLL, _K.UNSEEN, _K.OUT_OF_STEP),
+        a_new_owner_begins_anew: (LOW,),
+        a_commit_is_told_before_it_is_made: (_K.LOST_WRITE, _K.OUT_OF_STEP),
+        whoever_is_slow_is_timed_out: (": timed out too early, ",),
+        a_producer_is_fenced_by_an_abort: (" was fenced, but nobody ",),
+        nobody_flushes_what_others_left: (_K.LOST_WRITE,),
+        decisions_are_not_flushed: (UNDECIDED,),
+    }
+)

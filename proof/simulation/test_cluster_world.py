@@ -1,0 +1,165 @@
+"""The simulated world itself: who moves when, what a death ends, and that waiting for ever is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from proof.simulation.cluster import threads
+from proof.simulation.cluster.threads import Condition, Event, Lock, Thread, simulated
+from proof.simulation.cluster.weather import Forecast, Weather
+from proof.simulation.cluster.world import Stuck, World
+from sparklog.errors import StoreOutcomeUnknownError
+from sparklog.storage import CreateResult, MemoryStore
+
+
+def run(world: World, work: Callable[[], object]) -> None:
+    with simulated(world):
+        world.run(world.process("p"), work)
+
+
+def test_time_passes_only_where_everybody_waits():
+    world = World(1, start_ms=0)
+    seen: list[tuple[str, float]] = []
+
+    def tick(name: str, every_ms: float) -> None:
+        for _ in range(3):
+            world.pause(every_ms)
+            seen.append((name, world.now))
+
+    def both() -> None:
+        made = [Thread(target=partial(tick, *one), name=one[0]) for one in (("slow", 1_000_000.0), ("fast", 10.0))]
+        for thread in made:
+            thread.start()
+        for thread in made:
+            thread.join()
+
+    run(world, both)
+    assert [name for name, _ in seen] == ["fast"] * 3 + ["slow"] * 3
+    assert 3_000_000 <= world.now < 3_000_001
+
+
+def test_a_lock_has_one_owner_across_calls_that_take_time():
+    world = World(2, start_ms=0)
+    inside: list[str] = []
+
+    def work(lock: Lock, name: str) -> None:
+        for _ in range(5):
+            with lock:
+                inside.append(name)
+                world.pause(world.random.random())
+                assert inside.pop() == name
+
+    def all_of_them() -> None:
+        lock = Lock()
+        made = [Thread(target=partial(work, lock, name), name=name) for name in "abc"]
+        for thread in made:
+            thread.start()
+        for thread in made:
+            thread.join()
+
+    run(world, all_of_them)
+    assert world.broken == []
+
+
+def test_a_wait_ends_with_its_time_by_the_clock_of_the_process():
+    world = World(3, start_ms=0)
+    fast = world.process("fast", rate=2.0)
+    took: list[float] = []
+
+    def wait() -> None:
+        condition = Condition()
+        with condition:
+            assert not condition.wait(1.0)
+        took.append(world.now)
+        assert fast.clock.ticks_ms() == pytest.approx(1_000, abs=1)
+
+    with simulated(world):
+        world.run(fast, wait)
+    assert took == [pytest.approx(500, abs=1)]
+
+
+def test_everybody_waiting_for_somebody_else_is_noticed():
+    with pytest.raises(Stuck, match="everybody waits"):
+        run(World(4, start_ms=0), lambda: Event().wait())
+
+
+def test_a_death_ends_every_thread_of_its_process_wherever_it_stands():
+    world = World(5, start_ms=0)
+    ended: list[str] = []
+
+    def stand(name: str, wait: Callable[[], object]) -> None:
+        try:
+            wait()
+        finally:
+            ended.append(name)
+
+    def victim() -> None:
+        lock = Lock()
+        lock.acquire()
+        for name, wait in (("event", Event().wait), ("lock", lock.acquire), ("time", partial(world.pause, 1e9))):
+            Thread(target=partial(stand, name, wait), name=name).start()
+        world.pause(1e9)
+
+    def director() -> None:
+        process = world.process("victim")
+        world.spawn(process, "main", victim)
+        world.pause(10.0)
+        assert ended == []
+        process.die()
+        world.pause(1.0)
+        assert sorted(ended) == ["event", "lock", "time"]
+
+    run(world, director)
+    assert world.broken == []
+
+
+def test_who_is_frozen_goes_on_afterwards():
+    world = World(6, start_ms=0)
+
+    def sleeper() -> None:
+        world.pause(5.0)
+        assert world.now >= 50_000
+
+    def director() -> None:
+        process = world.process("sleeper")
+        actor = world.spawn(process, "main", sleeper)
+        world.pause(1.0)
+        process.freeze(50_000.0)
+        world.pause(49_000.0)
+        assert not actor.is_done
+        world.pause(2_000.0)
+        assert actor.is_done
+
+    run(world, director)
+    assert world.broken == []
+
+
+def test_a_create_that_comes_late_takes_the_name_from_whoever_was_told_nothing():
+    world = World(7, start_ms=0)
+    weather = Weather(world, Forecast(latency_ms=1.0, late=1.0))
+    weather.is_calm = False
+    memory = MemoryStore(clock=world.process("store").clock)
+
+    def create() -> None:
+        assert world.current is not None
+        store = weather.store(memory, world.current.process, is_folder=False)
+        with pytest.raises(StoreOutcomeUnknownError):
+            store.create("x", b"late")
+        world.pause(60_000.0)
+        assert memory.create("x", b"second") is CreateResult.EXISTS
+
+    run(world, create)
+    assert memory.read("x") == b"late"
+
+
+def test_random_names_and_numbers_come_from_the_seed():
+    def draw(seed: int) -> list[object]:
+        found: list[object] = []
+        with simulated(World(seed, start_ms=0)):
+            found += [threads._UUID.uuid4(), threads._SECRETS.token_hex(8), threads._RANDOM.Random().random()]
+        return found
+
+    assert draw(1) == draw(1) != draw(2)

@@ -1,0 +1,120 @@
+"""Real processes under kill -9 and SIGSTOP, round after round: ``python -m proof.torture --rounds 100``."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from proof.torture.conclusion import judge
+from proof.torture.rounds import STORES, Outcome, place_of, play
+from proof.torture.servers import NO_VERSITYGW, find_versitygw
+
+__all__ = ["main", "sum_up"]
+
+_SHOWN = 10
+_TORMENTS: Mapping[str, int] = {"kills": 1, "stops": 1}
+"""Acts of the crew, and the rounds, as long as they are by default, in which they surely happen."""
+_SERVER_TORMENTS: Mapping[str, int] = {"server kills": 3}
+"""Where the server keeps what it has on disk."""
+_NOTED: Mapping[str, int] = dict.fromkeys(("log cleaning", "fenced", "compaction", "retention", "merge"), 10)
+"""What processes note."""
+
+
+def main(arguments: list[str]) -> int:
+    """Returns 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m proof.torture", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=100, help="how many (%(default)s)")
+    parser.add_argument("--seed", type=int, default=None, help="of the first round; the next ones count on")
+    parser.add_argument("--store", choices=STORES, default="folder", help="s3 is versitygw (%(default)s)")
+    parser.add_argument("--span", type=float, default=12.0, help="seconds of work in a round, at least (%(default)s)")
+    parser.add_argument("--folder", type=Path, default=None, help="where failing rounds are kept")
+    parser.add_argument("--check", type=Path, default=None, metavar="FOLDER", help="check a round's history again")
+    options = parser.parse_args(arguments)
+    if options.check is not None:
+        return _check_again(options.check)
+    if options.store == "s3" and find_versitygw() is None:
+        parser.error(NO_VERSITYGW)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="sparklog-torture-"))
+    first = secrets.randbelow(1_000_000) if options.seed is None else options.seed
+    began, outcomes = time.monotonic(), []
+    for number in range(options.rounds):
+        seed = first + number
+        place = folder / f"{options.store}-{seed}"
+        outcome = _play(seed, place, options.store, options.span)
+        print(outcome, flush=True)
+        if outcome.faults:
+            _tell_faults(outcome, place, options.store)
+        else:
+            shutil.rmtree(place)
+        outcomes.append(outcome)
+    if options.folder is None and not any(one.faults for one in outcomes):
+        folder.rmdir()
+    return sum_up(outcomes, time.monotonic() - began, store=options.store)
+
+
+def _play(seed: int, place: Path, store: str, span_s: float) -> Outcome:
+    """A round; one that can't be played to its end has failed, and the others follow."""
+    began = time.monotonic()
+    try:
+        return play(seed, place, store, span_s=span_s)
+    except Exception as error:  # whatever it is, it's the round's
+        took_s = time.monotonic() - began
+        faults = (f"the round ended by {error!r}", *traceback.format_exc().splitlines())
+        place.mkdir(parents=True, exist_ok=True)
+        return Outcome(
+            seed=seed, faults=faults, judged=None, torments=Counter(), took_s=took_s, worked_s=took_s, ended_s=took_s
+        )
+
+
+def _tell_faults(outcome: Outcome, place: Path, store: str) -> None:
+    for fault in outcome.faults[:_SHOWN]:
+        print(f"  {fault}")
+    if len(outcome.faults) > _SHOWN:
+        print(f"  … and {len(outcome.faults) - _SHOWN} more")
+    (place / "outcome.txt").write_text("\n".join([str(outcome), *outcome.faults, ""]))
+    print(f"  kept in {place}; check it again: python -m proof.torture --check {place}")
+    print(f"  a round like it: make torture ROUNDS=1 SEED={outcome.seed} STORE={store}", flush=True)
+
+
+def sum_up(outcomes: Sequence[Outcome], took_s: float, *, store: str = "folder") -> int:
+    """Print what came of the rounds; 1 if anything is wrong, or what is to happen in so many didn't."""
+    torments = sum((one.torments for one in outcomes), Counter[str]())
+    checked = [one.judged.verdict.counts for one in outcomes if one.judged is not None]
+    failed = [one.seed for one in outcomes if one.faults]
+    print(
+        f"{len(outcomes)} rounds in {took_s:,.0f} s, {len(failed)} failed{f' ({failed})' if failed else ''}; "
+        f"{torments['kills']:,} kills, {torments['stops']:,} stops, {torments['server kills']:,} of the server; "
+        f"{sum(one.acknowledged for one in checked):,} acknowledged records, "
+        f"{sum(one.polled for one in checked):,} polled, "
+        f"{sum(one.transactions for one in checked):,} transactions of which {sum(one.committed for one in checked):,} "
+        f"certainly committed, {sum(one.inputs for one in checked):,} inputs"
+    )
+    expected = {**_TORMENTS, **_NOTED, **(_SERVER_TORMENTS if store == "s3" else {})}
+    noted = sum((one.judged.counts for one in outcomes if one.judged is not None), Counter[str]())
+    lacking = [
+        name for name, rounds in expected.items() if len(outcomes) >= rounds and not (torments[name] or noted[name])
+    ]
+    if lacking:
+        print(f"never met: {', '.join(lacking)}", file=sys.stderr)
+        return 1
+    return 1 if failed or not outcomes else 0
+
+
+def _check_again(folder: Path) -> int:
+    judged = judge(place_of(folder, "folder"))
+    print(judged.verdict)
+    for fault in judged.faults:
+        print(fault)
+    return 1 if judged.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,217 @@
+"""One life of a process of a round: what it is told, what it writes down, when it ends."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from proof.torture.plan import Planted, Role
+from sparklog.errors import (
+    CommitFailedError,
+    ConcurrentTransactionsError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InvalidPartitionsError,
+    InvalidTxnStateError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    RebalanceInProgressError,
+    SparklogError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
+    TopicAlreadyExistsError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+)
+from sparklog.log import Cluster, open_cluster
+from sparklog.testing.history import Recorder
+
+__all__ = ["DEFECT", "Life", "Place", "Told", "identify", "live", "read_notes"]
+
+DEFECT = "defect"
+"""Begins the note of what should never be."""
+_EXCUSED = (
+    CommitFailedError,
+    ConcurrentTransactionsError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InvalidPartitionsError,
+    InvalidTxnStateError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    RebalanceInProgressError,
+    StoreOutcomeUnknownError,
+    StoreUnavailableError,
+    TopicAlreadyExistsError,
+    TransactionAbortableError,
+    TransactionAbortedError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+)
+"""Errors that kills and naps excuse; any other is a defect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a round is: the folder of its histories, and its cluster."""
+
+    folder: Path
+    root: str
+    storage_options: Mapping[str, Any] | None = None
+    trust_ms: int = 200
+    """``tail_trust_ms`` of every process: so short that log entries may be deleted after ten times as long (rule L3),
+    which is less than somebody sleeps."""
+    pace: float = 1.0
+    """How many times as long everybody rests, for a store that carries less."""
+
+    @property
+    def histories(self) -> Path:
+        return self.folder / "history"
+
+    @property
+    def notes(self) -> Path:
+        return self.folder / "notes.txt"
+
+    @property
+    def errors(self) -> Path:
+        """What the processes print."""
+        return self.folder / "stderr.txt"
+
+    def redirect_errors(self) -> None:
+        """Let this process print its errors there, and with SIGUSR1 where each of its threads is."""
+        os.dup2(os.open(self.errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT), 2)
+        faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+
+    def cluster(self) -> Cluster:
+        options = None if self.storage_options is None else dict(self.storage_options)
+        return open_cluster(self.root, storage_options=options, tail_trust_ms=self.trust_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a process is told."""
+
+    place: Place
+    seed: int
+    job: str
+    number: int
+    """Of the life, from 0 on."""
+    role: Role
+    planted: Collection[Planted] = ()
+
+
+class Life:
+    """One life of a job."""
+
+    def __init__(self, told: Told, *, is_final: bool = False) -> None:
+        self.told = told
+        self.name = f"{told.job}.{told.number}"
+        self.draw = random.Random(f"{told.seed} {self.name}")
+        self.is_final = is_final
+        """Nobody else is at work any more: read to the end."""
+        self.has_ended = False
+        """A final life has read everything."""
+        self.is_over = threading.Event()
+        self._values = 0
+        self._clients: Counter[str] = Counter()
+        self._notes = os.open(told.place.notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return self.told.place.cluster()
+
+    @cached_property
+    def recorder(self) -> Recorder:
+        return Recorder(self.name, path=self.told.place.histories / f"{self.name}.jsonl")
+
+    def goes_on(self) -> bool:
+        return not self.is_over.is_set()
+
+    def rest(self, ms: float) -> None:
+        """For about so long, by the store's pace, or until it is over."""
+        self.is_over.wait(ms * self.told.place.pace / 1_000)
+
+    def value(self) -> str:
+        """Of one more record."""
+        self._values += 1
+        return f"{self.name}:{self._values}"
+
+    def client_name(self, kind: str) -> str:
+        """Of one more client."""
+        self._clients[kind] += 1
+        return f"{kind}{self._clients[kind]}"
+
+    def note(self, what: str, text: str = "") -> None:
+        """Write down that something happened, in one piece."""
+        os.write(self._notes, f"{what}\t{self.name}\t{' '.join(text.split())}\n".encode())
+
+    def check_error(self, doing: str, error: SparklogError) -> None:
+        """Note an error; as a defect where nothing excuses it."""
+        kind = type(error).__name__
+        self.note(f"error {kind}" if isinstance(error, _EXCUSED) else DEFECT, f"{doing}: {kind}: {error}")
+
+    def attempt(self, doing: str, act: Callable[[], object]) -> bool:
+        """Do it; False: an error came of it that may come."""
+        try:
+            act()
+        except SparklogError as error:
+            self.check_error(doing, error)
+            return False
+        return True
+
+
+def live(told: Told, role: Callable[[Life], None]) -> None:
+    """What a process runs: its role, until it is done, is told to end by SIGTERM, or dies.
+
+    With SIGUSR1 it tells where each of its threads is.
+    """
+    life = Life(told)
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        life.is_over.set()
+
+    signal.signal(signal.SIGTERM, end)
+    told.place.redirect_errors()
+    began = time.monotonic()
+    try:
+        role(life)
+    except BaseException as error:  # whatever it is, it is told of before the process ends by it
+        life.note(DEFECT, f"ended by {type(error).__name__}: {error}")
+        print(f"--- {life.name}, after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+        raise
+    life.recorder.close()
+
+
+def identify(key: Any, value: Any) -> str:
+    """A record's name in the history: its value, or of a tombstone its key, which no other tombstone has."""
+    text = key if value is None else value
+    return text.decode() if isinstance(text, bytes) else str(text)
+
+
+def read_notes(place: Place) -> tuple[Counter[str], list[str]]:
+    """How often each thing was noted, and the defects."""
+    counts: Counter[str] = Counter()
+    defects = []
+    lines = place.notes.read_text().splitlines() if place.notes.exists() else []
+    for line in lines:
+        what, who, text = line.split("\t")
+        counts[what] += 1
+        if what == DEFECT:
+            defects.append(f"{who}: {text}")
+    return counts, defects

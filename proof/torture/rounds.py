@@ -1,0 +1,168 @@
+"""A round: a cluster is made, worked with and tormented, and what it showed is judged."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from proof.torture.conclusion import Judged, conclude, judge
+from proof.torture.crew import Crew
+from proof.torture.life import Place
+from proof.torture.plan import Plan, Planted, draw_plan
+from proof.torture.servers import BUCKET, NO_VERSITYGW, Server, find_versitygw, moto, versitygw
+from sparklog.admin import Admin, NewTopic
+
+__all__ = ["STORES", "Outcome", "place_of", "play"]
+
+STORES = ("folder", "s3", "moto")
+_LONGER_S = 45.0
+"""How long a slow machine may take longer than planned until there is enough to check."""
+_CONCLUDE_S = 240.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a round."""
+
+    seed: int
+    faults: tuple[str, ...]
+    judged: Judged | None
+    """None where it didn't come so far."""
+    torments: Counter[str]
+    took_s: float
+    worked_s: float
+    """Of these, until the processes were told to end."""
+    ended_s: float
+    """Of these, until none was left."""
+
+    def __str__(self) -> str:
+        said = f"seed {self.seed}: {'ok' if not self.faults else f'{len(self.faults)} FAULTS'}, "
+        said += f"{self.worked_s:.0f} + {self.ended_s - self.worked_s:.0f} + {self.took_s - self.ended_s:.0f} s, "
+        said += f"{self.torments['kills']} kills, {self.torments['stops']} stops"
+        if self.torments["server kills"]:
+            said += f", {self.torments['server kills']} kills of the server"
+        if self.judged is not None:
+            counts, noted = self.judged.verdict.counts, self.judged.counts
+            said += (
+                f"; {counts.acknowledged} acknowledged, {counts.polled} polled, {counts.final_records} there, "
+                f"{counts.committed} + {counts.aborted} + {counts.undecided} transactions, {counts.inputs} inputs; "
+                f"{noted['maintenance']} maintenances, {noted['compaction']} compactions, {noted['merge']} merges, "
+                f"{noted['retention']} retentions, {noted['log cleaning']} log cleanings, {noted['fenced']} fenced"
+            )
+        return said
+
+
+def play(
+    seed: int,
+    folder: Path,
+    store: str,
+    *,
+    span_s: float = 12.0,
+    is_small: bool | None = None,
+    planted: Collection[Planted] = (),
+) -> Outcome:
+    """Play a round in a folder that isn't there yet, and which it leaves.
+
+    Args:
+        store: one of ``STORES``; ``s3`` is versitygw, which must be there.
+        span_s: how long the processes are at work, at least.
+        is_small: fewer processes; by default so on S3.
+    """
+    began = time.monotonic()
+    with _opened(folder, store) as (place, server):
+        small = store != "folder" if is_small is None else is_small
+        plan = draw_plan(
+            seed,
+            span_ms=span_s * 1_000,
+            is_small=small,
+            has_server=server is not None and server.survives_kill,
+            planted=planted,
+        )
+        _create_topics(plan, place)
+        crew = Crew(plan, place, server)
+        try:
+            crew.work(lambda: _has_enough(place), at_most_s=span_s + _LONGER_S)
+            worked_s = time.monotonic() - began
+            crew.end()
+            ended_s = time.monotonic() - began
+        finally:
+            crew.kill_all()
+        faults = [*crew.defects, *_concluded(plan, place)]
+    judged = None
+    if not faults or (place.histories / "final.jsonl").exists():
+        judged = judge(place)
+        faults += judged.faults
+    return Outcome(
+        seed=seed,
+        faults=tuple(faults),
+        judged=judged,
+        torments=crew.counts,
+        took_s=time.monotonic() - began,
+        worked_s=worked_s,
+        ended_s=ended_s,
+    )
+
+
+def place_of(folder: Path, store: str, server: Server | None = None) -> Place:
+    """Where a round in this folder is, and how fast its store is taken to be."""
+    if server is None:
+        return Place(folder=folder, root=str(folder / "cluster"))
+    trust_ms, pace = (1_000, 4.0) if store == "moto" else (400, 2.0)
+    root = f"s3://{BUCKET}/{folder.name}"
+    return Place(folder=folder, root=root, storage_options=server.storage_options, trust_ms=trust_ms, pace=pace)
+
+
+@contextmanager
+def _opened(folder: Path, store: str) -> Iterator[tuple[Place, Server | None]]:
+    (folder / "history").mkdir(parents=True)
+    if store == "folder":
+        yield place_of(folder, store), None
+        return
+    server = moto() if store == "moto" else versitygw(_program(), folder / "s3")
+    try:
+        yield place_of(folder, store, server), server
+    finally:
+        server.kill()
+
+
+def _program() -> str:
+    program = find_versitygw()
+    if program is None:
+        raise FileNotFoundError(NO_VERSITYGW)
+    return program
+
+
+def _create_topics(plan: Plan, place: Place) -> None:
+    with Admin(place.cluster()) as admin:
+        admin.create_topics(
+            [NewTopic(topic.name, topic.partitions, configs=dict(topic.configs)) for topic in plan.topics]
+        )
+
+
+def _has_enough(place: Place) -> bool:
+    """A guess, which costs little: is there about as much as has to be checked?"""
+    lines: Counter[str] = Counter()
+    for path in place.histories.glob("*.jsonl"):
+        for line in path.read_bytes().splitlines():
+            if line.startswith(b'["Acknowledged"'):
+                lines["acknowledged"] += 1
+            elif line.startswith(b'["TransactionEnded"') and b'"committed"' in line:
+                lines["loop" if path.name.startswith("loop") else "other"] += 1
+    return lines["acknowledged"] >= 150 and lines["loop"] >= 3 and lines["loop"] + lines["other"] >= 6
+
+
+def _concluded(plan: Plan, place: Place) -> list[str]:
+    """Conclude in a process of its own, within a bound; what went wrong."""
+    process = multiprocessing.get_context("forkserver").Process(target=conclude, args=(plan, place))
+    process.start()
+    process.join(_CONCLUDE_S)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        return [f"the conclusion took longer than {_CONCLUDE_S:.0f} s"]
+    return [] if process.exitcode == 0 else [f"the conclusion failed, see {place.errors}"]

@@ -1,0 +1,106 @@
+"""The files of a partition as jobs see them: in offset order, those together that can only be dealt with together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sparklog.log.data.segments import Segment, SegmentIndex, overlapping
+
+__all__ = ["DEFAULT_FILE_BYTES", "FileRange", "Unit", "units_of", "unreadable_files"]
+
+DEFAULT_FILE_BYTES = 128 * 1024 * 1024
+"""Source: Delta's ``OPTIMIZE`` aims at a gigabyte; here a file is put as one object out of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRange:
+    """A run of files of one partition, none between them: what one job rewrites at a time."""
+
+    partition: int
+    segments: tuple[Segment, ...]
+    """In offset order, at least one."""
+    file_bytes: int = DEFAULT_FILE_BYTES
+    """How large a file may become that is written of it."""
+
+    @property
+    def base_offset(self) -> int:
+        """What the rewritten records are numbered from; not greater than any of their offsets."""
+        return min(segment.base_offset or 0 for segment in self.segments)
+
+    @property
+    def first_offset(self) -> int:
+        """Inclusive."""
+        return min(segment.first_offset for segment in self.segments)
+
+    @property
+    def last_offset(self) -> int:
+        """Inclusive."""
+        return max(segment.last_offset for segment in self.segments)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def record_count(self) -> int:
+        return sum(segment.record_count or 0 for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Files of a partition whose ranges of offsets overlap; most hold but one. No other file lies between them."""
+
+    segments: tuple[Segment, ...]
+    first_offset: int
+    """Inclusive."""
+    last_offset: int
+    """Inclusive."""
+    size_bytes: int
+    record_count: int
+    """0 for a file that can't be read, see :attr:`is_known`."""
+    largest_timestamp_ms: int
+    """Of its records; where a file doesn't tell, when it was written. Source: Kafka ``LogSegment.largestTimestamp``."""
+    smallest_timestamp_ms: int
+    """As the largest."""
+    is_known: bool
+    """Do all its files tell the offsets of their records? Who can't tell them must not be removed or rewritten."""
+
+    @classmethod
+    def of(cls, segments: Iterable[Segment]) -> Unit:
+        found = tuple(segments)
+        return cls(
+            segments=found,
+            first_offset=min(segment.first_offset for segment in found),
+            last_offset=max(segment.last_offset for segment in found),
+            size_bytes=sum(segment.size_bytes for segment in found),
+            record_count=sum(segment.record_count or 0 for segment in found),
+            largest_timestamp_ms=max(_timestamp_ms(segment, segment.max_timestamp_ms) for segment in found),
+            smallest_timestamp_ms=min(_timestamp_ms(segment, segment.min_timestamp_ms) for segment in found),
+            is_known=all(_tells_its_offsets(segment) for segment in found),
+        )
+
+    @property
+    def has_stats(self) -> bool:
+        """Do its files also tell their timestamps?"""
+        return all(segment.has_stats for segment in self.segments)
+
+
+def units_of(segments: Iterable[Segment]) -> list[Unit]:
+    """The units of a partition's segments, which come in offset order."""
+    return [Unit.of(together) for together in overlapping(segments)]
+
+
+def unreadable_files(index: SegmentIndex) -> tuple[str, ...]:
+    """The paths of the live files that don't tell the offsets of their records, because nobody can look into them: no
+    job goes beyond one."""
+    found = (segment for partition in index.partitions() for segment in index.partition(partition))
+    return tuple(segment.path for segment in found if not _tells_its_offsets(segment))
+
+
+def _tells_its_offsets(segment: Segment) -> bool:
+    return None not in (segment.record_count, segment.min_offset_delta, segment.max_offset_delta)
+
+
+def _timestamp_ms(segment: Segment, told: int | None) -> int:
+    return segment.modification_ms if told is None or told < 0 else told

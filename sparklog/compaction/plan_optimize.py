@@ -1,0 +1,155 @@
+"""Which small files of a partition are worth being merged. Pure.
+
+A merge costs as much as it reads, so a record must not be rewritten again and again while its partition grows. Files
+are merged when the result is as large as wanted, or several times as large as the largest file in it: a record is then
+rewritten a number of times that is the logarithm of the sizes, whatever the order and the number of runs.
+
+The newest file of a partition stays as it is. It plays Kafka's active segment: compaction by key doesn't touch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sparklog.compaction.file_ranges import DEFAULT_FILE_BYTES, FileRange, Unit, units_of
+from sparklog.config import TopicConfig
+from sparklog.errors import InvalidArgumentError
+from sparklog.log.data.segments import Segment
+
+__all__ = ["SETTINGS", "TARGET_BYTES", "OptimizePolicy", "plan_optimize"]
+
+SETTINGS = ("cleanup.policy", "compression.type", "segment.bytes", "segment.ms", "retention.bytes", "retention.ms")
+"""Of a topic, that merging goes by."""
+
+TARGET_BYTES = DEFAULT_FILE_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizePolicy:
+    """What is worth being merged."""
+
+    target_bytes: int = TARGET_BYTES
+    """How large files should become, 1 or more. One of half the size is large enough, and is never touched."""
+    min_files: int = 8
+    """Fewer aren't merged, 2 or more; unless they make a file that is large enough."""
+    max_files: int = 1_000
+    """Merged at once: the commit names each of them."""
+    max_span_ms: int = 2**63 - 1
+    """Between the oldest and the newest record of a merged file: retention deletes whole files."""
+    growth: float = 4.0
+    """A merged file that isn't large enough yet is at least so many times as large as the largest in it; more than
+    1."""
+
+    def __post_init__(self) -> None:
+        bounds = (("target_bytes", 1), ("min_files", 2), ("max_files", self.min_files), ("max_span_ms", 0))
+        for name, least in bounds:
+            if getattr(self, name) < least:
+                raise InvalidArgumentError(f"{name}: got {getattr(self, name)}, expected {least} or more")
+        if not self.growth > 1:
+            raise InvalidArgumentError(f"growth: got {self.growth}, expected more than 1")
+
+    def for_topic(self, config: TopicConfig) -> OptimizePolicy:
+        """The policy within what a topic's settings allow: files no larger than ``segment.bytes``, and no longer than
+        ``segment.ms``; so that retention can go by files, neither more than a tenth of what it keeps."""
+        limits = {name: config.integer(name) for name in ("segment.bytes", "segment.ms")}
+        if "delete" in str(config["cleanup.policy"]).split(","):
+            kept_bytes, kept_ms = config.integer("retention.bytes"), config.integer("retention.ms")
+            limits = {
+                "segment.bytes": _tenth(kept_bytes, limits["segment.bytes"]),
+                "segment.ms": _tenth(kept_ms, limits["segment.ms"]),
+            }
+        return replace(
+            self,
+            target_bytes=min(self.target_bytes, max(1, limits["segment.bytes"])),
+            max_span_ms=min(self.max_span_ms, limits["segment.ms"]),
+        )
+
+
+def _tenth(kept: int, limit: int) -> int:
+    """Of what retention keeps, but no more than ``limit``; that where it keeps everything."""
+    return limit if kept < 0 else min(limit, kept // 10)
+
+
+def plan_optimize(
+    segments: Sequence[Segment], policy: OptimizePolicy, *, partition: int, boundary_offset: int = 0
+) -> list[FileRange]:
+    """The ranges of a partition that are worth being merged, each into one file, in offset order.
+
+    Args:
+        segments: of the partition, in offset order.
+        boundary_offset: no range lies on both sides of it: what is compacted by key stays apart from what isn't.
+    """
+    ranges = []
+    for run in _runs(units_of(segments)[:-1], policy, boundary_offset):
+        for chunk, is_full in _chunks(run, policy):
+            for units in _worthwhile(chunk, policy, is_full=is_full):
+                files = tuple(segment for unit in units for segment in unit.segments)
+                ranges.append(FileRange(partition=partition, segments=files, file_bytes=policy.target_bytes))
+    return ranges
+
+
+def _runs(units: Iterable[Unit], policy: OptimizePolicy, boundary_offset: int) -> Iterator[list[Unit]]:
+    """Small units that stand next to each other."""
+    run: list[Unit] = []
+    for unit in units:
+        is_small = unit.has_stats and unit.size_bytes < policy.target_bytes / 2
+        if run and (not is_small or run[-1].last_offset < boundary_offset <= unit.last_offset):
+            yield run
+            run = []
+        if is_small:
+            run.append(unit)
+    if run:
+        yield run
+
+
+def _chunks(run: Sequence[Unit], policy: OptimizePolicy) -> Iterator[tuple[list[Unit], bool]]:
+    """The run in pieces that may make a file each; True with one that would be too large with the next unit."""
+    chunk: list[Unit] = []
+    size = files = oldest_ms = newest_ms = 0
+    for unit in run:
+        is_full = size + unit.size_bytes > policy.target_bytes
+        span_ms = max(newest_ms, unit.largest_timestamp_ms) - min(oldest_ms, unit.smallest_timestamp_ms)
+        is_too_much = is_full or files + len(unit.segments) > policy.max_files or span_ms > policy.max_span_ms
+        if chunk and is_too_much:
+            yield chunk, is_full
+            chunk, size, files = [], 0, 0
+        if not chunk:
+            oldest_ms, newest_ms = unit.smallest_timestamp_ms, unit.largest_timestamp_ms
+        chunk.append(unit)
+        size += unit.size_bytes
+        files += len(unit.segments)
+        oldest_ms = min(oldest_ms, unit.smallest_timestamp_ms)
+        newest_ms = max(newest_ms, unit.largest_timestamp_ms)
+    if chunk:
+        yield chunk, False
+
+
+def _worthwhile(chunk: list[Unit], policy: OptimizePolicy, *, is_full: bool) -> Iterator[list[Unit]]:
+    """The parts of a chunk that are worth being merged, oldest first."""
+    size = sum(unit.size_bytes for unit in chunk)
+    if is_full and size >= policy.target_bytes / 2 and _file_count(chunk) > 1:
+        yield chunk
+        return
+    waiting = [chunk]
+    while waiting:
+        part = waiting.pop()
+        if _file_count(part) < policy.min_files:
+            continue
+        largest = max(range(len(part)), key=lambda at, part=part: part[at].size_bytes)  # type: ignore[misc]
+        if _grows(part, policy):
+            yield part
+        else:  # what stands beside the largest may be worth it without it
+            waiting += [part[largest + 1 :], part[:largest]]
+
+
+def _grows(units: Sequence[Unit], policy: OptimizePolicy) -> bool:
+    """In bytes and in records: a few large records outweigh many small ones, and the other way round."""
+    return all(
+        sum(sizes) >= policy.growth * max(sizes)
+        for sizes in ([unit.size_bytes for unit in units], [unit.record_count for unit in units])
+    )
+
+
+def _file_count(units: Iterable[Unit]) -> int:
+    return sum(len(unit.segments) for unit in units)

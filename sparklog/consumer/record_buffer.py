@@ -1,0 +1,205 @@
+"""Handing out what was fetched: as records or as batches, fairly between partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.clock import Clock
+from sparklog.config import ConsumerConfig
+from sparklog.consumer.fetch_state import Shared
+from sparklog.consumer.metrics import ConsumerMetrics
+from sparklog.consumer.partitions import HANDED, Chunk, Handover, PartitionState
+from sparklog.consumer.records import Deserializers, records_of
+from sparklog.errors import RecordDeserializationError
+from sparklog.model import CREATE_TIME, ConsumerRecord, TopicPartition
+
+__all__ = ["Draining", "Handing", "Records"]
+
+_LOGGER = logging.getLogger("sparklog.consumer")
+
+Records = dict[TopicPartition, list[ConsumerRecord]]
+
+
+class Draining:
+    """Takes records out of the buffers; used by the consumer's own thread alone."""
+
+    def __init__(self, shared: Shared, config: ConsumerConfig, metrics: ConsumerMetrics, clock: Clock) -> None:
+        self._shared = shared
+        self._metrics = metrics
+        self._clock = clock
+        self._deserializers = Deserializers(config.key_deserializer, config.value_deserializer)
+        self._interceptors: Sequence[Any] = config.interceptors
+        self._min_bytes = min(config.fetch_min_bytes, config.fetch_max_bytes)
+        self._max_wait_ms = config.fetch_max_wait_ms
+
+    def ready_in_ms(self) -> float | None:
+        """How long to wait for ``fetch_min_bytes``; 0 where there is enough, None where there is nothing.
+
+        What is there is waited on for at most ``fetch_max_wait_ms``.
+        """
+        with self._shared.lock:
+            ready = self._shared.assignment.ready()
+            if not ready:
+                return None
+            if self._min_bytes <= 1 or sum(state.buffered_bytes for state in ready) >= self._min_bytes:
+                return 0.0
+            oldest = min(state.chunks[0].fetched_ticks_ms for state in ready)
+        return max(0.0, oldest + self._max_wait_ms - self._clock.ticks_ms())
+
+    def records(self, max_records: int, handover: Handover | None) -> Records:
+        """Up to ``max_records`` records: of the partition whose turn it is all that there are, then of the next.
+
+        Args:
+            handover: with it the positions move on; None: whoever hands out the records moves them.
+        Raises:
+            RecordDeserializationError: the first record can't be deserialized; those before one are returned first.
+        """
+        found: Records = {}
+        left = max_records
+        for state in self._ready():
+            records, error = self._records(state, left, handover)
+            if records:
+                found[state.partition] = records
+                left -= len(records)
+            if error is not None and not found:
+                with self._shared.lock:
+                    self._shared.assignment.put_last(state)
+                raise error
+            if error is not None:
+                with self._shared.lock:
+                    self._shared.assignment.put_first(state)
+            if error is not None or left <= 0:
+                break
+        return self._intercepted(found) if found else found
+
+    def batches(self, max_records: int | None, handover: Handover) -> dict[TopicPartition, pa.RecordBatch]:
+        """Of each partition what was fetched together, all of them up to ``max_records`` records; the positions move on
+        with ``handover``."""
+        found: dict[TopicPartition, pa.RecordBatch] = {}
+        left = max_records
+        for state in self._ready():
+            if left is not None and left <= 0:
+                break
+            with self._shared.lock:
+                self._skip_empty(state)
+                if not state.chunks:
+                    continue
+                chunk = state.chunks[0]
+                count = chunk.left_count if left is None else min(left, chunk.left_count)
+                self._take(state, chunk, count, handover)
+            found[state.partition] = chunk.batch.slice(chunk.taken_count - count, count)
+            left = None if left is None else left - count
+        return found
+
+    def skip_empty(self, state: PartitionState) -> None:
+        """Move the position over offsets that hold no records any more, if those come next."""
+        with self._shared.lock:
+            self._skip_empty(state)
+
+    def _ready(self) -> list[PartitionState]:
+        with self._shared.lock:
+            return self._shared.assignment.ready()
+
+    def _skip_empty(self, state: PartitionState) -> None:
+        while state.chunks and state.chunks[0].left_count == 0:
+            self._take(state, state.chunks[0], 0, HANDED)
+
+    def _records(
+        self, state: PartitionState, limit: int, handover: Handover | None
+    ) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
+        view = self._shared.views.get(state.partition.topic)
+        timestamp_type = view.timestamp_type if view else CREATE_TIME
+        found: list[ConsumerRecord] = []
+        while len(found) < limit and (chunk := self._first(state)) is not None:
+            if chunk.left_count == 0:
+                if (found and handover is None) or not self._take(state, chunk, 0, handover or HANDED):
+                    break
+                continue
+            batch = chunk.next_records(limit - len(found))
+            made, error = self._deserializers.apply(state.partition, records_of(batch, state.partition, timestamp_type))
+            if (made or error) and not self._take(state, chunk, len(made), handover):
+                break
+            found = found + made if found else made
+            if error is not None:
+                return found, error
+        return found, None
+
+    def _first(self, state: PartitionState) -> Chunk | None:
+        with self._shared.lock:
+            return state.chunks[0] if state.chunks else None
+
+    def _take(self, state: PartitionState, chunk: Chunk, count: int, handover: Handover | None) -> bool:
+        """False: the chunk isn't there any more. A deserializer sought, or another topic has taken the name."""
+        shared = self._shared
+        with shared.lock:
+            if not state.chunks or state.chunks[0] is not chunk:
+                return False
+            if count or chunk.left_count == 0:
+                shared.assignment.take(state, count, handover)
+                shared.took()
+            view = shared.views.get(state.partition.topic)
+        if count == 0 or view is None or state.partition.partition >= view.partition_count:
+            return True
+        size_bytes = chunk.size_bytes * count // max(1, chunk.batch.num_rows)
+        reached = chunk.batch.column(0)[chunk.taken_count - 1].as_py() + 1
+        start, end = (offsets[state.partition.partition] for offsets in (view.log_start_offsets, view.log_end_offsets))
+        self._metrics.consumed(
+            state.partition, count, size_bytes, lag=max(0, end - reached), lead=max(0, reached - start)
+        )
+        return True
+
+    def _intercepted(self, found: Records) -> Records:
+        for interceptor in self._interceptors:
+            try:
+                found = interceptor.on_consume(found)
+            except Exception:  # as Java's ConsumerInterceptors: logged, and the records go on as they are
+                _LOGGER.warning("interceptor %r failed in on_consume", interceptor, exc_info=True)
+        return found
+
+
+class Handing:
+    """Hands out the records of a poll one by one; each moves its partition's position when it is handed out."""
+
+    def __init__(self, shared: Shared, found: Records) -> None:
+        self._shared = shared
+        self._left: dict[TopicPartition, PartitionState] = {}
+        for partition in found:
+            state = shared.assignment.get(partition)
+            if state is not None:
+                self._left[partition] = state
+        self._epochs = {partition: state.epoch for partition, state in self._left.items()}
+        self._records = self._hand_out(found)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self._records
+
+    def give_back(self) -> None:
+        """What wasn't handed out is fetched again."""
+        for partition in [*self._left]:
+            self._give_back(partition)
+
+    def _hand_out(self, found: Records) -> Iterator[ConsumerRecord]:
+        for partition, records in found.items():
+            state = self._left.get(partition)
+            if state is None:
+                continue
+            epoch = self._epochs[partition]
+            for record in records:
+                if state.epoch != epoch or state.paused:  # sought, taken away or paused meanwhile
+                    self._give_back(partition)
+                    break
+                state.position = record.offset + 1
+                yield record
+            self._left.pop(partition, None)
+
+    def _give_back(self, partition: TopicPartition) -> None:
+        state = self._left.pop(partition, None)
+        if state is None or state.epoch != self._epochs[partition] or state.position is None:
+            return
+        with self._shared.lock:
+            self._shared.assignment.seek(state, state.position)
+            self._shared.change()

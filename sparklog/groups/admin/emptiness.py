@@ -1,0 +1,116 @@
+"""Whether anybody is in a group, judged from outside and at once; and seeing to it that nobody is (rule G5).
+
+A member judges others by watching them; an administrator has no time for that and compares times that the *store* gave:
+of a member's objects, and of an object written just now. A wrong judgement is harmless: what follows is fenced by an
+empty generation, and a member that was only slow finds itself out of the group and joins again.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable
+from functools import partial
+
+from sparklog.errors import StoreUnavailableError
+from sparklog.groups.membership.generations import Generation, GenerationLog, encode_generation, generation_log
+from sparklog.groups.membership.member_state import MemberState
+from sparklog.groups.membership.proposals import empty_plan
+from sparklog.groups.membership.roster import read_members
+from sparklog.log import Cluster
+from sparklog.log.store_time import store_time_ms
+from sparklog.paths import decode_id, group_members, group_probes
+from sparklog.storage import ObjectInfo
+from sparklog.storage.entry_log import Created, PositionLost
+from sparklog.storage.retrying import DEFAULT_RETRY_MS
+
+__all__ = ["StoreNow", "empty_generation", "empty_since_ms", "living_of", "members_now"]
+
+_ATTEMPTS = 5
+
+
+class StoreNow:
+    """The store's time, asked for once, by whichever thread needs it first: it judges whether members live, and may be
+    as old as the call that it is for."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._now_ms: int | None = None
+
+    def ms(self, group: str) -> int:
+        """Milliseconds since the epoch. The first call is a PUT, a LIST and a DELETE, in the folder of ``group``."""
+        with self._lock:
+            if self._now_ms is None:
+                self._now_ms = store_time_ms(self._cluster, f"{group_probes(group)}{uuid.uuid4().hex}")
+            return self._now_ms
+
+
+def members_now(cluster: Cluster, group: str) -> dict[str, MemberState]:
+    """The members that were seen to live within their sessions, by id. A PUT, two LISTs, a DELETE, a GET each."""
+    return living_of(cluster, group, cluster.store.list(group_members(group)), StoreNow(cluster))
+
+
+def living_of(cluster: Cluster, group: str, listed: Iterable[ObjectInfo], now: StoreNow) -> dict[str, MemberState]:
+    """Of the members whose objects were listed those that live, by id. A GET each, and the time where there are any."""
+    folder = group_members(group)
+    written: dict[str, int] = {}
+    for found in listed:
+        member_id = decode_id(found.path[len(folder) :].partition("/")[0])
+        written[member_id] = max(written.get(member_id, 0), found.modified_ms)
+    if not written:
+        return {}
+    now_ms = now.ms(group)
+    states = read_members(cluster.store, group, sorted(written))
+    return {
+        member_id: state
+        for member_id, state in states.items()
+        if state is not None and now_ms - written[member_id] <= state.session_timeout_ms
+    }
+
+
+def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, deleted: bool = False) -> int:
+    """The number of the group's newest generation if it is empty, else of an empty one that is created here.
+
+    0 for a group that never had one. A member that acts upon an older generation can't write anything any more that
+    was written under this number (rule G1).
+
+    Args:
+        deleted: the generation has to say, too, that the group is deleted.
+    Raises:
+        refusal: the group has members that live.
+        StoreUnavailableError: other generations came again and again.
+    """
+    log = generation_log(cluster, group)
+    for _ in range(_ATTEMPTS):
+        newest, position = log.open_newest()
+        living = members_now(cluster, group)
+        if living:
+            raise refusal
+        if newest is None:
+            return 0
+        if not newest.plan.members and (newest.plan.deleted or not deleted):
+            log.flush(newest.version)
+            return newest.version
+        deadline = cluster.clock.ticks_ms() + DEFAULT_RETRY_MS
+        encode = partial(encode_generation, empty_plan(now_ms=cluster.clock.now_ms(), deleted=deleted))
+        try:
+            outcome = log.create_next(position, encode, tokens=set(), deadline_ticks_ms=deadline, sync=True)
+        except PositionLost:
+            continue
+        if isinstance(outcome, Created):
+            return outcome.position.version
+    raise StoreUnavailableError(f"group {group!r} changed under {_ATTEMPTS} attempts to find it empty; try again")
+
+
+def empty_since_ms(log: GenerationLog, newest: Generation | None) -> int | None:
+    """Since when a group's newest generation says that nobody is in it, by the store's own time; None where it says
+    otherwise. What it says of its own time, its proposer's clock told. A LIST.
+
+    None, too, where others came meanwhile, so that it was cleaned.
+    """
+    if newest is None or newest.plan.members:
+        return None
+    path = log.path_of(newest.version)
+    listed = log.store.list(log.folder, after=log.path_of(newest.version - 1))
+    return next((found.modified_ms for found in listed if found.path == path), None)

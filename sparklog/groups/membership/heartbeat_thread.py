@@ -1,0 +1,81 @@
+"""The thread that lets a member do its rounds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from sparklog.errors import SparklogError
+from sparklog.groups.membership.heartbeat_rounds import Rounds
+from sparklog.groups.membership.membership import Membership
+
+__all__ = ["HeartbeatThread"]
+
+_LOGGER = logging.getLogger("sparklog.groups")
+_RETRY_MS = 1_000.0
+
+
+class HeartbeatThread:
+    """Does one round after the other until it is stopped; at once when it is woken.
+
+    Args:
+        beaten: called after each round in which the others could see that the member lives.
+    """
+
+    def __init__(self, rounds: Rounds, membership: Membership, *, beaten: Callable[[], object]) -> None:
+        self._rounds = rounds
+        self._membership = membership
+        self._beaten = beaten
+        self._lock = threading.RLock()
+        """Taken as it is: ``with`` a condition, an interrupt could leave it held."""
+        self._condition = threading.Condition(self._lock)
+        self._is_woken = False
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="sparklog-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin, once."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Do a round at once. From any thread."""
+        with self._lock:
+            self._is_woken = True
+            self._condition.notify()
+
+    def stop(self) -> None:
+        """End as soon as the current round is done. From any thread."""
+        with self._lock:
+            self._is_stopped = True
+            self._condition.notify()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the thread has ended after it was stopped. True: it has."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            wait_ms = self._round()
+            with self._lock:
+                if not (self._is_woken or self._is_stopped):
+                    self._condition.wait(wait_ms / 1_000)
+                self._is_woken = False
+
+    def _round(self) -> float:
+        interval_ms = float(self._membership.settings.heartbeat_interval_ms)
+        try:
+            wait_ms = self._rounds.round()
+            if self._membership.member_id:
+                self._beaten()
+            return wait_ms
+        except SparklogError as error:
+            # One failed heartbeat is nothing: the session goes on, and ends by itself where this lasts.
+            _LOGGER.info("group %s: a round failed: %s", self._membership.settings.group_id, error)
+            if not error.retriable:
+                self._membership.fail(error)
+        except Exception as error:  # of an assignor that isn't ours; told to the application
+            self._membership.fail(error)
+        return min(interval_ms, _RETRY_MS)

@@ -1,0 +1,294 @@
+"""The next generation: whether one is needed, and what it decides. Pure.
+
+Whoever sees that the members, what they subscribe to, or a topic's partitions are no longer those of the newest
+generation may propose the next; the first create wins, and the others act upon it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from types import MappingProxyType
+
+from sparklog.errors import InconsistentGroupProtocolError
+from sparklog.groups.assignors import Assignor, MemberSubscription, check_assignment
+from sparklog.groups.membership.generations import (
+    Generation,
+    GenerationMember,
+    GenerationPlan,
+    Subscription,
+    TopicFacts,
+)
+from sparklog.groups.membership.liveness import Watched
+from sparklog.groups.membership.member_state import MemberState
+from sparklog.model import TopicPartition
+
+__all__ = [
+    "Seen",
+    "common_assignors",
+    "empty_plan",
+    "living_members",
+    "need_of",
+    "only_replaces",
+    "plan_generation",
+    "same_decision",
+    "subscribed_topics",
+]
+
+Seen = Mapping[str, "tuple[str, int]"]
+"""Topics that exist: name to topic id and partition count."""
+
+
+def living_members(
+    watched: Mapping[str, Watched], newest: GenerationPlan | None, *, me: MemberState | None
+) -> dict[str, MemberState]:
+    """The members that the next generation should have.
+
+    One that the newest generation doesn't know counts once its heart was seen to beat: what a dead process left behind
+    is no member. One that was in a generation and isn't in the newest will find out and come back under another id.
+    Of two with one instance id the one that the newest generation doesn't have stays, if it came to replace the other.
+    A member that shares no assignor with those before it is left out.
+    """
+    known = newest.members if newest is not None else {}
+    found = {} if me is None or not (me.member_id in known or _may_come(me, newest)) else {me.member_id: me}
+    for member_id, one in watched.items():
+        if one.state is None or one.marks.state is None or one.is_dead or (me and me.member_id == member_id):
+            continue
+        if member_id in known or (one.beats_seen and _may_come(one.state, newest)):
+            found[member_id] = one.state
+    by_instance: dict[str, str] = {}
+    for member_id in sorted(found, key=lambda i: (i not in known, i)):
+        instance_id = found[member_id].instance_id
+        if instance_id is not None:
+            by_instance[instance_id] = member_id  # the last one stays
+    living = {i: s for i, s in found.items() if s.instance_id is None or by_instance[s.instance_id] == i}
+    compatible: dict[str, MemberState] = {}
+    for member_id in sorted(living, key=lambda i: (i not in known, i)):
+        if common_assignors([*compatible.values(), living[member_id]]):
+            compatible[member_id] = living[member_id]
+    return compatible
+
+
+def _may_come(state: MemberState, newest: GenerationPlan | None) -> bool:
+    """May a member that the newest generation doesn't have be in the next? Of several that come to replace one and the
+    same, the first that a generation has stays: the others are fenced as soon as they look."""
+    holder = newest.holder_of(state.instance_id) if newest is not None else ""
+    return state.generation == 0 and holder in ("", state.replaces)
+
+
+def common_assignors(members: Collection[MemberState | GenerationMember]) -> list[str]:
+    """The assignors that all members support, the one most of them like best first.
+
+    Source: Kafka ``ClassicGroup.selectProtocol``: each member votes for the first it names that all support.
+    """
+    if not members:
+        return []
+    common = frozenset.intersection(*(frozenset(member.assignors) for member in members))
+    votes = Counter(next(name for name in member.assignors if name in common) for member in members if common)
+    return sorted(common, key=lambda name: (-votes[name], name))
+
+
+def subscribed_topics(
+    members: Mapping[str, MemberState], missing: Collection[str] = frozenset()
+) -> dict[str, tuple[str, ...]]:
+    """What each member subscribes to, sorted.
+
+    Members with one pattern have the topics that any of them found, so that a topic which comes moves partitions
+    once, not once for each member that finds it.
+
+    Args:
+        missing: topics that were looked at and aren't there: no pattern matches them. Who subscribes by name does so
+            whether there is such a topic or not.
+    """
+    found: dict[str, set[str]] = {}
+    for state in members.values():
+        if state.pattern:
+            found.setdefault(state.pattern, set()).update(state.topics)
+    if not found:
+        return {member_id: state.topics for member_id, state in members.items()}
+    matched = {pattern: tuple(sorted(topics.difference(missing))) for pattern, topics in found.items()}
+    return {i: matched[state.pattern] if state.pattern else state.topics for i, state in members.items()}
+
+
+def need_of(
+    newest: Generation | None,
+    members: Mapping[str, MemberState],
+    seen: Seen,
+    missing: Collection[str] = frozenset(),
+) -> object | None:
+    """What is no longer as the newest generation has it; None where nothing is. Equal values: the same need.
+
+    Args:
+        seen: what the proposer knows of topics; about those it doesn't know it has no say.
+        missing: topics that the proposer looked at and that aren't there.
+    """
+    plan = newest.plan if newest is not None else None
+    now = frozenset(members)
+    if plan is None or now != frozenset(plan.members):
+        return ("members", now)
+    subscribed = subscribed_topics(members, missing)
+    changed = frozenset(
+        member_id
+        for member_id, state in members.items()
+        if (subscribed[member_id], state.pattern, state.assignors) != plan.members[member_id].subscription
+    )
+    if changed:
+        return ("subscriptions", changed, frozenset(subscribed[member_id] for member_id in changed))
+    wanted = frozenset(chain.from_iterable({*subscribed.values()}))
+    came = frozenset(
+        (topic, *seen[topic])
+        for topic in wanted & seen.keys()
+        if topic not in plan.topics or (plan.topics[topic].topic_id, plan.topics[topic].partition_count) != seen[topic]
+    )
+    gone = frozenset(plan.topics.keys() & missing)
+    return ("topics", came, gone) if came or gone else None
+
+
+def plan_generation(
+    newest: Generation | None,
+    members: Mapping[str, MemberState],
+    seen: Seen,
+    assignors: Mapping[str, Assignor],
+    *,
+    now_ms: int,
+    missing: Collection[str] = frozenset(),
+) -> GenerationPlan:
+    """What the next generation decides.
+
+    A static member that came back under its instance id takes its predecessor's place. Where nothing else changed,
+    nothing else moves.
+
+    Args:
+        members: those that live; not empty, and with a common assignor.
+        seen: every topic that any of them subscribes to, if it exists; looked at just now.
+        assignors: the proposer's own, by name.
+        missing: those topics that don't exist.
+    Raises:
+        InconsistentGroupProtocolError: the assignor that the members agree on isn't one of the proposer's.
+        InvalidArgumentError: the assignor gave an illegal assignment; whatever a pluggable assignor raises.
+    """
+    agreed = common_assignors(list(members.values()))
+    name = agreed[0] if agreed else ""
+    if name not in assignors:
+        raise InconsistentGroupProtocolError(
+            f"the members agree on {name or 'no assignor'}; this consumer has {', '.join(sorted(assignors)) or 'none'}"
+        )
+    previous = newest.plan if newest is not None else None
+    subscribed = subscribed_topics(members, missing)
+    plan_members = {member_id: _member(members[member_id], subscribed[member_id]) for member_id in sorted(members)}
+    wanted = frozenset(chain.from_iterable({*subscribed.values()}))
+    topics = {
+        topic: _facts(previous, plan_members.values(), topic, *seen[topic]) for topic in sorted(wanted & seen.keys())
+    }
+    owned = {member_id: _owned(previous, member_id, state, topics) for member_id, state in members.items()}
+    if previous is not None and _is_replacement(previous, plan_members, topics, name):
+        assignment = owned
+    else:
+        counts = {topic: facts.partition_count for topic, facts in topics.items()}
+        subscriptions = {
+            member_id: MemberSubscription(topics=member.topics, instance_id=member.instance_id, owned=owned[member_id])
+            for member_id, member in plan_members.items()
+        }
+        given: Mapping[str, Sequence[TopicPartition]] = assignors[name].assign(counts, subscriptions)
+        check_assignment(assignors[name], counts, subscriptions, given)
+        assignment = {member_id: frozenset(given[member_id]) for member_id in plan_members}
+    return GenerationPlan(
+        members=MappingProxyType(plan_members),
+        topics=MappingProxyType(topics),
+        assignment=MappingProxyType(assignment),
+        assignor=name,
+        created_ms=now_ms,
+    )
+
+
+def empty_plan(*, now_ms: int, deleted: bool = False) -> GenerationPlan:
+    """A generation without members: whoever was in the group before is out of it (rule G5)."""
+    nothing: Mapping[str, frozenset[TopicPartition]] = MappingProxyType({})
+    return GenerationPlan(
+        members=MappingProxyType({}),
+        topics=MappingProxyType({}),
+        assignment=nothing,
+        deleted=deleted,
+        created_ms=now_ms,
+    )
+
+
+def same_decision(plan: GenerationPlan, other: GenerationPlan) -> bool:
+    """Do two plans say the same?"""
+    return (plan.members, plan.topics, plan.assignment, plan.assignor, plan.deleted) == (
+        other.members,
+        other.topics,
+        other.assignment,
+        other.assignor,
+        other.deleted,
+    )
+
+
+def _facts(
+    previous: GenerationPlan | None,
+    members: Collection[GenerationMember],
+    topic: str,
+    topic_id: str,
+    partition_count: int,
+) -> TopicFacts:
+    known = previous.topics.get(topic) if previous is not None else None
+    if known is not None and known.topic_id == topic_id:
+        first_count = known.first_count
+    elif previous is not None and _was_awaited(previous, members, topic):
+        first_count = 0
+    else:
+        first_count = partition_count
+    return TopicFacts(topic_id=topic_id, partition_count=partition_count, first_count=first_count)
+
+
+def _was_awaited(previous: GenerationPlan, members: Collection[GenerationMember], topic: str) -> bool:
+    """Would the previous generation have had this topic, if it had existed then?"""
+    by_name = any(topic in member.topics for member in previous.members.values())
+    patterns = {member.subscription.pattern for member in members if topic in member.topics} - {""}
+    return by_name or any(member.subscription.pattern in patterns for member in previous.members.values())
+
+
+def _member(state: MemberState, topics: tuple[str, ...]) -> GenerationMember:
+    return GenerationMember(
+        instance_id=state.instance_id,
+        client_id=state.client_id,
+        host=state.host,
+        subscription=Subscription(topics=topics, pattern=state.pattern, assignors=state.assignors),
+    )
+
+
+def _owned(
+    previous: GenerationPlan | None, member_id: str, state: MemberState, topics: Mapping[str, TopicFacts]
+) -> frozenset[TopicPartition]:
+    """What the previous generation gave to this member, or to the one whose place it takes."""
+    if previous is None:
+        return frozenset()
+    given = previous.assignment.get(member_id)
+    if given is None:
+        given = previous.assignment.get(previous.holder_of(state.instance_id))
+    kept = topics.keys() & {t for t, f in topics.items() if _is_same_topic(previous, t, f)}
+    return frozenset(partition for partition in given or () if partition.topic in kept)
+
+
+def _is_same_topic(previous: GenerationPlan, topic: str, facts: TopicFacts) -> bool:
+    known = previous.topics.get(topic)
+    return known is not None and known.topic_id == facts.topic_id
+
+
+def only_replaces(previous: GenerationPlan, plan: GenerationPlan) -> bool:
+    """Is all that ``plan`` changes that static members came back?"""
+    return _is_replacement(previous, plan.members, plan.topics, plan.assignor)
+
+
+def _is_replacement(
+    previous: GenerationPlan, members: Mapping[str, GenerationMember], topics: Mapping[str, TopicFacts], name: str
+) -> bool:
+    if previous.assignor != name or previous.topics != topics or len(previous.members) != len(members):
+        return False
+    before = {_place(i, member): member.subscription for i, member in previous.members.items()}
+    return before == {_place(i, member): member.subscription for i, member in members.items()}
+
+
+def _place(member_id: str, member: GenerationMember) -> tuple[str, str]:
+    return ("id", member_id) if member.instance_id is None else ("instance", member.instance_id)

@@ -1,0 +1,174 @@
+"""From what a member has to what its generation gives it: releasing, claiming, taking. Pure; a lock guards it.
+
+A partition moves without stopping the rest: its owner gives it up and says so, and the new owner takes it once nobody
+who lives claims it any more. A member claims what it owns *and* what it is to get; it takes a partition only after a
+look at the other members that began after its own claim was written. Of two that claim the same partition at least one
+sees the other, and the one that the newest generation doesn't name withdraws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sparklog.groups.membership.generations import Generation
+from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
+from sparklog.model import TopicPartition
+
+__all__ = ["Held", "Reconciliation"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """A partition that a member took."""
+
+    stamp: Stamp
+    row: OffsetRow
+    """As it was when the stamp was written."""
+    is_handed: bool = False
+    """Does the application have it?"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Reconciliation:
+    """Where one member stands."""
+
+    is_eager: bool = False
+    """Give everything up at each new generation, as the members of eager assignors do."""
+    generation: int = 0
+    """The newest one applied; 0 before the first that has this member."""
+    given: frozenset[TopicPartition] = frozenset()
+    """What that generation gives it."""
+    target: frozenset[TopicPartition] = frozenset()
+    """What it is to have: ``given``, but for topics that aren't wanted any more."""
+    held: dict[TopicPartition, Held] = field(default_factory=dict)
+    taking: dict[TopicPartition, Stamp] = field(default_factory=dict)
+    """Those whose stamp is being written."""
+    to_release: set[TopicPartition] = field(default_factory=set)
+    """Held, and to be given up by the application."""
+    first_counts: dict[str, int] = field(default_factory=dict)
+    """Of each topic, how many partitions it had when the group first subscribed to it."""
+    lost: set[TopicPartition] = field(default_factory=set)
+    """Were handed to the application and belong to somebody else by now; it hasn't been told yet."""
+
+    def apply(
+        self,
+        generation: Generation,
+        given: frozenset[TopicPartition],
+        *,
+        topics: frozenset[str] | None = None,
+        keeps: bool = False,
+    ) -> None:
+        """Act upon the next generation.
+
+        One that was skipped is applied like every other, in order: what it gave to somebody else is given up, even if
+        a later one gives it back (rule G2). So is what belongs to another topic of the same name by now.
+
+        Args:
+            topics: no others are wanted any more.
+            keeps: nothing moves, so that eager members don't give up anything either.
+        """
+        self.generation = generation.version
+        self.given = given
+        self.target = given if topics is None else frozenset(p for p in given if p.topic in topics)
+        facts = generation.plan.topics
+        self.first_counts = {topic: found.first_count for topic, found in facts.items()}
+        self._release(
+            partition
+            for partition, held in [*self.held.items()]
+            if (self.is_eager and not keeps)
+            or partition not in self.target
+            or held.row.topic_id != facts[partition.topic].topic_id
+        )
+
+    def restrict(self, topics: frozenset[str]) -> None:
+        """No other topics are wanted any more: their partitions go before a generation says so. Those of topics that
+        are wanted again come back, if no generation was in between."""
+        self.target = frozenset(partition for partition in self.given if partition.topic in topics)
+        self._release(partition for partition in [*self.held] if partition.topic not in topics)
+
+    def _release(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            if self.held[partition].is_handed:
+                self.to_release.add(partition)
+            else:
+                del self.held[partition]
+
+    def claims(self) -> frozenset[TopicPartition]:
+        """What nobody else may take while this member lives."""
+        return self.target | self.held.keys() | self.taking.keys()
+
+    def takeable(
+        self, claimed: Collection[TopicPartition], *, written: frozenset[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """What may be taken now.
+
+        Args:
+            claimed: by others who live, from a look that began after ``written`` was.
+            written: the claims of this member that the others could see then.
+        """
+        if self.is_eager and self.to_release:
+            return frozenset()
+        return (self.target & written) - self.held.keys() - self.taking.keys() - frozenset(claimed)
+
+    def begin_take(self, partitions: Iterable[TopicPartition], stamp: Stamp) -> None:
+        """Their stamp is being written."""
+        self.taking.update(dict.fromkeys(partitions, stamp))
+
+    def taken(self, stamp: Stamp, rows: Rows) -> None:
+        """A stamp was written: those partitions that are still wanted are ours.
+
+        Another take under the same stamp may still be on its way: what the rows don't show isn't ours yet.
+        """
+        written = [p for p, taking in self.taking.items() if taking == stamp and p in rows and rows[p].stamp == stamp]
+        for partition in written:
+            del self.taking[partition]
+            if partition in self.target and (stamp.generation == self.generation or not self.is_eager):
+                self.held[partition] = Held(stamp=stamp, row=rows[partition])
+
+    def not_taken(self, stamp: Stamp) -> None:
+        """A stamp wasn't written, or nobody knows."""
+        self.taking = {p: taking for p, taking in self.taking.items() if taking != stamp}
+
+    def hand_over(self, assigned: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetRow]:
+        """What the application gets now, each with its row; nothing while it must release something first, or be told
+        what it lost: that may be the same partitions.
+
+        Args:
+            assigned: what it has; what was handed over and isn't among it is so again, since an interrupt came before
+                it was taken up. None: all that was handed over.
+        """
+        if self.to_release or self.lost:
+            return {}
+        new = {p: h for p, h in self.held.items() if not h.is_handed or (assigned is not None and p not in assigned)}
+        for held in new.values():
+            held.is_handed = True
+        return {partition: held.row for partition, held in new.items()}
+
+    def released(self, partitions: Iterable[TopicPartition]) -> None:
+        """The application gave these up."""
+        for partition in partitions:
+            self.to_release.discard(partition)
+            self.held.pop(partition, None)
+
+    def lose_all(self) -> None:
+        """Nothing is ours any more: this member was silent too long, or the group went on without it."""
+        self.lost.update(p for p, held in self.held.items() if held.is_handed)
+        self.held.clear()
+        self.taking.clear()
+        self.to_release.clear()
+        self.given = self.target = frozenset()
+        self.generation = 0
+
+    def stamps(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Stamp]:
+        """The stamps of those that the application has; the others are left out.
+
+        What was lost and taken again, and not handed over since, is left out too: the application still stands where
+        it stood under an older stamp (rule G1).
+        """
+        return {p: self.held[p].stamp for p in partitions if p in self.held and self.held[p].is_handed}
+
+    @property
+    def is_settled(self) -> bool:
+        """Has the member all that it is to have, and no more?"""
+        return not self.taking and not self.to_release and self.held.keys() == self.target

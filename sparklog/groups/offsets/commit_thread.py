@@ -1,0 +1,293 @@
+"""A consumer's offset table, kept by a thread of its own: what waits is carried out in order, in one commit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from sparklog.clock import Clock
+from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnstableOffsetCommitError
+from sparklog.groups.offsets.changes import Change, CommitUnowned, TakePartitions
+from sparklog.groups.offsets.offset_table import OffsetTable
+from sparklog.groups.offsets.pending import Deciding, pending_deciders, settle_pending, stable_rows
+from sparklog.groups.offsets.rows import Rows
+from sparklog.interrupts import uninterrupted
+from sparklog.log import Cluster
+from sparklog.model import TopicPartition
+from sparklog.storage.retrying import Patience
+
+__all__ = ["OffsetKeeper"]
+
+
+Again = Callable[[SparklogError], "Change | None"]
+"""Called in the keeper's thread with why a change was refused; may do I/O. Gives the change that is to be tried now, or
+None where the refusal stands; may raise what is told in place of the refusal. Gives up by itself some time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Job:
+    make: Callable[[], Change | None]
+    """Called in the keeper's thread, may do I/O; None: the rows as of now are all that is wanted."""
+    again: Again = lambda _: None
+    deadline_ticks_ms: float
+    partitions: Collection[TopicPartition] = ()
+    """What transactions left pending of these is looked into."""
+    waits: bool = False
+    """Of rows as of now: for what may still change."""
+    future: Future[Rows] = field(default_factory=Future)
+
+
+class _Refused(NamedTuple):
+    job: _Job
+    change: Change
+    refusal: SparklogError
+
+
+class OffsetKeeper:
+    """Carries out changes of a group's offsets, first come, first served. Any thread may call it.
+
+    A heartbeat never waits for an offset table, nor does an application that commits without waiting.
+
+    Args:
+        deciding: of transactions that left offsets pending.
+        tell: called, without a lock, whenever something was done.
+    """
+
+    def __init__(
+        self, cluster: Cluster, group: str, deciding: Deciding, *, tell: Callable[[], None] = lambda: None
+    ) -> None:
+        self._deciding = deciding
+        self._table = OffsetTable(cluster, group)
+        self._store = cluster.store
+        self._clock: Clock = cluster.clock
+        self._tell = tell
+        self._lock = threading.RLock()
+        """Taken as it is: ``with`` a condition, an interrupt could leave it held."""
+        self._condition = threading.Condition(self._lock)
+        self._jobs: deque[_Job] = deque()
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    def change(
+        self, change: Change | Callable[[], Change], *, timeout_ms: float, again: Again = lambda _: None
+    ) -> Future[Rows]:
+        """Have ``change`` carried out; the future has the rows afterwards.
+
+        Args:
+            change: or a function that makes it, in the keeper's thread, when its turn has come.
+            timeout_ms: if its turn hasn't come by then it is never carried out, and the future has a
+                ``KafkaTimeoutError``. What has begun goes on for as long as the most patient of the changes that are
+                carried out with it.
+            again: what to try in place of a change that was refused.
+        """
+        return self._submit(change if callable(change) else lambda: change, timeout_ms, again=again)
+
+    def take(self, change: TakePartitions, *, timeout_ms: float) -> Future[Rows]:
+        """As :meth:`change`; then every transaction is decided that left offsets of these partitions pending, and its
+        records are in their topics; only then the partitions can be read (rule T2). May be repeated."""
+        return self._submit(lambda: change, timeout_ms, partitions=change.topic_ids.keys())
+
+    def fetch(self, partitions: Collection[TopicPartition], *, timeout_ms: float, waits: bool = False) -> Future[Rows]:
+        """The rows as they are once all is done that was asked for before.
+
+        Args:
+            partitions: what is decided, but not settled yet, counts for these, once its records are in their topics.
+            waits: where a transaction may still change one, the future has an ``UnstableOffsetCommitError``.
+        """
+        return self._submit(lambda: None, timeout_ms, partitions=partitions, waits=waits)
+
+    def withdraw(self, future: Future[Rows]) -> bool:
+        """Take back what was asked for, if its turn hasn't come. True: it will never be carried out, and its future has
+        a ``KafkaTimeoutError``. False: it has begun, and may be done."""
+        with self._lock:
+            job = next((job for job in self._jobs if job.future is future), None)
+            if job is None:
+                return False
+            self._jobs.remove(job)
+        job.future.set_exception(self._given_up("it was withdrawn before its turn"))
+        return True
+
+    def stop(self) -> None:
+        """End once all that was asked for is done."""
+        with self._lock:
+            self._is_stopped = True
+            self._condition.notify()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the thread has ended after it was stopped, and maintenance that it began. True: they have."""
+        if self._thread is None:
+            return True
+        deadline = time.monotonic() + timeout_s
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive() and self._table.close(1_000 * max(0.0, deadline - time.monotonic()))
+
+    def _submit(
+        self,
+        make: Callable[[], Change | None],
+        timeout_ms: float,
+        *,
+        partitions: Collection[TopicPartition] = (),
+        waits: bool = False,
+        again: Again = lambda _: None,
+    ) -> Future[Rows]:
+        deadline = self._clock.ticks_ms() + timeout_ms
+        job = _Job(make=make, again=again, deadline_ticks_ms=deadline, partitions=partitions, waits=waits)
+        job.future.set_running_or_notify_cancel()  # what others may have built upon can't be cancelled
+        if self._thread is None and not self._is_stopped:
+            uninterrupted(self._start)
+        with self._lock:
+            if self._is_stopped:
+                raise IllegalStateError("this consumer is closed")
+            self._condition.notify()
+            self._jobs.append(job)
+        return job.future
+
+    def _given_up(self, why: str) -> KafkaTimeoutError:
+        return KafkaTimeoutError(
+            f"offsets of group {self._table.group!r} were neither read nor changed, and won't be: {why}; others before "
+            "it took longer"
+        )
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="sparklog-offsets", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not (self._jobs or self._is_stopped):
+                    self._condition.wait()
+                if not self._jobs:
+                    return
+                jobs = [*self._jobs]
+                self._jobs.clear()
+            self._carry_out(jobs)
+            self._tell()
+            self._table.maintain_aside()  # what waits here goes on at once
+
+    def _carry_out(self, jobs: Sequence[_Job]) -> None:
+        # Together they take as long as the most patient of them; whoever waits for one knows its own bound.
+        deadline = max(job.deadline_ticks_ms for job in jobs)
+        with self._store.patience(Patience(deadline_ticks_ms=deadline)):
+            made: list[tuple[_Job, Change]] = []
+            readers: list[_Job] = []
+            for job in jobs:
+                try:
+                    if self._clock.ticks_ms() > job.deadline_ticks_ms:
+                        raise self._given_up("it wasn't its turn in time")
+                    change = job.make()
+                except Exception as error:
+                    job.future.set_exception(error)
+                    continue
+                if change is None:
+                    readers.append(job)
+                else:
+                    made.append((job, change))
+            rows: Rows | None = None
+            if made:
+                rows = self._change(made, deadline)
+            for job in readers:
+                try:
+                    found = self._table.fetch() if rows is None else rows
+                    now_ms = self._clock.now_ms()
+                    stable = stable_rows(found, job.partitions, self._deciding.finish, now_ms=now_ms, waits=job.waits)
+                    job.future.set_result(stable)
+                except Exception as error:
+                    job.future.set_exception(error)
+
+    def _change(self, made: Sequence[tuple[_Job, Change]], deadline: float) -> Rows | None:
+        """The rows afterwards, if they are known to be of now."""
+        refused, rows = self._try(made, deadline)
+        final: list[_Refused] = []
+        while refused:
+            again: list[tuple[_Job, Change]] = []
+            for one in refused:
+                try:
+                    other = one.job.again(one.refusal)
+                except Exception as error:
+                    one.job.future.set_exception(error)
+                    continue
+                if other is None:
+                    final.append(one)
+                else:
+                    again.append((one.job, other))
+            refused, rows = self._try(again, deadline) if again else ([], rows)
+        unstable: list[_Refused] = []
+        for one in final:
+            if isinstance(one.refusal, UnstableOffsetCommitError):
+                unstable.append(one)
+            else:
+                one.job.future.set_exception(one.refusal)
+        return self._change_stable(unstable, made, rows, deadline) if unstable else rows
+
+    def _try(self, made: Sequence[tuple[_Job, Change]], deadline: float) -> tuple[list[_Refused], Rows | None]:
+        """Carry out changes in one commit; what was refused, and the rows afterwards, if they are known. Whatever
+        becomes of the others, what was carried out is told so at once."""
+        try:
+            changed = self._table.change([change for _, change in made], deadline_ticks_ms=deadline)
+        except Exception as error:
+            for job, _ in made:
+                job.future.set_exception(error)
+            return [], None
+        refused: list[_Refused] = []
+        for (job, change), refusal in zip(made, changed.errors, strict=True):
+            if refusal is None:
+                self._hand_out(job, changed.rows, deadline)
+            else:
+                refused.append(_Refused(job, change, refusal))
+        return refused, changed.rows
+
+    def _hand_out(self, job: _Job, rows: Rows, deadline: float) -> None:
+        try:
+            if pending_deciders(rows, job.partitions):
+                decide = self._deciding.decide
+                rows = settle_pending(self._table, rows, job.partitions, decide, deadline_ticks_ms=deadline)
+            job.future.set_result(rows)
+        except Exception as error:
+            job.future.set_exception(error)
+
+    def _change_stable(
+        self, unstable: Sequence[_Refused], made: Sequence[tuple[_Job, Change]], rows: Rows | None, deadline: float
+    ) -> Rows | None:
+        """Changes were refused since a transaction may still change the same rows: have it decided, and repeat them.
+
+        Args:
+            made: all that was tried together, in the order in which it was asked for.
+        """
+        changes = [one.change for one in unstable if isinstance(one.change, CommitUnowned)]
+        partitions = {partition for change in changes for partition in change.offsets}
+        try:
+            now = self._table.fetch() if rows is None else rows
+            settle_pending(self._table, now, partitions, self._deciding.decide, deadline_ticks_ms=deadline)
+        except Exception as error:
+            for one in unstable:
+                one.job.future.set_exception(error)
+            return None
+        refused, rows = self._try([(one.job, _not_overtaken(one, made)) for one in unstable], deadline)
+        for one in refused:
+            one.job.future.set_exception(one.refusal)
+        return rows
+
+
+def _not_overtaken(refused: _Refused, made: Sequence[tuple[_Job, Change]]) -> Change:
+    """What is left of a change that is repeated: where a commit that was asked for later was carried out meanwhile,
+    that one counts."""
+    change = refused.change
+    if not isinstance(change, CommitUnowned):
+        return change
+    later = made[[job for job, _ in made].index(refused.job) + 1 :]
+    overtaken = {
+        partition
+        for job, other in later
+        if isinstance(other, CommitUnowned) and job.future.done() and job.future.exception() is None
+        for partition in other.offsets
+    }
+    return replace(change, offsets={p: offset for p, offset in change.offsets.items() if p not in overtaken})

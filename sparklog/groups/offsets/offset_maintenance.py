@@ -1,0 +1,70 @@
+"""What the process whose commit makes it due does for an offset table: a checkpoint, a sweep, a cleanup of the log."""
+
+from __future__ import annotations
+
+from sparklog.delta.checkpoint import checkpoint_due, write_checkpoint
+from sparklog.delta.cleanup import clean_log
+from sparklog.delta.listing import read_hint
+from sparklog.delta.log import DeltaLog
+from sparklog.groups.offsets.offset_files import plan_sweep
+from sparklog.groups.offsets.offset_state import NO_TABLE, load_state
+from sparklog.log.data.record_reading import object_path
+
+__all__ = ["LOG_RETENTION_MS", "maintain_offsets", "sweep"]
+
+LOG_RETENTION_MS = 3_600_000
+"""As long as the replaced data files; rule L3 asks for ten minutes at least. A topic's day would be 864,000 versions of
+a group of 50 that commits every five seconds (docs/decisions/0005-a-member-has-two-objects.md)."""
+
+
+def maintain_offsets(log: DeltaLog, version: int, *, sweeps: bool = True) -> int:
+    """Do all that is due after the commit of ``version``, unless somebody else did. Returns the newest checkpoint's
+    version.
+
+    Args:
+        sweeps: delete old files too, which takes a listing of all that an hour has left.
+
+    Raises:
+        SparklogError, Exception: whatever went wrong; each step may be done again, by anybody.
+    """
+    checkpoint_version = read_hint(log)
+    if not checkpoint_due(version=version, checkpoint_version=checkpoint_version, live_file_count=1):
+        return checkpoint_version
+    checkpoint_version = write_checkpoint(log) or checkpoint_version
+    if sweeps:
+        sweep(log)
+        clean_log(log, retention_ms=LOG_RETENTION_MS)
+    return checkpoint_version
+
+
+def sweep(log: DeltaLog) -> int:
+    """Delete the data files that were replaced an hour ago, and those of as old that never became live. Returns how
+    many.
+
+    Safe to run twice at once, and with any delay between the look and the deletion: what may go once, may go for ever.
+    See :mod:`sparklog.groups.offsets.offset_files`.
+    """
+    state = load_state(log)
+    if state.position.version == NO_TABLE:
+        return 0
+    folder = f"{log.table}/"
+    live = {object_path(log.table, file.path) for file in state.live}
+    modified = [_modified_ms(log, folder, path) for path in live]
+    plan = list(
+        plan_sweep(
+            log.store.list(folder),
+            newest_version=state.position.version,
+            live_paths=live,
+            newest_modified_ms=max((ms for ms in modified if ms is not None), default=0),
+        )
+    )
+    if plan:
+        log.store.delete(plan)
+    return len(plan)
+
+
+def _modified_ms(log: DeltaLog, folder: str, path: str) -> int | None:
+    """When a file was written, by the store; None if it is gone: somebody sweeps more recently than we looked."""
+    beyond = log.store.list(folder, after=path[:-1])  # what is listed comes after a name that is a little less than it
+    nearest = next((found for found in beyond if found.path >= path), None)
+    return nearest.modified_ms if nearest is not None and nearest.path == path else None

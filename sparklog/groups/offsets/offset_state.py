@@ -1,0 +1,292 @@
+"""What one process knows of a group's offset table: read from the newest commit alone, and carried on.
+
+Every commit of ours removes all files that were live before it and adds one that holds all rows, so whoever has read
+the newest entry and its file knows everything. Only behind a commit of another engine the whole table is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from sparklog.delta.actions import AddFile, Entry, RemoveFile, SetTransaction
+from sparklog.delta.listing import list_short_log
+from sparklog.delta.log import DeltaLog
+from sparklog.delta.snapshot import Newest, Snapshot, check_protocol, load_snapshot, open_newest
+from sparklog.errors import (
+    CorruptLogError,
+    ObjectNotFoundError,
+    StoreUnavailableError,
+    UnsupportedVersionError,
+)
+from sparklog.groups.offsets.offset_files import FORMAT_PROPERTY, FORMAT_VERSION, decode_rows
+from sparklog.groups.offsets.rows import OffsetRow, Rows
+from sparklog.log.cluster import Cluster
+from sparklog.log.data.record_reading import object_path
+from sparklog.model import TopicPartition
+from sparklog.paths import group_offsets_table
+from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.position import Position, advance
+
+__all__ = [
+    "COMMITTED_INFO",
+    "FORMAT_INFO",
+    "NO_TABLE",
+    "LiveFile",
+    "OffsetState",
+    "catch_up",
+    "has_committed",
+    "load_state",
+    "load_whole",
+    "look_once",
+    "offset_log",
+    "state_of",
+]
+
+FORMAT_INFO = "offsets_format"
+"""In ``commitInfo.sparklog``: the table's format, for whoever opens it from the newest commit alone."""
+COMMITTED_INFO = "committed"
+"""In ``commitInfo.sparklog``, beside the format: how many rows have a committed offset. Older versions don't say."""
+NO_TABLE = -1
+
+_ATTEMPTS = 5
+_COLUMNS = ("path", "size_bytes")
+_LOOKS_AHEAD = (1, 4)
+"""Most often nothing is new, or a few commits are; opening anew costs three requests, however many there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFile:
+    """A data file as the log names it."""
+
+    path: str
+    """Relative to the table's folder, percent-encoded as a URI."""
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetState:
+    """An offset table as of one version."""
+
+    position: Position
+    """``NO_TABLE`` as its version: there was no table."""
+    rows: Rows
+    live: tuple[LiveFile, ...]
+    """Exactly one, but for what other engines do."""
+    checkpoint_version: int
+    """The newest checkpoint that was seen as the table was opened; -1 for none."""
+    unsynced: tuple[str, ...] | None
+    """Objects that may not survive a power loss yet (rule L9); None: not known which."""
+    unwritable: UnsupportedVersionError | None = None
+    """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
+
+
+def offset_log(cluster: Cluster, group: str) -> DeltaLog:
+    """The log of a group's offset table; reads nothing. Raises ``InvalidArgumentError``."""
+    return DeltaLog(
+        store=cluster.store,
+        table=group_offsets_table(group),
+        clock=cluster.clock,
+        tail_trust_ms=cluster.tail_trust_ms,
+    )
+
+
+def load_state(log: DeltaLog) -> OffsetState:
+    """The table as of now: two GETs and a LIST, and a GET for the file. No rows where there is no table.
+
+    Raises:
+        CorruptLogError, UnsupportedVersionError: what is there can't be understood; see :func:`load_whole`.
+        StoreUnavailableError: each file that was read of was replaced for an hour already.
+        StoreError.
+    """
+    for _ in range(_ATTEMPTS):
+        began = log.clock.ticks_ms()
+        newest = open_newest(log)
+        if newest is None:
+            return _no_table(began)
+        state = _state_of(log, newest.entry, newest.position, newest.checkpoint_version)
+        if state is not None:
+            return state
+    raise _always_gone(log)
+
+
+def look_once(log: DeltaLog) -> Rows:
+    """The rows as of now, for who looks at a table once: a LIST and two GETs where its log is short, else as
+    :func:`load_state`. Raises as that."""
+    newest = _newest_of_short_log(log)
+    if newest is None:
+        return load_state(log).rows
+    return state_of(log, newest.entry, newest.position, checkpoint_version=newest.checkpoint_version).rows
+
+
+def has_committed(log: DeltaLog) -> bool:
+    """Has a group committed anything? A LIST and a GET where its log is short and its newest commit was one of ours,
+    else as :func:`look_once`. Raises as that."""
+    newest = _newest_of_short_log(log)
+    if newest is not None and newest.entry.info is not None:
+        committed = newest.entry.info.get(COMMITTED_INFO)
+        if isinstance(committed, int):
+            return committed > 0
+    return any(row.committed is not None for row in look_once(log).values())
+
+
+def _newest_of_short_log(log: DeltaLog) -> Newest | None:
+    """A LIST and a GET; None where the table must be opened as any other."""
+    listing = list_short_log(log)
+    if listing is None or listing.first_gap() is not None:
+        return None
+    entry = log.read_entry(listing.newest_version)
+    is_young = log.clock.ticks_ms() - listing.began_ticks_ms <= log.tail_trust_ms  # else it may be another (rule L1)
+    if entry is None or not is_young:
+        return None
+    position = Position(version=entry.version, token=entry.token, anchor_ticks_ms=listing.began_ticks_ms)
+    return Newest(entry=entry, position=position, checkpoint_version=listing.checkpoint_version)
+
+
+def load_whole(log: DeltaLog) -> tuple[OffsetState, Mapping[str, SetTransaction]]:
+    """The table as of now, and every ``txn`` action by appId, whoever wrote what is there.
+
+    Raises:
+        CorruptLogError: the log, a checkpoint or a data file can't be read, the rows make no sense, or it is another
+            table; names what is wrong.
+        UnsupportedVersionError: a newer sparklog wrote the table, or it needs a newer Delta reader.
+        StoreUnavailableError, StoreError.
+    """
+    for _ in range(_ATTEMPTS):
+        began = log.clock.ticks_ms()
+        snapshot = load_snapshot(log)
+        if snapshot is None:
+            return _no_table(began), {}
+        state = _state_of_snapshot(log, snapshot)
+        if state is not None:
+            return state, snapshot.transactions
+    raise _always_gone(log)
+
+
+def catch_up(log: DeltaLog, state: OffsetState, *, beyond: Entry | None = None) -> OffsetState:
+    """The table as of now: one GET where nothing is new. Raises as :func:`load_state`.
+
+    Args:
+        beyond: the entry that follows ``state``, where it is known already.
+    """
+    position, newest = state.position, beyond
+    if beyond is not None:
+        position = advance(position, version=beyond.version, token=beyond.token)
+    try:
+        for ahead in _LOOKS_AHEAD:
+            look = log.look(position, ahead=ahead)
+            position = look.position
+            newest = look.entries[-1] if look.entries else newest
+            if len(look.entries) < ahead:
+                break
+        else:
+            return load_state(log)
+    except PositionLost:
+        return load_state(log)
+    if newest is None:
+        return replace(state, position=position)
+    return state_of(log, newest, position, checkpoint_version=state.checkpoint_version)
+
+
+def state_of(log: DeltaLog, entry: Entry, position: Position, *, checkpoint_version: int) -> OffsetState:
+    """The table as of ``entry``, at ``position``; as of now where that entry is of another engine, or its file is gone
+    because a newer version has replaced it long ago. Raises as :func:`load_state`."""
+    return _state_of(log, entry, position, checkpoint_version) or load_state(log)
+
+
+def _state_of(log: DeltaLog, entry: Entry, position: Position, checkpoint_version: int) -> OffsetState | None:
+    if entry.info is None:
+        return load_whole(log)[0]
+    _check_format(log, f"version {entry.version}", entry.info.get(FORMAT_INFO))
+    added = [action for action in entry.actions if isinstance(action, AddFile)]
+    if len(added) != 1:
+        raise CorruptLogError(f"{log.table}, version {entry.version} adds {len(added)} files, expected one")
+    rows = _read_rows(log, added)
+    if rows is None:
+        return None
+    return OffsetState(
+        position=position,
+        rows=rows,
+        live=_live(added),
+        checkpoint_version=checkpoint_version,
+        # Its writer made everything before it durable before it created it, as we do.
+        unsynced=(object_path(log.table, added[0].path), log.path_of(entry.version)),
+    )
+
+
+def _state_of_snapshot(log: DeltaLog, snapshot: Snapshot) -> OffsetState | None:
+    _check_format(log, FORMAT_PROPERTY, snapshot.metadata.configuration.get(FORMAT_PROPERTY))
+    if snapshot.metadata.partition_columns:
+        raise CorruptLogError(
+            f"{log.table} is partitioned by {', '.join(snapshot.metadata.partition_columns)}, expected no partitions"
+        )
+    files = {} if snapshot.files is None else dict(zip(*(snapshot.files[c].to_pylist() for c in _COLUMNS), strict=True))
+    for entry in snapshot.tail:
+        for action in entry.actions:
+            if isinstance(action, AddFile):
+                files[action.path] = action.size_bytes
+            elif isinstance(action, RemoveFile):
+                files.pop(action.path, None)
+    live = tuple(LiveFile(path=path, size_bytes=size_bytes) for path, size_bytes in files.items())
+    rows = _read_rows(log, live)
+    if rows is None:
+        return None
+    try:
+        check_protocol(log.table, snapshot.protocol, write=True)
+        unwritable = None
+    except UnsupportedVersionError as error:
+        unwritable = error
+    return OffsetState(
+        position=snapshot.position,
+        rows=rows,
+        live=live,
+        checkpoint_version=snapshot.checkpoint_version,
+        unsynced=None,
+        unwritable=unwritable,
+    )
+
+
+def _read_rows(log: DeltaLog, files: Iterable[AddFile | LiveFile]) -> Rows | None:
+    """What the files hold together; None where one of them is gone."""
+    rows: dict[TopicPartition, OffsetRow] = {}
+    for file in files:
+        path = object_path(log.table, file.path)
+        try:
+            data = log.store.read(path)
+        except ObjectNotFoundError:
+            return None
+        more = decode_rows(path, data)
+        twice = rows.keys() & more.keys()
+        if twice:
+            raise CorruptLogError(f"offset file {path} has a row of {min(twice)}, which another live file has too")
+        rows.update(more)
+    return rows
+
+
+def _live(added: Iterable[AddFile]) -> tuple[LiveFile, ...]:
+    return tuple(LiveFile(path=add.path, size_bytes=add.size_bytes) for add in added)
+
+
+def _check_format(log: DeltaLog, place: str, found: object) -> None:
+    try:
+        version = int(str(found))
+    except ValueError as error:
+        raise CorruptLogError(
+            f"{log.table} is no offset table of sparklog: {place} has format {found!r}, expected {FORMAT_VERSION}"
+        ) from error
+    if version > FORMAT_VERSION:
+        raise UnsupportedVersionError(
+            f"{log.table}: {place} has format {version}; this sparklog knows up to {FORMAT_VERSION}: upgrade it"
+        )
+
+
+def _no_table(ticks_ms: float) -> OffsetState:
+    position = Position(version=NO_TABLE, token="", anchor_ticks_ms=ticks_ms)
+    return OffsetState(position=position, rows={}, live=(), checkpoint_version=-1, unsynced=())
+
+
+def _always_gone(log: DeltaLog) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"{log.table}: the newest version's data file was gone in {_ATTEMPTS} attempts to read it; "
+        "was it deleted by somebody else?"
+    )

@@ -1,0 +1,92 @@
+"""Data files that lie in the store, but in no log: what the commit that publishes them has to say of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparklog.delta.actions import AddFile
+from sparklog.log.data.encode import EncodedBatch, ProducerStamp, next_sequence
+from sparklog.log.data.segments import format_timestamp
+
+__all__ = ["StagedFile", "UploadedFile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedFile:
+    """A file's facts, without its bytes."""
+
+    path: str
+    """Relative to the table's folder."""
+    partition: int
+    record_count: int
+    size_bytes: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    stamp: ProducerStamp
+    uploaded_ms: int
+    """Wall time of the upload; the file's modification time in the log."""
+    topic_version: int = -1
+    """A version of the topic that was known before the upload; -1: none is known."""
+
+    @classmethod
+    def of(
+        cls, path: str, partition: int, batch: EncodedBatch, *, uploaded_ms: int, topic_version: int = -1
+    ) -> UploadedFile:
+        """Of a batch that is uploaded under ``path``."""
+        return cls(
+            path=path,
+            partition=partition,
+            record_count=batch.record_count,
+            size_bytes=len(batch.data),
+            min_timestamp_ms=batch.min_timestamp_ms,
+            max_timestamp_ms=batch.max_timestamp_ms,
+            stamp=batch.stamp,
+            uploaded_ms=uploaded_ms,
+            topic_version=topic_version,
+        )
+
+    def to_add(self, base_offset: int) -> AddFile:
+        """The action that publishes the file at ``base_offset``."""
+        stamp, last = self.stamp, self.record_count - 1
+        wraps = next_sequence(stamp.base_sequence, last) < stamp.base_sequence
+        low_sequence, high_sequence = (0, 2**31 - 1) if wraps else (stamp.base_sequence, stamp.base_sequence + last)
+        return AddFile(
+            path=self.path,
+            partition_values={"partition": str(self.partition), "base_offset": str(base_offset)},
+            size_bytes=self.size_bytes,
+            modification_ms=self.uploaded_ms,
+            stats={
+                "numRecords": self.record_count,
+                "minValues": {
+                    "offset_delta": 0,
+                    "timestamp": format_timestamp(self.min_timestamp_ms),
+                    "producer_id": stamp.producer_id,
+                    "sequence": low_sequence,
+                },
+                "maxValues": {
+                    "offset_delta": last,
+                    "timestamp": format_timestamp(self.max_timestamp_ms),
+                    "producer_id": stamp.producer_id,
+                    "sequence": high_sequence,
+                },
+                "nullCount": {"offset_delta": 0, "timestamp": 0, "producer_id": 0, "sequence": 0},
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A data file that lies in the store, but in no log; with its bytes, should it have to be uploaded again."""
+
+    facts: UploadedFile
+    batch: EncodedBatch
+    uploaded_ticks_ms: float
+    """When its upload had ended."""
+
+    @property
+    def path(self) -> str:
+        return self.facts.path
+
+    @property
+    def partition(self) -> int:
+        return self.facts.partition

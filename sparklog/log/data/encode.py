@@ -1,0 +1,230 @@
+"""Records to the bytes of a data file, and back. One file is one record batch of one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sparklog.errors import CorruptRecordError, InvalidArgumentError
+from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP
+
+__all__ = [
+    "MAX_TIMESTAMP_MS",
+    "SEQUENCE_MODULUS",
+    "EncodedBatch",
+    "ProducerStamp",
+    "decode_file",
+    "encode_batch",
+    "next_sequence",
+    "open_parquet",
+    "parquet_options",
+    "record_columns",
+]
+
+SEQUENCE_MODULUS = 2**31
+"""Sequences are int32 and wrap to 0. Source: Kafka ``DefaultRecordBatch.incrementSequence``."""
+
+MAX_TIMESTAMP_MS = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z, the last moment that every reader of the table can show."""
+
+_MAX_MULTIPLIED = 2**63 // 1000 - 1
+_WITH_HEADERS = DATA_SCHEMA
+_WITHOUT_HEADERS = DATA_SCHEMA.remove(DATA_SCHEMA.get_field_index("headers"))
+
+_CODECS: Mapping[str, str | None] = MappingProxyType(
+    {"none": None, "uncompressed": None, "gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStamp:
+    """Who wrote a batch to a partition."""
+
+    producer_id: int
+    """Random, 63 bits."""
+    producer_epoch: int
+    """0 … 32767."""
+    base_sequence: int
+    """Sequence of the batch's first record in its partition, 0 … 2**31 - 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedBatch:
+    """A data file before it has a name: records of one partition, numbered from 0 on."""
+
+    data: bytes
+    record_count: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    stamp: ProducerStamp
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self.record_count - 1
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence ``count`` records after ``sequence``."""
+    return (sequence + count) % SEQUENCE_MODULUS
+
+
+def encode_batch(
+    records: pa.Table | pa.RecordBatch, stamp: ProducerStamp, *, compression: str = "none"
+) -> EncodedBatch:
+    """Encode the records of one partition, in their order.
+
+    Args:
+        records: columns ``timestamp`` (int64 milliseconds or an Arrow timestamp, no nulls), ``value`` (binary or
+            null), and if present ``key`` (binary) and ``headers`` (list of struct key: string, value: binary).
+        compression: of the Parquet pages: none, gzip, snappy, lz4, zstd.
+    Raises:
+        InvalidArgumentError: no record, a null or negative timestamp, a header without a key, a column of the wrong
+            type, an unknown codec.
+    """
+    count = records.num_rows
+    if count == 0:
+        raise InvalidArgumentError("a batch holds at least one record")
+    if compression not in _CODECS:
+        raise InvalidArgumentError(f"compression {compression!r}: expected one of {', '.join(_CODECS)}")
+    columns = record_columns(records)
+    min_timestamp_ms, max_timestamp_ms = _check_timestamps(columns["timestamp"])
+    columns = {
+        "offset_delta": np.arange(count),
+        **columns,
+        "producer_id": np.full(count, stamp.producer_id),
+        "producer_epoch": np.full(count, stamp.producer_epoch, np.int16),
+        "sequence": ((np.arange(count) + stamp.base_sequence) % SEQUENCE_MODULUS).astype(np.int32),
+    }
+    if columns["headers"].null_count == count:
+        del columns["headers"]  # Delta reads a column that a file doesn't have as null
+    table = pa.table(columns, schema=_WITH_HEADERS if "headers" in columns else _WITHOUT_HEADERS)
+    return EncodedBatch(
+        data=write_parquet(table, compression=compression),
+        record_count=count,
+        min_timestamp_ms=min_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        stamp=stamp,
+    )
+
+
+def record_columns(records: pa.Table | pa.RecordBatch) -> dict[str, Any]:
+    """The columns ``timestamp``, ``key``, ``value`` and ``headers`` in the topic's types; null where one isn't given.
+
+    Raises ``InvalidArgumentError``: no timestamp, a column of a wrong type or there twice, a header without a key.
+    """
+    return {
+        "timestamp": _timestamps(records),
+        "key": _column(records, "key", pa.binary()),
+        "value": _column(records, "value", pa.binary()),
+        "headers": _headers(records),
+    }
+
+
+def write_parquet(table: pa.Table, *, compression: str) -> bytes:
+    """A table of ``DATA_SCHEMA``, with or without headers, as the bytes of a Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **parquet_options(compression))
+    return bytes(sink.getvalue())
+
+
+def parquet_options(compression: str) -> dict[str, Any]:
+    """How a data file is written, as Arrow's writers call it."""
+    return {
+        "compression": _CODECS[compression] or "none",
+        "store_schema": False,  # Delta's log holds the schema; a copy in every small file is waste
+        "use_dictionary": ["producer_id", "producer_epoch"],
+        "column_encoding": {"offset_delta": "DELTA_BINARY_PACKED", "sequence": "DELTA_BINARY_PACKED"},
+        "write_batch_size": 65_536,
+        "write_statistics": ["offset_delta", "timestamp", "producer_id", "sequence"],
+    }
+
+
+def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
+    """A data file, whoever wrote it; raises what pyarrow raises.
+
+    INT96, in which Spark writes times by default, would end in the year 2262 if it were read as nanoseconds.
+    """
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", **options)
+
+
+def decode_file(path: str, data: bytes, columns: list[str] | None = None) -> pa.Table:
+    """Read a data file; ``columns`` that it doesn't have are passed over.
+
+    Raises ``CorruptRecordError``, which names the file, where it is truncated or no Parquet.
+    """
+    try:
+        return open_parquet(pa.BufferReader(data)).read(columns)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptRecordError(f"corrupt data file {path} ({len(data)} bytes): {error}") from error
+
+
+def _timestamps(records: pa.Table | pa.RecordBatch) -> Any:
+    column = _find(records, "timestamp")
+    if column is None:
+        raise InvalidArgumentError("column timestamp: not there, expected int64 milliseconds or an Arrow timestamp")
+    if not pa.types.is_integer(column.type):
+        return _cast(column, "timestamp", TIMESTAMP)
+    column = _cast(column, "timestamp", pa.int64())
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if len(array) and array.null_count == 0:  # casts of small columns cost more than all else here
+        numbers = np.asarray(array)
+        if numbers.min() >= -_MAX_MULTIPLIED and numbers.max() <= _MAX_MULTIPLIED:
+            return pa.array(numbers * 1000).view(TIMESTAMP)
+    return _cast(array.cast(pa.timestamp("ms", tz="UTC")), "timestamp", TIMESTAMP)
+
+
+def _check_timestamps(column: Any) -> tuple[int, int]:
+    """The first and the last of them, in milliseconds."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count == 0:
+        numbers = np.asarray(array.view(pa.int64()))
+        low, high = int(numbers.min()), int(numbers.max())
+        if low >= 0 and high // 1000 <= MAX_TIMESTAMP_MS:
+            return low // 1000, high // 1000
+    bounds = pc.min_max(array.cast(pa.int64())).as_py()
+    raise InvalidArgumentError(
+        f"timestamps: got {array.null_count} nulls, from {bounds['min']} to {bounds['max']} µs; "
+        f"expected no null and 0 to {MAX_TIMESTAMP_MS} ms"
+    )
+
+
+def _headers(records: pa.Table | pa.RecordBatch) -> Any:
+    column = _column(records, "headers", HEADERS)
+    if column.null_count == len(column):
+        return column
+    given = _find(records, "headers").type
+    is_struct = not pa.types.is_map(given) and pa.types.is_struct(given.value_type)
+    # A cast fills fields of other names with null. Source of the second rule: Kafka RecordHeader's constructor.
+    misnamed = is_struct and {field.name for field in given.value_type} != {"key", "value"}
+    if misnamed or pc.struct_field(pc.list_flatten(column), "key").null_count:
+        raise InvalidArgumentError(f"column headers: got {given}, expected {HEADERS} and no header without a key")
+    return column
+
+
+def _column(records: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> Any:
+    column = _find(records, name)
+    return pa.nulls(records.num_rows, kind) if column is None else _cast(column, name, kind)
+
+
+def _find(records: pa.Table | pa.RecordBatch, name: str) -> Any:
+    """A column of the records; None if there is none."""
+    found = records.schema.get_all_field_indices(name)
+    if len(found) > 1:
+        raise InvalidArgumentError(f"column {name}: there are {len(found)} of it, expected one")
+    return records.column(found[0]) if found else None
+
+
+def _cast(column: Any, name: str, kind: pa.DataType) -> Any:
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        raise InvalidArgumentError(f"column {name}: got {column.type}, expected {kind} ({error})") from error

@@ -1,0 +1,60 @@
+"""What the ``add`` action of a data file says of its records, gathered piece by piece as the file is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.log.data.record_reading import milliseconds
+from sparklog.log.data.segments import can_format_timestamp, format_timestamp
+
+__all__ = ["FileStats"]
+
+_NUMBERS = ("offset_delta", "producer_id", "sequence")
+
+
+class FileStats:
+    """Number of records, and of ``offset_delta``, ``timestamp``, ``producer_id`` and ``sequence`` the bounds and nulls.
+
+    Timestamps are rounded down to the millisecond.
+    """
+
+    def __init__(self) -> None:
+        self.record_count = 0
+        self._nulls = dict.fromkeys((*_NUMBERS, "timestamp"), 0)
+        self._bounds: dict[str, tuple[int, int]] = {}
+
+    def add(self, records: pa.Table) -> None:
+        """Count the next records: a table with the four columns in the topic's types, and any others."""
+        self.record_count += records.num_rows
+        for name in self._nulls:
+            column = records[name]
+            self._nulls[name] += column.null_count
+            found = pc.min_max(milliseconds(column) if name == "timestamp" else column).as_py()
+            if found["min"] is not None:
+                low, high = self._bounds.get(name, (found["min"], found["max"]))
+                self._bounds[name] = (min(low, found["min"]), max(high, found["max"]))
+
+    @property
+    def offset_deltas(self) -> tuple[int, int] | None:
+        """The least and the greatest; None where no record has one."""
+        return self._bounds.get("offset_delta")
+
+    def to_delta(self) -> dict[str, Any]:
+        """As Delta's ``add`` holds them; without timestamps where one can't be written as a date (rule F1)."""
+
+        def side(at: int) -> dict[str, Any]:
+            return {
+                name: format_timestamp(bounds[at]) if name == "timestamp" else bounds[at]
+                for name, bounds in self._bounds.items()
+                if name != "timestamp" or all(map(can_format_timestamp, bounds))
+            }
+
+        return {
+            "numRecords": self.record_count,
+            "minValues": side(0),
+            "maxValues": side(1),
+            "nullCount": dict(self._nulls),
+        }

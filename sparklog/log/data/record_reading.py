@@ -1,0 +1,189 @@
+"""Reading the records of segments: always in offset order, whatever order the rows of a file are in (rule F1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
+from sparklog.log.data.encode import decode_file, open_parquet
+from sparklog.log.data.range_file import WHOLE_FILE_BYTES, RangeFile
+from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.data.segments import Segment
+
+__all__ = [
+    "complete_stats",
+    "conform",
+    "empty_records",
+    "find_by_sequence",
+    "find_timestamp",
+    "is_absolute",
+    "is_read_whole",
+    "milliseconds",
+    "object_path",
+    "read_segment",
+    "read_together",
+]
+
+# A URI with a scheme. In a relative one no colon comes before the first slash but percent-encoded (RFC 3986, 4.2).
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_BUFFER_BYTES = 512 * 1024
+"""Of each column of a file that is read by ranges."""
+_ALL = ("timestamp", "key", "value", "headers", "producer_id", "producer_epoch", "sequence")
+
+
+def is_absolute(path: str) -> bool:
+    """Is a path of the log a URI with a scheme, which need not lie in the table's folder?"""
+    return _ABSOLUTE.match(path) is not None
+
+
+def object_path(table: str, path: str) -> str:
+    """Where a data file lies in the store. Raises ``InvalidArgumentError`` for a path outside of the table."""
+    decoded = unquote(path)
+    if is_absolute(path) or not {"", ".", ".."}.isdisjoint(decoded.split("/")):
+        raise InvalidArgumentError(
+            f"{table}: data file {path} lies outside of the table, which sparklog doesn't support"
+        )
+    return f"{table}/{decoded}"
+
+
+def read_segment(
+    log: DeltaLog,
+    segment: Segment,
+    *,
+    start_offset: int = 0,
+    columns: tuple[str, ...] = _ALL,
+    data: bytes | None = None,
+) -> pa.Table:
+    """The records of a segment from ``start_offset`` on: a column ``offset`` (int64), then ``columns``, by offset.
+
+    Args:
+        data: the file's bytes, where they were read already.
+    Raises:
+        CorruptRecordError: the file is truncated or no Parquet, or doesn't number its records; names the file.
+        ObjectNotFoundError: the file is gone (vacuumed): load the topic again and plan anew (rule L10).
+    """
+    path = object_path(log.table, segment.path)
+    wanted = ["offset_delta", *columns]
+    found = _read_columns(log, segment, wanted) if data is None else decode_file(path, data, wanted)
+    deltas = conform(path, found, "offset_delta")
+    if deltas.null_count:
+        raise CorruptRecordError(f"corrupt data file {path}: {deltas.null_count} of its records have no offset_delta")
+    offsets = pc.add(deltas, pa.scalar(segment.base_offset or 0, pa.int64()))
+    table = pa.table({"offset": offsets, **{name: conform(path, found, name) for name in columns}})
+    if not _is_sorted(offsets):
+        table = table.sort_by("offset")
+    if start_offset > segment.first_offset:
+        table = table.filter(pc.greater_equal(table["offset"], start_offset))
+    return table
+
+
+def read_together(log: DeltaLog, segments: Sequence[Segment], *, start_offset: int = 0) -> pa.Table:
+    """The records of segments whose ranges overlap, by offset; as :func:`read_segment` of a single one."""
+    tables = [read_segment(log, segment, start_offset=start_offset) for segment in segments]
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).sort_by("offset")
+
+
+def empty_records() -> pa.Table:
+    """What :func:`read_segment` returns of a segment without records."""
+    fields = [pa.field("offset", pa.int64()), *(DATA_SCHEMA.field(name) for name in _ALL)]
+    return pa.schema(fields).empty_table()
+
+
+def conform(path: str, table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column of a data file as the topic's schema has it: another engine may have left it out (then it is null, as in
+    every Delta reader) or have written it in another width. Raises ``CorruptRecordError``."""
+    kind = DATA_SCHEMA.field(name).type
+    if name not in table.column_names:
+        return pa.chunked_array([pa.nulls(table.num_rows, kind)])
+    try:
+        return table[name] if table[name].type == kind else table[name].cast(kind)
+    except pa.ArrowException as error:
+        raise CorruptRecordError(
+            f"corrupt data file {path}: column {name} is {table[name].type}, expected {kind}"
+        ) from error
+
+
+def complete_stats(log: DeltaLog, segment: Segment) -> Segment:
+    """A sequenced segment with the statistics that its writer left out, read from the file itself (rule F1).
+
+    A file that can't be read is returned as it is: whoever reads the segment gets the error that names it, and the
+    other partitions stay readable.
+    """
+    if segment.has_stats or segment.base_offset is None:
+        return segment
+    try:
+        path = object_path(log.table, segment.path)
+        table = _read_columns(log, segment, ["offset_delta", "timestamp"])
+        deltas = pc.min_max(conform(path, table, "offset_delta")).as_py()
+        times = pc.min_max(milliseconds(conform(path, table, "timestamp"))).as_py()
+    except (CorruptRecordError, InvalidArgumentError, ObjectNotFoundError):
+        return segment
+    return replace(
+        segment,
+        record_count=table.num_rows,
+        min_offset_delta=deltas["min"],
+        max_offset_delta=deltas["max"],
+        min_timestamp_ms=times["min"],
+        max_timestamp_ms=times["max"],
+    )
+
+
+def find_timestamp(
+    log: DeltaLog, segment: Segment, timestamp_ms: int, *, start_offset: int, data: bytes | None = None
+) -> tuple[int, int] | None:
+    """Offset and timestamp (ms) of the first record of a segment that isn't older than ``timestamp_ms``; None without
+    one. Arguments and errors as of :func:`read_segment`."""
+    table = read_segment(log, segment, start_offset=start_offset, columns=("timestamp",), data=data)
+    times = milliseconds(table["timestamp"])
+    young = table.set_column(1, "timestamp", times).filter(pc.greater_equal(times, timestamp_ms))
+    return None if young.num_rows == 0 else (young["offset"][0].as_py(), young["timestamp"][0].as_py())
+
+
+def find_by_sequence(
+    log: DeltaLog, segment: Segment, *, producer_id: int, producer_epoch: int, sequence: int
+) -> int | None:
+    """The offset of the record that a producer numbered ``sequence``; None if the segment doesn't hold it (rule L2)."""
+    table = read_segment(log, segment, columns=("producer_id", "producer_epoch", "sequence"))
+    same = pc.and_(
+        pc.and_(pc.equal(table["producer_id"], producer_id), pc.equal(table["producer_epoch"], producer_epoch)),
+        pc.equal(table["sequence"], sequence),
+    )
+    offsets = table["offset"].filter(same)
+    return None if len(offsets) == 0 else offsets[0].as_py()
+
+
+def milliseconds(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Timestamps of the topic's schema as int64 milliseconds since the epoch, rounded down."""
+    return pc.floor_temporal(timestamps, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+
+
+def is_read_whole(segment: Segment) -> bool:
+    """Whether a segment's file is small enough to be read by one request; a larger one is read by ranges."""
+    return segment.size_bytes <= WHOLE_FILE_BYTES
+
+
+def _read_columns(log: DeltaLog, segment: Segment, columns: list[str]) -> pa.Table:
+    """Columns of a data file as they are in it, those that it has; of a large file nothing else is read."""
+    path = object_path(log.table, segment.path)
+    if is_read_whole(segment):
+        return decode_file(path, log.store.read(path), columns)
+    source = pa.PythonFile(RangeFile(log.store, path, segment.size_bytes), mode="r")
+    try:
+        parquet = open_parquet(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        return parquet.read([name for name in columns if name in parquet.schema_arrow.names], use_threads=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptRecordError(f"corrupt data file {path} ({segment.size_bytes} bytes): {error}") from error
+
+
+def _is_sorted(offsets: pa.ChunkedArray) -> bool:
+    if len(offsets) < 2:
+        return True
+    array = offsets.combine_chunks()
+    return bool(pc.all(pc.less(array[:-1], array[1:])).as_py())

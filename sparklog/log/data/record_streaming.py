@@ -1,0 +1,248 @@
+"""Reading the records of segments piece by piece, so that a file of any size is read in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import CorruptRecordError, ObjectNotFoundError
+from sparklog.log.data.encode import open_parquet
+from sparklog.log.data.range_file import WHOLE_FILE_BYTES, RangeFile
+from sparklog.log.data.record_reading import conform, object_path
+from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.data.segments import Segment
+
+__all__ = [
+    "RECORD_SCHEMA",
+    "WHOLE_FILE_BYTES",
+    "OpenSegments",
+    "RowGroup",
+    "is_read_whole",
+    "open_segments",
+]
+
+RECORD_SCHEMA = pa.schema(
+    [pa.field("offset", pa.int64()), *(DATA_SCHEMA.field(name) for name in ("timestamp", "key", "value", "headers"))]
+)
+"""What a consumer reads of a record."""
+
+_COLUMNS = ("offset_delta", *RECORD_SCHEMA.names[1:])
+_BUFFER_BYTES = 512 * 1024
+"""Of each column's stream of a file that is read by ranges."""
+_SCAN_ROWS = 65_536
+_MAX_ROWS = 65_536
+_WHOLE_PIECES = 4
+"""A file of no more is decoded at once: to do so is faster than in pieces."""
+_FEW_ROWS = 1_024
+"""In a piece whose size once decoded its encoded size doesn't tell."""
+_PLAIN = frozenset({"PLAIN", "RLE", "BIT_PACKED", "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"})
+"""Encodings whose decoded size is about the encoded one; a dictionary may stand for much more."""
+
+
+@dataclass(slots=True)
+class OpenSegments:
+    """Segments that are being read."""
+
+    pieces: Iterator[pa.RecordBatch]
+    """Of :data:`RECORD_SCHEMA`, in ascending order of offset within and between pieces; none is empty."""
+    held_bytes: int
+    """About how much is kept in memory beside the pieces that were returned."""
+
+
+def is_read_whole(segments: Sequence[Segment], *, whole_file_bytes: int = WHOLE_FILE_BYTES) -> bool:
+    """Are the bytes of these segments, which overlap or are but one, to be read before they are opened?"""
+    return len(segments) > 1 or segments[0].size_bytes <= whole_file_bytes
+
+
+def open_segments(
+    log: DeltaLog,
+    segments: Sequence[Segment],
+    data: Sequence[bytes | None] | None,
+    *,
+    start_offset: int,
+    piece_bytes: int,
+) -> OpenSegments:
+    """Read segments whose ranges overlap, or a single one, from ``start_offset`` on.
+
+    A file whose rows aren't in order, and segments that overlap, are decoded whole, whatever their size: only other
+    engines write such. All else is decoded in pieces of about ``piece_bytes``, or at once where it isn't more than
+    four times as much.
+
+    Args:
+        data: the files' bytes, None for one that is gone; without it the only segment is read by ranges.
+        piece_bytes: of a piece once decoded; a single larger record is a piece.
+    Raises:
+        CorruptRecordError: a file is no Parquet or doesn't number its records; names it. Also from the pieces.
+        ObjectNotFoundError: a file is gone (rule L10). Also from the pieces.
+    """
+    if len(segments) == 1:
+        return _open_file(log, segments[0], data[0] if data else None, data is None, start_offset, piece_bytes)
+    tables = []
+    for number, segment in enumerate(segments):
+        path = object_path(log.table, segment.path)
+        found = data[number] if data else log.store.read(path)
+        parquet = _open_parquet(path, pa.BufferReader(_present(path, found)))
+        table = _decode(path, lambda parquet=parquet: parquet.read(_columns_of(parquet), use_threads=False))
+        tables.append(_records(path, table, segment, start_offset))
+    return _whole(_sorted(pa.Table.from_batches(tables)))
+
+
+def _open_file(
+    log: DeltaLog, segment: Segment, data: bytes | None, by_ranges: bool, start_offset: int, piece_bytes: int
+) -> OpenSegments:
+    path = object_path(log.table, segment.path)
+    source: Any
+    if by_ranges:
+        source = pa.PythonFile(RangeFile(log.store, path, segment.size_bytes), mode="r")
+    else:
+        source = pa.BufferReader(_present(path, data))
+    parquet = _open_parquet(path, source, buffer_bytes=_BUFFER_BYTES if by_ranges else 0)
+    groups = [RowGroup.of(parquet, number) for number in range(parquet.metadata.num_row_groups)]
+    size_bytes = sum(group.size_bytes for group in groups)
+    is_small = size_bytes <= _WHOLE_PIECES * piece_bytes and not any(group.expands for group in groups)
+    last_offsets = None if is_small else _decode(path, lambda: _last_offsets(path, parquet, segment))
+    if last_offsets is None:
+        table = _decode(path, lambda: parquet.read(_columns_of(parquet), use_threads=False))
+        return _whole(_records(path, table, segment, start_offset))
+    wanted = [number for number, last in enumerate(last_offsets) if last >= start_offset]
+    held = (len(_COLUMNS) + 1) * _BUFFER_BYTES if by_ranges else segment.size_bytes
+    return OpenSegments(_stream(path, parquet, segment, groups, wanted, start_offset, piece_bytes), held)
+
+
+def _whole(batch: pa.RecordBatch) -> OpenSegments:
+    return OpenSegments(iter([batch] if batch.num_rows else []), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """What the footer of a data file tells of the size of one of its row groups."""
+
+    row_count: int
+    size_bytes: int
+    """Of the columns that are read: encoded but not compressed."""
+    expands: bool
+    """May the columns take much more memory once they are decoded?"""
+
+    @classmethod
+    def of(cls, parquet: pq.ParquetFile, number: int, columns: Sequence[str] = _COLUMNS) -> RowGroup:
+        """Of row group ``number``, as far as ``columns`` are read."""
+        group = parquet.metadata.row_group(number)
+        size, expands = 0, False
+        for column in (group.column(at) for at in range(group.num_columns)):
+            if column.path_in_schema.partition(".")[0] in columns:
+                size += column.total_uncompressed_size
+                is_binary = column.physical_type == "BYTE_ARRAY"
+                # A column of nothing but nulls is nominally in a dictionary.
+                if is_binary and column.total_uncompressed_size > _FEW_ROWS:
+                    expands = expands or not _PLAIN.issuperset(column.encodings)
+        return cls(group.num_rows, size, expands)
+
+    def rows_per_piece(self, piece_bytes: int) -> int:
+        """How many rows to decode at once, so that they take about ``piece_bytes``; at least one."""
+        rows = self.row_count * piece_bytes // max(1, self.size_bytes)
+        return max(1, min(rows, _FEW_ROWS if self.expands else _MAX_ROWS))
+
+
+def _stream(
+    path: str,
+    parquet: pq.ParquetFile,
+    segment: Segment,
+    groups: Sequence[RowGroup],
+    wanted: Sequence[int],
+    start_offset: int,
+    piece_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    for number in wanted:
+        batches = parquet.iter_batches(
+            groups[number].rows_per_piece(piece_bytes), [number], _columns_of(parquet), use_threads=False
+        )
+        while (batch := _decode(path, lambda batches=batches: next(batches, None))) is not None:
+            records = _records(path, pa.Table.from_batches([batch]), segment, start_offset)
+            if records.num_rows:
+                yield records
+
+
+def _last_offsets(path: str, parquet: pq.ParquetFile, segment: Segment) -> list[int] | None:
+    """The last offset of each row group; None if the rows of the file aren't in order."""
+    found: list[int] = []
+    last = -1
+    for number in range(parquet.metadata.num_row_groups):
+        for batch in parquet.iter_batches(
+            _SCAN_ROWS, [number], _present_columns(parquet, ["offset_delta"]), use_threads=False
+        ):
+            offsets = _offsets(path, pa.Table.from_batches([batch]), segment)
+            if len(offsets) == 0:
+                continue
+            if offsets[0] <= last or not _ascending(offsets):
+                return None
+            last = int(offsets[-1])
+        found.append(last)
+    return found
+
+
+def _records(path: str, table: pa.Table, segment: Segment, start_offset: int) -> pa.RecordBatch:
+    """The rows of a data file as records, by offset, from ``start_offset`` on."""
+    offsets = _offsets(path, table, segment)
+    columns = [pa.array(offsets), *(_one_array(conform(path, table, name)) for name in RECORD_SCHEMA.names[1:])]
+    batch = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+    if not _ascending(offsets):
+        batch = _sorted(pa.Table.from_batches([batch]))
+    if batch.num_rows and batch.column(0)[0].as_py() < start_offset:
+        first = int(np.searchsorted(batch.column(0).to_numpy(), start_offset))
+        batch = batch.slice(first)
+    return batch
+
+
+def _sorted(table: pa.Table) -> pa.RecordBatch:
+    ordered = table.sort_by("offset")
+    return pa.RecordBatch.from_arrays([_one_array(column) for column in ordered.columns], schema=RECORD_SCHEMA)
+
+
+def _offsets(path: str, table: pa.Table, segment: Segment) -> npt.NDArray[np.int64]:
+    deltas = conform(path, table, "offset_delta")
+    if deltas.null_count:
+        raise CorruptRecordError(f"corrupt data file {path}: {deltas.null_count} of its records have no offset_delta")
+    offsets: npt.NDArray[np.int64] = deltas.to_numpy() + (segment.base_offset or 0)
+    return offsets
+
+
+def _ascending(offsets: npt.NDArray[np.int64]) -> bool:
+    return bool((offsets[1:] > offsets[:-1]).all())
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _open_parquet(path: str, source: Any, *, buffer_bytes: int = 0) -> pq.ParquetFile:
+    return _decode(path, lambda: open_parquet(source, buffer_size=buffer_bytes, pre_buffer=False))
+
+
+def _columns_of(parquet: pq.ParquetFile) -> list[str]:
+    return _present_columns(parquet, _COLUMNS)
+
+
+def _present_columns(parquet: pq.ParquetFile, names: Sequence[str]) -> list[str]:
+    """Another engine may have left some out."""
+    present = parquet.schema_arrow.names
+    return [name for name in names if name in present]
+
+
+def _decode(path: str, read: Any) -> Any:
+    try:
+        return read()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptRecordError(f"corrupt data file {path}: {error}") from error
+
+
+def _present(path: str, data: bytes | None) -> bytes:
+    if data is None:
+        raise ObjectNotFoundError(f"data file {path}: no such object")
+    return data

@@ -1,0 +1,1 @@
+"""Sequencing: files that other engines wrote without offsets become part of a topic's log."""

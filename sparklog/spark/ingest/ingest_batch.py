@@ -1,0 +1,185 @@
+"""The input of an ingest as rows of a topic: columns, types, partitions, and which rows a topic doesn't take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import InvalidArgumentError
+from sparklog.log.data.encode import MAX_TIMESTAMP_MS
+from sparklog.log.head import TopicHead
+from sparklog.producer.partitioner import key_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["REFUSED", "ROW_COLUMNS", "check_columns", "conform", "partitions_of"]
+
+ROW_COLUMNS = ("partition", "timestamp", "key", "value", "headers", "producer_id", "producer_epoch", "sequence")
+"""Of a row that :func:`conform` returns, beside :data:`REFUSED`."""
+REFUSED = "refused"
+"""Why a row can't be stored; null where it can."""
+
+_NUMBERS = {"producer_id": "bigint", "producer_epoch": "smallint", "sequence": "int"}
+_INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
+_TEXT = frozenset({"string", "binary"})
+
+
+def check_columns(types: Mapping[str, str]) -> None:
+    """Check the input's columns, by name and type as Spark writes it (``DataFrame.dtypes``).
+
+    Raises:
+        InvalidArgumentError: one is missing, unknown, or of a type that can't be read.
+    """
+    expected = (
+        "expected producer_id, producer_epoch and sequence, key or value or both, and perhaps headers, timestamp and "
+        "partition"
+    )
+    unknown = sorted(set(types) - set(ROW_COLUMNS))
+    missing = sorted(set(_NUMBERS) - set(types))
+    if unknown or missing or not {"key", "value"} & set(types):
+        raise InvalidArgumentError(f"merge_ingest: got columns {', '.join(types) or 'none'}; {expected}")
+    for name, kind in types.items():
+        if not _is_readable(name, kind):
+            raise InvalidArgumentError(f"merge_ingest: column {name} is {kind}, expected {_wanted(name)}")
+
+
+def conform(df: DataFrame, head: TopicHead, *, now_ms: int) -> DataFrame:
+    """Rows as the topic's table has them: :data:`ROW_COLUMNS`, and :data:`REFUSED`.
+
+    Text becomes its UTF-8 bytes. A row without a timestamp gets ``now_ms``, as every row does where the topic has
+    ``message.timestamp.type=LogAppendTime``. Without a column ``partition`` rows go where a producer would send their
+    keys (murmur2); a row without a key goes by its producer id and sequence, so always to the same one.
+
+    Raises:
+        InvalidArgumentError: see :func:`check_columns`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own documentation
+
+    types = dict(df.dtypes)
+    check_columns(types)
+    config, count = head.config, head.partition_count
+    columns: dict[str, Column] = {
+        name: F.col(name).cast("binary") if name in types else F.lit(None).cast("binary") for name in ("key", "value")
+    }
+    columns.update({name: _number(name, kind) for name, kind in _NUMBERS.items()})
+    columns["headers"] = _headers("headers" in types)
+    now = F.timestamp_millis(F.lit(now_ms))
+    given = F.lit(None).cast("timestamp")
+    if "timestamp" in types and config["message.timestamp.type"] != "LogAppendTime":
+        given = _moment(types["timestamp"])
+    columns["timestamp"] = F.timestamp_millis(F.unix_millis(F.coalesce(given, now)))
+    if "partition" in types:
+        columns["partition"] = F.col("partition").try_cast("int")
+    elif count == 1:
+        columns["partition"] = F.lit(0)
+    else:
+        columns["partition"] = _chosen_partition(count)(columns["key"], columns["producer_id"], columns["sequence"])
+    refusals: list[tuple[Column, str]] = [
+        (columns[name].isNull() | (columns[name] < 0), f"{name} isn't a whole number from 0 on that fits {kind}")
+        for name, kind in _NUMBERS.items()
+    ]
+    if "partition" in types:
+        outside = columns["partition"].isNull() | (columns["partition"] < 0) | (columns["partition"] >= count)
+        refusals.append((outside, f"partition isn't one from 0 to {count - 1}; leave the column out to have it chosen"))
+    if "timestamp" in types and config["message.timestamp.type"] != "LogAppendTime":
+        low = max(0, now_ms - config.integer("message.timestamp.before.max.ms"))
+        high = min(MAX_TIMESTAMP_MS, now_ms + config.integer("message.timestamp.after.max.ms"))
+        moment = F.unix_millis(columns["timestamp"])
+        refusals += [
+            (F.col("timestamp").isNotNull() & given.isNull(), "timestamp can't be read"),
+            ((moment < low) | (moment > high), f"timestamp isn't from {low} to {high} ms, as the topic's settings ask"),
+        ]
+    if "compact" in str(config["cleanup.policy"]).split(","):
+        refusals.append((columns["key"].isNull(), "key is null, and the topic is compacted"))
+    sizes = [F.coalesce(F.octet_length(columns[name]), F.lit(0)).cast("bigint") for name in ("key", "value")]
+    largest = config.integer("max.message.bytes")
+    refusals.append((sizes[0] + sizes[1] > largest, f"key and value are larger than max.message.bytes={largest}"))
+    refused = F.coalesce(*(F.when(condition, F.lit(reason)) for condition, reason in refusals))
+    return df.select(*(columns[name].alias(name) for name in ROW_COLUMNS), refused.alias(REFUSED))
+
+
+def partitions_of(keys: pa.Array, producer_ids: pa.Array, sequences: pa.Array, *, partition_count: int) -> pa.Array:
+    """The partition (int32) of each row: by murmur2 of its key, as Kafka's Java client; without a key by murmur2 of its
+    producer id and sequence as 8 and 4 bytes, big-endian. The same for a row whenever it is seen."""
+    partitions = key_partitions(keys, partition_count)
+    if keys.null_count:
+        keyless = np.flatnonzero(np.asarray(pc.is_null(keys).to_numpy(zero_copy_only=False)))
+        partitions[keyless] = key_partitions(_packed(producer_ids, sequences).take(pa.array(keyless)), partition_count)
+    return pa.array(partitions, pa.int32())
+
+
+def _packed(producer_ids: pa.Array, sequences: pa.Array) -> pa.Array:
+    rows: npt.NDArray[Any] = np.zeros(len(producer_ids), np.dtype([("producer_id", ">i8"), ("sequence", ">i4")]))
+    for name, column in (("producer_id", producer_ids), ("sequence", sequences)):
+        rows[name] = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)  # a row without them is refused
+    fixed = pa.Array.from_buffers(pa.binary(12), len(rows), [None, pa.py_buffer(rows.tobytes())])
+    return fixed.cast(pa.binary())
+
+
+def _chosen_partition(partition_count: int) -> Any:
+    from pyspark.sql.functions import arrow_udf
+
+    def chosen(keys: pa.Array, producer_ids: pa.Array, sequences: pa.Array) -> pa.Array:
+        return partitions_of(keys, producer_ids, sequences, partition_count=partition_count)
+
+    return arrow_udf(chosen, "int")
+
+
+def _number(name: str, kind: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(name).try_cast(kind)
+
+
+def _headers(is_given: bool) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if not is_given:
+        return F.lit(None).cast("array<struct<key:string,value:binary>>")
+    return F.transform(
+        F.col("headers"),
+        lambda one: F.struct(one["key"].cast("string").alias("key"), one["value"].cast("binary").alias("value")),
+    )
+
+
+def _moment(kind: str) -> Column:
+    """The column ``timestamp`` as a moment; null where it is null or can't be read."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column = F.col("timestamp")
+    if kind == "timestamp":
+        return column
+
+    def of_milliseconds(number: Column) -> Column:
+        return F.when(number.between(0, MAX_TIMESTAMP_MS), F.timestamp_millis(number))
+
+    if kind in _INTEGRAL:
+        return of_milliseconds(column)
+    is_number = column.rlike(r"^\s*-?\d+\s*$")
+    return F.when(is_number, of_milliseconds(column.try_cast("bigint"))).otherwise(column.try_cast("timestamp"))
+
+
+def _is_readable(name: str, kind: str) -> bool:
+    if name in ("key", "value"):
+        return kind in _TEXT
+    if name == "headers":
+        return kind in {f"array<struct<key:string,value:{value}>>" for value in _TEXT}
+    if name == "timestamp":
+        return kind in {"timestamp", "string", *_INTEGRAL}
+    return kind in {"string", *_INTEGRAL}
+
+
+def _wanted(name: str) -> str:
+    if name in ("key", "value"):
+        return "binary or string"
+    if name == "headers":
+        return "array<struct<key:string,value:binary>>"
+    if name == "timestamp":
+        return "a timestamp with a time zone, milliseconds since the epoch, or either as text"
+    return "a whole number, or one as text"

@@ -1,0 +1,1 @@
+"""Maintenance of topics on Spark's executors: the plans and commits are those of ``sparklog.compaction``."""

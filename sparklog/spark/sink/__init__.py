@@ -1,0 +1,1 @@
+"""Writing rows of Spark to topics: options, tasks, and the commit by the driver."""

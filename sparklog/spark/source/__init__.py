@@ -1,0 +1,1 @@
+"""``format("sparklog")`` as Spark sees it: the data source, its readers and writers."""

@@ -1,0 +1,234 @@
+"""``format("sparklog")``: Spark's side of it, by the Python Data Source API. Alone imports pyspark as it is loaded.
+
+Spark makes an object of these classes anew in each of its Python processes: one that plans a batch query, one that runs
+with a streaming query, and those that run tasks. So they hold nothing but options; what a streaming query knows of its
+topics lives in the process that runs with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from sparklog.clock import SystemClock
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import InvalidConfigurationError
+from sparklog.paths import topic_table
+from sparklog.spark.sink.sink import batch_writer, stream_writer
+from sparklog.sql.system import VIEW_SCHEMAS, read_view
+from sparklog.storage.retrying import RetryingStore
+from sparklog.streaming.cluster_cache import opened, shared_store
+from sparklog.streaming.cluster_ref import Place, place_of
+from sparklog.streaming.planning import Narrowing, Task, narrowed, split
+from sparklog.streaming.positions import Positions
+from sparklog.streaming.resolving import plan_batch
+from sparklog.streaming.source_options import SourceOptions, source_options
+from sparklog.streaming.stream import StreamPlanner
+from sparklog.streaming.task_reading import SOURCE_SCHEMA, read_task
+
+__all__ = ["DefaultSource", "SparklogDataSource"]
+
+_OPERATORS: Mapping[type[Any], str] = {
+    EqualTo: "=",
+    In: "in",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+}
+
+
+class SparklogDataSource(DataSource):
+    """``spark.read.format("sparklog")``, ``spark.readStream…``, ``df.write…`` and ``df.writeStream…``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sparklog"
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(_schema(self._options(streaming=None)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = self._options(streaming=False)
+        columns = _columns(options, schema)
+        return _ViewReader(options, columns) if options.view else self._batch_reader(options, columns)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        options = self._options(streaming=True)
+        if options.view:
+            raise InvalidConfigurationError(f"the view {options.view} can't be read as a stream")
+        return _StreamReader(options, _columns(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return batch_writer(dict(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
+        return stream_writer(dict(self.options), schema)
+
+    def _batch_reader(self, options: SourceOptions, columns: Sequence[str]) -> DataSourceReader:
+        return _FilteringReader(options, columns)
+
+    def _options(self, *, streaming: bool | None) -> SourceOptions:
+        return source_options(dict(self.options), streaming=streaming)
+
+
+class DefaultSource(SparklogDataSource):
+    """The same for sessions that nobody has registered it in: Spark finds it by its package's name.
+
+    Spark refuses a source that can push filters down unless a setting allows it, which is off by default.
+    """
+
+    def _batch_reader(self, options: SourceOptions, columns: Sequence[str]) -> DataSourceReader:
+        return _BatchReader(options, columns)
+
+
+class _TaskPartition(InputPartition):
+    """What one task of Spark reads; sent to it."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+
+
+class _RecordReader:
+    """Reads records; where from, Spark decides."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._place = place_of(options.uri, options.storage_options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        task = partition.value
+        if task is None:  # Spark makes a task of nothing where there is none
+            return
+        log = _open_log(self._place, task.topic)
+        yield from read_task(log, task, self._columns, fail_on_data_loss=self._options.fail_on_data_loss)
+
+
+class _BatchReader(_RecordReader, DataSourceReader):
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+        self._filters = Narrowing()
+
+    def partitions(self) -> list[InputPartition]:
+        ranges = narrowed(plan_batch(opened(self._place).cluster, self._options), self._filters)
+        tasks = split(ranges, self._options.min_partitions, self._options.max_records)
+        return [_TaskPartition(task) for task in tasks]
+
+
+class _FilteringReader(_BatchReader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Files are left out by them; Spark still looks at each record."""
+        for one in filters:
+            operator = _OPERATORS.get(type(one))
+            if operator is not None and len(one.attribute) == 1:
+                self._filters = self._filters.with_filter(one.attribute[0], operator, one.value)
+        return filters
+
+
+class _StreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    _planner: StreamPlanner | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return self._plan().initial().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        limits = self._options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        limited = not isinstance(limit, ReadAllAvailable)
+        return self._plan().next(Positions.from_json(start), limited=limited).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        return self._plan().newest().to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._plan().freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        tasks = self._plan().plan(Positions.from_json(start), Positions.from_json(end))
+        return [_TaskPartition(task) for task in tasks]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._plan().done(Positions.from_json(end))
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+    def _plan(self) -> StreamPlanner:
+        if self._planner is None:
+            self._planner = StreamPlanner(self._place.open(), self._options)
+        return self._planner
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_planner"}
+
+
+class _ViewReader(DataSourceReader):
+    """Reads a view of groups or transactions in a task, which is one for all of it."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._view = options.view
+        self._columns = list(columns)
+        self._place = place_of(options.uri, options.storage_options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield read_view(opened(self._place).cluster, self._view).select(self._columns)
+
+
+def _schema(options: SourceOptions) -> pa.Schema:
+    if options.view:
+        return VIEW_SCHEMAS[options.view]
+    names = [name for name in SOURCE_SCHEMA.names if name != "headers" or options.include_headers]
+    return pa.schema([SOURCE_SCHEMA.field(name) for name in names])
+
+
+def _columns(options: SourceOptions, asked: StructType) -> list[str]:
+    """The columns to read: all, or those that ``.schema(…)`` leaves.
+
+    Raises:
+        InvalidConfigurationError: a column that isn't there, or of another type.
+    """
+    known = {field.name: field for field in from_arrow_schema(_schema(options)).fields}
+    for field in asked.fields:
+        if field.name not in known or field.dataType != known[field.name].dataType:
+            raise InvalidConfigurationError(
+                f"column {field.name} {field.dataType.simpleString()} was asked for; there are "
+                + ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in known.values())
+            )
+    return [field.name for field in asked.fields]
+
+
+def _open_log(place: Place, topic: str) -> DeltaLog:
+    clock = SystemClock()
+    return DeltaLog(store=RetryingStore(shared_store(place), clock=clock), table=topic_table(topic), clock=clock)

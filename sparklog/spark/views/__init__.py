@@ -1,0 +1,1 @@
+"""SQL over topics by Spark: views, and the expressions in them."""

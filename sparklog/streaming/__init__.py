@@ -1,0 +1,1 @@
+"""Queries over topics, whoever runs them: limits, positions, planning, reading, a stream's bookkeeping. No Spark."""

@@ -1,0 +1,58 @@
+"""Where a cluster is, as every process of a Spark job can open it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparklog.errors import InvalidArgumentError
+from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.storage import LocalStore, MemoryStore, ObjectStore, open_store
+
+__all__ = ["Place", "is_relative_folder", "place_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cluster's root: may be sent to other processes."""
+
+    uri: str
+    """Absolute."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def open(self) -> Cluster:
+        """The cluster. Raises ``InvalidArgumentError`` where there is none."""
+        return open_cluster(self.store(), create=False)
+
+    def store(self) -> ObjectStore:
+        """The store; nothing is read yet."""
+        return open_store(self.uri, self.storage_options)
+
+    def delta_path(self, table: str) -> str:
+        """Where Delta in Spark finds a table, once :func:`sparklog.spark.session.session.use_place` was called."""
+        store = self.store()
+        if isinstance(store, LocalStore):
+            return f"{store.root}/{table}"
+        return f"s3a://{store.uri.removeprefix('s3://')}/{table}"
+
+
+def is_relative_folder(cluster: str | Path) -> bool:
+    """Does a root URI name a folder by a relative path? Raises ``InvalidArgumentError``."""
+    if os.path.isabs(cluster) or isinstance(cluster, Path):
+        return not os.path.isabs(cluster)
+    return isinstance(open_store(cluster), LocalStore) and not cluster.lower().startswith("file:")
+
+
+def place_of(cluster: str | Path, storage_options: Mapping[str, Any] | None = None) -> Place:
+    """The place of a root URI.
+
+    Raises:
+        InvalidArgumentError: no URI of a store, or memory, which other processes can't see.
+    """
+    store = open_store(cluster, storage_options)
+    if isinstance(store, MemoryStore):
+        raise InvalidArgumentError(f"{store.uri}: Spark's processes don't share memory; use a folder or S3")
+    return Place(store.uri, dict(storage_options or {}))

@@ -1,0 +1,158 @@
+"""Reading what one task is to read, from the store, as Arrow batches; in whatever process Spark runs the task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.record_streaming import is_read_whole, open_segments
+from sparklog.log.data.schema import TIMESTAMP
+from sparklog.log.data.segments import Segment, overlapping
+from sparklog.log.follow import TopicFollower
+from sparklog.model import TopicPartition
+from sparklog.streaming.planning import Task
+
+__all__ = ["SOURCE_SCHEMA", "read_task"]
+
+_ELEMENT = pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+SOURCE_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("timestampType", pa.int32()),
+        pa.field("headers", pa.list_(_ELEMENT)),
+    ]
+)
+"""As Spark expects it of Arrow, to the names within."""
+
+_REQUEST_BYTES = 16 * 1024 * 1024
+"""Files that are read together; a first one always is."""
+_PIECE_BYTES = 4 * 1024 * 1024
+_BATCH_ROWS = 16_384
+"""Smaller pieces are put together: a batch of its own for each costs more than its records."""
+
+
+def read_task(
+    log: DeltaLog, task: Task, columns: Sequence[str], *, fail_on_data_loss: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """The records of a task by offset, in batches with these columns of :data:`SOURCE_SCHEMA`.
+
+    A file that was replaced since the task was planned is looked for once more in the topic as it is now (rule L10).
+
+    Raises:
+        OffsetOutOfRangeError: records that are still to be read were deleted.
+        UnknownTopicOrPartitionError: the topic was deleted.
+        CorruptRecordError, StoreError.
+    """
+    schema = pa.schema([SOURCE_SCHEMA.field(name) for name in columns])
+    waiting: list[pa.RecordBatch] = []
+    for records in _despite_replaced_files(log, task, fail_on_data_loss):
+        waiting.append(_shown(records, task, schema))
+        if sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS or records.nbytes >= _PIECE_BYTES:
+            yield _together(waiting, schema)
+            waiting = []
+    if waiting:
+        yield _together(waiting, schema)
+
+
+def _despite_replaced_files(log: DeltaLog, task: Task, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+    offset, segments = task.start, task.segments
+    gone = ""
+    while True:
+        try:
+            for records in _records(log, segments, offset, task.end):
+                offset = records.column(0)[-1].as_py() + 1
+                yield records
+            return
+        except ObjectNotFoundError as error:
+            if str(error) == gone:
+                raise
+            gone = str(error)
+        try:
+            offset, segments = _found_again(log, task, offset, fail_on_data_loss)
+        except UnknownTopicOrPartitionError:
+            if fail_on_data_loss:
+                raise
+            return
+
+
+def _found_again(log: DeltaLog, task: Task, offset: int, fail_on_data_loss: bool) -> tuple[int, tuple[Segment, ...]]:
+    follower = TopicFollower(log, task.topic)
+    if follower.head.topic_id != task.topic_id:
+        raise UnknownTopicOrPartitionError(f"topic {task.topic!r} with id {task.topic_id} was deleted")
+    start = follower.head.log_start_offsets[task.partition]
+    if offset < start:
+        if fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                f"records {offset} to {min(start, task.end) - 1} of {task.topic}-{task.partition} were deleted while a "
+                "query was to read them",
+                topic_partition=TopicPartition(task.topic, task.partition),
+                offset=offset,
+            )
+        offset = start
+    found = follower.segments(task.partition, offset)
+    return offset, tuple(segment for segment in found if segment.first_offset < task.end)
+
+
+def _records(log: DeltaLog, segments: Sequence[Segment], start: int, end: int) -> Iterator[pa.RecordBatch]:
+    for groups in _requests(segments):
+        paths = [object_path(log.table, segment.path) for group in groups if is_read_whole(group) for segment in group]
+        data = dict(zip(paths, log.store.read_many(paths), strict=True)) if paths else {}
+        for group in groups:
+            whole = (
+                [data.pop(object_path(log.table, segment.path)) for segment in group] if is_read_whole(group) else None
+            )
+            for piece in open_segments(log, group, whole, start_offset=start, piece_bytes=_PIECE_BYTES).pieces:
+                records = _below(piece, end)
+                if records.num_rows:
+                    yield records
+                if records.num_rows < piece.num_rows:
+                    break
+
+
+def _requests(segments: Sequence[Segment]) -> Iterator[list[list[Segment]]]:
+    """Segments in groups that overlap, and groups whose files are read together."""
+    together: list[list[Segment]] = []
+    size = 0
+    for group in overlapping(segments):
+        group_bytes = sum(segment.size_bytes for segment in group)
+        if together and size + group_bytes > _REQUEST_BYTES:
+            yield together
+            together, size = [], 0
+        together.append(group)
+        size += group_bytes
+    if together:
+        yield together
+
+
+def _below(piece: pa.RecordBatch, end: int) -> pa.RecordBatch:
+    """The records of a piece, which is in order, below an offset."""
+    offsets = piece.column(0)
+    if offsets[-1].as_py() < end:
+        return piece
+    return piece.slice(0, int(offsets.to_numpy().searchsorted(end)))
+
+
+def _shown(records: pa.RecordBatch, task: Task, schema: pa.Schema) -> pa.RecordBatch:
+    constants = {"topic": task.topic, "partition": task.partition, "timestampType": task.timestamp_type}
+    columns = []
+    for field in schema:
+        if field.name in constants:
+            columns.append(pa.repeat(pa.scalar(constants[field.name], field.type), records.num_rows))
+        else:
+            column = records.column(field.name)
+            columns.append(column if column.type.equals(field.type, check_metadata=True) else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _together(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -31,7 +31,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.groups.admin.unowned_commits import EmptyGroup, UnownedCommit
-from sparklog.groups.membership.heartbeat_rounds import Rounds
+from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.heartbeat_thread import HeartbeatThread
 from sparklog.groups.membership.membership import MemberSettings, Membership
 from sparklog.groups.offsets.changes import CommitOffsets, TakePartitions
@@ -87,7 +87,7 @@ class Coordinator:
         )
         self._beginning = threading.Lock()
         self._heartbeat: HeartbeatThread | None = None
-        self._rounds: Rounds | None = None
+        self._rounds: HeartbeatRounds | None = None
         self._is_member = False
         self.on_auto_commit: OnCommit = _log_failure
         """Told of what became of the commits that ``auto_commit_interval_ms`` brings."""
@@ -107,7 +107,7 @@ class Coordinator:
         """Topics that reading didn't find any more, and when to look again unless the group has gone on by then."""
 
     def _new_membership(self, settings: MemberSettings) -> Membership:
-        return Membership(settings, self._clock, tell=self._news, wake=self._wake)
+        return Membership(settings, self._clock, notify=self._news, wake=self._wake)
 
     # Partitions.
 
@@ -127,8 +127,8 @@ class Coordinator:
     def _begin_rounds(self) -> None:
         with self._beginning:
             if self._heartbeat is None:
-                self._rounds = Rounds(self._cluster, self._membership, self._take)
-                heartbeat = HeartbeatThread(self._rounds, self._membership, beaten=self._metrics.heartbeat)
+                self._rounds = HeartbeatRounds(self._cluster, self._membership, self._take)
+                heartbeat = HeartbeatThread(self._rounds, self._membership, on_heartbeat=self._metrics.heartbeat)
                 heartbeat.start()
                 self._heartbeat = heartbeat
 
@@ -304,7 +304,7 @@ class Coordinator:
                 return
             self._views_version = self._shared.views_version
             views = {topic: (view.topic_id, view.partition_count) for topic, view in self._shared.views.items()}
-        self._membership.tell_topics(views)
+        self._membership.report_topics(views)
 
     # Offsets.
 
@@ -504,9 +504,9 @@ class Coordinator:
         """A round hangs, and would go on with this membership: whoever subscribes again gets one of their own."""
         hanging = self._membership
         self._membership = self._new_membership(hanging.settings)
-        self._membership.ghosts = {*hanging.ghosts, hanging.member_id} - {""}
+        self._membership.old_member_ids = {*hanging.old_member_ids, hanging.member_id} - {""}
 
-    def _leave_quietly(self, rounds: Rounds, deadline: float) -> None:
+    def _leave_quietly(self, rounds: HeartbeatRounds, deadline: float) -> None:
         try:
             with self._cluster.store.patience(Patience(deadline_ticks_ms=deadline)):
                 rounds.leave()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sparklog.errors import SparklogError
 from sparklog.groups.assignors import ASSIGNORS
 from sparklog.groups.membership.generations import generation_log
-from sparklog.groups.membership.heartbeat_rounds import Rounds
+from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.membership import MemberSettings, Membership
 from sparklog.groups.offsets.changes import CommitOffsets, TakePartitions
 from sparklog.groups.offsets.offset_table import OffsetTable
@@ -133,7 +133,7 @@ class Member:
         self.membership = Membership(settings, group.clock)
         self.membership.subscribe(["t"], None)
         self.table = OffsetTable(cluster, "g")
-        self.loop = Rounds(cluster, self.membership, self._take)
+        self.loop = HeartbeatRounds(cluster, self.membership, self._take)
         self.is_dead = False
         self.is_polling = True
         """Does the application poll after each round?"""
@@ -148,7 +148,7 @@ class Member:
         if self.is_dead:
             return math.inf
         try:
-            wait_ms = self.loop.round()
+            wait_ms = self.loop.run_round()
         except SimulatedCrash:
             self.is_dead, self.has = True, {}
             return math.inf

@@ -271,7 +271,7 @@ def test_a_topic_that_is_made_anew_is_read_from_where_nobody_has_committed():
     pair.group.rounds(pair.owner, pair.newcomer)
     assert owned_once(pair.owner, pair.newcomer) == [0, 1, 2, 3]
     create_topic(log, "t", num_partitions=2)
-    pair.newcomer.membership.tell_topics({"t": (pair.group.topic_id, 2)})  # as its own reading would have found it
+    pair.newcomer.membership.report_topics({"t": (pair.group.topic_id, 2)})  # as its own reading would have found it
     pair.group.rounds(pair.owner, pair.newcomer)
     assert owned_once(pair.owner, pair.newcomer) == [0, 1]
     assert {*pair.owner.has.values(), *pair.newcomer.has.values()} == {0}

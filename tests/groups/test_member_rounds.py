@@ -79,7 +79,7 @@ def test_who_lost_everything_is_known_by_its_old_id_until_the_application_was_to
     group.rounds(second, intervals=40)
     for _ in range(8):
         group.clock.advance(INTERVAL_MS)
-        first.loop.round()
+        first.loop.run_round()
         second.round()
     assert first.membership.member_id not in ("", old_id)
     assert first.membership.metadata().member_id == old_id
@@ -170,7 +170,7 @@ def test_partitions_that_are_added_are_handed_out():
     members = [Member(group, name) for name in "ab"]
     group.rounds(*members)
     create_partitions(group.cluster(group.memory).topic_log("t"), "t", 6)
-    members[1].membership.tell_topics({"t": (group.topic_id, 6)})  # as its own reading would have found it
+    members[1].membership.report_topics({"t": (group.topic_id, 6)})  # as its own reading would have found it
     group.rounds(*members)
     assert owned_once(*members) == [0, 1, 2, 3, 4, 5]
 
@@ -264,7 +264,7 @@ def test_an_older_state_that_lands_late_is_written_over_before_anything_is_taken
     member claims by now."""
     group = Group()
     first, second = Member(group, "a"), Member(group, "b")
-    first.loop.round()
+    first.loop.run_round()
     path = member_state("g", first.membership.member_id)
     older = group.memory.read(path)
     group.rounds(first, second)

@@ -9,7 +9,7 @@ import pytest
 from sparklog.errors import InconsistentGroupProtocolError, InvalidArgumentError
 from sparklog.groups.assignors import ASSIGNORS, Assignor, MemberSubscription
 from sparklog.groups.membership.generations import Generation, GenerationPlan, TopicFacts
-from sparklog.groups.membership.liveness import Marks, Watched
+from sparklog.groups.membership.liveness import MemberMarks, TrackedMember
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.membership.proposals import (
     common_assignors,
@@ -39,9 +39,9 @@ def as_generation(plan: GenerationPlan, number: int = 1) -> Generation:
     return Generation(version=number, token="x", plan=plan)
 
 
-def watched(state: MemberState | None, *, silence_ms: float = 0, beats_seen: int = 1) -> Watched:
-    marks = Marks("s" if state is not None else None, "h")
-    return Watched(marks=marks, silence_ms=silence_ms, beats_seen=beats_seen, state=state)
+def watched(state: MemberState | None, *, silence_ms: float = 0, heartbeats_seen: int = 1) -> TrackedMember:
+    marks = MemberMarks("s" if state is not None else None, "h")
+    return TrackedMember(marks=marks, silence_ms=silence_ms, heartbeats_seen=heartbeats_seen, state=state)
 
 
 def numbers(plan: GenerationPlan) -> dict[str, list[int]]:
@@ -61,7 +61,7 @@ def test_the_dead_and_those_without_a_state_are_left_out():
 
 
 def test_what_a_dead_process_left_behind_is_no_member_until_its_heart_was_seen_to_beat():
-    left = {"a": watched(a_state("a"), beats_seen=0)}
+    left = {"a": watched(a_state("a"), heartbeats_seen=0)}
     assert living_members(left, None, me=a_state("me")).keys() == {"me"}
     assert living_members(left, planned(members("a")), me=a_state("me")).keys() == {"a", "me"}
 

@@ -190,7 +190,7 @@ def test_storage_options_are_merged_and_handed_to_the_store(monkeypatch):
         given.update(options or {})
         raise OSError(5, "seen", "x")
 
-    monkeypatch.setattr("sparklog.admin.client.open_store", open_store)
+    monkeypatch.setattr("sparklog.admin.connection.open_store", open_store)
     line = failure(
         *("--storage-option", "key=12", "topics", "list", "--storage-option", 'client_kwargs={"region_name": "eu"}'),
         *("--storage-option", "anon=false"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.compaction.plan_cleaning import CleanerRules, CleanerState, CleanPlan, Reason, plan_clean
+from sparklog.compaction.plan_cleaning import CleanerRules, CleanerState, CleanPlan, Reason, plan_cleaning
 from sparklog.log.data.segments import Segment
 from tests.compaction.support import row_of
 from tests.support import DAY_MS, T0_MS
@@ -26,7 +26,7 @@ RULES = CleanerRules(
 def plan(
     segments: list[Segment], state: CleanerState | None = None, *, log_start: int = 0, **rules: object
 ) -> CleanPlan:
-    return plan_clean(
+    return plan_cleaning(
         segments,
         replace(RULES, **rules),  # type: ignore[arg-type]
         state or CleanerState(),

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from sparklog.compaction import clean_arrow
-from sparklog.compaction.clean_arrow import Cleaned, CleanPass, clean_with_arrow
+from sparklog.compaction.clean_arrow import CleanedFiles, CleanPass, clean_with_arrow
 from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import compact_topic
-from sparklog.compaction.file_ranges import Unit
+from sparklog.compaction.file_ranges import FileUnit
 from sparklog.compaction.keys import Counts, LatestOffsets
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.plan_cleaning import CleanPlan
@@ -55,7 +55,7 @@ def judged(found: Pieces, due_tombstones_end: int) -> tuple[Counts, list[int]]:
     latest.add(found.table["key"], found.table["offset_delta"])
     count = found.table.num_rows
     known = clean_arrow._Known(latest=latest, end_offset=count, due_tombstones_end=due_tombstones_end)
-    judged = clean_arrow._Judged([Unit.of([a_segment(0, count)])])
+    judged = clean_arrow._Judged([FileUnit.of([a_segment(0, count)])])
     clean_arrow._judge(cast(OpenRange, found), known, judged)
     kept = judged.kept_from(0)
     stays = np.concatenate([kept(size) for size in found.sizes])  # in other pieces than it was judged
@@ -126,7 +126,7 @@ def test_a_pass_that_is_overtaken_remembers_how_far_it_came() -> None:
     def slowly(log: DeltaLog, plan: CleanPlan, compression: str, file_bytes: int) -> CleanPass:
         found = one_by_one(log, plan, compression, file_bytes)
 
-        def pieces() -> Generator[Cleaned, None, None]:
+        def pieces() -> Generator[CleanedFiles, None, None]:
             for number, piece in enumerate(found.pieces):
                 if number == len(plan.units) // 2:
                     for at in range(3):

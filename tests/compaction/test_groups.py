@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sparklog.compaction.group_cleanup import GroupReport, forget_group, forget_groups
+from sparklog.compaction.group_cleanup import GroupReport, expire_group, expire_groups
 from sparklog.errors import SparklogError
 from sparklog.groups.admin.emptiness import empty_since_ms
 from sparklog.groups.admin.inspection import group_names
@@ -36,7 +36,7 @@ def a_stage() -> tuple[MemoryStore, Stage]:
 
 
 def forget(stage: Stage, **more: bool) -> GroupReport:
-    return forget_group(stage.cluster, "g", now_ms=stage.clock.now_ms(), timeout_ms=60_000, **more)
+    return expire_group(stage.cluster, "g", now_ms=stage.clock.now_ms(), timeout_ms=60_000, **more)
 
 
 def rows(stage: Stage) -> set[TopicPartition]:
@@ -112,7 +112,7 @@ def test_the_time_of_an_empty_group_is_the_stores_and_not_of_whoever_emptied_it(
     elsewhere = a_cluster(memory, ManualClock(start_ms=stage.clock.now_ms() + skew_ms))
 
     def forget_there() -> GroupReport:
-        return forget_group(elsewhere, "g", now_ms=stage.clock.now_ms(), timeout_ms=60_000)
+        return expire_group(elsewhere, "g", now_ms=stage.clock.now_ms(), timeout_ms=60_000)
 
     for _ in range(2):  # the first says that the group is empty
         report = forget_there()
@@ -190,7 +190,7 @@ def test_killed_at_any_store_call_it_is_finished_by_the_next_run(fault: Fault) -
 def test_one_group_that_cannot_be_understood_hinders_no_other() -> None:
     memory, stage = two_old_offsets()
     memory.put("groups/bad/generations/00000000000000000001.json", b"no json")
-    bad, good = forget_groups(stage.cluster, now_ms=stage.clock.now_ms(), timeout_ms=60_000)
+    bad, good = expire_groups(stage.cluster, now_ms=stage.clock.now_ms(), timeout_ms=60_000)
     assert (bad.group, good.group, good.expired_offsets) == ("bad", "g", 2)
     assert isinstance(bad.error, SparklogError)
 

@@ -19,7 +19,7 @@ def a_job(monkeypatch: pytest.MonkeyPatch, *, raised: SparklogError | None = Non
 
     def maintain(*_: object, tell: Any, **__: object) -> MaintenanceReport:
         tell("t", Step.OPTIMIZE)
-        tell.goes_on("t", Step.OPTIMIZE, "1 of 2 ranges, 1.5 of 3.0 GB")
+        tell.on_progress("t", Step.OPTIMIZE, "1 of 2 ranges, 1.5 of 3.0 GB")
         if raised is not None:
             raise raised
         topics = [TopicMaintenance(topic=name, deleted=False, errors={Step.VACUUM: e}) for name, e in errors.items()]

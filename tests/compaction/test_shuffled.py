@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.compaction.clean_arrow import Clean, Cleaned, CleanPass, clean_with_arrow
+from sparklog.compaction.clean_arrow import Clean, CleanedFiles, CleanPass, clean_with_arrow
 from sparklog.compaction.clean_shuffled import KEYS_SCHEMA, Layout, clean_group, read_keys
 from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import CompactReport, compact_topic
-from sparklog.compaction.file_ranges import units_of
+from sparklog.compaction.file_ranges import file_units
 from sparklog.compaction.plan_cleaning import CleanerState, CleanPlan, Reason
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidArgumentError
@@ -37,7 +37,7 @@ def clean_shuffled(log: DeltaLog, plan: CleanPlan, compression: str, file_bytes:
     table = pa.Table.from_batches(batches, KEYS_SCHEMA).group_by("key").aggregate([("position", "max")])
     latest = table["position_max"].to_numpy()
 
-    def pieces() -> Generator[Cleaned, None, None]:
+    def pieces() -> Generator[CleanedFiles, None, None]:
         for number in range(len(layout.groups)):
             yield clean_group(log, layout, number, latest[latest >> layout.group_bits == number])
 
@@ -111,7 +111,7 @@ def test_offsets_beyond_what_a_position_holds_are_refused_before_anything_is_rea
         partition=0,
         state=CleanerState(),
         reason=Reason.DIRTY,
-        units=tuple(units_of([wide])),
+        units=tuple(file_units([wide])),
         first_dirty_offset=0,
         end_offset=2**62 + 1,
         clean_bytes=0,
@@ -123,7 +123,9 @@ def test_offsets_beyond_what_a_position_holds_are_refused_before_anything_is_rea
     with pytest.raises(InvalidArgumentError, match=r"fewer than 2\*\*62 offsets"):
         Layout.of(plan, compression="zstd", file_bytes=1)
     layout = Layout.of(
-        replace(plan, units=tuple(units_of([replace(wide, max_offset_delta=2**50)]))), compression="zstd", file_bytes=1
+        replace(plan, units=tuple(file_units([replace(wide, max_offset_delta=2**50)]))),
+        compression="zstd",
+        file_bytes=1,
     )
     assert layout.positions(np.array([2**50]), np.array([True])).tolist() == [2**51 + 1]
 

@@ -11,14 +11,20 @@ from sparklog.compaction import OptimizePolicy, Outcome, Step, maintain
 from sparklog.compaction.clean_arrow import CleanPass, clean_with_arrow
 from sparklog.compaction.compact import compact_topic
 from sparklog.compaction.file_ranges import FileRange
-from sparklog.compaction.maintain import Telling, TopicMaintenance, Wanted, maintain_topic, quiet
+from sparklog.compaction.maintain import (
+    MaintenanceOptions,
+    ProgressListener,
+    TopicMaintenance,
+    ignore_steps,
+    maintain_topic,
+)
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.plan_cleaning import CleanPlan
-from sparklog.compaction.progress import of_bytes
+from sparklog.compaction.progress import bytes_done
 from sparklog.compaction.report_format import error_as_plain, report_as_plain, report_rows
 from sparklog.compaction.retention import retain_topic
 from sparklog.compaction.rewrite_arrow import Rewritten, rewrite_with_arrow
-from sparklog.compaction.run_context import Run
+from sparklog.compaction.run_context import MaintenanceRun
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     CommitStateUnknownError,
@@ -103,8 +109,8 @@ def test_a_file_that_somebody_else_cleaned_away_is_no_failure() -> None:
 # What fails hinders no other, and says whether it may succeed later
 
 
-def maintained(cluster: Cluster, wanted: Wanted) -> TopicMaintenance:
-    outcome = maintain_topic(Run(cluster, timeout_ms=60_000), "t", wanted)
+def maintained(cluster: Cluster, wanted: MaintenanceOptions) -> TopicMaintenance:
+    outcome = maintain_topic(MaintenanceRun(cluster, timeout_ms=60_000), "t", wanted)
     assert outcome is not None
     return outcome.report
 
@@ -120,12 +126,12 @@ def failing_at(partition: int, error: SparklogError) -> Callable[..., CleanPass]
 
 def test_a_partition_that_an_engine_gives_up_hinders_no_other() -> None:
     memory, clock, _ = a_keyed_topic(3)
-    wanted = Wanted(steps=[Step.COMPACT], clean=failing_at(1, RetriableError("the engine gave up")))
+    wanted = MaintenanceOptions(steps=[Step.COMPACT], clean=failing_at(1, RetriableError("the engine gave up")))
     done = maintained(a_cluster(memory, clock), wanted)
     assert done.compact is not None
     outcomes = [(one.outcome, one.retriable) for one in done.compact.partitions]
     assert outcomes == [(Outcome.DONE, False), (Outcome.FAILED, True), (Outcome.DONE, False)]
-    assert [*done.told_failures()] == [("compact: the engine gave up", True)]
+    assert [*done.failures_with_prospects()] == [("compact: the engine gave up", True)]
     with pytest.raises(CommitStateUnknownError):
         compact_topic(a_keyed_topic(1)[2], "t", now_ms=T0_MS, clean=failing_at(0, CommitStateUnknownError("lost")))
 
@@ -137,11 +143,11 @@ def test_a_range_that_an_engine_gives_up_may_succeed_later() -> None:
         for number, found in enumerate(rewrite_with_arrow(log, ranges, compression)):
             yield replace(found, files=(), error=RetriableError("gave up")) if number == 1 else found
 
-    wanted = Wanted(steps=[Step.OPTIMIZE], policy=PAIRS, rewrite=rewrite)
+    wanted = MaintenanceOptions(steps=[Step.OPTIMIZE], policy=PAIRS, rewrite=rewrite)
     done = maintained(a_cluster(memory, clock), wanted)
     assert done.optimize is not None
     assert [one.outcome for one in done.optimize.ranges] == [Outcome.DONE, Outcome.FAILED, Outcome.DONE]
-    assert [*done.told_failures()] == [("optimize: gave up", True)]
+    assert [*done.failures_with_prospects()] == [("optimize: gave up", True)]
 
 
 @pytest.mark.parametrize(
@@ -333,7 +339,7 @@ def test_ranges_that_another_job_merged_meanwhile_are_passed_over() -> None:
 def test_how_far_a_step_has_come_is_told() -> None:
     memory, clock, _ = a_keyed_topic(1)
     told: list[tuple[str, Step, str]] = []
-    telling = Telling(quiet, lambda *given: told.append(given))
+    telling = ProgressListener(ignore_steps, lambda *given: told.append(given))
     maintain(a_cluster(memory, clock), policy=PAIRS, steps=[Step.COMPACT], tell=telling)
     assert told == [("t", Step.COMPACT, "partition 0: 2 of 2 records")]
     memory, clock, log = seven()
@@ -342,7 +348,7 @@ def test_how_far_a_step_has_come_is_told() -> None:
     maintain(a_cluster(memory, clock), policy=PAIRS, steps=[Step.OPTIMIZE], tell=telling)
     total = sum(sizes[:6])
     assert [how_far for _, _, how_far in told] == [
-        f"{number} of 3 ranges, {of_bytes(sum(sizes[: 2 * number]), total)}" for number in (1, 2, 3)
+        f"{number} of 3 ranges, {bytes_done(sum(sizes[: 2 * number]), total)}" for number in (1, 2, 3)
     ]
 
 
@@ -357,7 +363,7 @@ def test_how_far_a_step_has_come_is_told() -> None:
     ],
 )
 def test_bytes_are_told_in_the_unit_of_the_total(done: int, total: int, words: str) -> None:
-    assert of_bytes(done, total) == words
+    assert bytes_done(done, total) == words
 
 
 def test_the_table_tells_why_a_partition_is_due_and_what_vacuum_let_go() -> None:

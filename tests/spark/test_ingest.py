@@ -20,7 +20,7 @@ from sparklog.spark.ingest.ingest import _ROW_BYTES, DEDUP_WINDOW_MS, Batch, Ing
 from sparklog.spark.ingest.ingest_batch import conform
 from sparklog.spark.ingest.ingest_rules import ProducerRange, identity_columns, inserted_count
 from sparklog.spark.ingest.ingest_staging import Published, Verdict
-from sparklog.streaming.cluster_ref import place_of
+from sparklog.streaming.cluster_ref import cluster_ref_of
 from sparklog.testing import ManualClock
 from tests.spark.spark_support import HOUR_MS, a_cluster, files_read, put
 from tests.support import T0_MS, a_writer, contents, records, unsequenced_file
@@ -50,7 +50,7 @@ def frame(
 
 def an_ingest(spark: Any, cluster: Cluster, *, name: str = "i", window_ms: int = DEDUP_WINDOW_MS) -> Ingest:
     """Its steps, to be taken one by one: whoever stops between two of them was killed there."""
-    path = place_of(cluster.store.uri).delta_path(topic_table("t"))
+    path = cluster_ref_of(cluster.store.uri).delta_path(topic_table("t"))
     return Ingest(spark, cluster, "t", path, name=name, dedup_window_ms=window_ms)
 
 

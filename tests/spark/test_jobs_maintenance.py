@@ -31,7 +31,7 @@ CUT = TopicMaintenance(
         dry_run=False,
     ),
 )
-NOTHING = TopicMaintenance(topic="quiet", deleted=False)
+NOTHING = TopicMaintenance(topic="ignore_steps", deleted=False)
 
 
 def a_report(*topics: TopicMaintenance, dry_run: bool = False) -> MaintenanceReport:

@@ -16,9 +16,9 @@ from sparklog.admin import Admin, NewTopic
 from sparklog.clock import SystemClock
 from sparklog.compaction import OptimizePolicy, Outcome, Step
 from sparklog.compaction.compact import CompactReport, compact_topic
-from sparklog.compaction.maintain import Wanted, maintain_topic
+from sparklog.compaction.maintain import MaintenanceOptions, maintain_topic
 from sparklog.compaction.optimize import optimize_topic
-from sparklog.compaction.run_context import Run
+from sparklog.compaction.run_context import MaintenanceRun
 from sparklog.consumer import Consumer
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidArgumentError, RetriableError, UnknownTopicOrPartitionError
@@ -30,12 +30,12 @@ from sparklog.model import TopicPartition
 from sparklog.spark.maintenance import prefetch
 from sparklog.spark.maintenance.clean_by_shuffle import SparkClean
 from sparklog.spark.maintenance.maintenance_job import main
-from sparklog.spark.maintenance.prefetch import work_ahead
+from sparklog.spark.maintenance.prefetch import run_jobs_ahead
 from sparklog.spark.maintenance.rewrite_on_executors import SparkRewrite
 from sparklog.spark.session.spark_job import FAILED
 from sparklog.sql import query
 from sparklog.storage import LocalStore
-from sparklog.streaming.cluster_ref import place_of
+from sparklog.streaming.cluster_ref import cluster_ref_of
 from sparklog.testing import Fault, FaultKind, FaultyStore, SimulatedCrash
 from tests.compaction.support import Key, append_at, append_each, append_pairs, live, pairs_of, stored
 from tests.spark.spark_support import a_cluster, put, seen
@@ -137,7 +137,7 @@ def test_compaction_by_a_shuffle_leaves_what_compaction_in_memory_leaves(spark: 
     """Groups of about two files, in waves; the second round is dirty on top of what is clean, and drops tombstones.
     Many histories are played without Spark, in ``tests/compaction/test_shuffled.py``."""
     cluster = open_cluster(tmp_path)
-    place = place_of(tmp_path)
+    place = cluster_ref_of(tmp_path)
     on_spark = SparkClean(spark, place, small_bytes=0)
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0}
     for topic in ("memory", "spark"):
@@ -184,7 +184,7 @@ def test_a_driver_that_is_killed_between_commits_leaves_all_whole_and_the_next_r
         tmp_path, *([(f"k{number % 5}", f"{number} {turn}") for number in range(7)] for turn in range(8))
     )
     last = {key: value for _, key, value in pairs_of(cluster.topic_log("t"))}
-    place = place_of(tmp_path)
+    place = cluster_ref_of(tmp_path)
 
     def check() -> list[tuple[int, Key, str | None]]:
         found = pairs_of(cluster.topic_log("t"))
@@ -293,16 +293,16 @@ def test_where_spark_gives_up_it_is_a_failure_of_the_step_that_may_succeed_later
         yield lambda: spark.sparkContext.parallelize([0], 1).map(lambda _: 1 // 0).collect()
 
     with pytest.raises(RetriableError, match="Spark gave up: ZeroDivisionError"):
-        list(work_ahead(spark, jobs(), about="a test"))
+        list(run_jobs_ahead(spark, jobs(), about="a test"))
     cluster = a_keyed_topic(tmp_path, [("a", "1")])
 
     def give_up(*_: object) -> Any:
-        yield from work_ahead(spark, jobs(), about="a test")
+        yield from run_jobs_ahead(spark, jobs(), about="a test")
 
     for pairs in ([("a", "2")], [("a", "3")]):
         append_pairs(a_writer(cluster.topic_log("t")), pairs)
-    wanted = Wanted(steps=[Step.OPTIMIZE], policy=OptimizePolicy(min_files=2, growth=1.1), rewrite=give_up)
-    done = maintain_topic(Run(cluster, timeout_ms=60_000), "t", wanted)
+    wanted = MaintenanceOptions(steps=[Step.OPTIMIZE], policy=OptimizePolicy(min_files=2, growth=1.1), rewrite=give_up)
+    done = maintain_topic(MaintenanceRun(cluster, timeout_ms=60_000), "t", wanted)
     assert done is not None
     assert [type(error) for error in done.report.errors.values()] == [RetriableError]
     capfd.readouterr()  # Spark tells it at length
@@ -313,14 +313,14 @@ def test_results_come_in_order_and_closing_early_ends_what_is_at_work(spark: Any
     def job(number: int) -> Any:
         return lambda: spark.sparkContext.parallelize([number], 1).map(lambda one: one * 2).collect()[0]
 
-    assert list(work_ahead(spark, map(job, range(7)), about="a test")) == [0, 2, 4, 6, 8, 10, 12]
+    assert list(run_jobs_ahead(spark, map(job, range(7)), about="a test")) == [0, 2, 4, 6, 8, 10, 12]
 
     def sleepy() -> Any:
         import time
 
         return spark.sparkContext.parallelize([0], 1).map(lambda _: time.sleep(3_600)).collect()
 
-    results = work_ahead(spark, [job(1), sleepy, sleepy], about="a test")
+    results = run_jobs_ahead(spark, [job(1), sleepy, sleepy], about="a test")
     assert next(results) == 2
     results.close()
     assert is_idle(spark)

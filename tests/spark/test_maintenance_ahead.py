@@ -22,8 +22,8 @@ from sparklog.errors import (
     RetriableError,
     SparklogError,
 )
-from sparklog.spark.maintenance.clean_by_shuffle import _Planned
-from sparklog.spark.maintenance.prefetch import as_text, told_by_spark, waves, work_ahead
+from sparklog.spark.maintenance.clean_by_shuffle import _ShuffledPositions
+from sparklog.spark.maintenance.prefetch import as_text, run_jobs_ahead, spark_errors, waves
 
 pyspark = pytest.importorskip("pyspark")
 
@@ -43,7 +43,7 @@ def marker(text: bytes) -> str:
 
 def told(text: str) -> SparklogError:
     """What becomes of an error of Spark with this text."""
-    with pytest.raises(SparklogError) as raised, told_by_spark():
+    with pytest.raises(SparklogError) as raised, spark_errors():
         raise pyspark.errors.PySparkException(text)
     return raised.value
 
@@ -127,7 +127,7 @@ def test_the_cause_is_told_and_may_go_away(text: str, expected: str) -> None:
     "line",
     [
         "ModuleNotFoundError: No module named 'sparklog'",
-        "AttributeError: Can't get attribute 'rewrite_there' on <module 'sparklog'>",
+        "AttributeError: Can't get attribute 'rewrite_in_task' on <module 'sparklog'>",
         "_pickle.UnpicklingError: invalid load key",
     ],
 )
@@ -146,12 +146,12 @@ def test_where_the_jvm_is_gone_the_same_call_may_succeed_later() -> None:
             raise ConnectionRefusedError(111, "Connection refused")
 
     for error in (ConnectionRefusedError(111, "Connection refused"), network_error("no answer"), Speechless("x")):
-        with pytest.raises(RetriableError, match=r"Spark gave up: .*(refused|no answer)"), told_by_spark():
+        with pytest.raises(RetriableError, match=r"Spark gave up: .*(refused|no answer)"), spark_errors():
             raise error
 
 
 class Context:
-    """Of jobs of Spark, as far as ``work_ahead`` needs it."""
+    """Of jobs of Spark, as far as ``run_jobs_ahead`` needs it."""
 
     def __init__(self, cancel: Callable[[], object]) -> None:
         self._cancel = cancel
@@ -189,7 +189,7 @@ def test_an_interrupt_cancels_the_job_that_has_begun_whether_it_is_waited_for_ye
 
     context = Context(ended.set)
     with pytest.raises(KeyboardInterrupt):
-        list(work_ahead(a_spark(context), [job], about="a test"))
+        list(run_jobs_ahead(a_spark(context), [job], about="a test"))
     assert context.cancelled > 0
 
 
@@ -212,7 +212,7 @@ def test_a_jvm_that_is_gone_while_jobs_are_cancelled_does_not_hide_why(caplog: p
     jobs = [broken, slow]
     context = Context(gone)
     with pytest.raises(CorruptRecordError, match="a file"):
-        list(work_ahead(a_spark(context), jobs, about="a test"))
+        list(run_jobs_ahead(a_spark(context), jobs, about="a test"))
     assert context.cancelled == 1
     assert "jobs of Spark can't be cancelled: [Errno 111] Connection refused" in caplog.text
 
@@ -234,7 +234,7 @@ def test_an_interrupt_while_a_job_is_handed_over_cancels_it(monkeypatch: pytest.
     monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
     context = Context(ended.set)
     with pytest.raises(KeyboardInterrupt):
-        list(work_ahead(a_spark(context), [job], about="a test"))
+        list(run_jobs_ahead(a_spark(context), [job], about="a test"))
     assert context.cancelled > 0
 
 
@@ -245,15 +245,15 @@ def test_what_executors_keep_is_forgotten_and_the_error_of_the_pass_is_not_hidde
         raise ConnectionRefusedError(111, "Connection refused")
 
     shared: Any = SimpleNamespace(destroy=destroy)
-    planned = _Planned(shared, cast(Any, SimpleNamespace(rdd="an RDD")))
-    assert planned.learn() == "an RDD"
+    planned = _ShuffledPositions(shared, cast(Any, SimpleNamespace(rdd="an RDD")))
+    assert planned.rdd() == "an RDD"
 
     def failing() -> Iterator[None]:
         try:
             raise CorruptRecordError("a file")
             yield
         finally:
-            planned.forget()
+            planned.release()
 
     with pytest.raises(CorruptRecordError, match="a file"):
         list(failing())
@@ -276,6 +276,6 @@ def test_a_jvm_that_is_gone_before_a_job_begins_is_told_as_well(monkeypatch: pyt
             raise ConnectionRefusedError(111, "Connection refused")
 
     session: Any = SimpleNamespace(sparkContext=Gone())
-    for begin in (lambda: work_ahead(session, [lambda: 1], about="a test"), lambda: waves(session, [1, 2])):
+    for begin in (lambda: run_jobs_ahead(session, [lambda: 1], about="a test"), lambda: waves(session, [1, 2])):
         with pytest.raises(RetriableError, match=r"Spark gave up: .*Connection refused"):
             list(begin())

@@ -29,7 +29,7 @@ from sparklog.spark.maintenance import clean_by_shuffle, per_topic, rewrite_on_e
 from sparklog.spark.maintenance.clean_by_shuffle import SparkClean
 from sparklog.spark.maintenance.rewrite_on_executors import SparkRewrite
 from sparklog.storage import LocalStore, open_store
-from sparklog.streaming.cluster_ref import place_of
+from sparklog.streaming.cluster_ref import cluster_ref_of
 from sparklog.testing import WrappedStore
 from sparklog.txn import orphans
 from tests.compaction.support import Key, append_at, append_each, append_pairs, live, pairs_of
@@ -215,7 +215,7 @@ def test_two_drivers_compact_and_merge_one_topic_at_once(spark: Any, tmp_path: P
     """Both have planned the same before either commits. One compacts in its own process, the other on Spark; both merge
     on Spark."""
     cluster = open_cluster(tmp_path)
-    place = place_of(tmp_path)
+    place = cluster_ref_of(tmp_path)
     last = a_keyed_topic(cluster, 12)
     size = sum(found.size_bytes for found in live(cluster.topic_log("t"))[:4])
     small_bytes = {"spark": 0, "plain": 2**40}  # above it is done in this process
@@ -264,7 +264,7 @@ def test_what_retention_removes_under_another_driver_stays_removed(spark: Any, t
         append_at(writer, now_ms - 2 * DAY_MS, f"old{number}")
     for number in range(5):
         append_at(writer, now_ms, f"new{number}")
-    on_spark = SparkRewrite(spark, place_of(tmp_path), small_bytes=0)
+    on_spark = SparkRewrite(spark, cluster_ref_of(tmp_path), small_bytes=0)
 
     def rewrite(log: DeltaLog, *planned: Any) -> Generator[Rewritten, None, None]:
         rewritten = [*on_spark(log, *planned)]
@@ -379,9 +379,9 @@ def dying_spread(*arguments: Any) -> Any:
 
 
 REAL: dict[str, Callable[..., Any]] = {
-    "rewrite": rewrite_on_executors.rewrite_there,
-    "clean": clean_by_shuffle.clean_there,
-    "spread": per_topic._maintain_there,
+    "rewrite": rewrite_on_executors.rewrite_in_task,
+    "clean": clean_by_shuffle.clean_in_task,
+    "spread": per_topic._maintain_in_task,
 }
 
 
@@ -396,9 +396,9 @@ def maintained_by_dying_tasks(root: str) -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     for module, name, dies in (
-        (rewrite_on_executors, "rewrite_there", dying_rewrite),
-        (clean_by_shuffle, "clean_there", dying_clean),
-        (per_topic, "_maintain_there", dying_spread),
+        (rewrite_on_executors, "rewrite_in_task", dying_rewrite),
+        (clean_by_shuffle, "clean_in_task", dying_clean),
+        (per_topic, "_maintain_in_task", dying_spread),
     ):
         setattr(module, name, dies)
     reports = (
@@ -431,7 +431,7 @@ def test_tasks_that_die_after_their_work_are_repeated_and_nothing_is_there_twice
     }
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3_000:]
-    assert sorted(path.name for path in marks.iterdir()) == ["_maintain_there", "clean_there", "rewrite_there"]
+    assert sorted(path.name for path in marks.iterdir()) == ["_maintain_in_task", "clean_in_task", "rewrite_in_task"]
     lines = done.stdout.splitlines()
     assert lines[:5] == [
         "keyed compact 11 partition 0: 41 of 48 records dropped",

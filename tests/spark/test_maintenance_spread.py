@@ -13,17 +13,17 @@ import pytest
 import sparklog.spark as ss
 from sparklog.compaction import OptimizePolicy, Outcome, Step, TopicMaintenance, maintain
 from sparklog.compaction.idle_notes import TopicNote
-from sparklog.compaction.maintain import MaintenanceReport, TopicOutcome, Wanted, maintain_topic
+from sparklog.compaction.maintain import MaintenanceOptions, MaintenanceReport, TopicOutcome, maintain_topic
 from sparklog.compaction.report_format import report_rows
-from sparklog.compaction.run_context import Run, RunFacts
+from sparklog.compaction.run_context import MaintenanceRun, RunFacts
 from sparklog.errors import InvalidConfigurationError, RetriableError
 from sparklog.log import Cluster, open_cluster
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic, delete_topic
 from sparklog.spark.maintenance import per_topic
-from sparklog.spark.maintenance.per_topic import for_a_task
+from sparklog.spark.maintenance.per_topic import task_options
 from sparklog.storage import MemoryStore
-from sparklog.streaming.cluster_ref import place_of
+from sparklog.streaming.cluster_ref import cluster_ref_of
 from sparklog.testing import Fault, FaultKind, FaultyStore
 from tests.compaction.support import append_pairs, live, pairs_of
 from tests.support import a_writer, foreign_commit
@@ -49,8 +49,8 @@ def file_bytes(cluster: Cluster, topic: str) -> int:
 
 
 def small(cluster: Cluster, topic: str, small_bytes: int, **changes: Any) -> TopicOutcome:
-    wanted = for_a_task(replace(Wanted(steps=BOTH, policy=POLICY), **changes), small_bytes)
-    found = maintain_topic(Run(cluster, timeout_ms=60_000, dry_run=wanted.dry_run), topic, wanted)
+    wanted = task_options(replace(MaintenanceOptions(steps=BOTH, policy=POLICY), **changes), small_bytes)
+    found = maintain_topic(MaintenanceRun(cluster, timeout_ms=60_000, dry_run=wanted.dry_run), topic, wanted)
     assert found is not None
     return found
 
@@ -191,13 +191,13 @@ def test_where_spark_gives_up_each_topic_tells_and_the_other_parts_go_on(
 
     def give_up(*given: object, small_bytes: int) -> list[TopicOutcome]:
         wanted, topics = given[-1], given[-2]
-        assert isinstance(wanted, Wanted)
+        assert isinstance(wanted, MaintenanceOptions)
         assert isinstance(topics, dict)
         if Step.RETENTION in wanted.steps:
             raise RetriableError("Spark gave up: a worker died")
         return [TopicOutcome(report=TopicMaintenance(topic=name, deleted=False)) for name in topics]
 
-    monkeypatch.setattr("sparklog.spark.maintenance.maintenance.spread", give_up)
+    monkeypatch.setattr("sparklog.spark.maintenance.maintenance.maintain_per_topic", give_up)
     report = ss.maintain(NoExecutors(), tmp_path)
     told = {one.topic: sorted(step.value for step in one.errors) for one in report.topics}
     assert told == {topic: ["retention", "sequence"] for topic in ("a", "b", "gone")}
@@ -208,17 +208,17 @@ def test_where_spark_gives_up_each_topic_tells_and_the_other_parts_go_on(
 def test_a_topic_with_something_unforeseen_hinders_no_other_of_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object, topic: str, __: Wanted, *, search_ms: int) -> TopicOutcome:
+    def fail(_: object, topic: str, __: MaintenanceOptions, *, search_ms: int) -> TopicOutcome:
         if topic == "odd":
             raise OverflowError("date value out of range")
         return TopicOutcome(report=TopicMaintenance(topic=topic, deleted=False))
 
     monkeypatch.setattr(per_topic, "maintain_topic", fail)
     open_cluster(tmp_path)
-    place = place_of(tmp_path)
-    wanted = Wanted(steps=[*BOTH, Step.VACUUM])
+    place = cluster_ref_of(tmp_path)
+    wanted = MaintenanceOptions(steps=[*BOTH, Step.VACUUM])
     facts = RunFacts(began_ms=0, ids=None, barrier=None)
-    odd, other = per_topic._maintain_there(place, facts, wanted, iter([("odd", 0), ("t", 0)]))
+    odd, other = per_topic._maintain_in_task(place, facts, wanted, iter([("odd", 0), ("t", 0)]))
     assert odd is not None
     assert {step.value for step in odd.report.errors} == {"compact", "optimize", "vacuum"}
     assert odd.report.failures[0] == "compact: OverflowError: date value out of range"

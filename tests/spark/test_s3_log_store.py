@@ -16,9 +16,9 @@ from sparklog.clock import SystemClock
 from sparklog.delta.log import DeltaLog
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
-from sparklog.spark.session.session import use_place
+from sparklog.spark.session.session import configure_storage_access
 from sparklog.storage import open_store
-from sparklog.streaming.cluster_ref import Place, place_of
+from sparklog.streaming.cluster_ref import ClusterRef, cluster_ref_of
 from tests.s3_proxy import S3Proxy, s3_proxy
 from tests.spark.spark_support import a_cluster, put, seen
 from tests.support import a_topic, a_writer, append, contents, entry_lines, versions_of
@@ -36,10 +36,10 @@ def proxy(s3_endpoint: str) -> Iterator[S3Proxy]:
 
 
 @pytest.fixture
-def place(spark: Any, s3_uri: str, s3_options: dict[str, Any], proxy: S3Proxy) -> Iterator[Place]:
+def place(spark: Any, s3_uri: str, s3_options: dict[str, Any], proxy: S3Proxy) -> Iterator[ClusterRef]:
     """A root that Spark reaches through the proxy."""
-    place = place_of(s3_uri, {**s3_options, "endpoint_url": proxy.url})
-    use_place(spark, place)
+    place = cluster_ref_of(s3_uri, {**s3_options, "endpoint_url": proxy.url})
+    configure_storage_access(spark, place)
     spark.conf.set(CHECKSUM_FILES, "false")  # writing one costs more than the commit
     yield place
     spark.conf.unset(CHECKSUM_FILES)
@@ -53,7 +53,7 @@ def log(s3_uri: str, s3_options: dict[str, Any]) -> Iterator[DeltaLog]:
     store.close()
 
 
-def insert(spark: Any, place: Place, value: str) -> None:
+def insert(spark: Any, place: ClusterRef, value: str) -> None:
     """As any Delta writer does it: a row without an offset."""
     spark.sql(
         f"INSERT INTO delta.`{place.delta_path('topics/t')}` (partition, base_offset, offset_delta, timestamp, value) "
@@ -68,7 +68,7 @@ def values(log: DeltaLog) -> list[str]:
 
 
 def test_a_commit_that_comes_second_is_tried_again_and_overwrites_nothing(
-    spark: Any, place: Place, proxy: S3Proxy, log: DeltaLog
+    spark: Any, place: ClusterRef, proxy: S3Proxy, log: DeltaLog
 ) -> None:
     """With Delta's own log store all ten of the acknowledged records were lost: it looks first, and then writes."""
     writer = a_writer(log)
@@ -86,7 +86,7 @@ def test_a_commit_that_comes_second_is_tried_again_and_overwrites_nothing(
 
 
 def test_a_commit_whose_answer_was_lost_is_known_by_its_content(
-    spark: Any, place: Place, proxy: S3Proxy, log: DeltaLog
+    spark: Any, place: ClusterRef, proxy: S3Proxy, log: DeltaLog
 ) -> None:
     """S3A sends it once more and is told that it exists: taken for another's, the row would be there twice."""
     proxy.lose_answer = True
@@ -98,7 +98,7 @@ def test_a_commit_whose_answer_was_lost_is_known_by_its_content(
 
 
 def test_a_commit_that_s3_asks_to_send_again_is_sent_again(
-    spark: Any, place: Place, proxy: S3Proxy, log: DeltaLog
+    spark: Any, place: ClusterRef, proxy: S3Proxy, log: DeltaLog
 ) -> None:
     """S3 may answer 409, ConditionalRequestConflict, to PUTs of one name that race."""
     proxy.refuse = 409
@@ -107,7 +107,9 @@ def test_a_commit_that_s3_asks_to_send_again_is_sent_again(
     assert values(log) == ["once"]
 
 
-def test_a_store_without_conditional_puts_is_refused(spark: Any, place: Place, proxy: S3Proxy, log: DeltaLog) -> None:
+def test_a_store_without_conditional_puts_is_refused(
+    spark: Any, place: ClusterRef, proxy: S3Proxy, log: DeltaLog
+) -> None:
     bucket = place.uri.removeprefix("s3://").split("/")[0]
     spark.conf.set(f"fs.s3a.bucket.{bucket}.create.conditional.enabled", "false")
     with pytest.raises(Exception, match=r"can't create a file only if there is none"):
@@ -116,7 +118,7 @@ def test_a_store_without_conditional_puts_is_refused(spark: Any, place: Place, p
     assert values(log) == []
 
 
-def test_spark_and_python_clients_write_to_one_topic_at_once(spark: Any, place: Place, log: DeltaLog) -> None:
+def test_spark_and_python_clients_write_to_one_topic_at_once(spark: Any, place: ClusterRef, log: DeltaLog) -> None:
     def write(name: str) -> list[str]:
         writer = a_writer(log)
         written = []

@@ -20,9 +20,9 @@ from sparklog.spark.session.s3a import (
     s3_settings,
     s3a_options,
 )
-from sparklog.spark.session.session import use_place
+from sparklog.spark.session.session import configure_storage_access
 from sparklog.storage import S3Store
-from sparklog.streaming.cluster_ref import Place
+from sparklog.streaming.cluster_ref import ClusterRef
 
 SAFE = {"spark.delta.logStore.s3a.impl": LOG_STORE}
 JAR = Path("/jars/log-store.jar")
@@ -78,9 +78,9 @@ def test_a_session_whose_commits_on_s3_could_overwrite_others_is_refused(given, 
 
 def test_a_cluster_on_s3_is_refused_in_a_spark_that_wasnt_started_for_it(tmp_path):
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: SimpleNamespace(getAll=lambda: [])))
-    use_place(spark, Place(str(tmp_path)))
+    configure_storage_access(spark, ClusterRef(str(tmp_path)))
     with pytest.raises(UnsafeStoreError, match=re.escape("sparklog.spark.session(s3=True)")):
-        use_place(spark, Place("s3://bucket/prefix"))
+        configure_storage_access(spark, ClusterRef("s3://bucket/prefix"))
 
 
 def test_a_session_without_s3_is_safe():

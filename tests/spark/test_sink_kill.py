@@ -27,7 +27,7 @@ from sparklog.spark.sink.sink_commit import QueryRun, commit_batch
 from sparklog.spark.sink.sink_options import SinkOptions
 from sparklog.spark.sink.sink_writing import TaskWriter
 from sparklog.spark.sink.small_tasks import TaskOutput, packed, write_rows
-from sparklog.streaming.cluster_ref import Place
+from sparklog.streaming.cluster_ref import ClusterRef
 from sparklog.txn.committing import UploadCommitter
 from tests.spark_session import need_java
 
@@ -67,7 +67,7 @@ def a_cluster(root: Path) -> Cluster:
 def drive(root: str, checkpoint: str, last: int | None) -> None:
     """Run micro-batches as Spark does, for ever or up to ``last``: the batch's number into ``offsets``, its rows
     written by two tasks, its commit, its number into ``commits``. Begin where ``commits`` ends."""
-    cluster = Place(root).open()
+    cluster = ClusterRef(root).open()
     offsets, commits = Path(checkpoint, "offsets"), Path(checkpoint, "commits")
     run = QueryRun(query_id="q", run_id=uuid.uuid4().hex)
     committer = UploadCommitter(cluster, "spark-q", holder=run.run_id)

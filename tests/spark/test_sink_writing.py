@@ -37,8 +37,8 @@ from sparklog.spark.sink.sink_writing import TaskFiles, TaskWriter, by_topic, sp
 from sparklog.spark.sink.small_tasks import SMALL_BYTES, TaskOutput, most_bytes, take_few, write_rows
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
-from sparklog.streaming.cluster_cache import opened, shared_store
-from sparklog.streaming.cluster_ref import Place
+from sparklog.streaming.cluster_cache import cached_cluster, shared_store
+from sparklog.streaming.cluster_ref import ClusterRef
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.txn.committing import UploadCommitter
 from tests.support import DAY_MS, T0_MS
@@ -597,25 +597,25 @@ def test_a_process_keeps_a_cluster_open_as_long_as_it_is_that_cluster(tmp_path: 
     from sparklog.log import open_cluster
 
     open_cluster(tmp_path)
-    place = Place(str(tmp_path))
-    first = opened(place)
-    assert opened(Place(str(tmp_path))) is first
+    place = ClusterRef(str(tmp_path))
+    first = cached_cluster(place)
+    assert cached_cluster(ClusterRef(str(tmp_path))) is first
     copy = tmp_path / "copy"
     copy.mkdir()
     (copy / "cluster.json").write_bytes((tmp_path / "cluster.json").read_bytes())
-    assert opened(Place(str(copy))) is not first
+    assert cached_cluster(ClusterRef(str(copy))) is not first
     (tmp_path / "cluster.json").unlink()
     with pytest.raises(InvalidArgumentError):
-        opened(place)
+        cached_cluster(place)
     open_cluster(tmp_path)
-    assert opened(place) is not first
+    assert cached_cluster(place) is not first
 
 
 def test_a_process_has_one_client_of_each_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place("s3://bucket/prefix", {"key": "k"})
+    place = ClusterRef("s3://bucket/prefix", {"key": "k"})
     first = shared_store(place)
-    assert shared_store(Place("s3://bucket/prefix", {"key": "k"})) is first
-    assert shared_store(Place("s3://bucket/prefix", {"key": "another"})) is not first
-    assert shared_store(Place("s3://bucket/other", {"key": "k"})) is not first
+    assert shared_store(ClusterRef("s3://bucket/prefix", {"key": "k"})) is first
+    assert shared_store(ClusterRef("s3://bucket/prefix", {"key": "another"})) is not first
+    assert shared_store(ClusterRef("s3://bucket/other", {"key": "k"})) is not first
     monkeypatch.setattr("os.getpid", lambda: -1)  # after a fork
     assert shared_store(place) is not first

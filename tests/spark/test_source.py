@@ -196,17 +196,17 @@ def test_topics_on_s3_are_read_without_s3a(spark, s3_uri, s3_options, tmp_path):
 def test_planning_and_tasks_of_a_process_share_one_client_of_a_store(tmp_path, monkeypatch):
     """Without a session: what Spark does with these objects. To connect to S3 takes 150 to 300 ms of CPU."""
     from sparklog.spark.source.data_source import SparklogDataSource
-    from sparklog.streaming.cluster_ref import Place
+    from sparklog.streaming.cluster_ref import ClusterRef
 
     put(a_cluster(tmp_path), (0, "ab"), (1, "c"))
     made = []
-    make = Place.store
+    make = ClusterRef.store
 
     def counted(place):
         made.append(make(place))
         return made[-1]
 
-    monkeypatch.setattr(Place, "store", counted)
+    monkeypatch.setattr(ClusterRef, "store", counted)
     source = SparklogDataSource({"path": str(tmp_path), "subscribe": "t"})
     for _ in range(3):
         reader = source.reader(source.schema())

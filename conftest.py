@@ -29,7 +29,7 @@ settings.load_profile("sparklog")
 REPOSITORY = Path(__file__).parent
 SHARED = ("spark", "kafka")
 """Markers of tests that share one JVM, which is made once per process."""
-OWN_JVM = ("tests/spark/test_sink_kill.py",)
+OWN_JVM = ("tests/spark/sink/test_sink_kill.py",)
 """Files whose tests start and kill JVMs of their own."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.connect_client import CHECKS
+from tests.spark.session.connect_client import CHECKS
 from tests.spark_session import unavailable
 
 pytestmark = pytest.mark.spark
@@ -34,7 +34,7 @@ def outcomes(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
     service = spark._jvm.org.apache.spark.sql.connect.service
     service.SparkConnectService.start(spark.sparkContext._jsc.sc())
     port = getattr(getattr(service, "SparkConnectService$"), "MODULE$").localPort()
-    command = [sys.executable, "-m", "tests.spark.connect_client", f"sc://127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "tests.spark.session.connect_client", f"sc://127.0.0.1:{port}"]
     folder = tmp_path_factory.mktemp("connect")
     done = subprocess.run(
         [*command, str(folder)], capture_output=True, text=True, timeout=500, check=False, env=environment

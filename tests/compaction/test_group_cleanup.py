@@ -18,8 +18,8 @@ from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
-from tests.groups.offset_support import do, unowned
-from tests.groups.test_administration import P0, P1, Stage
+from tests.groups.admin.test_administration import P0, P1, Stage
+from tests.groups.offsets.support import do, unowned
 from tests.support import DAY_MS, T0_MS
 from tests.txn.support import a_cluster
 

@@ -10,7 +10,7 @@ from sparklog.errors import CommitFailedError, FencedInstanceIdError
 from sparklog.groups.membership.member_state import decode_member
 from sparklog.log import create_partitions, create_topic
 from sparklog.paths import member_state
-from tests.groups.members_support import INTERVAL_MS, SESSION_MS, Group, Member, owned_once
+from tests.groups.membership.support import INTERVAL_MS, SESSION_MS, Group, Member, owned_once
 
 
 def test_a_lone_member_has_everything_after_its_first_round():

@@ -28,7 +28,7 @@ from sparklog.groups.offsets.changes import (
 )
 from sparklog.groups.offsets.rows import Rows, Stamp
 from sparklog.model import OffsetAndMetadata
-from tests.groups.offset_support import ANN, BOB, P0, P1, P2, a_floor, a_row, commit, offsets_of, take, unowned
+from tests.groups.offsets.support import ANN, BOB, P0, P1, P2, a_floor, a_row, commit, offsets_of, take, unowned
 from tests.support import T0_MS
 
 LATER = T0_MS + 1_000

@@ -421,7 +421,7 @@ def test_tasks_that_die_after_their_work_are_repeated_and_nothing_is_there_twice
     also = a_keyed_topic(cluster, 12, "by_task")
     create_topic(cluster.topic_log("small"), "small")
     append_each(a_writer(cluster.topic_log("small"), topic="small"), *"abcdefghi")
-    code = f"from tests.spark.test_maintenance_bad_days import *; maintained_by_dying_tasks({str(root)!r})"
+    code = f"from tests.spark.maintenance.test_faults import *; maintained_by_dying_tasks({str(root)!r})"
     environment = {
         **os.environ,
         "PYTHONPATH": os.getcwd(),

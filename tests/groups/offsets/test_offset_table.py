@@ -43,7 +43,7 @@ from sparklog.model import TopicPartition
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock
 from sparklog.testing.interrupted_store import InterruptedStore
-from tests.groups.offset_support import (
+from tests.groups.offsets.support import (
     ANN,
     BOB,
     EVE,

@@ -20,7 +20,7 @@ from sparklog.groups.membership.proposals import (
     same_decision,
 )
 from sparklog.model import TopicPartition
-from tests.groups.test_watching import SESSION_MS, a_state
+from tests.groups.membership.test_liveness import SESSION_MS, a_state
 
 SEEN = {"t": ("id", 4)}
 

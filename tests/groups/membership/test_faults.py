@@ -19,7 +19,7 @@ from sparklog.log import create_topic, delete_topic
 from sparklog.model import TopicPartition
 from sparklog.paths import generation_path
 from sparklog.testing import Call, SimulatedCrash
-from tests.groups.members_support import INTERVAL_MS, NO_TRANSACTIONS, SESSION_MS, Group, Member, owned_once
+from tests.groups.membership.support import INTERVAL_MS, NO_TRANSACTIONS, SESSION_MS, Group, Member, owned_once
 
 HOUR_MS = 3_600_000
 COMMITTED = 17

@@ -135,7 +135,7 @@ def histories(seed: int) -> list[list[File]]:
 
 def test_compaction_by_a_shuffle_leaves_what_compaction_in_memory_leaves(spark: Any, tmp_path: Path) -> None:
     """Groups of about two files, in waves; the second round is dirty on top of what is clean, and drops tombstones.
-    Many histories are played without Spark, in ``tests/compaction/test_shuffled.py``."""
+    Many histories are played without Spark, in ``tests/compaction/test_clean_shuffled.py``."""
     cluster = open_cluster(tmp_path)
     place = cluster_ref_of(tmp_path)
     on_spark = SparkClean(spark, place, small_bytes=0)

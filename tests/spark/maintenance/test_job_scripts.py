@@ -18,7 +18,7 @@ from sparklog.spark.maintenance import maintenance_job
 from sparklog.spark.maintenance.maintenance_job import JOBS, main, parse
 from sparklog.spark.session.spark_job import DONE, FAILED, TRY_AGAIN
 
-FOLDER = Path(__file__).parents[2] / "jobs"
+FOLDER = Path(__file__).parents[3] / "jobs"
 CUT = TopicMaintenance(
     topic="cut",
     deleted=False,

@@ -13,7 +13,7 @@ from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 from sparklog.paths import generation_path
 from sparklog.testing import Disk, Fault, FaultKind, SimulatedCrash
-from tests.groups.members_support import Group, Member, owned_once
+from tests.groups.membership.support import Group, Member, owned_once
 from tests.support import LazyDisk
 
 SEEDS = range(48)

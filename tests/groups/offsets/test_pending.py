@@ -21,7 +21,7 @@ from sparklog.groups.offsets.offset_files import decode_rows, encode_rows
 from sparklog.groups.offsets.pending import PendOffsets, SettlePending, pending_deciders, settle_pending
 from sparklog.groups.offsets.rows import Decider, OffsetRow, Pending, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
-from tests.groups.offset_support import (
+from tests.groups.offsets.support import (
     ANN,
     BOB,
     P0,

@@ -11,8 +11,8 @@ from sparklog.groups.membership.generations import Generation, generation_log
 from sparklog.groups.membership.proposals import need_of, subscribed_topics
 from sparklog.log import create_topic, delete_topic
 from sparklog.model import TopicPartition
-from tests.groups.members_support import Group, Member
-from tests.groups.test_proposals import SEEN, as_generation, members, planned
+from tests.groups.membership.support import Group, Member
+from tests.groups.membership.test_proposals import SEEN, as_generation, members, planned
 
 
 def add(group: Group, topic: str, partitions: int = 1) -> None:

@@ -15,7 +15,7 @@ from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.testing import Disk, Fault, FaultKind, FaultyStore, ManualClock, PowerLossStore, SimulatedCrash
-from tests.groups.offset_support import ANN, BOB, HOUR_MS, P0, P1, a_table, check_whole, commit, do, offsets_of, take
+from tests.groups.offsets.support import ANN, BOB, HOUR_MS, P0, P1, a_table, check_whole, commit, do, offsets_of, take
 from tests.support import DAY_MS, T0_MS, LazyDisk
 
 SEEDS = range(40)

@@ -8,7 +8,7 @@ from sparklog.groups.offsets.changes import ExpireOffsets
 from sparklog.groups.offsets.expiry import DEFAULT_RETENTION_MS, expired
 from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
-from tests.groups.offset_support import P0, P1, a_row
+from tests.groups.offsets.support import P0, P1, a_row
 from tests.support import DAY_MS, T0_MS
 
 OTHER = TopicPartition("other", 0)

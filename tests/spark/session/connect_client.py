@@ -1,7 +1,7 @@
 """What a client of Spark Connect does with sparklog, in a process without a JVM; run by ``test_connect.py``.
 
-``python -m tests.spark.connect_client sc://host:port FOLDER`` runs each function called ``check_…`` and prints a JSON
-object with what became of it.
+``python -m tests.spark.session.connect_client sc://host:port FOLDER`` runs each function called ``check_…`` and prints
+a JSON object with what became of it.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from sparklog.groups.offsets.pending import Deciding, PendOffsets
 from sparklog.groups.offsets.rows import Decider, Rows, Stamp
 from sparklog.log.cluster import Cluster
 from sparklog.model import OffsetAndMetadata
-from tests.groups.members_support import NO_TRANSACTIONS
-from tests.groups.offset_support import P0, P1, P2, a_cluster, commit, do, take, unowned
+from tests.groups.membership.support import NO_TRANSACTIONS
+from tests.groups.offsets.support import P0, P1, P2, a_cluster, commit, do, take, unowned
 
 LONG_MS = 10_000
 LONG_S = LONG_MS / 1_000

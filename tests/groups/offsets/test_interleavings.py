@@ -23,7 +23,7 @@ from sparklog.storage import MemoryStore
 from sparklog.storage.position import Position
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
 from sparklog.testing.scheduler import Scheduler
-from tests.groups.offset_support import (
+from tests.groups.offsets.support import (
     HOUR_MS,
     P0,
     P1,

@@ -21,8 +21,8 @@ from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import CountingStore, ManualClock, WrappedStore
-from tests.groups.test_proposals import members, planned
-from tests.groups.test_watching import a_state
+from tests.groups.membership.test_liveness import a_state
+from tests.groups.membership.test_proposals import members, planned
 
 DAY_MS = 86_400_000
 

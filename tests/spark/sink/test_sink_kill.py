@@ -103,7 +103,7 @@ def test_killed_thirty_times_between_any_two_steps_no_batch_is_lost_or_there_twi
     for name in ("offsets", "commits"):
         (checkpoint / name).mkdir(parents=True)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.spark.test_sink_kill"])
+    context.set_forkserver_preload(["tests.spark.sink.test_sink_kill"])
     chance = random.Random(30)
     replayed = 0
     for _ in range(30):
@@ -167,7 +167,7 @@ def test_spark_killed_at_a_random_moment_writes_each_batch_once(tmp_path: Path) 
 
     def start(files_per_trigger: int) -> subprocess.Popen[bytes]:
         code = (
-            "from tests.spark.test_sink_kill import stream; "
+            "from tests.spark.sink.test_sink_kill import stream; "
             f"stream({str(root)!r}, {str(tmp_path)!r}, {files_per_trigger})"
         )
         environment = {**os.environ, "PYTHONPATH": os.getcwd(), "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -34,7 +34,7 @@ from sparklog.storage import LocalStore, MemoryStore, ObjectInfo
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.testing.faulty_store import Call
 from sparklog.testing.interrupted_store import InterruptedStore
-from tests.groups.offset_support import (
+from tests.groups.offsets.support import (
     ANN,
     BOB,
     HOUR_MS,

@@ -44,7 +44,7 @@ from sparklog.paths import group_members, group_probes, member_heartbeat, member
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, ManualClock
 from sparklog.testing.interrupted_store import InterruptedStore
-from tests.groups.members_support import NO_TRANSACTIONS
+from tests.groups.membership.support import NO_TRANSACTIONS
 from tests.support import T0_MS, a_writer, records
 
 SESSION_MS = 10_000

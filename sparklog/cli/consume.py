@@ -11,7 +11,7 @@ import click
 
 from sparklog.cli.formats import Formatter, console_format, json_line, kcat_format
 from sparklog.cli.options import complete_groups, complete_topics, connection_options, pairs, root_of
-from sparklog.cli.start_positions import BEGINNING, END, Place, parse_place
+from sparklog.cli.start_positions import BEGINNING, END, StartPosition, parse_start_position
 from sparklog.model import ConsumerRecord
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def consume(
     plan = Plan(
         topics=tuple(dict.fromkeys(topics)),
         partitions=tuple(dict.fromkeys(partitions)),
-        place=position,
+        start=position,
         follow=follow or not (from_beginning or offset is not None),
         timeout_ms=timeout_ms,
         max_count=max_messages,
@@ -138,11 +138,11 @@ def _check_usage(ctx: click.Context) -> None:
         raise click.UsageError("Give --json or --format, not both.", ctx)
 
 
-def _position(offset: str | None, *, from_beginning: bool) -> Place:
+def _position(offset: str | None, *, from_beginning: bool) -> StartPosition:
     if offset is None:
         return BEGINNING if from_beginning else END
     try:
-        return parse_place(offset)
+        return parse_start_position(offset)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--offset") from None
 

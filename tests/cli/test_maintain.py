@@ -86,7 +86,7 @@ def test_json_has_the_whole_report(cluster: Cluster) -> None:
     assert (small["vacuum"]["files_deleted"], small["errors"]) == (0, {})
 
 
-def test_what_fails_is_told_on_standard_error_and_by_the_exit_code_and_the_rest_is_done(cluster: Cluster) -> None:
+def test_failures_show_on_standard_error_and_in_the_exit_code_and_the_rest_is_done(cluster: Cluster) -> None:
     log = cluster.topic_log("cut")
     metadata = load_state(log).require_whole().metadata
     foreign_commit(log, replace(metadata, configuration={**metadata.configuration, "sparklog.retention.ms": "1 week"}))

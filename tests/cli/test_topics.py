@@ -168,7 +168,7 @@ def test_wrong_usage_has_exit_code_2(cluster, arguments, told):
     assert "SECRET" not in line
 
 
-def test_the_cluster_comes_from_an_option_before_or_after_the_command_or_from_the_environment(cluster):
+def test_the_cluster_comes_from_an_option_anywhere_or_from_the_environment(cluster):
     assert done("-c", cluster, "topics", "list") == "orders\n"
     assert done("topics", "-c", cluster, "list") == "orders\n"
     assert done("topics", "list", "--cluster", cluster) == "orders\n"

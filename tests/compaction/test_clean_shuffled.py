@@ -130,7 +130,7 @@ def test_offsets_beyond_what_a_position_holds_are_refused_before_anything_is_rea
     assert layout.positions(np.array([2**50]), np.array([True])).tolist() == [2**51 + 1]
 
 
-def test_a_file_with_fewer_records_than_the_log_tells_fails_the_partition_and_nothing_goes() -> None:
+def test_a_file_with_fewer_records_than_logged_fails_the_partition_and_stays() -> None:
     memory, clock, log = a_topic_of([("a", "1"), ("b", "1")], [("a", "2")])
     first, second = live(log)[:2]
     memory.put(object_path("topics/t", first.path), memory.read(object_path("topics/t", second.path)))

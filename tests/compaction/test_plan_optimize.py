@@ -70,7 +70,7 @@ def test_a_range_stays_on_its_side_of_the_boundary() -> None:
     assert merged(row_of(*[10] * 9), boundary_offset=30) == [[10] * 5]
 
 
-def test_files_that_overlap_stay_together_and_those_that_tell_too_little_stay_as_they_are() -> None:
+def test_files_that_overlap_stay_together_and_those_without_stats_stay_as_they_are() -> None:
     ten = row_of(*[10] * 10)
     ten[3:5] = [
         a_segment(30, size_bytes=10, max_offset_delta=19),

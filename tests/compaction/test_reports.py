@@ -71,7 +71,7 @@ def a_keyed_topic(partitions: int = 2) -> tuple[MemoryStore, ManualClock, DeltaL
 # A live file that isn't in the store
 
 
-def test_a_live_file_that_is_lost_is_told_at_each_run_and_the_other_ranges_are_merged() -> None:
+def test_a_lost_live_file_is_reported_by_each_run_and_other_ranges_are_merged() -> None:
     _, _, log = seven()
     lost = live(log)[2]
     delete_files(log, [lost])
@@ -266,7 +266,7 @@ def test_what_a_job_committed_before_it_failed_is_made_durable(job: Callable[[De
     assert store.counts()["sync_all"] == 1
 
 
-def test_retention_makes_durable_what_it_removed_before_it_failed_and_tells_the_first_error(
+def test_retention_that_fails_makes_its_removals_durable_and_raises_its_first_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("sparklog.compaction.retention._MOST_FILES", 2)

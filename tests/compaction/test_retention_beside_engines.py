@@ -87,7 +87,7 @@ def kinds_of(log: DeltaLog, version: int) -> set[str]:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("move", MOVES)
-def test_what_another_engine_does_to_a_partition_outlives_a_log_start_that_moves_in_another(
+def test_another_engines_change_of_a_partition_outlives_a_log_start_moved_elsewhere(
     tmp_path: Path, move: str, operation: str
 ) -> None:
     log = a_topic_of_two(tmp_path)

@@ -16,7 +16,7 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.integrity import Code, check_cluster
-from sparklog.integrity.log_listing import KeptLog, check_checkpoints
+from sparklog.integrity.log_listing import LogListing, check_checkpoints
 from sparklog.log.commit import Commit
 from sparklog.log.data.encode import ProducerStamp
 from sparklog.log.data.record_reading import object_path
@@ -286,7 +286,7 @@ def test_a_hint_that_is_wrong_is_found(hint: bytes) -> None:
 def test_no_checkpoint_for_far_too_long_is_told() -> None:
     _, _, _, log = a_plain_world(appends=1)
     for count, expected in ((1_001, []), (1_002, [Code.CHECKPOINT_DUE])):
-        kept = KeptLog(entries=dict.fromkeys(range(count - 1), 0), checkpoints={})
+        kept = LogListing(entries=dict.fromkeys(range(count - 1), 0), checkpoints={})
         assert [one.code for one in check_checkpoints(log, kept, "t", live_file_count=1)] == expected
 
 

@@ -278,7 +278,7 @@ def test_topics_that_many_groups_read_are_looked_at_once(stage):
     assert (of_a_group, of_the_topic) == (4, 3)
 
 
-def test_groups_are_listed_by_three_requests_each_and_their_states_by_as_many_without_members(stage):
+def test_groups_and_the_states_of_those_without_members_take_three_requests_each(stage):
     """✗ Whoever lists groups opens every offset table, or describes every group with all its topics."""
     for number in range(10):
         replace(stage, group=f"simple{number}").commit_unowned({P0: 1})

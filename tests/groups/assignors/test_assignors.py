@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -84,54 +84,57 @@ def test_cases_where_all_assignors_agree(name, counts, members, expected):
     assert assigned(ASSIGNORS[name], counts, members) == expected
 
 
+def cases_with_static_members(
+    name: str, *, of_two: tuple[str, str], of_four: tuple[dict[str, int], list[str]], of_three: list[str]
+) -> Iterator[Any]:
+    """The cases that Kafka's tests of range and round robin have in common, with the results of one of the two.
+
+    Args:
+        name: the assignor's, as the names of its cases have it.
+        of_two: what the first and the second of two members get of three partitions of each of two topics.
+        of_four: how many partitions two topics have, and what each of three static members and of a dynamic one gets.
+        of_three: what each of three members gets of five partitions of each of two topics.
+    """
+    counts, both = {"t1": 3, "t2": 3}, "t1 t2"
+    expected = {"consumer-b": of_two[0], "consumer-a": of_two[1]}
+    dynamic = dict(zip(("c1", "c2"), of_two, strict=True))
+    yield case(counts, dict.fromkeys(dynamic, both), dynamic, id="testTwoDynamicConsumersTwoTopicsSixPartitions")
+    for static, title in (
+        ({"consumer-b": "instance1", "consumer-a": "instance2"}, "testTwoStaticConsumersTwoTopicsSixPartitions"),
+        ({"consumer-b": "instance1"}, "testOneStaticConsumerAndOneDynamicConsumerTwoTopicsSixPartitions"),
+    ):
+        yield case(counts, dict.fromkeys(expected, both), expected, given={"static": static}, id=title)
+    title = f"testStaticMember{name}AssignmentPersistent"
+    for dynamic_member in ("c0", "c4", "c5"):
+        result = dict(zip((*STATIC, dynamic_member), of_four[1], strict=True))
+        given_static = {"static": STATIC}
+        members = dict.fromkeys(result, both)
+        yield case(of_four[0], members, result, given=given_static, id=f"{title}-{dynamic_member}")
+    for order in (("c1", "c2", "c3"), ("c1", "c5", "c4")):
+        result = dict(zip(order, of_three, strict=True))
+        given_static = {"static": dict(zip(order, STATIC.values(), strict=True))}
+        members = dict.fromkeys(result, both)
+        yield case(
+            {"t1": 5, "t2": 5}, members, result, given=given_static, id=f"{title}AfterMemberIdChanges-{order[1]}"
+        )
+
+
+@pytest.mark.parametrize("name", ["range", "roundrobin"])
+def test_members_that_subscribe_to_different_topics(name):
+    """Source: Kafka 4.3 RangeAssignorTest, RoundRobinAssignorTest ``testMultipleConsumersMixedTopics``."""
+    members = a_group({"c1": "t1", "c2": "t1 t2", "c3": "t1"})
+    expected = {"c1": "t1-0", "c2": "t1-1 t2-0 t2-1", "c3": "t1-2"}
+    assert assigned(ASSIGNORS[name], {"t1": 3, "t2": 2}, members) == expected
+
+
 @pytest.mark.parametrize(
     ("counts", "members", "expected"),
     [
-        case(
-            {"t1": 3, "t2": 2},
-            {"c1": "t1", "c2": "t1 t2", "c3": "t1"},
-            {"c1": "t1-0", "c2": "t1-1 t2-0 t2-1", "c3": "t1-2"},
-            id="testMultipleConsumersMixedTopics",
-        ),
-        case(
-            {"t1": 3, "t2": 3},
-            {"c1": "t1 t2", "c2": "t1 t2"},
-            {"c1": "t1-0 t1-1 t2-0 t2-1", "c2": "t1-2 t2-2"},
-            id="testTwoConsumersTwoTopicsSixPartitions",
-        ),
-        case(
-            {"t1": 3, "t2": 3},
-            {"consumer-b": "t1 t2", "consumer-a": "t1 t2"},
-            {"consumer-b": "t1-0 t1-1 t2-0 t2-1", "consumer-a": "t1-2 t2-2"},
-            given={"static": {"consumer-b": "instance1", "consumer-a": "instance2"}},
-            id="testTwoStaticConsumersTwoTopicsSixPartitions",
-        ),
-        case(
-            {"t1": 3, "t2": 3},
-            {"consumer-b": "t1 t2", "consumer-a": "t1 t2"},
-            {"consumer-b": "t1-0 t1-1 t2-0 t2-1", "consumer-a": "t1-2 t2-2"},
-            given={"static": {"consumer-b": "instance1"}},
-            id="testOneStaticConsumerAndOneDynamicConsumerTwoTopicsSixPartitions",
-        ),
-        *(
-            case(
-                {"t1": 5, "t2": 4},
-                {"c1": "t1 t2", "c2": "t1 t2", "c3": "t1 t2", dynamic: "t1 t2"},
-                {"c1": "t1-0 t1-1 t2-0", "c2": "t1-2 t2-1", "c3": "t1-3 t2-2", dynamic: "t1-4 t2-3"},
-                given={"static": STATIC},
-                id=f"testStaticMemberRangeAssignmentPersistent-{dynamic}",
-            )
-            for dynamic in ("c0", "c4", "c5")
-        ),
-        *(
-            case(
-                {"t1": 5, "t2": 5},
-                {first: "t1 t2", second: "t1 t2", third: "t1 t2"},
-                {first: "t1-0 t1-1 t2-0 t2-1", second: "t1-2 t1-3 t2-2 t2-3", third: "t1-4 t2-4"},
-                given={"static": {first: "instance1", second: "instance2", third: "instance3"}},
-                id=f"testStaticMemberRangeAssignmentPersistentAfterMemberIdChanges-{second}",
-            )
-            for first, second, third in (("c1", "c2", "c3"), ("c1", "c5", "c4"))
+        *cases_with_static_members(
+            "Range",
+            of_two=("t1-0 t1-1 t2-0 t2-1", "t1-2 t2-2"),
+            of_four=({"t1": 5, "t2": 4}, ["t1-0 t1-1 t2-0", "t1-2 t2-1", "t1-3 t2-2", "t1-4 t2-3"]),
+            of_three=["t1-0 t1-1 t2-0 t2-1", "t1-2 t1-3 t2-2 t2-3", "t1-4 t2-4"],
         ),
         case(
             {"t1": 6, "t2": 7, "t3": 2},
@@ -155,51 +158,11 @@ def test_range(counts, members, expected):
 @pytest.mark.parametrize(
     ("counts", "members", "expected"),
     [
-        case(
-            {"t1": 3, "t2": 2},
-            {"c1": "t1", "c2": "t1 t2", "c3": "t1"},
-            {"c1": "t1-0", "c2": "t1-1 t2-0 t2-1", "c3": "t1-2"},
-            id="testMultipleConsumersMixedTopics",
-        ),
-        case(
-            {"t1": 3, "t2": 3},
-            {"c1": "t1 t2", "c2": "t1 t2"},
-            {"c1": "t1-0 t1-2 t2-1", "c2": "t1-1 t2-0 t2-2"},
-            id="testTwoDynamicConsumersTwoTopicsSixPartitions",
-        ),
-        case(
-            {"t1": 3, "t2": 3},
-            {"consumer-b": "t1 t2", "consumer-a": "t1 t2"},
-            {"consumer-b": "t1-0 t1-2 t2-1", "consumer-a": "t1-1 t2-0 t2-2"},
-            given={"static": {"consumer-b": "instance1", "consumer-a": "instance2"}},
-            id="testTwoStaticConsumersTwoTopicsSixPartitions",
-        ),
-        case(
-            {"t1": 3, "t2": 3},
-            {"consumer-b": "t1 t2", "consumer-a": "t1 t2"},
-            {"consumer-b": "t1-0 t1-2 t2-1", "consumer-a": "t1-1 t2-0 t2-2"},
-            given={"static": {"consumer-b": "instance1"}},
-            id="testOneStaticConsumerAndOneDynamicConsumerTwoTopicsSixPartitions",
-        ),
-        *(
-            case(
-                {"t1": 3, "t2": 3},
-                {"c1": "t1 t2", "c2": "t1 t2", "c3": "t1 t2", dynamic: "t1 t2"},
-                {"c1": "t1-0 t2-1", "c2": "t1-1 t2-2", "c3": "t1-2", dynamic: "t2-0"},
-                given={"static": STATIC},
-                id=f"testStaticMemberRoundRobinAssignmentPersistent-{dynamic}",
-            )
-            for dynamic in ("c0", "c4", "c5")
-        ),
-        *(
-            case(
-                {"t1": 5, "t2": 5},
-                {first: "t1 t2", second: "t1 t2", third: "t1 t2"},
-                {first: "t1-0 t1-3 t2-1 t2-4", second: "t1-1 t1-4 t2-2", third: "t1-2 t2-0 t2-3"},
-                given={"static": {first: "instance1", second: "instance2", third: "instance3"}},
-                id=f"testStaticMemberRoundRobinAssignmentPersistentAfterMemberIdChanges-{second}",
-            )
-            for first, second, third in (("c1", "c2", "c3"), ("c1", "c5", "c4"))
+        *cases_with_static_members(
+            "RoundRobin",
+            of_two=("t1-0 t1-2 t2-1", "t1-1 t2-0 t2-2"),
+            of_four=({"t1": 3, "t2": 3}, ["t1-0 t2-1", "t1-1 t2-2", "t1-2", "t2-0"]),
+            of_three=["t1-0 t1-3 t2-1 t2-4", "t1-1 t1-4 t2-2", "t1-2 t2-0 t2-3"],
         ),
         # Its result is told in the comment of AbstractStickyAssignorTest.testPoorRoundRobinAssignmentScenario.
         case(

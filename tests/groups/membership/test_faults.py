@@ -230,7 +230,7 @@ def test_a_store_that_one_does_not_reach_for_half_a_minute_costs_nobody_anything
     pair.check()
 
 
-def test_a_store_that_nobody_reaches_for_longer_than_a_session_costs_everything_and_all_come_back():
+def test_after_a_store_outage_longer_than_a_session_all_members_come_back():
     pair = Pair()
     pair.play()
     stale = {member: member.stamps() for member in (pair.owner, pair.newcomer)}
@@ -244,7 +244,7 @@ def test_a_store_that_nobody_reaches_for_longer_than_a_session_costs_everything_
         assert isinstance(member.commit(3, stamps), CommitFailedError)
 
 
-def test_one_that_does_not_reach_the_store_for_longer_than_its_session_gives_up_before_the_other_takes_over():
+def test_a_member_cut_off_from_the_store_gives_up_before_the_other_takes_over():
     pair = Pair()
     pair.play()
     stale = pair.owner.stamps()

@@ -150,7 +150,7 @@ def test_a_generation_number_is_given_once():
     assert taken.entry.plan.members.keys() == {"a", "b"}
 
 
-def test_cleaning_keeps_what_was_superseded_less_than_a_day_ago_and_always_the_newest():
+def test_cleaning_keeps_what_was_superseded_within_a_day_and_always_the_newest():
     clock = ManualClock()
     log = a_log(clock)
     _, position = log.open_newest()
@@ -183,7 +183,7 @@ def test_generations_are_deleted_in_one_request_below_a_mark_and_marks_dont_pile
 
 
 @pytest.mark.parametrize("left", [1, 2])
-def test_a_sleeper_whose_own_generation_a_killed_cleanup_left_can_not_create_the_next_one_anew(left):
+def test_a_sleeper_whose_generation_a_killed_cleanup_left_cannot_create_the_next(left):
     """✗ L3: a bulk delete is carried out in part: the sleeper's generation is there, the one behind it isn't."""
     clock = ManualClock()
     memory = MemoryStore(clock=clock)

@@ -87,7 +87,7 @@ def test_who_lost_everything_is_known_by_its_old_id_until_the_application_was_to
     assert first.membership.metadata().member_id == first.membership.member_id
 
 
-def test_a_sleeper_loses_everything_and_its_stale_commit_is_refused_though_it_is_in_the_group_again():
+def test_a_sleeper_loses_everything_and_its_stale_commit_is_refused_after_it_rejoins():
     """G1, G2. ✗ A sleeper skips the generation in which another owned its partition, gets it back, and sends its stale
     buffer."""
     group = Group()

@@ -60,7 +60,7 @@ def test_the_dead_and_those_without_a_state_are_left_out():
     assert found.keys() == {"a"}
 
 
-def test_what_a_dead_process_left_behind_is_no_member_until_its_heart_was_seen_to_beat():
+def test_objects_of_a_dead_process_are_no_member_until_a_heartbeat_was_seen():
     left = {"a": watched(a_state("a"), heartbeats_seen=0)}
     assert living_members(left, None, me=a_state("me")).keys() == {"me"}
     assert living_members(left, planned(members("a")), me=a_state("me")).keys() == {"a", "me"}
@@ -74,7 +74,7 @@ def test_of_two_with_one_instance_id_the_younger_stays():
     assert living_members({**old, "a-new": watched(young)}, newest, me=None).keys() == {"a-new"}
 
 
-def test_of_two_that_came_to_replace_one_member_the_first_that_a_generation_has_stays():
+def test_of_two_that_replace_one_member_the_first_that_a_generation_has_stays():
     newest = planned(members("m-first", instance_id="i", replaces="gone"))
     first = {"m-first": watched(a_state("m-first", instance_id="i", replaces="gone", generation=1))}
     for other in ("a-second", "z-second"):
@@ -89,7 +89,7 @@ def test_one_that_the_newest_generation_left_out_is_not_fetched_back():
     assert living_members(there, newest, me=a_state("b", generation=1)).keys() == {"a"}
 
 
-def test_of_two_with_one_instance_id_that_come_at_once_exactly_one_stays_whoever_decides():
+def test_of_two_that_join_at_once_with_one_instance_id_exactly_one_stays():
     first, second = a_state("a", instance_id="i"), a_state("b", instance_id="i")
     seen_by_first = living_members({"b": watched(second)}, None, me=first)
     seen_by_second = living_members({"a": watched(first)}, None, me=second)
@@ -204,7 +204,7 @@ def test_a_topic_that_does_not_exist_gives_nothing():
     assert (set(plan.topics), numbers(plan)) == ({"t"}, {"a": [0, 1, 2, 3]})
 
 
-def test_a_static_member_that_came_back_takes_its_predecessors_place_and_nothing_else_moves():
+def test_a_static_member_that_came_back_gets_its_partitions_and_nothing_else_moves():
     before = planned({**members("a-1", instance_id="i"), **members("b")})
     after = planned({**members("z-2", instance_id="i"), **members("b")}, as_generation(before))
     assert numbers(after) == {"z-2": numbers(before)["a-1"], "b": numbers(before)["b"]}
@@ -217,7 +217,7 @@ def test_sticky_members_keep_what_the_previous_generation_gave_them():
     assert sorted(map(len, numbers(after).values())) == [1, 1, 2]
 
 
-def test_how_many_partitions_a_topic_began_with_is_remembered_until_it_is_another_topic():
+def test_the_first_partition_count_of_a_topic_is_remembered_until_it_is_recreated():
     first = planned(members("a"))
     grown = planned(members("a"), as_generation(first), {"t": ("id", 6)})
     again = planned(members("a"), as_generation(grown), {"t": ("other", 5)})

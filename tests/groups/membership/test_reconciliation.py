@@ -96,7 +96,7 @@ def test_what_the_application_never_had_is_given_up_at_once():
     assert (member.to_release, member.claims()) == (set(), frozenset())
 
 
-def test_what_a_skipped_generation_gave_away_is_released_and_taken_anew_under_another_stamp():
+def test_what_a_skipped_generation_gave_away_is_released_and_taken_anew():
     """✗ A sleeper skips the generation in which another owned its partition, and goes on under its old stamp."""
     member = a_member(1, [0, 1])
     member.apply(generation(2), tps([0]))

@@ -15,7 +15,7 @@ def is_fenced(player: Player) -> bool:
     return any(isinstance(error, FencedInstanceIdError) for error in player.errors)
 
 
-def test_a_subscription_that_is_taken_back_before_anybody_saw_it_gives_everything_back():
+def test_a_subscription_taken_back_before_anybody_saw_it_gives_everything_back():
     """✗ Other topics are subscribed to, and the old ones again, between two rounds: nobody saw a change, so no
     generation comes, and the partitions that were given up at once are nobody's for ever."""
     world = World(topics={"t": 2, "u": 1})
@@ -45,7 +45,7 @@ def test_of_two_that_come_to_replace_one_static_member_one_stays():
     world.settle()
 
 
-def test_of_two_with_one_instance_id_that_both_sleep_for_a_while_the_younger_has_the_place():
+def test_of_two_with_one_instance_id_that_both_sleep_the_younger_stays():
     """✗ The older one sleeps, a younger one takes its place, and sleeps too: to those who look, both live, and the
     place goes back and forth."""
     world = World()
@@ -64,7 +64,7 @@ def test_of_two_with_one_instance_id_that_both_sleep_for_a_while_the_younger_has
     assert (is_fenced(old), is_fenced(new)) == (True, False)
 
 
-def test_a_static_member_that_wakes_after_another_took_its_place_is_fenced_and_does_not_take_it_back():
+def test_a_static_member_that_wakes_after_it_was_replaced_is_fenced():
     """✗ It slept for longer than its session, so it begins a new stay: under its new id it looks like one that
     restarts, and fences the one that replaced it."""
     world = World()

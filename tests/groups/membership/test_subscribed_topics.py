@@ -58,7 +58,7 @@ def shares(group: Group, topic: str) -> list[int]:
 # Patterns
 
 
-def test_members_of_one_pattern_have_the_topics_that_any_of_them_found_and_those_that_exist():
+def test_members_of_one_pattern_have_the_existing_topics_that_any_of_them_found():
     living = {
         **members("a", topics=("t", "u"), pattern="32:."),
         **members("b", topics=("t", "gone"), pattern="32:."),
@@ -68,7 +68,7 @@ def test_members_of_one_pattern_have_the_topics_that_any_of_them_found_and_those
     assert subscribed_topics(living, {"gone"}) == {"a": ("t", "u"), "b": ("t", "u"), "c": ("t", "v"), "d": ("gone",)}
 
 
-def test_a_topic_that_one_member_found_is_no_need_any_more_once_a_generation_has_it_for_all():
+def test_a_topic_that_one_member_found_needs_no_generation_once_one_has_it():
     before = as_generation(planned(members("a", "b", pattern="32:.")))
     found = {**members("a", topics=("t", "u"), pattern="32:."), **members("b", pattern="32:.")}
     seen = {**SEEN, "u": ("id2", 2)}
@@ -96,7 +96,7 @@ def test_a_topic_that_comes_moves_a_group_of_six_once_whoever_finds_it(finder: i
     assert group.generation == before + 1
 
 
-def test_a_topic_that_goes_leaves_a_group_of_a_pattern_with_one_generation_and_comes_back_with_one():
+def test_a_topic_of_a_pattern_leaves_and_comes_back_with_one_generation_each():
     group = Group()
     add(group, "u")
     three = of_pattern(group, *"abc")
@@ -126,7 +126,7 @@ def test_members_of_different_patterns_and_of_none_keep_to_their_own():
     assert [member.membership.resolved for member in (by_name, first, second)] == [{"t"}, {"u", "u2"}, {"t", "u", "u2"}]
 
 
-def test_a_topic_that_another_found_is_not_taken_over_by_who_has_subscribed_to_another_pattern_meanwhile():
+def test_a_topic_that_another_found_is_not_adopted_under_another_pattern():
     group = Group()
     both = of_pattern(group, *"ab")
     add(group, "u")
@@ -141,7 +141,7 @@ def test_a_topic_that_another_found_is_not_taken_over_by_who_has_subscribed_to_a
 # Names
 
 
-def test_a_topic_that_is_deleted_leaves_the_group_and_comes_back_once_it_is_created_again():
+def test_a_deleted_topic_leaves_the_group_and_comes_back_once_it_is_created_again():
     """✗ What a member doesn't know of it has no say about: the topic stays in every generation, and who was given its
     partitions is told an error by each poll."""
     group = Group()

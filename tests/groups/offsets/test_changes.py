@@ -55,7 +55,7 @@ def test_a_sleeper_commits_nothing_once_another_took_its_partition() -> None:
     assert offsets_of(after(rows, commit(BOB, {P0: 8}))) == {P0: 8}
 
 
-def test_a_sleeper_that_got_its_partition_back_commits_no_stale_buffer_under_its_old_stamp() -> None:
+def test_a_sleeper_that_got_its_partition_back_cannot_commit_under_its_old_stamp() -> None:
     """The sleeper skips the generation in which another owned its partition, and is given it again."""
     rows = after({}, take(ANN, P0), take(BOB, P0), commit(BOB, {P0: 20}), take(Stamp(3, "ann"), P0))
     with pytest.raises(CommitFailedError):

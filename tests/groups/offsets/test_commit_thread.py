@@ -107,7 +107,7 @@ def test_no_commit_waits_for_maintenance_and_the_end_does(monkeypatch: pytest.Mo
 # Turns
 
 
-def test_what_is_withdrawn_before_its_turn_is_never_carried_out_and_what_has_begun_is():
+def test_what_is_withdrawn_before_its_turn_is_not_carried_out_and_what_has_begun_is():
     with a_keeper(a_system_cluster()) as keeper:
         begun = Held(keeper, unowned({P0: 1}))
         waiting = keeper.change(unowned({P0: 2}), timeout_ms=LONG_MS)
@@ -119,7 +119,7 @@ def test_what_is_withdrawn_before_its_turn_is_never_carried_out_and_what_has_beg
         assert not keeper.withdraw(begun.future)
 
 
-def test_what_was_carried_out_is_told_so_whatever_becomes_of_what_was_tried_beside_it():
+def test_what_was_carried_out_succeeds_whatever_becomes_of_changes_beside_it():
     """✗ One of two commits needs a transaction decided, which fails: both are told that they failed."""
     cluster = a_cluster_with_a_transaction()
 
@@ -144,7 +144,7 @@ def test_what_a_transaction_had_left_pending_is_decided_and_the_commit_repeated(
         assert both[0].result(LONG_S)
 
 
-def test_a_commit_that_waited_for_a_transaction_does_not_undo_one_that_was_asked_for_later():
+def test_a_commit_that_waited_for_a_transaction_does_not_undo_a_later_one():
     """✗ The later one has nothing to wait for and is carried out first: the offset goes back to the older one's."""
     cluster = a_cluster_with_a_transaction()
     with a_keeper(cluster, Deciding(decide=lambda _: True, look=lambda _: True, finish=lambda _: True)) as keeper:
@@ -180,7 +180,7 @@ def by_hand(keeper: OffsetKeeper, group: EmptyGroup, offset: int) -> Callable[[]
     return lambda: future.result(LONG_S)
 
 
-def test_a_commit_by_hand_looks_again_where_members_were_in_the_group_since_and_keeps_its_place():
+def test_a_commit_by_hand_looks_again_after_members_and_keeps_its_turn():
     """✗ Members came and left; the next commit fails once though nobody is in the group."""
     cluster = a_system_cluster()
     do(OffsetTable(cluster, "g"), take(Stamp(3, "ann"), P0))

@@ -356,7 +356,7 @@ def test_an_answer_that_stays_lost_is_unknown_and_the_next_commit_isnt_taken_for
     assert offsets_of(check_whole(memory, clock))[P0] == 7
 
 
-def test_a_store_that_refuses_for_longer_than_its_own_retries_is_waited_for_until_the_deadline() -> None:
+def test_a_store_that_refuses_beyond_its_retries_is_waited_for_until_the_deadline() -> None:
     memory, clock = prepared(OPERATIONS[1])
     for number, op in enumerate(("list", "get", "put", "create")):
         until = clock.ticks_ms() + 90_000

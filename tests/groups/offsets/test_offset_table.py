@@ -286,7 +286,7 @@ def grow(table: OffsetTable, count: int, *, step_ms: float = 0) -> int:
     return maintained
 
 
-def test_the_commit_that_crosses_the_threshold_has_a_checkpoint_written_and_the_past_deleted(
+def test_the_commit_that_crosses_the_threshold_writes_a_checkpoint_and_cleans_up(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
     table = a_table(memory, clock)

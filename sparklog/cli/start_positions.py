@@ -61,7 +61,7 @@ def parse_time(text: str) -> int:
 def first_offsets(
     consumer: Consumer, partitions: Collection[TopicPartition], start: StartPosition
 ) -> dict[TopicPartition, int]:
-    """The offset at which reading of each partition begins. An offset outside of a partition's log is moved to the nearer end of it."""
+    """The offset at which reading of each partition begins; one outside of the partition's log is moved into it."""
     starts, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     if start.kind == "time":
         by_time = consumer.offsets_for_times(dict.fromkeys(partitions, start.number))

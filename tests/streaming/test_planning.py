@@ -7,7 +7,7 @@ import pytest
 from sparklog.errors import CorruptLogError
 from sparklog.log.data.segments import Segment
 from sparklog.streaming.limits import Backlog, Cut, choose_cuts, cut_between_files, record_count
-from sparklog.streaming.planning import Narrowing, OffsetRange, narrowed, split
+from sparklog.streaming.planning import Narrowing, OffsetRange, narrow_ranges, split_into_tasks
 from sparklog.streaming.positions import Positions, TopicPosition
 
 MIB = 1024 * 1024
@@ -49,35 +49,44 @@ TEN = [a_segment(n * 10, n * 10 + 9) for n in range(10)]
 
 def test_a_task_for_each_partition_unless_more_are_asked_for():
     ranges = [a_range(*TEN), a_range(*TEN[:1], partition=1)]
-    assert bounds(split(ranges, None)) == [(0, 0, 100, 10), (1, 0, 10, 1)]
-    assert bounds(split(ranges, 2)) == [(0, 0, 100, 10), (1, 0, 10, 1)]
+    assert bounds(split_into_tasks(ranges, None)) == [(0, 0, 100, 10), (1, 0, 10, 1)]
+    assert bounds(split_into_tasks(ranges, 2)) == [(0, 0, 100, 10), (1, 0, 10, 1)]
 
 
 def test_more_tasks_are_cut_between_files_in_proportion():
     ranges = [a_range(*TEN), a_range(*TEN[:1], partition=1)]
-    assert bounds(split(ranges, 4)) == [(0, 0, 20, 2), (0, 20, 50, 3), (0, 50, 70, 2), (0, 70, 100, 3), (1, 0, 10, 1)]
+    assert bounds(split_into_tasks(ranges, 4)) == [
+        (0, 0, 20, 2),
+        (0, 20, 50, 3),
+        (0, 50, 70, 2),
+        (0, 70, 100, 3),
+        (1, 0, 10, 1),
+    ]
 
 
 def test_every_offset_is_in_exactly_one_task():
     for count in range(1, 30):
-        tasks = split([a_range(*TEN, start=3, end=97)], count)
+        tasks = split_into_tasks([a_range(*TEN, start=3, end=97)], count)
         assert [task.start for task in tasks[1:]] == [task.end for task in tasks[:-1]]
         assert (tasks[0].start, tasks[-1].end) == (3, 97)
 
 
 def test_only_a_large_file_is_cut_within():
     large = a_range(a_segment(0, 99, size_bytes=100 * MIB))
-    assert bounds(split([large], 4)) == [(0, 0, 25, 1), (0, 25, 50, 1), (0, 50, 75, 1), (0, 75, 100, 1)]
-    assert bounds(split([a_range(a_segment(0, 99))], 4)) == [(0, 0, 100, 1)]
+    assert bounds(split_into_tasks([large], 4)) == [(0, 0, 25, 1), (0, 25, 50, 1), (0, 50, 75, 1), (0, 75, 100, 1)]
+    assert bounds(split_into_tasks([a_range(a_segment(0, 99))], 4)) == [(0, 0, 100, 1)]
 
 
 def test_no_task_has_more_records_than_it_may():
     ranges = [a_range(*TEN, start=5), a_range(*TEN[:1], partition=1)]
-    assert bounds(split(ranges, None, 40)) == [(0, 5, 36, 4), (0, 36, 68, 4), (0, 68, 100, 4), (1, 0, 10, 1)]
-    assert bounds(split(ranges, 3, 1_000)) == bounds(split(ranges, 3))
-    assert bounds(split([a_range(a_segment(0, 9))], None, 5)) == [(0, 0, 5, 1), (0, 5, 10, 1)]  # within a small file
+    assert bounds(split_into_tasks(ranges, None, 40)) == [(0, 5, 36, 4), (0, 36, 68, 4), (0, 68, 100, 4), (1, 0, 10, 1)]
+    assert bounds(split_into_tasks(ranges, 3, 1_000)) == bounds(split_into_tasks(ranges, 3))
+    assert bounds(split_into_tasks([a_range(a_segment(0, 9))], None, 5)) == [
+        (0, 0, 5, 1),
+        (0, 5, 10, 1),
+    ]  # within a small file
     for most in range(1, 100):
-        tasks = split(ranges, 4, most)
+        tasks = split_into_tasks(ranges, 4, most)
         assert all(0 < task.size <= most for task in tasks)
         assert sum(task.size for task in tasks) == 105
 
@@ -102,7 +111,7 @@ def test_filters_leave_out_partitions_and_files(filters, left):
     narrowing = Narrowing()
     for column, operator, value in filters:
         narrowing = narrowing.with_filter(column, operator, value)
-    assert bounds(narrowed([a_range(*TEN), a_range(*TEN, partition=1)], narrowing)) == left
+    assert bounds(narrow_ranges([a_range(*TEN), a_range(*TEN, partition=1)], narrowing)) == left
 
 
 def test_times_in_statistics_are_rounded_down_and_may_lie_up_to_a_millisecond_later():
@@ -112,7 +121,7 @@ def test_times_in_statistics_are_rounded_down_and_may_lie_up_to_a_millisecond_la
         moment = datetime.fromtimestamp(0, timezone.utc).replace(
             second=microseconds // 1_000_000, microsecond=microseconds % 1_000_000
         )
-        return bool(narrowed([one], Narrowing().with_filter("timestamp", operator, moment)))
+        return bool(narrow_ranges([one], Narrowing().with_filter("timestamp", operator, moment)))
 
     assert is_read(">=", 2_000_999)
     assert not is_read(">=", 2_001_000)
@@ -122,7 +131,7 @@ def test_times_in_statistics_are_rounded_down_and_may_lie_up_to_a_millisecond_la
 
 def test_a_time_without_a_zone_leaves_nothing_out():
     one = [a_range(a_segment(0, 9, low_ms=1_000, high_ms=2_000))]
-    assert narrowed(one, Narrowing().with_filter("timestamp", ">", datetime(2100, 1, 1))) == one
+    assert narrow_ranges(one, Narrowing().with_filter("timestamp", ">", datetime(2100, 1, 1))) == one
 
 
 def cuts(*ends):

@@ -19,7 +19,7 @@ from sparklog.log.data.record_reading import object_path
 from sparklog.log.follow import TopicFollower
 from sparklog.model import TopicPartition
 from sparklog.storage import MemoryStore
-from sparklog.streaming.planning import split
+from sparklog.streaming.planning import split_into_tasks
 from sparklog.streaming.positions import Positions
 from sparklog.streaming.resolving import plan_batch
 from sparklog.streaming.source_options import source_options
@@ -71,7 +71,7 @@ def batches(cluster, planner, start, *, limited=True):
 
 def batch_values(cluster, **given):
     ranges = plan_batch(cluster, options(streaming=False, **given))
-    return values(cluster, split([one for one in ranges if one.segments], None))
+    return values(cluster, split_into_tasks([one for one in ranges if one.segments], None))
 
 
 def test_a_batch_reads_what_is_there(cluster):
@@ -118,7 +118,7 @@ def test_a_batch_that_begins_at_what_was_deleted_fails_unless_loss_is_fine(clust
 
 def test_records_are_shown_with_kafkas_columns(cluster):
     put(cluster, (1, "a"))
-    [task] = split([one for one in plan_batch(cluster, options(streaming=False)) if one.segments], None)
+    [task] = split_into_tasks([one for one in plan_batch(cluster, options(streaming=False)) if one.segments], None)
     [batch] = read_task(cluster.topic_log("t"), task, SOURCE_SCHEMA.names)
     assert batch.schema.equals(SOURCE_SCHEMA)
     [row] = batch.to_pylist()

@@ -45,7 +45,7 @@ from sparklog.sql.system import VIEW_SCHEMAS, read_view
 from sparklog.storage.retrying import RetryingStore
 from sparklog.streaming.cluster_cache import cached_cluster, shared_store
 from sparklog.streaming.cluster_ref import ClusterRef, cluster_ref_of
-from sparklog.streaming.planning import Narrowing, Task, narrowed, split
+from sparklog.streaming.planning import Narrowing, Task, narrow_ranges, split_into_tasks
 from sparklog.streaming.positions import Positions
 from sparklog.streaming.resolving import plan_batch
 from sparklog.streaming.source_options import SourceOptions, source_options
@@ -137,8 +137,8 @@ class _BatchReader(_RecordReader, DataSourceReader):
         self._filters = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        ranges = narrowed(plan_batch(cached_cluster(self._cluster_ref).cluster, self._options), self._filters)
-        tasks = split(ranges, self._options.min_partitions, self._options.max_records)
+        ranges = narrow_ranges(plan_batch(cached_cluster(self._cluster_ref).cluster, self._options), self._filters)
+        tasks = split_into_tasks(ranges, self._options.min_partitions, self._options.max_records)
         return [_TaskPartition(task) for task in tasks]
 
 

@@ -119,8 +119,8 @@ class MaintenanceReport:
         for step, error in self.errors.items():
             yield f"{step.value}: {error}", may_succeed_later(error)
         for recovered in self.transactions:
-            if (error := recovered.error) is not None:
-                yield f"transactions: {recovered.transactional_id}: {error}", may_succeed_later(error)
+            if (failure := recovered.error) is not None:
+                yield f"transactions: {recovered.transactional_id}: {failure}", may_succeed_later(failure)
         for topic in self.topics:
             for line, may in topic.failures_with_prospects():
                 yield f"topic {topic.topic}: {line}", may

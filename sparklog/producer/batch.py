@@ -33,6 +33,7 @@ __all__ = [
     "TableBatch",
     "Unacknowledged",
     "Written",
+    "settle_batches",
 ]
 
 _LOGGER = logging.getLogger("sparklog.producer")
@@ -96,7 +97,7 @@ class Batch(ABC):
         self._uploaded: Callable[[], Outcome] | None = None
         self.hurry: Callable[[], None] = _no_hurry
         """Called by whoever waits: within a transaction records would gather until it is committed."""
-        self._news = EventCount()
+        self._progress = EventCount()
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, Callable[[Outcome], None]]] = []
         self._keep: Callable[[Batch], None] | None = None
@@ -121,9 +122,9 @@ class Batch(ABC):
     def drop_records(self) -> None:
         """Give the records' memory back: they won't be needed."""
 
-    def wait(self, timeout_s: float | None) -> bool:
+    def wait_for_outcome(self, timeout_s: float | None) -> bool:
         """Whether the batch is settled, or uploaded within a transaction, after at most so long."""
-        return self._news.wait_for(lambda: self.outcome is not None or self._uploaded is not None, timeout_s)
+        return self._progress.wait_for(lambda: self.outcome is not None or self._uploaded is not None, timeout_s)
 
     def settle(self, outcome: Outcome) -> None:
         """Wake everybody who waits for it. The callbacks are run by :meth:`run_callbacks`, so that a callback may wait
@@ -131,32 +132,33 @@ class Batch(ABC):
         self.drop_records()
         with self._lock:
             self.outcome = outcome
-        self._news.notify_all()
+        self._progress.notify_all()
 
     @property
-    def uploaded(self) -> Outcome | None:
-        """Within a transaction: what is known once it is uploaded, without offsets."""
+    def uploaded_outcome(self) -> Outcome | None:
+        """What is known of it once it is uploaded within a transaction, without offsets; None before."""
         return None if self._uploaded is None else self._uploaded()
 
-    def hold(self, uploaded: Callable[[], Outcome], keep: Callable[[Batch], None]) -> bool:
-        """It is uploaded, and settled when its transaction ends; only futures and callbacks still want to know.
+    def mark_uploaded(self, outcome: Callable[[], Outcome], keep: Callable[[Batch], None]) -> bool:
+        """Note that it is uploaded within a transaction; it is settled when that ends. Until then only futures and
+        callbacks need it.
 
         Args:
-            uploaded: tells what is known of it.
+            outcome: returns what is known of it.
             keep: called once somebody asks to be called back: from then on it may not be forgotten.
         Returns:
             Whether somebody has asked already.
         """
         self.drop_records()
         with self._lock:
-            self._uploaded, self._keep = uploaded, keep
+            self._uploaded, self._keep = outcome, keep
             is_awaited = bool(self._waiting)
-        self._news.notify_all()
+        self._progress.notify_all()
         return is_awaited
 
     def fail_after_fork(self, error: SparklogError) -> None:
         """In the child, where the one thread is: whoever waits there would wait for ever."""
-        self._lock, self._news = threading.Lock(), EventCount()
+        self._lock, self._progress = threading.Lock(), EventCount()
         if self.outcome is None:
             self._waiting = []
             self.outcome = Outcome(error=error)
@@ -305,6 +307,19 @@ class Unacknowledged(Batch):
 
     def header_size(self, index: int) -> int:
         return self._header_size
+
+
+def settle_batches(outcomes: Sequence[tuple[Batch, Outcome]], callbacks: threading.RLock) -> None:
+    """Settle all of the batches, then run their callbacks, in order.
+
+    Args:
+        callbacks: held while callbacks run: no two of a producer run at once.
+    """
+    for batch, outcome in outcomes:
+        batch.settle(outcome)
+    for batch, _ in outcomes:
+        with callbacks:
+            batch.run_callbacks()
 
 
 def _timestamps_column(times_ns: Sequence[int], given: Mapping[int, Details]) -> pa.Array:

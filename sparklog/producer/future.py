@@ -13,7 +13,7 @@ from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.model import RecordMetadata, TopicPartition
 from sparklog.producer.batch import ROW_WIDTH, Batch, Outcome
 
-__all__ = ["BatchMetadata", "FutureBatchMetadata", "FutureRecordMetadata", "first_of"]
+__all__ = ["BatchMetadata", "FutureBatchMetadata", "FutureRecordMetadata", "future_of_only_record"]
 
 T = TypeVar("T")
 
@@ -100,8 +100,8 @@ class _Future(Generic[T]):
         outcome = self._batch.outcome
         if outcome is None:
             self._batch.hurry()
-            self._batch.wait(timeout)
-            outcome = self._batch.outcome or self._batch.uploaded
+            self._batch.wait_for_outcome(timeout)
+            outcome = self._batch.outcome or self._batch.uploaded_outcome
         if outcome is None:
             raise KafkaTimeoutError(f"a record of topic {self._batch.topic!r} is not acknowledged after {timeout} s")
         error = self._error_of(outcome)
@@ -161,7 +161,7 @@ class FutureRecordMetadata(_Future[RecordMetadata]):
         )
 
 
-def first_of(batch: Batch) -> FutureRecordMetadata:
+def future_of_only_record(batch: Batch) -> FutureRecordMetadata:
     """The promise of a batch's only record."""
     future = FutureRecordMetadata()
     future._batch, future._place = batch, 0
@@ -185,7 +185,7 @@ class FutureBatchMetadata(_Future[BatchMetadata]):
         return None
 
     def _value_of(self, outcome: Outcome) -> BatchMetadata:
-        outcomes = [*(batch.outcome or batch.uploaded for batch in self._batches[:-1]), outcome]
+        outcomes = [*(batch.outcome or batch.uploaded_outcome for batch in self._batches[:-1]), outcome]
         written = [found.require_written() for found in outcomes if found is not None]
         return BatchMetadata(
             topic=self._batch.topic,

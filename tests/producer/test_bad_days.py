@@ -194,7 +194,7 @@ def test_a_batch_whose_time_is_over_fails_and_a_later_one_of_the_same_commit_is_
             sent.append(producer.send("t", value))
             eventually(lambda: producer.metrics()["producer-metrics"]["requests-in-flight"] == len(sent))
             held.wait_until_reached()
-        eventually(lambda: len(producer._lanes["t"]._staged) == 2)
+        eventually(lambda: len(producer._pipelines.get("t")._committer._uploaded) == 2)
         held.let_go()
         producer.flush(LONG_S)
         assert [type(future.exception) for future in sent] == [type(None), KafkaTimeoutError, type(None)]

@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.errors import IllegalStateError, KafkaTimeoutError
 from sparklog.log import create_topic
-from sparklog.producer.accumulator import MAX_BATCH_BYTES, RECORD_OVERHEAD_BYTES, Buffer, TopicQueue
+from sparklog.producer.topic_queue import MAX_BATCH_BYTES, RECORD_OVERHEAD_BYTES, Buffer, TopicQueue
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.producer.support import (

@@ -13,9 +13,9 @@ import pytest
 
 from sparklog.errors import IllegalStateError, InvalidTxnStateError, KafkaTimeoutError
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.producer.accumulator import Buffer, TopicQueue
 from sparklog.producer.batch import Batch, Outcome, TableBatch
 from sparklog.producer.future import FutureRecordMetadata
+from sparklog.producer.topic_queue import Buffer, TopicQueue
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.interrupting import POINTS, interrupt, numbers
@@ -271,7 +271,7 @@ def test_the_first_send_to_a_topic_may_be_interrupted_and_repeated() -> None:
         with interrupted(store.wait_until_reached, then=store.let_go):
             producer.send("t", b"1")
         assert producer.send("t", b"2").get(LONG_S).offset == 0
-        assert len(producer._all_lanes()) == 1
+        assert len(producer._pipelines.all()) == 1
     eventually(lambda: threading.active_count() <= before)
 
 

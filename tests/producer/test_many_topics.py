@@ -61,7 +61,7 @@ def test_a_topic_that_is_not_there_is_nobody_elses_error():
         for future in unknown:
             with pytest.raises(UnknownTopicOrPartitionError):
                 future.result(LONG_S)
-        assert not producer._opening
+        assert not producer._pipelines._opening
 
 
 def test_a_producer_that_is_closed_while_topics_are_being_opened_ends_their_threads():

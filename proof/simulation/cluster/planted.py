@@ -213,14 +213,14 @@ def a_commit_is_told_before_it_is_made() -> AbstractContextManager[object]:
     """A transaction's topics are published after the caller was told so, or never."""
     from concurrent.futures import Future
 
-    from sparklog.producer.lane import Lane
+    from sparklog.producer.transaction_uploads import TransactionUploads
 
-    def publish(self: Lane, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
+    def publish(self: TransactionUploads, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
         done: Future[None] = Future()
         done.set_result(None)
         return done
 
-    return mock.patch.object(Lane, "publish", publish)
+    return mock.patch.object(TransactionUploads, "start_publishing", publish)
 
 
 def whoever_is_slow_is_timed_out() -> AbstractContextManager[object]:

@@ -147,9 +147,11 @@ class TopicQueue:
         self._finished = EventCount()
         """For whoever flushes."""
         self._buffer = buffer
-        self._lock = buffer.lock
+        self.lock = buffer.lock
+        """The buffer's, which guards its queues and what is in flight."""
         self._clock = clock
-        self._gathers = gathers
+        self.gathers = gathers
+        """Do records wait for more of them as long as nobody waits for them?"""
         self._max_batch_bytes = max(batch_size, MAX_BATCH_BYTES)
         if gathers:  # a part of the buffer, so that others find room in it meanwhile
             self._max_batch_bytes = max(batch_size, min(MAX_BATCH_BYTES, buffer.limit_bytes // 4))
@@ -184,7 +186,7 @@ class TopicQueue:
             return None
         size += RECORD_OVERHEAD_BYTES
         clock = self._now_ns
-        with self._lock:
+        with self.lock:
             batch = self._open
             if batch is not None:
                 size_after = batch.size_bytes + size
@@ -216,7 +218,7 @@ class TopicQueue:
         """
         deadline: float | None = None
         while True:
-            with self._lock:
+            with self.lock:
                 batch = self._open
                 if batch is None or batch.size_bytes + size_bytes > batch.room_bytes:
                     batch = self._batch_with_room(size_bytes)
@@ -239,7 +241,7 @@ class TopicQueue:
         size = sum(batch.size_bytes for batch in batches)
         deadline: float | None = None
         while True:
-            with self._lock:
+            with self.lock:
                 self._raise_if_ended()
                 if self._buffer.take_room(size, at_most=size):
                     self.close_open()
@@ -267,7 +269,7 @@ class TopicQueue:
             return 0.0
         if self._open.size_bytes >= self._batch_size or self._buffer.waiting_count:
             return 0.0
-        if not idle or self._gathers:
+        if not idle or self.gathers:
             return None
         return max(0.0, self._open.created_ticks_ms + self._linger_ms - now_ticks_ms)
 
@@ -313,12 +315,12 @@ class TopicQueue:
 
     def hurry(self) -> None:
         """Let what is gathered wait no longer."""
-        with self._lock:
+        with self.lock:
             self.close_open()
 
     def flush(self, deadline_ticks_ms: float | None) -> bool:
         """Wait until everything that was added before is settled and its callbacks have run; False: not in time."""
-        with self._lock:
+        with self.lock:
             self.close_open()
             before = self.unfinished()
 
@@ -332,7 +334,7 @@ class TopicQueue:
 
     def finish(self, batch: Batch) -> None:
         """The batch is settled and its callbacks have run: give its room back. Again does nothing."""
-        with self._lock:
+        with self.lock:
             self.changed.notify_all()
             self._taken.pop(batch, None)
             batch.is_finished = True
@@ -388,7 +390,7 @@ class TopicQueue:
         self.changed.notify_all()
         batch = RecordBatch(self.topic, created_ticks_ms=self._clock.ticks_ms())
         batch.room_bytes = room_bytes
-        if self._gathers:
+        if self.gathers:
             batch.hurry = self.hurry
         self._waiting.append(batch)
         self._open = batch

@@ -39,7 +39,7 @@ class BackgroundThread:
         with self._condition:
             return self._work is None and not self._is_busy
 
-    def wait(self, timeout_s: float | None) -> bool:
+    def wait_until_idle(self, timeout_s: float | None) -> bool:
         """Wait until nothing is left to do. False: not in time."""
         with self._condition:
             return self._condition.wait_for(lambda: self._work is None and not self._is_busy, bounded_s(timeout_s))

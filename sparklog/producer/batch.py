@@ -1,4 +1,4 @@
-"""What is sent, until it is acknowledged: records or rows that were gathered, and the futures that wait for them.
+"""Batches of a topic: records or rows that were sent, until they are acknowledged, and the futures that wait for them.
 
 A batch is filled by the caller's threads, taken by its topic's sender, and settled once: with the partition and offset
 of every record, with an error for all, or with errors for some.
@@ -46,7 +46,7 @@ ROW_WIDTH = 4
 
 
 Details = tuple["int | None", "Headers | None", int, "int | None"]
-"""What ``send`` was given of a record beside its key and value: timestamp in ms (None: when it was sent), headers (None
+"""A record beside its key and value, as ``send`` was given it: timestamp in ms (None: when it was sent), headers (None
 without), their size in bytes (-1 without), and partition (None: by key). A named tuple would take ten times as long."""
 
 
@@ -95,8 +95,8 @@ class Batch(ABC):
         """It is settled, its callbacks have run, and its room was given back."""
         self.outcome: Outcome | None = None
         self._uploaded: Callable[[], Outcome] | None = None
-        self.hurry: Callable[[], None] = _no_hurry
-        """Called by whoever waits: within a transaction records would gather until it is committed."""
+        self.begin_flush: Callable[[], None] = _nothing_to_flush
+        """Called by whoever waits for it: within a transaction records would gather until it is committed."""
         self._progress = EventCount()
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, Callable[[Outcome], None]]] = []
@@ -157,14 +157,14 @@ class Batch(ABC):
         return is_awaited
 
     def fail_after_fork(self, error: SparklogError) -> None:
-        """In the child, where the one thread is: whoever waits there would wait for ever."""
+        """Fail it, in a forked child: whoever waits there would wait for ever."""
         self._lock, self._progress = threading.Lock(), EventCount()
         if self.outcome is None:
             self._waiting = []
             self.outcome = Outcome(error=error)
 
     def run_callbacks(self) -> None:
-        """By record; one that fails is logged."""
+        """Run the callbacks in the order of the records; one that fails is logged."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         if self.outcome is not None:
@@ -209,7 +209,7 @@ class RecordBatch(Batch):
         keys, values, times_ns, details = (rows[at::ROW_WIDTH] for at in range(ROW_WIDTH))
         given: dict[int, Details] = {}
         if self.has_details:
-            given = {index: found for index, found in enumerate(details) if found is not None}
+            given = {index: detail for index, detail in enumerate(details) if detail is not None}
         self._header_sizes = {index: size for index, (_, _, size, _) in given.items() if size >= 0}
         count = len(keys)
         columns = {
@@ -279,8 +279,10 @@ class Unacknowledged(Batch):
         )
 
     @classmethod
-    def one(cls, topic: str, *, timestamp_ms: int, key_size: int, value_size: int, header_size: int) -> Unacknowledged:
-        """Of ``send``; sizes as in :class:`Written`."""
+    def of_record(
+        cls, topic: str, *, timestamp_ms: int, key_size: int, value_size: int, header_size: int
+    ) -> Unacknowledged:
+        """A record of ``send``; sizes as in :class:`Written`."""
         return cls(
             topic,
             timestamps_ms=np.array([timestamp_ms], np.int64),
@@ -290,8 +292,8 @@ class Unacknowledged(Batch):
         )
 
     @classmethod
-    def rows(cls, topic: str, count: int) -> Unacknowledged:
-        """Of ``send_batch``, which tells only partitions and offsets."""
+    def of_rows(cls, topic: str, count: int) -> Unacknowledged:
+        """Rows of ``send_batch``, which reports only partitions and offsets."""
         nothing = np.full(count, -1, np.int32)
         return cls(topic, timestamps_ms=nothing.astype(np.int64), key_sizes=nothing, value_sizes=nothing)
 
@@ -337,7 +339,7 @@ def _column(values: Mapping[int, Any], count: int, kind: pa.DataType) -> pa.Arra
     return pa.array([values.get(index) for index in range(count)], kind)
 
 
-def _no_hurry() -> None:
+def _nothing_to_flush() -> None:
     """Nothing waits longer than it must."""
 
 

@@ -156,7 +156,7 @@ class Producer:
         ]
         pipeline.queue.add_tables(batches)
         if self._config.acks == 0:
-            return FutureBatchMetadata([Unacknowledged.rows(topic, checked.num_rows)])
+            return FutureBatchMetadata([Unacknowledged.of_rows(topic, checked.num_rows)])
         return FutureBatchMetadata(batches)
 
     def init_transactions(self) -> None:
@@ -170,7 +170,7 @@ class Producer:
         """
         transactions = self._require_transactions("init_transactions")
         self._refuse_in_callback("init_transactions")
-        transactions.init()
+        transactions.init_transactions()
 
     def begin_transaction(self) -> None:
         """Begin a transaction: what is sent from now on becomes visible together, or not at all. Costs nothing.
@@ -181,7 +181,7 @@ class Producer:
         """
         transactions = self._require_transactions("begin_transaction")
         self._refuse_in_callback("begin_transaction")
-        transactions.begin()
+        transactions.begin_transaction()
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
@@ -201,7 +201,7 @@ class Producer:
         """
         transactions = self._require_transactions("send_offsets_to_transaction")
         self._refuse_in_callback("send_offsets_to_transaction")
-        transactions.send_offsets(offsets, group_metadata)
+        transactions.send_offsets_to_transaction(offsets, group_metadata)
 
     def commit_transaction(self) -> None:
         """Commit: once this returns, everything that was sent is visible, and the offsets are committed.
@@ -219,7 +219,7 @@ class Producer:
         """
         transactions = self._require_transactions("commit_transaction")
         self._refuse_in_callback("commit_transaction")
-        transactions.commit()
+        transactions.commit_transaction()
 
     def abort_transaction(self) -> None:
         """Abort: nothing that was sent will ever be visible; the futures fail with ``TransactionAbortedError``.
@@ -233,7 +233,7 @@ class Producer:
         """
         transactions = self._require_transactions("abort_transaction")
         self._refuse_in_callback("abort_transaction")
-        transactions.abort()
+        transactions.abort_transaction()
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything that was sent before is stored or has failed, and its callbacks have run. Within a
@@ -252,7 +252,7 @@ class Producer:
         pipelines = self._pipelines.all()
         for pipeline in pipelines:
             pipeline.topic.finish_by(deadline)
-            pipeline.queue.hurry()
+            pipeline.queue.begin_flush()
         for pipeline in pipelines:
             if not pipeline.queue.flush(deadline):
                 raise KafkaTimeoutError(
@@ -296,7 +296,7 @@ class Producer:
     def _close(self, timeout: float | None) -> None:
         closed = IllegalStateError("this producer is closed")
         in_callback = self._pipelines.owns_current_thread
-        if not self._pipelines.refuse_records(closed):
+        if not self._pipelines.mark_ended(closed):
             if not in_callback:  # which the first call may wait for
                 self._closed.wait_for(lambda: self._is_closed, timeout)
             return
@@ -314,7 +314,7 @@ class Producer:
             "the producer was closed before the record was stored: "
             + ("by a callback, which can't wait" if in_callback else f"timeout={timeout} s")
         )
-        all_joined = self._pipelines.end(closed, aborted, deadline)
+        all_joined = self._pipelines.deliver_and_end(closed, aborted, deadline)
         self._interceptors.close()
         if all_joined and self._owns_store:
             self._cluster.store.close()

@@ -1,4 +1,4 @@
-"""What a producer counts, under Kafka's names and in Kafka's groups. Source: Kafka ``SenderMetricsRegistry``."""
+"""A producer's metrics, under Kafka's names and in Kafka's groups. Source: Kafka ``SenderMetricsRegistry``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``send_offsets_to_transaction`` was given, checked."""
+"""The arguments of ``send_offsets_to_transaction``, checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``send`` was given, checked and serialized: bytes, headers, timestamp and partition of a record."""
+"""The arguments of ``send``, checked and serialized: bytes, headers, timestamp and partition of a record."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SerializedRecord(NamedTuple):
 
     def unacknowledged(self, topic: str, now_ms: int) -> Unacknowledged:
         """The batch that a future is given with ``acks=0``: done from the start, without an offset."""
-        return Unacknowledged.one(
+        return Unacknowledged.of_record(
             topic,
             timestamp_ms=now_ms if self.timestamp_ms is None else self.timestamp_ms,
             key_size=-1 if self.key is None else len(self.key),
@@ -93,7 +93,7 @@ def serialize_record(record: ProducerRecord, topic: WritableTopic, config: Produ
 
 
 class _Partitions:
-    """What kafka-python's partitioners ask a cluster for."""
+    """A cluster as kafka-python's partitioners see it."""
 
     def __init__(self, topic: str, partitions: list[int]) -> None:
         self._topic = topic

@@ -91,7 +91,7 @@ class TopicCommitter:
         """
         with self._queue.lock:
             self._in_flight.aborted = error
-            waiting = self._queue.take_all()
+            waiting = self._queue.take_all_batches()
             self._in_flight.count += bool(waiting)
             aborted = [result.aborted(error) for result in self._uploaded]
             uploading = self._in_flight.uploading
@@ -184,7 +184,7 @@ class TopicCommitter:
         for batch in batches:
             with self._callbacks:
                 batch.run_callbacks()
-            self._queue.finish(batch)
+            self._queue.finish_batch(batch)
         self._metrics.settled(self._topic.name, batches)
         if self._config.acks == 0:
             _log_failures(self._topic.name, outcomes)

@@ -93,18 +93,18 @@ class TopicPipeline:
         """Is this called by a callback, which runs in one of the topic's threads?"""
         return threading.current_thread() in self._threads
 
-    def end(self, error: SparklogError) -> None:
+    def end_when_delivered(self, error: SparklogError) -> None:
         """Take no more records: sending raises ``error``. Deliver those that are there, then end the threads."""
         with self.queue.lock:
             self._sender.end_when_empty()
-            self.queue.end(error)
+            self.queue.refuse_records(error)
 
     def abort(self, error: SparklogError) -> None:
         """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored."""
         self._committer.abort(error, in_callback=self.owns_current_thread())
 
     def join(self, timeout_s: float | None) -> bool:
-        """Wait until the threads have ended, as they do after :meth:`end` once all is delivered. False: not in time."""
+        """Wait until the threads have ended; they do so after :meth:`end_when_delivered`. False: not in time."""
         deadline = None if timeout_s is None else self._clock.ticks_ms() + timeout_s * 1000
         for thread in self._threads:
             if thread is not threading.current_thread():

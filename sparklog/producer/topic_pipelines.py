@@ -99,13 +99,15 @@ class TopicPipelines:
         if self.ended is not None:
             raise self.ended.with_traceback(None)
 
-    def refuse_records(self, error: SparklogError) -> bool:
+    def mark_ended(self, error: SparklogError) -> bool:
         """Open no more topics: sending raises ``error``. False: an earlier call has done so."""
         with self._changing:
             is_first, self.ended = self.ended is None, self.ended or error
         return is_first
 
-    def end(self, error: SparklogError, aborted: KafkaTimeoutError, deadline_ticks_ms: float | None) -> bool:
+    def deliver_and_end(
+        self, error: SparklogError, aborted: KafkaTimeoutError, deadline_ticks_ms: float | None
+    ) -> bool:
         """Deliver what was sent, then end every topic's threads.
 
         Args:
@@ -117,7 +119,7 @@ class TopicPipelines:
         pipelines = self.all()
         for pipeline in pipelines:
             pipeline.topic.finish_by(deadline_ticks_ms)
-            pipeline.end(error)
+            pipeline.end_when_delivered(error)
         in_callback = self.owns_current_thread
         all_joined = True
         for pipeline in pipelines:
@@ -155,11 +157,11 @@ class TopicPipelines:
                     if self._has_plain_records and self._takes_records():
                         self.plain_queues[topic] = pipeline.queue
                     return pipeline
-            pipeline.end(self.ended)
+            pipeline.end_when_delivered(self.ended)
             raise self.ended.with_traceback(None)
 
     def _retire(self, topic: str, former: TopicPipeline) -> None:
-        former.end(UnknownTopicOrPartitionError(f"topic {topic!r} was deleted"))
+        former.end_when_delivered(UnknownTopicOrPartitionError(f"topic {topic!r} was deleted"))
         with self._changing:
             self._retired = [pipeline for pipeline in (*self._retired, former) if not pipeline.join(0.0)]
             del self._pipelines[topic]

@@ -78,7 +78,7 @@ class TopicSender:
                     is_idle = not self._committer.has_uploaded
                     wait_ms = queue.wait_ms(now_ticks_ms=self._clock.ticks_ms(), idle=is_idle)
                 if wait_ms == 0.0:
-                    batches = queue.take()
+                    batches = queue.take_batches()
                     if not batches:
                         continue
                     in_flight.begin_upload(batches)

@@ -114,7 +114,7 @@ class TransactionManager:
             raise IllegalStateError("send: the transaction is being committed or aborted")
         raise IllegalStateError(f"send: this producer is {self._state.value}; expected an open transaction")
 
-    def init(self) -> None:
+    def init_transactions(self) -> None:
         """See :meth:`Producer.init_transactions`."""
         self._calls.run(self._init, key="init_transactions")
 
@@ -132,7 +132,7 @@ class TransactionManager:
                 self.adopt(uploads)
             self._state = ClientState.READY
 
-    def begin(self) -> None:
+    def begin_transaction(self) -> None:
         """See :meth:`Producer.begin_transaction`. After a long idle the session's marker is refreshed beside it."""
         with self._lock:
             self._raise_error("begin_transaction")
@@ -145,7 +145,7 @@ class TransactionManager:
             self._state = ClientState.IN_TRANSACTION  # what counts is this one step: an interrupt may come at any other
             self._allow_sending(True)
 
-    def send_offsets(
+    def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], metadata: ConsumerGroupMetadata
     ) -> None:
         """See :meth:`Producer.send_offsets_to_transaction`."""
@@ -167,7 +167,7 @@ class TransactionManager:
                     self._fail(error)
                     raise
 
-    def commit(self) -> None:
+    def commit_transaction(self) -> None:
         """See :meth:`Producer.commit_transaction`."""
         self._calls.run(self._commit, key=("commit_transaction", self._number))
 
@@ -188,7 +188,7 @@ class TransactionManager:
         self._take_records(False)  # from here on nobody's record slips behind what is decided
         try:
             for uploads in self._uploads():
-                uploads.queue.hurry()
+                uploads.queue.begin_flush()
             for uploads in self._uploads():
                 if not uploads.queue.flush(deadline):
                     raise KafkaTimeoutError(
@@ -268,7 +268,7 @@ class TransactionManager:
         for refusal in refusals:
             raise refusal.with_traceback(None)
 
-    def abort(self) -> None:
+    def abort_transaction(self) -> None:
         """See :meth:`Producer.abort_transaction`."""
         if self._calls.interrupted == ("commit_transaction", self._number):
             raise InvalidTxnStateError(
@@ -315,7 +315,7 @@ class TransactionManager:
             try:
                 if self._state in (ClientState.IN_TRANSACTION, ClientState.ABORTABLE_ERROR):
                     self._abort()
-                self._background.wait(self._left_s(deadline_ticks_ms))
+                self._background.wait_until_idle(self._left_s(deadline_ticks_ms))
                 if self._state is ClientState.READY:
                     self._session.close()
             except SparklogError as error:
@@ -367,7 +367,7 @@ class TransactionManager:
 
     def _take_records(self, takes_records: bool) -> None:
         """Does the open transaction take records from now on? If not, none is added once every queue was told to
-        :meth:`hurry`."""
+        :meth:`begin_flush`."""
         self._is_ending = not takes_records
         self._allow_sending(takes_records)
 
@@ -386,7 +386,7 @@ class TransactionManager:
             return
         try:
             left_s = self._left_s(deadline)
-            if not self._background.wait(left_s):
+            if not self._background.wait_until_idle(left_s):
                 raise KafkaTimeoutError(f"the transaction before isn't complete after {left_s:.1f} s")
             self._call_session(lambda: self._session.complete(deadline_ticks_ms=deadline))  # if that had failed
         except SparklogError as error:

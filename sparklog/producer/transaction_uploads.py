@@ -1,4 +1,4 @@
-"""What a transaction has uploaded to one topic: kept until the transaction is decided, then published or discarded."""
+"""A transaction's files in one topic: kept until the transaction is decided, then published or discarded."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class TransactionUploads:
             self._discard_late(upload)
         self._metrics.settled(self.topic.name, result.batches)
         for batch in result.batches:
-            self.queue.finish(batch)
+            self.queue.finish_batch(batch)
 
     def files(self) -> tuple[UploadedFile, ...]:
         """All files that the open transaction has uploaded, after a flush."""
@@ -167,14 +167,14 @@ class TransactionUploads:
         """
         with self.queue.lock:
             self._is_discarded = bool(self._in_flight.uploading)
-            waiting = self.queue.take_all()
+            waiting = self.queue.take_all_batches()
             uploads, self._uploads, self.failure = self._uploads, [], None
             self.queue.changed.notify_all()
         for upload in uploads:
             self._settle(upload.failures(error))
         self._settle([(batch, Outcome(error=error)) for batch in waiting])
         for batch in waiting:
-            self.queue.finish(batch)
+            self.queue.finish_batch(batch)
         files = [file for upload in uploads for file in upload.files]
         self.topic.forget_files(files)
         return files

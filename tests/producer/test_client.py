@@ -352,7 +352,7 @@ def test_a_producer_that_is_forgotten_is_told_of() -> None:
     with pytest.warns(ResourceWarning, match="unclosed producer"):
         forget()
     for pipeline in pipelines:
-        pipeline.end(IllegalStateError("the test is over"))
+        pipeline.end_when_delivered(IllegalStateError("the test is over"))
         pipeline.join(LONG_S)
 
 

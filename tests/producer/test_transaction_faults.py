@@ -94,7 +94,7 @@ def bury(producer: Producer) -> None:
         producer.close(timeout=0)
     dead = IllegalStateError("the process has died")
     for pipeline in producer._pipelines.all():
-        pipeline.end(dead)
+        pipeline.end_when_delivered(dead)
         pipeline.abort(dead)
         assert pipeline.join(LONG_S)
     assert producer._transactions is not None
@@ -354,7 +354,7 @@ class Away(WrappedStore):
         return call()
 
 
-def test_a_store_that_is_away_before_the_decision_is_a_time_out_and_the_commit_may_be_repeated() -> None:
+def test_a_commit_that_times_out_before_the_decision_may_be_repeated() -> None:
     memory, cluster = a_world()
     store = Away(memory)
     clock = cluster.clock

@@ -848,7 +848,7 @@ def test_closing_before_a_committed_transaction_is_visible_leaves_it_to_the_next
     assert values(cluster, "t") == [b"t"]
 
 
-def test_a_record_that_is_sent_by_another_thread_during_the_commit_is_refused_or_committed() -> None:
+def test_a_record_sent_by_another_thread_during_the_commit_is_refused_or_committed() -> None:
     """It never slips into the next transaction, nor into the log without being named by the decision."""
     memory = MemoryStore()
     cluster = topics(a_cluster(memory))

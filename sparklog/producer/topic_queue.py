@@ -51,7 +51,7 @@ def memory_bytes(size_bytes: int, headers: Headers | None, timestamp_ms: int | N
 
 
 class Buffer:
-    """The memory that all records of a producer share (``buffer_memory``): a batch takes room, its end gives it back."""
+    """Memory that all records of a producer share (``buffer_memory``): a batch takes room, its end gives it back."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

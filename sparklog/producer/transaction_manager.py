@@ -77,7 +77,7 @@ class TransactionManager:
         self._lock = threading.RLock()
         self._state = ClientState.UNINITIALIZED
         self._error: SparklogError | None = None
-        """Of the states ``ABORTABLE_ERROR`` and ``FATAL_ERROR``."""
+        """Reason of the states ``ABORTABLE_ERROR`` and ``FATAL_ERROR``."""
         self._decided: Marker | None = None
         """A transaction that is committed and not carried out everywhere, as topics are to remember it."""
         self._began_ticks_ms = 0.0
@@ -85,7 +85,7 @@ class TransactionManager:
         self._is_ending = False
         """The open transaction is being committed or aborted: it takes no more records."""
         self._number = 0
-        """How many were begun."""
+        """How many transactions were begun."""
 
     @property
     def is_open(self) -> bool:
@@ -105,7 +105,8 @@ class TransactionManager:
 
         Raises:
             IllegalStateError: no transaction is open.
-            TransactionAbortableError: it failed: abort it. Whatever is fatal.
+            TransactionAbortableError: it failed: abort it.
+            SparklogError: a fatal error, after which the producer is to be closed.
         """
         if self.is_open:
             return
@@ -207,7 +208,7 @@ class TransactionManager:
         return self._session.has_offsets or any(uploads.files() for uploads in self._uploads())
 
     def _check_publishable(self) -> None:
-        """Before the decision: may what was uploaded be published (rule L10)?"""
+        """Before the decision: may the files that were uploaded be published (rule L10, orphans)?"""
         for uploads in self._uploads():
             try:
                 uploads.check_publishable()
@@ -238,15 +239,17 @@ class TransactionManager:
             raise
 
     def _publish_everywhere(self, deadline: float) -> None:
-        """In all topics at once, then in the groups (rule T2). What fails is done by the next call, or by whoever meets
-        the decision; what a topic refuses for good hinders no other, nor the groups."""
+        """Publish in all topics at once, then let the offsets count in the groups (rule T2, hand-over).
+
+        What fails is done by the next call, or by whoever meets the decision; what a topic refuses for good hinders no
+        other, nor the groups."""
         marker = self._decided
         if marker is None:
             raise IllegalStateError("nothing is decided")
         publications = [uploads.start_publishing(marker, deadline_ticks_ms=deadline) for uploads in self._uploads()]
 
         def wait_until_published() -> list[BaseException]:
-            """Returns what topics refuse."""
+            """Returns the errors of topics that refuse the transaction."""
             wait(publications, bounded_s(self._left_s(deadline)))
             errors = [
                 publication.exception() if publication.done() else KafkaTimeoutError("a callback is still at work")
@@ -347,6 +350,7 @@ class TransactionManager:
             self._state = to
 
     def _raise_error(self, call: str) -> None:
+        """Raise what this transaction, or this producer, failed with before."""
         if self._error is None:
             return
         if self._state is ClientState.FATAL_ERROR:
@@ -381,7 +385,7 @@ class TransactionManager:
             raise
 
     def _begin_in_session(self, deadline: float) -> None:
-        """The session takes up the transaction once the one before is said to be carried out (rule T3)."""
+        """Begin the transaction in the session, once the one before is complete (rule T3, one at a time)."""
         if self._is_known_to_session:
             return
         try:
@@ -395,6 +399,11 @@ class TransactionManager:
         self._is_known_to_session = True
 
     def _end(self, *, completes: bool = False) -> None:
+        """Be ready for the next transaction.
+
+        Args:
+            completes: the one that ended is written, and is still to be said to be carried out.
+        """
         self._decided = None
         self._error = None
         self._is_known_to_session = False
@@ -416,7 +425,7 @@ class TransactionManager:
             self._background.submit(self._refresh_marker)
 
     def _refresh_marker(self) -> None:
-        """Beside the transaction that has just begun. Tried once: what the transaction does next waits for it."""
+        """Refresh the marker beside the transaction that has just begun; once, as the next step waits for it."""
         patience = Patience(deadline_ticks_ms=self._clock.ticks_ms(), retries=0)
         with self._store.patience(patience):
             self._session.refresh_marker()

@@ -248,7 +248,7 @@ class EpochLog:
         return newest, position
 
     def _check_holder(self, entry: TransactionEntry) -> None:
-        """Raise ``ProducerFencedError`` for an entry of a newer epoch, or of one that ended the epoch (rule T5)."""
+        """Raise ``ProducerFencedError`` for an entry of another epoch (rule T5, epochs)."""
         ours = self.newest.header
         if (entry.header.producer_id, entry.header.producer_epoch) != (ours.producer_id, ours.producer_epoch):
             if entry.is_expired:

@@ -1,4 +1,5 @@
-"""A producer's hold of its transactional id: epochs, decisions and what becomes of them (rules T1 to T5).
+"""A producer's hold of its transactional id: epochs, decisions and what becomes of them (rules T1, deciding number, to
+T5, epochs).
 
 After each store call here the process may die or sleep for an hour; whoever comes next finds in the id's log what was
 decided, and carries it out. Nothing is said to be committed before the entry is there that says so.
@@ -21,7 +22,7 @@ from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartit
 from sparklog.txn.batches import with_batch
 from sparklog.txn.entries import Contents, Header, QueryBatch, TopicFiles, TransactionEntry
 from sparklog.txn.epoch_log import EpochLog
-from sparklog.txn.session_marker import OwnMarker
+from sparklog.txn.session_marker import OwnSessionMarker
 from sparklog.txn.states import TransactionState
 from sparklog.txn.transaction_offsets import TransactionOffsets
 
@@ -53,8 +54,8 @@ class TransactionSession:
         self._timeout_ms = timeout_ms
         self._log = EpochLog(cluster, transactional_id, sync=sync, holder=holder)
         self._offsets = TransactionOffsets(cluster, transactional_id, timeout_ms=timeout_ms)
-        self._session_marker: OwnMarker | None = None
-        """The sign that a transaction of this epoch may be open (rule T4, what is written)."""
+        self._session_marker: OwnSessionMarker | None = None
+        """The sign that a transaction of this epoch may be open (rule T4, open sessions)."""
         self._committed: Marker | None = None
         """The open transaction as topics are to remember it, once it is committed."""
         self._aborted = False
@@ -72,7 +73,7 @@ class TransactionSession:
         """
         entry = self._log.begin_epoch(timeout_ms=self._timeout_ms, deadline_ticks_ms=deadline_ticks_ms)
         self._forget_transaction()
-        self._session_marker = OwnMarker(self._cluster, self.transactional_id, entry.version)
+        self._session_marker = OwnSessionMarker(self._cluster, self.transactional_id, entry.version)
         self._session_marker.write()
         self._session_marker.replace_earlier()
 
@@ -86,7 +87,7 @@ class TransactionSession:
         return self._clock.ticks_ms() - written > self.header.refresh_after_ms
 
     def refresh_marker(self) -> None:
-        """Let the session's age count from now on (rule T4). One PUT; where it fails that is logged."""
+        """Let the session's age count from now on (rule T4, open sessions). One PUT; where it fails that is logged."""
         if self._session_marker is not None:
             self._session_marker.refresh()
 
@@ -135,7 +136,8 @@ class TransactionSession:
 
     @property
     def decider(self) -> Decider:
-        """The entry that will decide the open transaction (rule T1): nothing before it may be unfinished."""
+        """The entry that will decide the open transaction (rule T1, deciding number): nothing before it may be
+        unfinished."""
         newest = self._log.newest
         if not newest.state.is_open:
             raise IllegalStateError(f"entry {newest.version} of {self.transactional_id!r} isn't carried out yet")
@@ -148,7 +150,8 @@ class TransactionSession:
         *,
         deadline_ticks_ms: float,
     ) -> None:
-        """Make a group's offsets part of the open transaction: written as pending, for the owner alone (rule G1).
+        """Make a group's offsets part of the open transaction: written as pending, for the owner alone (rule G1,
+        stamps).
 
         Raises:
             CommitFailedError: a partition belongs to another member by now; or no member was given, and the group has
@@ -178,7 +181,7 @@ class TransactionSession:
 
         Args:
             batch: of a streaming query: that it is committed is decided by the same create, and told by every entry
-                from here on (rule T7). Whether it was committed before, the caller has looked.
+                from here on (rule T7, micro-batches). Whether it was committed before, the caller has looked.
         Returns:
             How topics are to remember the transaction; it is to be carried out now.
         Raises:
@@ -208,9 +211,8 @@ class TransactionSession:
 
     def _check_time(self) -> None:
         open_ms = self._clock.ticks_ms() - self._began_ticks_ms
-        if (
-            open_ms > self._timeout_ms and not self._log.is_unsettled
-        ):  # an attempt may have won, and nothing undoes that
+        may_have_won = self._log.is_unsettled  # an attempt to commit, and nothing undoes that
+        if open_ms > self._timeout_ms and not may_have_won:
             raise TransactionTimedOutError(
                 f"the transaction of {self.transactional_id!r} was open for {open_ms:.0f} ms, longer than "
                 f"transaction_timeout_ms={self._timeout_ms}: abort it"
@@ -235,7 +237,8 @@ class TransactionSession:
 
         Args:
             when_published: called before any offset counts; returns once the transaction's records are in all of their
-                topics but those that refuse them (rule T2), or raises. Meanwhile the groups' files are uploaded.
+                topics but those that refuse them (rule T2, hand-over), or raises. Meanwhile the groups' files are
+                uploaded.
         Raises:
             As :meth:`OffsetTable.change`, and ``when_published``: the first error, once all groups were tried.
         """

@@ -69,7 +69,7 @@ class TransactionOffsets:
         *,
         deadline_ticks_ms: float,
     ) -> None:
-        """Write offsets as pending, for the partitions' owner alone (rule G1, ownership).
+        """Write offsets as pending, for the partitions' owner alone (rule G1, stamps).
 
         Args:
             decider: the entry that will decide the transaction.

@@ -75,9 +75,11 @@ class Outcome:
     """Of single records, by their place in the batch."""
 
     def error_of(self, index: int) -> SparklogError | None:
+        """The error of the batch, or of the record at ``index``; None: it is stored."""
         return self.error or (self.refused or {}).get(index)
 
     def require_written(self) -> Written:
+        """Where the records are. Raises ``IllegalStateError`` for a batch that failed."""
         if self.written is None:
             raise IllegalStateError("a batch that failed has no offsets")
         return self.written

@@ -56,9 +56,11 @@ class Interceptors:
         future.add_errback(lambda error: self.on_acknowledgement(None, error))
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        """Report the end of a record to every interceptor that wants to know."""
         self._each("on_acknowledgement", metadata, error)
 
     def close(self) -> None:
+        """Close every interceptor that has something to close."""
         self._each("close")
 
     def _each(self, method: str, *arguments: object) -> None:

@@ -26,35 +26,20 @@ class SerializedRecord(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-    headers: Headers | None
-    header_size: int
-    """Bytes of the headers; -1 without."""
-    timestamp_ms: int | None
-    """None: when it is sent."""
-    partition: int | None
-    """None: by key."""
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes that it counts against ``buffer_memory``."""
-        size = len(self.key or b"") + len(self.value or b"") + max(0, self.header_size)
-        return memory_bytes(size, self.headers, self.timestamp_ms, self.partition)
-
-    @property
-    def details(self) -> Details | None:
-        """All but key and value; None for a record that has nothing else."""
-        if self.headers or self.timestamp_ms is not None or self.partition is not None:
-            return (self.timestamp_ms, self.headers or None, self.header_size, self.partition)
-        return None
+    memory_bytes: int
+    """Bytes that it counts against ``buffer_memory``."""
+    details: Details | None
+    """All but key and value; None for a record that has nothing else."""
 
     def unacknowledged(self, topic: str, now_ms: int) -> Unacknowledged:
         """The batch that a future is given with ``acks=0``: done from the start, without an offset."""
+        timestamp_ms, _, header_size, _ = self.details or (None, None, -1, None)
         return Unacknowledged.of_record(
             topic,
-            timestamp_ms=now_ms if self.timestamp_ms is None else self.timestamp_ms,
+            timestamp_ms=now_ms if timestamp_ms is None else timestamp_ms,
             key_size=-1 if self.key is None else len(self.key),
             value_size=-1 if self.value is None else len(self.value),
-            header_size=self.header_size,
+            header_size=header_size,
         )
 
 
@@ -82,14 +67,12 @@ def serialize_record(record: ProducerRecord, topic: WritableTopic, config: Produ
     partition = record.partition
     if partition is None and config.partitioner is not None:
         partition = _choose_partition(config.partitioner, topic, record, key, value)
-    return SerializedRecord(
-        key=key,
-        value=value,
-        headers=headers,
-        header_size=header_size,
-        timestamp_ms=timestamp_ms,
-        partition=None if partition is None else _check_partition(topic, partition),
-    )
+    if partition is not None:
+        partition = _check_partition(topic, partition)
+    details = None
+    if headers or timestamp_ms is not None or partition is not None:
+        details = (timestamp_ms, headers or None, header_size, partition)
+    return SerializedRecord(key, value, memory_bytes(size, headers, timestamp_ms, partition), details)
 
 
 class _Partitions:

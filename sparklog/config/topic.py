@@ -1,6 +1,7 @@
 """Topic settings as data: Kafka's names, types, defaults and bounds, and what each means here.
 
-A topic's settings are properties of its Delta table, ``sparklog.`` before Kafka's name (design section 4).
+A topic's settings are properties of its Delta table, ``sparklog.`` before Kafka's name (``docs/storage_format.md``,
+Properties).
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 FAR_FUTURE_MS = 253_402_300_799_999
-"""9999-12-31: the ``lastUpdated`` of a ``txn`` action that no engine may expire (protocol rules L6, L7)."""
+"""9999-12-31: the ``lastUpdated`` of a ``txn`` action that no engine may expire (protocol rules L6, start and end; L7,
+producer state)."""
 
 ENGINE_INFO = "sparklog"
 ENTRY_FORMAT = 1

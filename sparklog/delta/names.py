@@ -51,7 +51,8 @@ def last_checkpoint_path(table: str) -> str:
 
 
 def cleanup_marks_folder(table: str) -> str:
-    """The folder of the marks by which a cleanup says which entries may be gone (rule L3), with its trailing slash.
+    """The folder of the marks by which a cleanup says which entries may be gone (rule L3, cleanup), with its trailing
+    slash.
 
     It lies in the log's folder, sorts behind every entry, and has a name that no Delta engine knows.
     """

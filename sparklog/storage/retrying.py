@@ -1,7 +1,8 @@
 """Trying again, with a bound: a call, or every call to a store but the create-only put and fsync.
 
-The create-only put is left alone: what to do after a create whose answer was lost, the protocol decides (rule L2).
-Every other call may be repeated: a read changes nothing, a put writes the same bytes, a delete of what is gone is done.
+The create-only put is left alone: what to do after a create whose answer was lost, the protocol decides (rule L2,
+unknown). Every other call may be repeated: a read changes nothing, a put writes the same bytes, a delete of what is
+gone is done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A producer's hold of its transactional id: epochs, decisions and what becomes of them (rules T1 to T5).
+"""A producer's hold of its transactional id: epochs, decisions and what becomes of them (rules T1, deciding number, to
+T5, epochs).
 
 After each store call here the process may die or sleep for an hour; whoever comes next finds in the id's log what was
 decided, and carries it out. Nothing is said to be committed before the entry is there that says so.
@@ -165,7 +166,7 @@ class TransactionSession:
         return self._clock.ticks_ms() - written > self.header.refresh_after_ms
 
     def refresh_marker(self) -> None:
-        """Let the session's age count from now on (rule T4). One PUT; where it fails that is logged."""
+        """Let the session's age count from now on (rule T4, open sessions). One PUT; where it fails that is logged."""
         if self._marker is not None:
             self._marker.refresh()
 
@@ -215,7 +216,8 @@ class TransactionSession:
 
     @property
     def decider(self) -> Decider:
-        """The entry that will decide the open transaction (rule T1): nothing before it may be unfinished."""
+        """The entry that will decide the open transaction (rule T1, deciding number): nothing before it may be
+        unfinished."""
         newest, _ = self._require_newest()
         if not newest.state.is_open:
             raise IllegalStateError(f"entry {newest.version} of {self.transactional_id!r} isn't carried out yet")
@@ -228,7 +230,8 @@ class TransactionSession:
         *,
         deadline_ticks_ms: float,
     ) -> None:
-        """Make a group's offsets part of the open transaction: written as pending, for the owner alone (rule G1).
+        """Make a group's offsets part of the open transaction: written as pending, for the owner alone (rule G1,
+        stamps).
 
         Raises:
             CommitFailedError: a partition belongs to another member by now; or no member was given, and the group has
@@ -301,7 +304,7 @@ class TransactionSession:
 
         Args:
             batch: of a streaming query: that it is committed is decided by the same create, and told by every entry
-                from here on (rule T7). Whether it was committed before, the caller has looked.
+                from here on (rule T7, micro-batches). Whether it was committed before, the caller has looked.
         Returns:
             How topics are to remember the transaction; it is to be carried out now.
         Raises:
@@ -357,7 +360,8 @@ class TransactionSession:
 
         Args:
             when_published: called before any offset counts; returns once the transaction's records are in all of their
-                topics but those that refuse them (rule T2), or raises. Meanwhile the groups' files are uploaded.
+                topics but those that refuse them (rule T2, hand-over), or raises. Meanwhile the groups' files are
+                uploaded.
         Raises:
             As :meth:`OffsetTable.change`, and ``when_published``: the first error, once all groups were tried.
         """

@@ -1,4 +1,5 @@
-"""The marker of a session that may have a transaction open (rule T4): its producer writes, refreshes and removes it."""
+"""The marker of a session that may have a transaction open (rule T4, open sessions): its producer writes, refreshes and
+removes it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PAGES = [
     REPOSITORY / "CHANGELOG.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
 ]
-RUNNABLE = [REPOSITORY / "README.md", REPOSITORY / "docs" / "kafka_python.md"]
+RUNNABLE = [REPOSITORY / "README.md", REPOSITORY / "docs" / "guide.md", REPOSITORY / "docs" / "kafka_python.md"]
 
 FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<code>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^()\s]+)\)")

@@ -48,6 +48,7 @@ class Listing:
 
     @property
     def newest_version(self) -> int:
+        """The version of the newest entry."""
         return self.entries[-1][0]
 
     def first_gap(self) -> int | None:

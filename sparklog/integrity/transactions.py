@@ -71,10 +71,12 @@ class TransactionsSeen:
 
     @property
     def findings(self) -> list[Finding]:
+        """The findings about all transactional ids."""
         return [finding for log in self.logs.values() for finding in log.findings]
 
     @property
     def counts(self) -> Counts:
+        """How many transactional ids were looked at, and how many of their commits."""
         commits = sum(len(log.commits) for log in self.logs.values())
         return Counts(transactional_ids=len(self.logs), transactions=commits)
 

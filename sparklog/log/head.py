@@ -63,6 +63,7 @@ class TopicHead:
 
     @property
     def partition_count(self) -> int:
+        """How many partitions the topic has."""
         return len(self.log_end_offsets)
 
     def to_info(self) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Marker:
 
     @property
     def app_id(self) -> str:
+        """The ``appId`` of the ``txn`` action by which a topic keeps the marker."""
         return marker_app_id(self.transactional_id)
 
     def is_in(self, state: TopicState) -> bool:

@@ -59,6 +59,7 @@ class TopicDescription:
 
     @property
     def partition_count(self) -> int:
+        """How many partitions the topic has."""
         return len(self.log_end_offsets)
 
 

@@ -39,6 +39,7 @@ class Backoff:
         self._most_ms = most_ms
 
     def wait(self, *, at_most_ms: float = math.inf) -> None:
+        """Wait before the next attempt, for ``at_most_ms`` at most; the wait after it is twice as long."""
         wait_ms = self._next_ms * random.uniform(0.5, 1.0)  # noqa: S311 - spreads callers, no secret
         self._clock.sleep_ms(min(wait_ms, at_most_ms))
         self._next_ms = min(self._next_ms * 2, self._most_ms)

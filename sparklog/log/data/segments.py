@@ -61,6 +61,7 @@ class Segment:
 
     @property
     def has_stats(self) -> bool:
+        """Does the log tell how many records the file has, which offsets, and how late they are?"""
         return None not in (self.record_count, self.min_offset_delta, self.max_offset_delta, self.max_timestamp_ms)
 
     @property
@@ -220,6 +221,7 @@ class SegmentIndex:
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> SegmentIndex:
+        """An index of the live files ``segments``; those without offsets are known by their path alone."""
         index = cls()
         index.by_path = {segment.path: segment for segment in segments}
         for segment in index.by_path.values():

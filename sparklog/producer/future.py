@@ -30,6 +30,7 @@ class BatchMetadata:
 
     @property
     def record_count(self) -> int:
+        """How many rows were sent."""
         return len(self.offsets)
 
 

@@ -94,7 +94,7 @@ class ConsumerMetrics:
         """The group went on without this member."""
         self._failed_rebalances.record(1)
 
-    def told_listener(self, event: str, took_ms: float) -> None:
+    def listener_called(self, event: str, took_ms: float) -> None:
         """The rebalance listener was called."""
         self._listener[event].record(took_ms)
 

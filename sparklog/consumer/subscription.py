@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sparklog.config.consumer import ResetPolicy
-from sparklog.consumer.topics import TopicView
+from sparklog.consumer.followed_topics import TopicView
 from sparklog.errors import IllegalStateError, InvalidArgumentError
 from sparklog.model import TopicPartition
 from sparklog.paths import check_topic_name
 
-__all__ = ["EARLIEST", "HELD", "LATEST", "Subscription", "check_partition", "check_partitions"]
+__all__ = ["EARLIEST", "HELD", "LATEST", "Subscription"]
 
 EARLIEST = ResetPolicy("earliest")
 LATEST = ResetPolicy("latest")
@@ -108,23 +108,3 @@ class Subscription:
                     wanted[TopicPartition(topic, partition)] = begin
                 self._known.add(topic)
         return wanted
-
-
-def check_partition(partition: object) -> TopicPartition:
-    """The argument, if it is a partition. Raises ``TypeError``, ``InvalidTopicError``, ``InvalidArgumentError``."""
-    if not isinstance(partition, tuple) or len(partition) != 2:
-        raise TypeError(f"got {partition!r}, expected a TopicPartition")
-    topic, number = partition
-    check_topic_name(topic)
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"got {partition!r}, expected a TopicPartition")
-    if number < 0:
-        raise InvalidArgumentError(f"partition {number} of {topic}: expected 0 or more")
-    return TopicPartition(topic, number)
-
-
-def check_partitions(partitions: object) -> list[TopicPartition]:
-    """The argument, if it is a collection of partitions, each once. Raises as :func:`check_partition`."""
-    if not isinstance(partitions, Collection) or isinstance(partitions, str | TopicPartition):
-        raise TypeError(f"got {partitions!r}, expected a list of TopicPartition")
-    return list(dict.fromkeys(check_partition(partition) for partition in partitions))

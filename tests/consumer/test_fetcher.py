@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.consumer.reading import ReadLimits
+from sparklog.consumer.segment_fetcher import ReadLimits
 from sparklog.delta.actions import RemoveFile
 from sparklog.errors import (
     CorruptRecordError,
@@ -137,7 +137,7 @@ def test_a_consumer_that_empties_its_buffers_record_by_record_costs_no_more_requ
 
 
 def buffered(rounds, partition=0):
-    return rounds.shared.assignment.get(tp(partition)).buffered_count
+    return rounds.fetch_state.assignment.get(tp(partition)).buffered_count
 
 
 def test_a_partition_is_read_ahead_up_to_its_limit_and_on_when_there_is_room():
@@ -162,7 +162,7 @@ def test_all_partitions_together_are_read_ahead_up_to_their_limit_and_none_starv
     got = [0, 0, 0]
     for _ in range(40):
         rounds.run()
-        assert rounds.shared.assignment.buffered_bytes <= 4_000 + 8_000  # a file more
+        assert rounds.fetch_state.assignment.buffered_bytes <= 4_000 + 8_000  # a file more
         for partition in range(3):
             got[partition] += len(rounds.take(tp(partition)))
     assert got == [500, 500, 500]
@@ -217,23 +217,23 @@ def test_what_comes_for_a_partition_that_was_paused_meanwhile_does_not_take_the_
         def read_many(self, paths):
             if any(path.endswith(".parquet") for path in paths) and not paused:
                 paused.append(state)
-                with rounds.shared.lock:
-                    rounds.shared.assignment.pause(paused[0], keep_bytes=2_000)
-                    rounds.shared.change()
+                with rounds.fetch_state.lock:
+                    rounds.fetch_state.assignment.pause(paused[0], keep_bytes=2_000)
+                    rounds.fetch_state.request_update()
             return super().read_many(paths)
 
     rounds = Rounds(a_cluster(Pausing(memory)), fetch_max_bytes=4_000)
     rounds.assign(tp(0), tp(1))
-    state = rounds.shared.assignment.get(tp(0))
+    state = rounds.fetch_state.assignment.get(tp(0))
     assert state is not None
     rounds.run()
     assert state.paused
     send(cluster, "yyy", partition=1)
     rounds.run()
     assert plain(rounds.take(tp(1))) == "yyy"
-    with rounds.shared.lock:
+    with rounds.fetch_state.lock:
         state.paused = False
-        rounds.shared.change()
+        rounds.fetch_state.request_update()
     rounds.run()
     assert rounds.take(tp(0))[0][0] == 0
 
@@ -243,7 +243,7 @@ def test_many_small_files_are_read_together_and_handed_out_as_one_batch():
     rounds = Rounds(cluster)
     rounds.assign(tp())
     rounds.run()
-    state = rounds.shared.assignment.get(tp())
+    state = rounds.fetch_state.assignment.get(tp())
     assert state is not None
     assert len(state.chunks) == 1
     assert plain(rounds.take(tp())) == "abcdefgh"
@@ -260,7 +260,7 @@ def test_a_large_file_is_read_in_pieces_and_on_where_it_was_left(by_ranges):
     found: list[Any] = []
     while len(found) < 1_000:
         rounds.run()
-        assert rounds.shared.assignment.buffered_bytes <= memory_bound + 6_000
+        assert rounds.fetch_state.assignment.buffered_bytes <= memory_bound + 6_000
         taken = rounds.take(tp())
         assert taken
         found += taken
@@ -338,7 +338,7 @@ def test_a_topic_that_is_deleted_between_two_looks_is_an_error_of_its_own(other)
     rounds.take(tp())
     for _ in range(10):
         rounds.fetcher.round()
-    assert isinstance(rounds.shared.errors["t"], UnknownTopicOrPartitionError)
+    assert isinstance(rounds.fetch_state.errors["t"], UnknownTopicOrPartitionError)
     assert rounds.fetcher.round() is False
 
 
@@ -413,17 +413,17 @@ def test_a_broken_file_is_named_and_the_other_partitions_go_on(whole_file_bytes)
 def test_what_fails_again_and_again_does_not_starve_the_rest_though_the_application_waits_after_each_error(what):
     cluster = with_topic(with_topic(a_cluster()), topic="u")
     with a_consumer(cluster, "t", "u", max_poll_records=1) as consumer:
-        shared = consumer._session.shared
+        fetch_state = consumer._runtime.fetch_state
         until(lambda: consumer.poll(timeout_ms=1) == {} and len(consumer.assignment()) == 2)
         send(cluster, "123", topic="u")
-        until(lambda: bool(shared.assignment.ready()))
+        until(lambda: bool(fetch_state.assignment.ready()))
         if what == "deleted":
             delete_topic(cluster.topic_log("t"), "t")
         else:
             foreign_commit(cluster.topic_log("t"), with_stats(broken_file(cluster)))
         seen = ""
         for _ in range(8):
-            until(lambda: bool(shared.errors or shared.assignment.failed))
+            until(lambda: bool(fetch_state.errors or fetch_state.assignment.failed))
             try:
                 seen += text([r for each in consumer.poll(timeout_ms=50).values() for r in each])
             except (CorruptRecordError, UnknownTopicOrPartitionError):

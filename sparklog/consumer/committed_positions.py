@@ -7,18 +7,18 @@ from concurrent.futures import Future
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
-from sparklog.consumer.fetch_state import Shared
+from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.subscription import HELD
 from sparklog.errors import UnstableOffsetCommitError
 from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
 
-__all__ = ["Restoring"]
+__all__ = ["CommittedPositions"]
 
 _SHORTEST_WAIT_MS = 100.0
 
 
-class Restoring:
+class CommittedPositions:
     """Used by the consumer's own thread alone.
 
     What can't be told yet, or couldn't be read, is asked for again: after ``retry_backoff_ms``, a tenth of a second at
@@ -27,12 +27,12 @@ class Restoring:
 
     def __init__(
         self,
-        shared: Shared,
+        fetch_state: FetchState,
         clock: Clock,
         config: ConsumerConfig,
         fetch: Callable[[Collection[TopicPartition]], Future[Rows]],
     ) -> None:
-        self._shared = shared
+        self._fetch_state = fetch_state
         self._clock = clock
         self._fetch = fetch
         self._first_wait_ms = max(_SHORTEST_WAIT_MS, float(config.retry_backoff_ms))
@@ -43,9 +43,9 @@ class Restoring:
 
     def ask(self) -> None:
         """Ask, if a partition has to begin at what the group has committed and no position yet."""
-        with self._shared.lock:
-            assigned = self._shared.assignment.partitions()
-            is_needed = any(state.begin == HELD and state.position is None for state in self._shared.assignment)
+        with self._fetch_state.lock:
+            assigned = self._fetch_state.assignment.partitions()
+            is_needed = any(state.begin == HELD and state.position is None for state in self._fetch_state.assignment)
         self._asked = self._fetch(assigned) if is_needed else None
         self._again_ticks_ms = None
 

@@ -9,10 +9,10 @@ from sparklog.log import Cluster
 from sparklog.log.background import Background
 from sparklog.txn.helping import helper_of
 
-__all__ = ["Helping"]
+__all__ = ["TransactionHelp"]
 
 
-class Helping:
+class TransactionHelp:
     """One consumer's. Looks as long as the consumer is polled, whether it has records or not, beside it.
 
     The consumers of a process that read one cluster take turns: together they look every 30 s.

@@ -7,16 +7,16 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 
 from sparklog.clock import Clock
-from sparklog.consumer.fetch_state import Shared
+from sparklog.consumer.fetch_state import FetchState
 from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
 
-__all__ = ["Revoking"]
+__all__ = ["RevocationCommit"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
 
 
-class Revoking:
+class RevocationCommit:
     """Used by the consumer's own thread alone. No poll waits for a commit longer than it was told to wait.
 
     Source: Kafka ``ConsumerCoordinator.onJoinPrepare``.
@@ -28,13 +28,13 @@ class Revoking:
 
     def __init__(
         self,
-        shared: Shared,
+        fetch_state: FetchState,
         clock: Clock,
         commit: Callable[[Collection[TopicPartition]], Future[Rows]],
         *,
         timeout_ms: float,
     ) -> None:
-        self._shared = shared
+        self._fetch_state = fetch_state
         self._clock = clock
         self._commit = commit
         self._timeout_ms = timeout_ms
@@ -70,12 +70,12 @@ class Revoking:
         self._committing, self._partitions = None, frozenset()
 
     def _begin(self, partitions: frozenset[TopicPartition]) -> None:
-        with self._shared.lock:
+        with self._fetch_state.lock:
             for partition in partitions:
-                state = self._shared.assignment.get(partition)
+                state = self._fetch_state.assignment.get(partition)
                 if state is not None:
-                    self._shared.assignment.leave(state)
-            self._shared.change()
+                    self._fetch_state.assignment.leave(state)
+            self._fetch_state.request_update()
         self._partitions = partitions
         self._deadline = self._clock.ticks_ms() + self._timeout_ms
         self._committing = self._commit(partitions)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.consumer import openings
+from sparklog.consumer import topic_opening
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnknownTopicOrPartitionError
 from sparklog.log import delete_topic
 from sparklog.storage import MemoryStore, ObjectInfo, ObjectStore
@@ -26,7 +26,7 @@ class Driven:
         copy_topic(self.memory, "t", self.topics)
         self.store = SlowStore(self.memory, clock, latency_ms=20.0, slow=slow)
         self.rounds = Rounds(a_cluster(self.store, clock), **settings)
-        self.fetcher, self.shared = self.rounds.fetcher, self.rounds.shared
+        self.fetcher, self.fetch_state = self.rounds.fetcher, self.rounds.fetch_state
         self.rounds.assign(*(tp(topic=topic) for topic in self.topics))
 
     def run(self, until: Callable[[], bool], *, most_ms: float = 60_000.0) -> float:
@@ -35,7 +35,7 @@ class Driven:
         while not until() and clock.now < began + most_ms:
             if self.fetcher.round(clock.now):
                 continue
-            with self.shared.lock:
+            with self.fetch_state.lock:
                 due = self.fetcher.next_due_ticks_ms()
             clock.wait_until(min(due, clock.next_end_ms(), began + most_ms))
         return clock.now - began
@@ -54,7 +54,7 @@ class Driven:
     @property
     def count(self) -> int:
         """Records that were read and not taken."""
-        return sum(state.buffered_count for state in self.shared.assignment)
+        return sum(state.buffered_count for state in self.fetch_state.assignment)
 
     def take_all(self) -> int:
         """Take the records that were read; how many."""
@@ -153,7 +153,7 @@ def a_gate(topic_count: int) -> tuple[Gate, list[str]]:
 
 
 def test_close_while_topics_are_being_opened_waits_for_those_and_opens_no_other(monkeypatch):
-    monkeypatch.setattr(openings, "AT_ONCE", 2)
+    monkeypatch.setattr(topic_opening, "AT_ONCE", 2)
     store, topics = a_gate(20)
     consumer = a_consumer(a_cluster(store), *topics)
     assert consumer.poll(timeout_ms=10) == {}

@@ -183,9 +183,9 @@ def test_a_topic_that_reading_does_not_find_is_left_alone_until_the_group_has_de
     cluster = with_topic(with_topic(a_cluster(store), "ab"), "xy", topic="u")
     with Member(cluster, "t", "u", heartbeat_interval_ms=1_900) as member:
         run(lambda: sorted(member.text) == [*"abxy"], member)
-        coordinator = member.consumer._session.coordinator
+        coordinator = member.consumer._runtime.coordinator
         assert coordinator is not None
-        with coordinator._membership.lock:  # no round ends meanwhile
+        with coordinator._member.membership.lock:  # no round ends meanwhile
             delete_topic(cluster.topic_log("u"), "u")
             store.reset()
             member.poll(200)

@@ -44,7 +44,7 @@ def test_close_after_an_interrupted_poll_commits_only_what_earlier_polls_returne
     consumer = a_consumer(cluster, "t", group_id="g", **FAST)
     first = text(take(consumer, 3, max_records=3))
     with monkeypatch.context() as patched:
-        draining = consumer._session.draining
+        draining = consumer._runtime.record_buffer
         patched.setattr(draining, "_intercepted", interrupting)
         with pytest.raises(KeyboardInterrupt):
             until(lambda: bool(consumer.poll(LONG_MS, max_records=5)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-from sparklog.consumer.openings import Openings, open_topic
+from sparklog.consumer.topic_opening import TopicOpener, open_topic
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log import Cluster, TopicFollower
 from sparklog.log.follow import poll_all
@@ -53,7 +53,7 @@ class FollowedTopics:
 
     def __init__(self, cluster: Cluster, opened: Callable[[], None]) -> None:
         self.cluster = cluster
-        self._openings = Openings(cluster, opened)
+        self._openings = TopicOpener(cluster, opened)
         self._followers: dict[str, TopicFollower] = {}
         self._views: dict[str, TopicView] = {}
         self._heads: dict[str, TopicHead] = {}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.consumer import Consumer
-from sparklog.consumer.reading import ReadLimits
+from sparklog.consumer.segment_fetcher import ReadLimits
 from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
@@ -68,8 +68,8 @@ def test_the_partition_that_begins_rotates_and_a_poll_may_span_several():
 
 
 def buffered(consumer):
-    with consumer._session.shared.lock:
-        return sum(state.buffered_count for state in consumer._session.shared.assignment)
+    with consumer._runtime.fetch_state.lock:
+        return sum(state.buffered_count for state in consumer._runtime.fetch_state.assignment)
 
 
 def test_a_busy_partition_does_not_starve_the_others():
@@ -209,14 +209,14 @@ def test_a_topic_that_is_made_again_while_its_records_are_deserialized_is_read_f
         return data.decode()
 
     def another_topic_is_seen():
-        with consumer._session.shared.lock:
-            consumer._session.shared.next_error()  # as if poll had raised it
+        with consumer._runtime.fetch_state.lock:
+            consumer._runtime.fetch_state.next_error()  # as if poll had raised it
             return state.epoch != epoch
 
     with a_consumer(cluster, max_poll_records=1, value_deserializer=slow) as consumer:
         consumer.assign([tp()])
         take(consumer, 1)
-        state = consumer._session.state_of(tp())
+        state = consumer._runtime.state_of(tp())
         epoch = state.epoch
         assert [r.value for r in take(consumer, 1)] == ["x"]
 

@@ -17,17 +17,17 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Rhythm"]
+__all__ = ["PollSchedule"]
 
 _SHORTEST_WAIT_MS = 1.0
 _FIRST_SHARE = 1 / 16
 """The first wait after news, as a part of the longest; it grows from look to look."""
 _GROWTH = 1.5
-_LATELY_MS = 1_000.0
+_RECENT_MS = 1_000.0
 """A topic without news for longer is quiet."""
-_LATELY_LOOKS = 3.0
+_RECENT_LOOKS = 3.0
 """A topic with news lately isn't looked at for so many times as long as a look takes …"""
-_LATELY_WAIT_MS = (10.0, 100.0)
+_RECENT_WAIT_MS = (10.0, 100.0)
 """… but at most for a time between these."""
 _QUIET_LOOKS = 200.0
 _QUIET_SHARE = 0.1
@@ -57,7 +57,7 @@ class _Budget:
 
 
 _QUIET_BUDGET = _Budget(looks=25.0, parts=60.0)
-_LATELY_BUDGET = _Budget(looks=125.0, parts=6.0)
+_RECENT_BUDGET = _Budget(looks=125.0, parts=6.0)
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class _Pace:
     is_quiet: bool = False
 
 
-class Rhythm:
+class PollSchedule:
     """The paces of a consumer's topics.
 
     Args:
@@ -125,7 +125,7 @@ class Rhythm:
             pace = self._paces.setdefault(topic, _Pace(now_ms, 0.0, now_ms))
             if is_new:
                 pace.news_ticks_ms, pace.wait_ms = now_ms, 0.0
-            pace.is_quiet = now_ms - pace.news_ticks_ms > _LATELY_MS
+            pace.is_quiet = now_ms - pace.news_ticks_ms > _RECENT_MS
         quiet_count = sum(pace.is_quiet for pace in self._paces.values())
         for topic, is_new in news.items():
             pace = self._paces[topic]
@@ -136,10 +136,10 @@ class Rhythm:
             pace.due_ticks_ms = now_ms + pace.wait_ms
 
     def _longest_wait_ms(self, pace: _Pace, now_ms: float, quiet_count: int) -> float:
-        low_ms, high_ms = _LATELY_WAIT_MS
-        lately_ms = min(max(low_ms, min(_LATELY_LOOKS * self._call_ms, high_ms)), self._longest_ms)
+        low_ms, high_ms = _RECENT_WAIT_MS
+        lately_ms = min(max(low_ms, min(_RECENT_LOOKS * self._call_ms, high_ms)), self._longest_ms)
         if not pace.is_quiet:
-            return max(lately_ms, self._shared_ms(_LATELY_BUDGET, len(self._paces) - quiet_count))
+            return max(lately_ms, self._shared_ms(_RECENT_BUDGET, len(self._paces) - quiet_count))
         quiet_ms = now_ms - pace.news_ticks_ms
         alone_ms = max(lately_ms, min(_QUIET_LOOKS * self._call_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
         return max(alone_ms, self._shared_ms(_QUIET_BUDGET, quiet_count))

@@ -8,10 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from sparklog.log import Cluster, TopicFollower
 from sparklog.parallel import AT_ONCE
 
-__all__ = ["Openings"]
+__all__ = ["TopicOpener"]
 
 
-class Openings:
+class TopicOpener:
     """The topics that are being opened, up to 32 at once. Owned by one thread.
 
     Args:

@@ -9,10 +9,10 @@ from types import TracebackType
 
 from sparklog.errors import IllegalStateError
 
-__all__ = ["Guard"]
+__all__ = ["SingleThreadGuard"]
 
 
-class Guard:
+class SingleThreadGuard:
     """Entered by every call of the consumer that changes something or waits. A thread that is inside may enter again:
     listeners call the consumer.
 
@@ -78,7 +78,7 @@ def _name(ident: int) -> str:
     return next((thread.name for thread in threading.enumerate() if thread.ident == ident), str(ident))
 
 
-_GUARDS: weakref.WeakSet[Guard] = weakref.WeakSet()
+_GUARDS: weakref.WeakSet[SingleThreadGuard] = weakref.WeakSet()
 
 
 def _forked() -> None:

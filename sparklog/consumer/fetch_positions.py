@@ -6,18 +6,18 @@ import logging
 from dataclasses import dataclass
 
 from sparklog.config.consumer import ResetPolicy
-from sparklog.consumer.partitions import Assignment, PartitionState
+from sparklog.consumer.assignment import Assignment, PartitionState
+from sparklog.consumer.followed_topics import TopicView
 from sparklog.consumer.subscription import EARLIEST, HELD
-from sparklog.consumer.topics import TopicView
 from sparklog.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 
-__all__ = ["SearchByTime", "locate"]
+__all__ = ["TimestampSearch", "locate"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
 
 
 @dataclass(frozen=True, slots=True)
-class SearchByTime:
+class TimestampSearch:
     """Where a partition begins, only a look into its files tells."""
 
     state: PartitionState
@@ -27,7 +27,7 @@ class SearchByTime:
 
 def locate(
     assignment: Assignment, state: PartitionState, view: TopicView, *, policy: ResetPolicy
-) -> SearchByTime | None:
+) -> TimestampSearch | None:
     """Give a partition the offset to fetch next, or an error, or leave it for a later look.
 
     Args:
@@ -68,7 +68,9 @@ def _is_out_of_range(state: PartitionState, start: int, end: int, view: TopicVie
     return state.fetch_offset < start or (view.caught_up and state.fetch_offset > end)
 
 
-def _begin(assignment: Assignment, state: PartitionState, start: int, end: int, view: TopicView) -> SearchByTime | None:
+def _begin(
+    assignment: Assignment, state: PartitionState, start: int, end: int, view: TopicView
+) -> TimestampSearch | None:
     begin = state.begin
     if begin.kind == "earliest":
         state.position = state.fetch_offset = start
@@ -77,7 +79,7 @@ def _begin(assignment: Assignment, state: PartitionState, start: int, end: int, 
     elif begin.kind == "latest":
         state.position = state.fetch_offset = end
     elif begin.kind == "by_duration":
-        return SearchByTime(state, state.epoch, begin.duration_ms)
+        return TimestampSearch(state, state.epoch, begin.duration_ms)
     elif begin.kind == "none":
         name = f"{state.partition.topic}-{state.partition.partition}"
         message = f"{name} has no position, and auto_offset_reset is none: seek, or set it"

@@ -89,7 +89,7 @@ def test_anybody_may_ask_what_is_committed_for_a_partition_that_is_not_its_own()
     with Member(a_topic("ab", partitions=2), "t", enable_auto_commit=False) as a:
         run(lambda: a.text == "ab", a)
         a.consumer.commit()
-        with Member(a.consumer._session.cluster, "t", enable_auto_commit=False) as b:
+        with Member(a.consumer._runtime.cluster, "t", enable_auto_commit=False) as b:
             joined(a, b, count=2)
             for member in (a, b):
                 assert member.consumer.committed(tp(0)) == 2
@@ -401,10 +401,10 @@ def commit_until_it_begins(consumer: Consumer, offsets: Offsets) -> None:
 def test_a_commit_that_is_done_as_its_time_ends_is_done():
     with by_hand(a_topic("ab"), "t") as consumer:
         take(consumer, 2)
-        coordinator = consumer._coordinator("commit")
-        committing = coordinator.commit({tp(): OffsetAndMetadata(1)})
+        commits = consumer._runtime.commits_for("commit")
+        committing = commits.commit({tp(): OffsetAndMetadata(1)})
         committing.result(LONG_MS / 1000)
-        coordinator.give_up(committing, 5)
+        commits.give_up(committing, 5)
 
 
 # Automatic commits

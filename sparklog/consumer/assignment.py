@@ -13,7 +13,7 @@ from sparklog.config.consumer import ResetPolicy
 from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 
-__all__ = ["HANDED", "Assignment", "Chunk", "Handover", "PartitionState"]
+__all__ = ["HANDED_OVER", "Assignment", "Chunk", "Handover", "PartitionState"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Handover:
         return self.has_records and not self.is_done
 
 
-HANDED = Handover(is_done=True)
+HANDED_OVER = Handover(is_done=True)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class PartitionState:
     """Where to start without a position."""
     topic_id: str | None = None
     """Of the topic that ``position`` is of; None before it was seen."""
-    _positions: tuple[int | None, int | None, Handover] = field(default=(None, None, HANDED), init=False)
+    _positions: tuple[int | None, int | None, Handover] = field(default=(None, None, HANDED_OVER), init=False)
     """Before a handover and after it."""
     fetch_offset: int | None = None
     """The offset that is fetched next."""
@@ -95,7 +95,7 @@ class PartitionState:
 
     @position.setter
     def position(self, offset: int | None) -> None:
-        self._positions = (offset, offset, HANDED)
+        self._positions = (offset, offset, HANDED_OVER)
 
     def move(self, offset: int, handover: Handover) -> None:
         """Go on at ``offset`` once the records before it are handed over."""
@@ -213,7 +213,7 @@ class Assignment:
         self._filled.pop(state.partition, None)
         self._filled[state.partition] = state
 
-    def take(self, state: PartitionState, count: int, handover: Handover | None = HANDED) -> None:
+    def take(self, state: PartitionState, count: int, handover: Handover | None = HANDED_OVER) -> None:
         """The next ``count`` records of the first chunk are returned.
 
         Args:

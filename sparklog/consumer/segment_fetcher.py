@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sparklog.consumer.partitions import PartitionState
+from sparklog.consumer.assignment import PartitionState
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import TopicFollower
 from sparklog.log.data.record_reading import object_path

@@ -1,4 +1,4 @@
-"""Where a group stands in partitions that the application assigned itself: asked for in the background."""
+"""The group's committed offsets of partitions that the application assigned itself: read in the background."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ _SHORTEST_WAIT_MS = 100.0
 class CommittedPositions:
     """Used by the consumer's own thread alone.
 
-    What can't be told yet, or couldn't be read, is asked for again: after ``retry_backoff_ms``, a tenth of a second at
-    least, and twice as long each time up to ``retry_backoff_max_ms``.
+    Offsets that a transaction may still change, or that couldn't be read, are asked for again: after
+    ``retry_backoff_ms``, a tenth of a second at least, and twice as long each time up to ``retry_backoff_max_ms``.
+
+    Args:
+        fetch: begins to read the group's rows.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class CommittedPositions:
         return rows
 
     def forget(self) -> None:
-        """The answer was taken up, or isn't wanted any more."""
+        """Drop the answer: it was taken up, or isn't wanted any more."""
         self._asked = self._again_ticks_ms = None
 
     def _rest(self) -> None:

@@ -137,6 +137,41 @@ class FetchState:
                 self.assignment.forgive(state)
         self.request_update()
 
+    def set_views(self, views: dict[str, TopicView]) -> bool:
+        """Give the consumer the fetcher's views of the topics. True: something is new. Under the lock."""
+        before = self.views
+        if views is before or views == before:
+            return False
+        self.views = views
+        counts = [{t: (v.topic_id, v.partition_count) for t, v in each.items()} for each in (before, views)]
+        if counts[0] != counts[1]:
+            self.views_version += 1
+            self.notify()
+        return True
+
+    def set_matched_topics(self, pattern: re.Pattern[str], topics: frozenset[str]) -> None:
+        """Give the consumer the topics that match a pattern, if it still wants that. Under the lock."""
+        if self.pattern is pattern:
+            self.matched_topics = topics
+            self.views_version += 1
+            self.notify()
+
+    def fail(self, topic: str, error: Exception, *, was_never_there: bool) -> None:
+        """Have an error of a topic raised, if the topic is wanted. Under the lock.
+
+        Args:
+            was_never_there: the name was only listed, and is no topic's: it is dropped, and nothing is raised.
+        """
+        if topic not in self.wanted_topics():
+            return
+        if self.matched_topics is not None and (was_never_there or isinstance(error, UnknownTopicOrPartitionError)):
+            self.matched_topics -= {topic}
+        if was_never_there:
+            self.views_version += 1
+        else:
+            self.errors[topic] = error
+        self.notify()
+
     def wanted_topics(self) -> frozenset[str]:
         """The topics that the fetcher is to follow: the subscribed, else those of the assignment. Under the lock."""
         if self.topics or self.pattern is not None:

@@ -1,4 +1,4 @@
-"""The thread that a fetcher works in: it does its rounds, and rests where there is nothing to do."""
+"""The thread of a fetcher: runs its rounds, and rests while there is nothing to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ABSENT_MS = 1_000.0
 
 
 class FetcherThread:
-    """Lets a fetcher do its rounds until it is stopped; rests where there is nothing to do."""
+    """Runs a fetcher's rounds until it is stopped."""
 
     def __init__(self, fetcher: Fetcher, fetch_state: FetchState, clock: Clock) -> None:
         self._fetcher = fetcher
@@ -55,8 +55,8 @@ class FetcherThread:
         """Wait until there is something to do. Under the lock.
 
         Returns:
-            What is due by then is to be done now. The clock that tells what is due may be another than the machine's,
-            by which this waits: it need not have come as far.
+            The time by which topics must be due to be looked at now. It may lie ahead of the fetcher's clock: this
+            waits by the machine's, and that one need not have come as far.
         """
         fetch_state, fetcher = self._fetch_state, self._fetcher
         while not fetch_state.is_stopped and ("" in fetch_state.errors or not fetcher.has_news):
@@ -71,8 +71,8 @@ class FetcherThread:
             if due <= now:
                 return now
             fetch_state.is_waiting_for_room = fetcher.is_limited
-            was_told = fetch_state.fetcher_condition.wait((due - now) / 1000)
+            was_notified = fetch_state.fetcher_condition.wait((due - now) / 1000)
             fetch_state.is_waiting_for_room = False
-            if not was_told:
+            if not was_notified:
                 return max(due, self._clock.ticks_ms())
         return self._clock.ticks_ms()

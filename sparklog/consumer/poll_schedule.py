@@ -1,6 +1,6 @@
-"""When to look at each topic again: soon after news, then ever less often. Pure.
+"""A schedule of looks at topics: soon after news, then ever less often. No I/O.
 
-Nobody tells a consumer that there is news, so it asks the store, and each look at a topic is a request. A topic that
+No broker notifies a consumer of news, so it asks the store, and each look at a topic is a request. A topic that
 had news within the last second is looked at after ever longer waits, up to three times as long as a look takes, or 10
 to 100 ms. One that has been quiet for longer is looked at after a tenth of the time for which it has been quiet, at
 most after ``fetch_max_wait_ms``, or after 200 times as long as a look takes if that is shorter: so on a folder, where
@@ -26,7 +26,7 @@ _GROWTH = 1.5
 _RECENT_MS = 1_000.0
 """A topic without news for longer is quiet."""
 _RECENT_LOOKS = 3.0
-"""A topic with news lately isn't looked at for so many times as long as a look takes …"""
+"""A topic with recent news isn't looked at for so many times as long as a look takes …"""
 _RECENT_WAIT_MS = (10.0, 100.0)
 """… but at most for a time between these."""
 _QUIET_LOOKS = 200.0
@@ -39,7 +39,7 @@ _MOST_QUIET = 16
 _NEAR_MS = 2.0
 """A store that has answered so quickly is near: what it takes to look at one topic counts; else how long that lasts."""
 _WEIGHT = 0.25
-"""Of a look that took longer than looks are known to take: one that was held up is no rule."""
+"""The weight of a look that took longer than looks are known to take: one that was held up is no rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Pace:
 
 
 class PollSchedule:
-    """The paces of a consumer's topics.
+    """Says which of a consumer's topics to look at, and when the next is due.
 
     Args:
         longest_wait_ms: ``fetch_max_wait_ms``; 0 means to look without a rest.
@@ -91,7 +91,7 @@ class PollSchedule:
             del self._paces[topic]
 
     def due(self, topics: Iterable[str], until_ms: float) -> set[str]:
-        """Those of the topics to look at: all that had news lately and are due by then, and of the quiet ones those
+        """The topics among these to look at: all that had recent news and are due by then, and of the quiet ones those
         that have been due for longest. A topic that is new is due at once."""
         due, quiet = set(), []
         for topic in topics:
@@ -112,7 +112,7 @@ class PollSchedule:
         return min((self._paces[topic].due_ticks_ms for topic in topics), default=math.inf)
 
     def looked(self, news: Mapping[str, bool], *, now_ms: float, took_ms: float) -> None:
-        """A look at topics has ended.
+        """Note that a look at topics has ended.
 
         Args:
             news: whether something was new, by topic; that may mean that there is more.
@@ -137,11 +137,11 @@ class PollSchedule:
 
     def _longest_wait_ms(self, pace: _Pace, now_ms: float, quiet_count: int) -> float:
         low_ms, high_ms = _RECENT_WAIT_MS
-        lately_ms = min(max(low_ms, min(_RECENT_LOOKS * self._call_ms, high_ms)), self._longest_ms)
+        recent_ms = min(max(low_ms, min(_RECENT_LOOKS * self._call_ms, high_ms)), self._longest_ms)
         if not pace.is_quiet:
-            return max(lately_ms, self._shared_ms(_RECENT_BUDGET, len(self._paces) - quiet_count))
+            return max(recent_ms, self._shared_ms(_RECENT_BUDGET, len(self._paces) - quiet_count))
         quiet_ms = now_ms - pace.news_ticks_ms
-        alone_ms = max(lately_ms, min(_QUIET_LOOKS * self._call_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
+        alone_ms = max(recent_ms, min(_QUIET_LOOKS * self._call_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
         return max(alone_ms, self._shared_ms(_QUIET_BUDGET, quiet_count))
 
     def _shared_ms(self, budget: _Budget, topic_count: int) -> float:

@@ -1,4 +1,4 @@
-"""RecordIterator out what was fetched: as records or as batches, fairly between partitions."""
+"""Fetched records on their way to the application: as records or as batches, fairly between partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 
 
 class RecordBuffer:
-    """Takes records out of the buffers; used by the consumer's own thread alone."""
+    """Takes records out of the partitions' chunks. Used by the consumer's own thread alone."""
 
     def __init__(self, fetch_state: FetchState, config: ConsumerConfig, metrics: ConsumerMetrics, clock: Clock) -> None:
         self._fetch_state = fetch_state
@@ -39,7 +39,7 @@ class RecordBuffer:
     def ready_in_ms(self) -> float | None:
         """How long to wait for ``fetch_min_bytes``; 0 where there is enough, None where there is nothing.
 
-        What is there is waited on for at most ``fetch_max_wait_ms``.
+        Records that were fetched are returned after ``fetch_max_wait_ms`` at the latest.
         """
         with self._fetch_state.lock:
             ready = self._fetch_state.assignment.ready()
@@ -77,8 +77,8 @@ class RecordBuffer:
         return self._intercepted(found) if found else found
 
     def batches(self, max_records: int | None, handover: Handover) -> dict[TopicPartition, pa.RecordBatch]:
-        """Of each partition what was fetched together, all of them up to ``max_records`` records; the positions move on
-        with ``handover``."""
+        """The first chunk of each partition, up to ``max_records`` records together; the positions move on with
+        ``handover``."""
         found: dict[TopicPartition, pa.RecordBatch] = {}
         left = max_records
         for state in self._ready():
@@ -133,7 +133,11 @@ class RecordBuffer:
             return state.chunks[0] if state.chunks else None
 
     def _take(self, state: PartitionState, chunk: Chunk, count: int, handover: Handover | None) -> bool:
-        """False: the chunk isn't there any more. A deserializer sought, or another topic has taken the name."""
+        """Take the next records of a partition's first chunk.
+
+        Returns:
+            False: the chunk isn't there any more. A deserializer sought, or another topic has taken the name.
+        """
         fetch_state = self._fetch_state
         with fetch_state.lock:
             if not state.chunks or state.chunks[0] is not chunk:
@@ -162,7 +166,7 @@ class RecordBuffer:
 
 
 class RecordIterator:
-    """Hands out the records of a poll one by one; each moves its partition's position when it is handed out."""
+    """Iterates over the records of a poll; each moves its partition's position when it is returned."""
 
     def __init__(self, fetch_state: FetchState, found: Records) -> None:
         self._fetch_state = fetch_state
@@ -172,17 +176,17 @@ class RecordIterator:
             if state is not None:
                 self._left[partition] = state
         self._epochs = {partition: state.epoch for partition, state in self._left.items()}
-        self._records = self._hand_out(found)
+        self._records = self._iterate(found)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self._records
 
     def give_back(self) -> None:
-        """What wasn't handed out is fetched again."""
+        """Have the records fetched again that weren't returned."""
         for partition in [*self._left]:
             self._give_back(partition)
 
-    def _hand_out(self, found: Records) -> Iterator[ConsumerRecord]:
+    def _iterate(self, found: Records) -> Iterator[ConsumerRecord]:
         for partition, records in found.items():
             state = self._left.get(partition)
             if state is None:

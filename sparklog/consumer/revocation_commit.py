@@ -1,4 +1,4 @@
-"""The automatic commit before the group takes partitions away: begun by one poll, and waited for by those after it."""
+"""The automatic commit before the group takes partitions away: begun by one poll, waited for by those after it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class RevocationCommit:
     Source: Kafka ``ConsumerCoordinator.onJoinPrepare``.
 
     Args:
-        commit: begin to commit where the application stands in partitions.
-        timeout_ms: after which the partitions are given up without.
+        commit: begins to commit the positions of partitions.
+        timeout_ms: after which the partitions are given up without their commit.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RevocationCommit:
         return True
 
     def forget(self) -> None:
-        """Nothing is to be given up any more."""
+        """Drop the commit: nothing is to be given up any more."""
         self._committing, self._partitions = None, frozenset()
 
     def _begin(self, partitions: frozenset[TopicPartition]) -> None:

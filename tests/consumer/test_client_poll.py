@@ -216,7 +216,7 @@ def test_a_topic_that_is_made_again_while_its_records_are_deserialized_is_read_f
     with a_consumer(cluster, max_poll_records=1, value_deserializer=slow) as consumer:
         consumer.assign([tp()])
         take(consumer, 1)
-        state = consumer._runtime.state_of(tp())
+        state = consumer._runtime.assigned.state_of(tp())
         epoch = state.epoch
         assert [r.value for r in take(consumer, 1)] == ["x"]
 

@@ -34,7 +34,7 @@ class AssignedPartitions:
             return {state.partition for state in self._fetch_state.assignment if state.paused}
 
     def count(self) -> int:
-        """How many partitions are assigned. From any thread."""
+        """The number of assigned partitions. From any thread."""
         with self._fetch_state.lock:
             return len(self._fetch_state.assignment)
 

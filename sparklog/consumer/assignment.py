@@ -21,7 +21,7 @@ class Chunk:
     """Records of a partition that were fetched together."""
 
     batch: pa.RecordBatch
-    """Of :data:`~sparklog.log.data.record_streaming.RECORD_SCHEMA`; empty only where no records are left up to
+    """A batch of :data:`~sparklog.log.data.record_streaming.RECORD_SCHEMA`; empty only where no records are left up to
     ``next_offset``."""
     next_offset: int
     """The position once all of it is taken."""
@@ -31,7 +31,7 @@ class Chunk:
 
     @property
     def left_count(self) -> int:
-        """How many of its records weren't taken yet."""
+        """The number of its records that weren't taken yet."""
         return int(self.batch.num_rows) - self.taken_count
 
     def next_records(self, count: int) -> pa.RecordBatch:
@@ -68,7 +68,7 @@ class PartitionState:
 
     partition: TopicPartition
     begin: ResetPolicy
-    """Where to start without a position."""
+    """The policy by which the position is found where there is none."""
     topic_id: str | None = None
     """The id of the topic that ``position`` belongs to; None before it was seen."""
     _positions: tuple[int | None, int | None, Handover] = field(default=(None, None, HANDED_OVER), init=False)

@@ -96,7 +96,7 @@ class Consumer:
         self._runtime = ConsumerRuntime(opened, config, read_limits or ReadLimits(), owns_store=not is_open)
         self._guard = self._runtime.guard
         self._records: Iterator[ConsumerRecord] = iter(())
-        """What the newest poll of iteration has left."""
+        """Records that iteration has polled and not returned yet."""
         if topics:
             self.subscribe(topics)
 
@@ -190,7 +190,7 @@ class Consumer:
     def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, pa.RecordBatch]:
-        """As :meth:`poll`, as Arrow data: the fast path.
+        """Poll as :meth:`poll` does, for Arrow data: the fast path.
 
         Columns: ``offset`` (int64), ``timestamp`` (timestamp[us, UTC]), ``key`` and ``value`` (binary), ``headers``
         (list of struct key: string, value: binary); any but the offset may be null. Deserializers and interceptors
@@ -294,7 +294,7 @@ class Consumer:
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Of each partition the first record that isn't older than its timestamp (ms); None where there is none.
+        """The first record of each partition that isn't older than its timestamp (ms); None where there is none.
 
         Raises:
             InvalidArgumentError: a negative timestamp; and as :meth:`beginning_offsets`.
@@ -360,7 +360,7 @@ class Consumer:
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         callback: OnCommit | None = None,
     ) -> Future[Any]:
-        """As :meth:`commit`, without waiting; commits are carried out in the order in which they were asked for.
+        """Commit as :meth:`commit` does, without waiting; commits are carried out in the order in which they were asked for.
 
         Args:
             callback: ``callback(offsets, error)``, the error None on success; called inside a later ``poll``,
@@ -387,8 +387,8 @@ class Consumer:
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> int | OffsetAndMetadata | None:
-        """What the group has committed for a partition, whoever did; None where nothing was, or for another topic
-        of this name, which was deleted.
+        """The committed offset of the group in a partition; None where there is none, or only one for another topic of
+        this name, which was deleted.
 
         Args:
             metadata: return an ``OffsetAndMetadata``, not only the offset.

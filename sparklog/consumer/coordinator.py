@@ -30,7 +30,7 @@ __all__ = ["Coordinator"]
 _LOGGER = logging.getLogger("sparklog.consumer")
 
 _RECHECK_MS = 1_000.0
-"""How long to wait for the group's next generation before the fetcher looks again for a topic that it didn't find."""
+"""The time to wait for the group's next generation before the fetcher looks again for a topic that it didn't find."""
 
 
 class Coordinator:
@@ -82,7 +82,7 @@ class Coordinator:
         self._has_raised = False
         self._views_version = -1
         self._generation = -1
-        """As of the last poll."""
+        """The member's generation at the last poll."""
         self._recheck_ticks_ms: dict[str, float] = {}
         """Topics that the fetcher didn't find any more, and when to look again unless the group has gone on by then."""
 

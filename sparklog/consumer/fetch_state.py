@@ -25,9 +25,9 @@ class FetchState:
     def __init__(self, clock: Clock) -> None:
         self.lock = threading.RLock()
         self.fetcher_condition = threading.Condition(self.lock)
-        """Where the fetcher waits."""
+        """The fetcher waits here."""
         self.updates = EventCount()
-        """Where the consumer waits, without the lock."""
+        """The consumer waits here, without the lock."""
         self.update_count = 0
         self.assignment = Assignment()
         self.topics: frozenset[str] = frozenset()
@@ -62,7 +62,7 @@ class FetchState:
         self.updates.notify_all()
 
     def notify_application(self) -> None:
-        """As :meth:`notify`, from any thread and without the lock."""
+        """Notify as :meth:`notify` does, from any thread and without the lock."""
         with self.lock:
             self.notify()
 

@@ -29,9 +29,9 @@ from sparklog.parallel import parallel_map
 __all__ = ["Fetcher"]
 
 _LONGEST_WAIT_MS = 1_000.0
-"""Where no time is known at which there is something to do."""
+"""The longest rest, where no earlier time is known at which there is something to do."""
 _LOOK_MS = 1_000.0
-"""As long as records that are known to be there are read, the topics are looked at so often."""
+"""The time between two looks at the topics, as long as records that are known to be there are read."""
 _NO_TOPIC = (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError)
 
 

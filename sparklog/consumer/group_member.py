@@ -50,8 +50,7 @@ class GroupMember:
         self._notify_application = notify_application
         self._beaten = beaten
         self.membership = self._new_membership(settings)
-        """What the group and this member know of each other; another object after an :meth:`end` that a hanging round
-        outlived."""
+        """State of the membership; another object after an :meth:`end` that a hanging round outlived."""
         self.is_subscribed = False
         """Are topics subscribed, so that the group decides which partitions are read?"""
         self._starting = threading.Lock()

@@ -67,7 +67,7 @@ class Lookups:
         return {at: found[at.topic][at.partition] for at in timestamps_ms}
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has; None without such a topic."""
+        """The number of a topic's partitions; None without such a topic."""
         try:
             return self._heads([topic])[topic].partition_count
         except UnknownTopicOrPartitionError:

@@ -109,7 +109,7 @@ class OffsetCommits:
         return future
 
     def commit_sync(self, offsets: Offsets, timeout_ms: float, *, wait: Wait) -> None:
-        """As :meth:`commit`; wait until the offsets are durable, then call back for commits that are done.
+        """Commit as :meth:`commit` does; wait until the offsets are durable, then call back for commits that are done.
 
         Raises:
             KafkaTimeoutError, CommitStateUnknownError: as :meth:`give_up`.
@@ -126,7 +126,7 @@ class OffsetCommits:
             self.run_callbacks()
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None) -> Future[Rows]:
-        """As :meth:`commit`, all errors in the future and given to ``callback`` in a later call of the consumer."""
+        """Commit as :meth:`commit` does, all errors in the future and given to ``callback`` in a later call of the consumer."""
         try:
             future = self.commit(offsets)
         except Exception as error:

@@ -44,7 +44,7 @@ _WEIGHT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """How often topics may be looked at that share their looks."""
+    """A bound for the looks that several topics share."""
 
     looks: float
     """In each ``fetch_max_wait_ms`` …"""
@@ -80,9 +80,9 @@ class PollSchedule:
         self._longest_ms = max(_SHORTEST_WAIT_MS, longest_wait_ms)
         self._paces: dict[str, _Pace] = {}
         self._call_ms = math.inf
-        """How long a look takes, whatever the number of its topics; not known before the first."""
+        """The time that a look takes, whatever the number of its topics; not known before the first."""
         self._each_ms = math.inf
-        """How long a look takes for each of its topics."""
+        """The time that a look takes for each of its topics."""
         self._is_near = False
 
     def keep(self, topics: Collection[str]) -> None:

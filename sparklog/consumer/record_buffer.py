@@ -37,7 +37,7 @@ class RecordBuffer:
         self._max_wait_ms = config.fetch_max_wait_ms
 
     def ready_in_ms(self) -> float | None:
-        """How long to wait for ``fetch_min_bytes``; 0 where there is enough, None where there is nothing.
+        """The time, in ms, to wait for ``fetch_min_bytes``; 0 where there is enough, None where there is nothing.
 
         Records that were fetched are returned after ``fetch_max_wait_ms`` at the latest.
         """

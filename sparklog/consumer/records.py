@@ -19,7 +19,7 @@ from sparklog.model import NO_HEADERS, ConsumerRecord, Headers, TopicPartition
 __all__ = ["Deserializers", "records_of"]
 
 _RECORD: Any = partial(tuple.__new__, ConsumerRecord)
-"""As ``ConsumerRecord._make`` without its check of the length."""
+"""Makes a record as ``ConsumerRecord._make`` does, without its check of the length."""
 _MICROSECONDS = 1_000
 _KEY, _VALUE = ConsumerRecord._fields.index("key"), ConsumerRecord._fields.index("value")
 

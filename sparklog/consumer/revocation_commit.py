@@ -17,7 +17,7 @@ _LOGGER = logging.getLogger("sparklog.consumer")
 
 
 class RevocationCommit:
-    """Used by the consumer's own thread alone. No poll waits for a commit longer than it was told to wait.
+    """Used by the consumer's own thread alone. No poll waits for the commit beyond its own time-out.
 
     Source: Kafka ``ConsumerCoordinator.onJoinPrepare``.
 

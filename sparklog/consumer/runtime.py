@@ -64,7 +64,7 @@ class ConsumerRuntime:
         self.assigned = AssignedPartitions(config, self.fetch_state)
         self._listener: ConsumerRebalanceListener | None = None
         self._handover = HANDED_OVER
-        """Of the newest poll."""
+        """The handover of the newest poll."""
         self._record_iterator: RecordIterator | None = None
         self._clock: Clock = cluster.clock
         self._owns_store = owns_store
@@ -202,7 +202,7 @@ class ConsumerRuntime:
     # Errors, and partitions that come and go.
 
     def _has_position(self, state: PartitionState) -> bool:
-        """Raise what went wrong in the background; tell whether a position is known by now.
+        """Is a position known by now? Raises what went wrong in the background.
 
         Partitions that the group gives and takes wait for the next ``poll``, when what the last one returned is
         processed.

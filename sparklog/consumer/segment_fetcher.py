@@ -79,7 +79,7 @@ class SegmentFetcher:
         self._limits = limits
         self._open: dict[TopicPartition, _Open] = {}
         self._growth: dict[str, float] = {}
-        """How much larger files were once decoded, by topic; at least 1."""
+        """The factor by which decoded files were larger than stored, by topic; at least 1."""
         self._gone: dict[TopicPartition, str] = {}
         """The last file that couldn't be found, by partition."""
 

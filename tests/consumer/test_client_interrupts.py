@@ -17,9 +17,7 @@ STRIDE = {"instruction": 37, "call": 3}
 
 @pytest.mark.parametrize("call", ["poll", "poll_batches"])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_poll_that_is_interrupted_anywhere_moves_no_position_and_the_next_returns_what_it_had_taken(
-    call: str, point: str
-) -> None:
+def test_an_interrupted_poll_moves_no_position_and_the_next_returns_its_records(call: str, point: str) -> None:
     with a_consumer(with_topic(a_cluster(), LETTERS * 40)) as consumer:
         consumer.assign([tp()])
         position = len(take(consumer, 1, max_records=1))

@@ -45,7 +45,7 @@ class Questions:
 
 
 @pytest.mark.parametrize("error", [UnstableOffsetCommitError("a transaction"), StoreUnavailableError("away")])
-def test_what_could_not_be_told_is_asked_again_with_a_back_off_that_ends_with_an_answer(error: SparklogError):
+def test_rows_that_could_not_be_read_are_asked_for_again_with_a_growing_back_off(error: SparklogError):
     questions = Questions()
     rests = []
     for _ in range(6):

@@ -120,7 +120,7 @@ def test_a_topic_is_polled_itself_before_trust_in_its_position_runs_out():
         assert store.counts() == {"get": 2}
 
 
-def test_a_consumer_that_empties_its_buffers_record_by_record_costs_no_more_requests_than_an_idle_one():
+def test_emptying_buffers_record_by_record_costs_no_more_requests_than_being_idle():
     memory = MemoryStore()
     with_topic(a_cluster(memory), "x" * 200)
     store = CountingStore(memory)
@@ -191,7 +191,7 @@ def test_where_only_a_few_partitions_are_read_at_once_each_has_its_turn():
     assert got == [200] * 8
 
 
-def test_what_is_kept_of_files_that_are_being_read_is_bounded_whatever_the_number_of_partitions():
+def test_memory_for_files_being_read_is_bounded_whatever_the_number_of_partitions():
     cluster = with_topic(a_cluster(), partitions=12)
     for partition in range(12):
         send(cluster, [f"{number:0100}" for number in range(300)], partition=partition)
@@ -207,7 +207,7 @@ def test_what_is_kept_of_files_that_are_being_read_is_bounded_whatever_the_numbe
     assert all([offset for offset, _ in each] == list(range(300)) for each in got)
 
 
-def test_what_comes_for_a_partition_that_was_paused_meanwhile_does_not_take_the_room_of_the_others():
+def test_records_of_a_partition_that_was_paused_meanwhile_take_no_room_of_the_others():
     memory = MemoryStore()
     cluster = with_topic(a_cluster(memory), "x" * 500, partitions=2)
 
@@ -303,7 +303,7 @@ def test_what_was_read_for_an_earlier_position_is_dropped():
 
 
 @pytest.mark.parametrize("limits", [ReadLimits(piece_bytes=1), ReadLimits(whole_file_bytes=0, piece_bytes=1)], ids=str)
-def test_a_partition_that_is_assigned_again_begins_anew_though_a_file_of_it_was_being_read(limits):
+def test_a_partition_assigned_again_begins_anew_though_a_file_of_it_was_being_read(limits):
     cluster = with_topic(a_cluster(), "x" * 100)
     with a_consumer(cluster, limits=limits, max_partition_fetch_bytes=1) as consumer:
         for count in (1, 3):
@@ -410,7 +410,7 @@ def test_a_broken_file_is_named_and_the_other_partitions_go_on(whole_file_bytes)
 
 
 @pytest.mark.parametrize("what", ["corrupt", "deleted"])
-def test_what_fails_again_and_again_does_not_starve_the_rest_though_the_application_waits_after_each_error(what):
+def test_repeated_errors_do_not_starve_the_rest_though_the_application_waits_between(what):
     cluster = with_topic(with_topic(a_cluster()), topic="u")
     with a_consumer(cluster, "t", "u", max_poll_records=1) as consumer:
         fetch_state = consumer._runtime.fetch_state
@@ -477,7 +477,7 @@ def with_stats(add):
 
 
 @pytest.mark.parametrize("limits", [ReadLimits(), ReadLimits(whole_file_bytes=0, piece_bytes=1)], ids=str)
-def test_files_of_other_engines_are_read_by_offset_though_unsorted_overlapping_or_with_gaps(limits):
+def test_unsorted_overlapping_or_gappy_files_of_other_engines_are_read_by_offset(limits):
     cluster = with_topic(a_cluster(), "ab")
     log = cluster.topic_log("t")
     foreign_commit(log, foreign_file(log, foreign_records("g", "e", "c", "d", deltas=[4, 2, 0, 1]), base_offset=2))

@@ -72,7 +72,7 @@ def clock() -> Iterator[OverlappingClock]:
         yield clock
 
 
-def test_the_first_records_of_200_topics_come_as_soon_as_one_is_open_and_all_soon_after(clock):
+def test_the_first_records_of_200_topics_come_once_one_is_open_and_all_soon_after(clock):
     driven = Driven(clock, 200)
     assert driven.run(lambda: driven.count > 0) == 6 * 20  # four requests to open it, a look, the file
     assert driven.count < 200
@@ -89,7 +89,7 @@ def test_a_record_in_each_of_many_topics_is_seen_by_looks_and_reads_side_by_side
     assert set(driven.store.counts()) == {"get"}
 
 
-def test_many_quiet_topics_share_their_looks_and_one_with_news_lately_is_looked_at_more_often(clock):
+def test_quiet_topics_share_their_looks_and_one_with_recent_news_gets_more_of_them(clock):
     driven = Driven(clock, 60)
     driven.read_all()
     driven.rest(10_000)
@@ -197,7 +197,7 @@ def test_what_is_wrong_with_one_topic_hides_neither_the_others_nor_their_errors(
     assert errors == {CorruptLogError, UnknownTopicOrPartitionError}
 
 
-def test_a_store_that_fails_while_many_topics_are_opened_is_told_once_and_then_all_are_opened():
+def test_an_outage_while_many_topics_are_opened_is_raised_once_then_all_are_opened():
     memory = MemoryStore()
     with_topic(a_cluster(memory), "a")
     topics = [f"t{number:03}" for number in range(20)]

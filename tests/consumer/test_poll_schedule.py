@@ -27,11 +27,11 @@ def waits(times: list[float], took_ms: float) -> list[float]:
     return [round(after - before - took_ms, 1) for before, after in pairwise(times)]
 
 
-def test_after_news_a_topic_is_looked_at_at_once_then_after_waits_that_grow_to_three_looks():
+def test_a_topic_is_looked_at_at_once_after_news_then_after_waits_up_to_three_looks():
     assert waits(looks(PollSchedule(500), "t", 400), 20.0) == [0.0, 3.8, 5.6, 8.4, 12.7, 19.0, 28.5, 42.7, 60.0]
 
 
-def test_a_topic_that_stays_quiet_is_looked_at_less_and_less_often_until_fetch_max_wait_ms():
+def test_waits_of_a_quiet_topic_grow_up_to_fetch_max_wait_ms():
     found = waits(looks(PollSchedule(500), "t", 20_000), 20.0)
     assert found == sorted(found)
     assert max(found[:15]) == 60.0
@@ -71,7 +71,7 @@ def test_a_new_topic_is_due_at_once_and_one_that_is_forgotten_is_new():
     assert schedule.due(["a"], 0.0) == {"a"}
 
 
-def test_quiet_topics_are_looked_at_in_turn_a_few_at_once_and_no_active_one_waits_for_them():
+def test_quiet_topics_are_looked_at_in_turn_and_no_active_one_waits_for_them():
     schedule = PollSchedule(500)
     topics = [f"t{number:02}" for number in range(50)]
     schedule.looked(dict.fromkeys(topics, True), now_ms=0, took_ms=20)

@@ -80,7 +80,7 @@ def test_a_commit_that_failed_is_told_so_and_the_partitions_are_given_up(caplog:
     assert "failed: taken" in caplog.text
 
 
-def test_what_was_fetched_ahead_of_partitions_that_go_makes_room_and_their_position_stays():
+def test_records_fetched_ahead_of_partitions_that_go_are_dropped_and_positions_stay():
     commits = Commits()
     assignment = commits.fetch_state.assignment
     state = assignment.get(tp(0))

@@ -107,7 +107,7 @@ def test_no_commit_waits_for_maintenance_and_the_end_does(monkeypatch: pytest.Mo
 # Turns
 
 
-def test_what_is_withdrawn_before_its_turn_is_never_carried_out_and_what_has_begun_is():
+def test_a_change_withdrawn_before_its_turn_is_never_carried_out():
     with a_commit_thread(a_system_cluster()) as commit_thread:
         begun = Held(commit_thread, unowned({P0: 1}))
         waiting = commit_thread.change(unowned({P0: 2}), timeout_ms=LONG_MS)
@@ -119,7 +119,7 @@ def test_what_is_withdrawn_before_its_turn_is_never_carried_out_and_what_has_beg
         assert not commit_thread.withdraw(begun.future)
 
 
-def test_what_was_carried_out_is_told_so_whatever_becomes_of_what_was_tried_beside_it():
+def test_a_change_that_was_carried_out_succeeds_whatever_becomes_of_those_beside_it():
     """✗ One of two commits needs a transaction decided, which fails: both are told that they failed."""
     cluster = a_cluster_with_a_transaction()
 
@@ -146,7 +146,7 @@ def test_what_a_transaction_had_left_pending_is_decided_and_the_commit_repeated(
         assert both[0].result(LONG_S)
 
 
-def test_a_commit_that_waited_for_a_transaction_does_not_undo_one_that_was_asked_for_later():
+def test_a_commit_that_waited_for_a_transaction_does_not_undo_a_later_commit():
     """✗ The later one has nothing to wait for and is carried out first: the offset goes back to the older one's."""
     cluster = a_cluster_with_a_transaction()
     with a_commit_thread(
@@ -184,7 +184,7 @@ def by_hand(commit_thread: OffsetCommitThread, group: EmptyGroup, offset: int) -
     return lambda: future.result(LONG_S)
 
 
-def test_a_commit_by_hand_looks_again_where_members_were_in_the_group_since_and_keeps_its_place():
+def test_a_commit_by_hand_is_repeated_in_its_order_after_members_have_come_and_gone():
     """✗ Members came and left; the next commit fails once though nobody is in the group."""
     cluster = a_system_cluster()
     do(OffsetTable(cluster, "g"), take(Stamp(3, "ann"), P0))

@@ -360,7 +360,7 @@ class Consumer:
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         callback: OnCommit | None = None,
     ) -> Future[Any]:
-        """Commit as :meth:`commit` does, without waiting; commits are carried out in the order in which they were asked for.
+        """Commit as :meth:`commit` does, without waiting; commits are carried out in the order of the calls.
 
         Args:
             callback: ``callback(offsets, error)``, the error None on success; called inside a later ``poll``,

@@ -126,7 +126,7 @@ class OffsetCommits:
             self.run_callbacks()
 
     def commit_async(self, offsets: Offsets, callback: OnCommit | None) -> Future[Rows]:
-        """Commit as :meth:`commit` does, all errors in the future and given to ``callback`` in a later call of the consumer."""
+        """Commit as :meth:`commit` does; all errors are in the future, and given to ``callback`` in a later call."""
         try:
             future = self.commit(offsets)
         except Exception as error:

@@ -122,8 +122,7 @@ class Consumer:
         with self._guard:
             if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
                 raise TypeError(f"listener: got {type(listener).__name__}, expected a ConsumerRebalanceListener")
-            self._runtime.subscription.subscribe(topics, pattern)
-            self._runtime.subscribe(listener)
+            self._runtime.subscribe(topics, pattern, listener)
 
     def subscription(self) -> set[str] | None:
         """The topics that are subscribed; those found by a pattern. None where nothing is. From any thread."""

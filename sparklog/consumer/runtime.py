@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import re
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
@@ -251,8 +252,14 @@ class ConsumerRuntime:
 
     # Subscription and assignment.
 
-    def subscribe(self, listener: ConsumerRebalanceListener | None) -> None:
-        """Follow what ``subscription`` holds by now."""
+    def subscribe(
+        self,
+        topics: Collection[str],
+        pattern: str | re.Pattern[str] | None,
+        listener: ConsumerRebalanceListener | None,
+    ) -> None:
+        """Read topics, or those that match a pattern. Raises as ``Consumer.subscribe``."""
+        self.subscription.subscribe(topics, pattern)
         self._listener = listener
         if self.coordinator is not None:  # only what is assigned is followed
             self.coordinator.subscribe(self.subscription)

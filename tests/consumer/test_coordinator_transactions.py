@@ -13,7 +13,7 @@ from sparklog import OffsetAndMetadata, Producer, TopicPartition
 from sparklog.errors import CommitFailedError, TransactionAbortableError, UnstableOffsetCommitError
 from sparklog.log import Cluster, create_topic
 from sparklog.model import ConsumerGroupMetadata
-from sparklog.producer.transactions import Transactions
+from sparklog.producer.transaction_manager import TransactionManager
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore
 from sparklog.txn.helping import Helper
@@ -48,8 +48,8 @@ def pend(producer: Producer, offset: int, metadata: ConsumerGroupMetadata) -> No
 def decide_and_die(producer: Producer) -> None:
     """Commit, but carry nothing out."""
     with (
-        mock.patch.object(Transactions, "_carry_out", return_value=None),
-        mock.patch.object(Transactions, "_complete", return_value=None),
+        mock.patch.object(TransactionManager, "_publish_everywhere", return_value=None),
+        mock.patch.object(TransactionManager, "_complete", return_value=None),
     ):
         producer.commit_transaction()
 

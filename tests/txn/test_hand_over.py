@@ -138,7 +138,7 @@ def test_whoever_reads_the_committed_offset_to_go_on_there_finds_the_records_too
 def test_whoever_only_looks_writes_nothing() -> None:
     """Administration, SQL: they may have no right to."""
     _, _, cluster = a_world()
-    decider = decided(cluster).session._pended
+    decider = decided(cluster).session._offsets._decider
     assert decider is not None
     counting = CountingStore(cluster.store)
     looked = deciding_for(a_cluster(counting, cluster.clock), reason="", timeout_ms=TIMEOUT_MS).look(decider)

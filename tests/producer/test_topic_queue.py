@@ -10,7 +10,7 @@ import pytest
 
 from sparklog.errors import IllegalStateError, KafkaTimeoutError
 from sparklog.log import create_topic
-from sparklog.producer.accumulator import MAX_BATCH_BYTES, RECORD_OVERHEAD_BYTES, Buffer, TopicQueue
+from sparklog.producer.topic_queue import MAX_BATCH_BYTES, RECORD_OVERHEAD_BYTES, Buffer, TopicQueue
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.producer.support import (
@@ -39,7 +39,7 @@ def a_queue(
 def take(queue: TopicQueue) -> list[int]:
     """How many records are in each of the batches that are taken."""
     with queue._buffer.lock:
-        return [batch.count for batch in queue.take()]
+        return [batch.count for batch in queue.take_batches()]
 
 
 def wait_ms(queue: TopicQueue, clock: ManualClock, *, idle: bool = True) -> float | None:
@@ -89,10 +89,10 @@ def test_while_another_waits_for_its_commit_records_gather_whatever_the_linger()
     assert wait_ms(queue, clock, idle=False) is None
 
 
-def test_what_is_hurried_is_due_at_once() -> None:
+def test_what_is_to_be_flushed_is_due_at_once() -> None:
     queue, clock = a_queue()
     queue.add(None, b"1", 100)
-    queue.hurry()
+    queue.begin_flush()
     assert wait_ms(queue, clock, idle=False) == 0
 
 
@@ -107,7 +107,7 @@ def test_closed_batches_are_taken_together_up_to_one_batchs_most() -> None:
     queue, _ = a_queue()
     for _ in range(5):
         queue.add(None, b"", MAX_BATCH_BYTES // 2)
-        queue.hurry()
+        queue.begin_flush()
     assert [take(queue) for _ in range(4)] == [[1, 1], [1, 1], [1], []]
 
 
@@ -115,7 +115,7 @@ def test_an_ended_queue_takes_no_more_and_gives_what_it_has() -> None:
     queue, clock = a_queue()
     queue.add(None, b"1", 100)
     with queue._buffer.lock:
-        queue.end(IllegalStateError("over"))
+        queue.refuse_records(IllegalStateError("over"))
     with pytest.raises(IllegalStateError, match="over"):
         queue.add(None, b"2", 100)
     assert wait_ms(queue, clock) == 0

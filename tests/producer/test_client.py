@@ -118,7 +118,7 @@ def test_flush_doesnt_wait_for_what_others_send_meanwhile() -> None:
         first = producer.send("t", b"1")
         store.wait_until_reached()
         with in_thread(lambda: producer.flush(LONG_S)) as flush:
-            eventually(lambda: len(producer._lanes["t"].queue.unfinished()) == 1)
+            eventually(lambda: len(producer._pipelines.get("t").queue.unfinished()) == 1)
             time.sleep(0.01)  # gives flush the time to look; too short a time only makes the test weaker
             store.reached.clear()
             first.add_callback(send_another)
@@ -192,7 +192,7 @@ def test_what_isnt_delivered_when_close_times_out_fails_and_is_not_stored() -> N
     committing = producer.send("t", b"committing")
     store.wait_until_reached()
     uploaded = producer.send("t", b"uploaded")
-    eventually(lambda: producer._lanes["t"]._staged)
+    eventually(lambda: producer._pipelines.get("t")._committer.has_uploaded)
     store.hold("put")  # the create is held on: one gate for both
     uploading = producer.send("t", b"uploading")
     store.wait_until_reached()
@@ -341,7 +341,7 @@ def test_a_cluster_is_given_as_a_folder_or_uri_too(tmp_path: Path) -> None:
 def test_a_producer_that_is_forgotten_is_told_of() -> None:
     producer = Producer(a_topic(), acks=1, linger_ms=0)
     producer.send("t", b"v").get(LONG_S)
-    lanes = producer._all_lanes()
+    pipelines = producer._pipelines.all()
     kept = [producer]
     del producer
 
@@ -351,9 +351,9 @@ def test_a_producer_that_is_forgotten_is_told_of() -> None:
 
     with pytest.warns(ResourceWarning, match="unclosed producer"):
         forget()
-    for lane in lanes:
-        lane.end(IllegalStateError("the test is over"))
-        lane.join(LONG_S)
+    for pipeline in pipelines:
+        pipeline.end_when_delivered(IllegalStateError("the test is over"))
+        pipeline.join(LONG_S)
 
 
 def test_one_that_was_closed_or_never_used_isnt_told_of() -> None:

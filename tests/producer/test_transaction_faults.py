@@ -93,12 +93,12 @@ def bury(producer: Producer) -> None:
     with suppress(SimulatedCrash):
         producer.close(timeout=0)
     dead = IllegalStateError("the process has died")
-    for lane in producer._all_lanes():
-        lane.end(dead)
-        lane.abort(dead)
-        assert lane.join(LONG_S)
+    for pipeline in producer._pipelines.all():
+        pipeline.end_when_delivered(dead)
+        pipeline.abort(dead)
+        assert pipeline.join(LONG_S)
     assert producer._transactions is not None
-    producer._transactions._completer.stop()
+    producer._transactions._background.stop()
 
 
 def dies(fault: Fault) -> bool:
@@ -330,7 +330,7 @@ def test_a_store_that_is_away_as_a_transaction_begins_holds_nothing_up() -> None
     producer.init_transactions()
     assert producer._transactions is not None
     for number in (1, 2):
-        eventually(lambda: producer._transactions._completer.is_idle)  # type: ignore[union-attr]
+        eventually(lambda: producer._transactions._background.is_idle)  # type: ignore[union-attr]
         cluster.clock.advance(120_000)
         before = cluster.clock.ticks_ms()
         transaction(producer, number)
@@ -354,7 +354,7 @@ class Away(WrappedStore):
         return call()
 
 
-def test_a_store_that_is_away_before_the_decision_is_a_time_out_and_the_commit_may_be_repeated() -> None:
+def test_a_commit_that_times_out_before_the_decision_may_be_repeated() -> None:
     memory, cluster = a_world()
     store = Away(memory)
     clock = cluster.clock

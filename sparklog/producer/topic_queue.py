@@ -1,4 +1,4 @@
-"""What waits to be sent: the producer's one buffer, and in it a queue of batches for each topic.
+"""Records that wait to be sent: the producer's one buffer, and in it a queue of batches for each topic.
 
 Everything here is guarded by the buffer's lock; the methods that callers' threads and senders use take it themselves.
 
@@ -23,21 +23,21 @@ from sparklog.producer.future import FutureRecordMetadata
 __all__ = ["MAX_BATCH_BYTES", "RECORD_OVERHEAD_BYTES", "Buffer", "TopicQueue", "memory_bytes"]
 
 RECORD_OVERHEAD_BYTES = 112
-"""What a record takes in memory beside its key and value: two bytes objects, an int and their places in a list."""
+"""Memory of a record beside its key and value: two bytes objects, an int and their places in a list."""
 _DETAILS_BYTES = 96
-"""What :class:`Details` take."""
+"""Memory of :class:`Details`."""
 _DETAIL_BYTES = 64
-"""What a timestamp or a list of headers in them takes; partitions are small numbers, which Python has anyway."""
+"""Memory of a timestamp or a list of headers in them; partitions are small numbers, which Python has anyway."""
 _HEADER_BYTES = 160
-"""What a header takes beside its name and value: a tuple and the objects in it."""
+"""Memory of a header beside its name and value: a tuple and the objects in it."""
 MAX_BATCH_BYTES = 6_291_456
 """A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
 _ROOM_BYTES = 65_536
-"""So much of the buffer a batch takes at a time where much is left: to ask for each record would cost too much."""
+"""Part of the buffer that a batch takes at a time where much is left: to ask for each record would cost too much."""
 
 
 def memory_bytes(size_bytes: int, headers: Headers | None, timestamp_ms: int | None, partition: int | None) -> int:
-    """What a record counts against ``buffer_memory``.
+    """Bytes that a record counts against ``buffer_memory``.
 
     Args:
         size_bytes: of its key, value and headers.
@@ -51,7 +51,7 @@ def memory_bytes(size_bytes: int, headers: Headers | None, timestamp_ms: int | N
 
 
 class Buffer:
-    """``buffer_memory``: who sends waits here for room; who delivers gives it back."""
+    """Memory that all records of a producer share (``buffer_memory``): a batch takes room, its end gives it back."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -75,13 +75,16 @@ class Buffer:
             self._queues.append(queue)
 
     def remove(self, queue: TopicQueue) -> None:
-        """Of a sender that ended."""
+        """Count no more what a queue holds: its committer has ended."""
         with self.lock:
             self._queues.remove(queue)
 
     def take_room(self, size_bytes: int, *, at_most: int) -> int:
-        """Room for a batch to grow into: ``size_bytes`` at least, ``at_most`` at most; 0: there isn't any. The lock is
-        held."""
+        """Take room for a batch to grow into. The lock is held.
+
+        Returns:
+            Bytes, ``size_bytes`` at least and ``at_most`` at most; 0: there isn't any.
+        """
         free_bytes = self.limit_bytes - sum(queue.held_bytes() for queue in self._queues)
         if free_bytes < size_bytes:  # others have taken room ahead, for records that may never come
             for queue in self._queues:
@@ -145,11 +148,13 @@ class TopicQueue:
         self.max_record_bytes = 0
         """Bytes of key, value and headers, as the topic allows them; -1: nothing more, the topic is gone."""
         self._finished = EventCount()
-        """For whoever flushes."""
+        """Notified when batches are finished: flushing waits for that."""
         self._buffer = buffer
-        self._lock = buffer.lock
+        self.lock = buffer.lock
+        """The buffer's, which guards its queues and what is in flight."""
         self._clock = clock
-        self._gathers = gathers
+        self.gathers = gathers
+        """Do records wait for more of them as long as nobody waits for them?"""
         self._max_batch_bytes = max(batch_size, MAX_BATCH_BYTES)
         if gathers:  # a part of the buffer, so that others find room in it meanwhile
             self._max_batch_bytes = max(batch_size, min(MAX_BATCH_BYTES, buffer.limit_bytes // 4))
@@ -159,12 +164,12 @@ class TopicQueue:
         self._open: RecordBatch | None = None
         """The last of ``_waiting``, while records are added to it."""
         self._waiting: deque[Batch] = deque()
-        """What the sender hasn't taken, in its order. An interrupt may have left batches without a record."""
+        """Batches that the sender hasn't taken, in their order. An interrupt may have left some without a record."""
         self._taken: dict[Batch, None] = {}
-        """What it has taken and isn't finished, in its order."""
+        """Batches that it has taken and that aren't finished, in their order."""
         self._ended: SparklogError | None = None
         self.check_open: Callable[[], None] = _always_open
-        """Raises while nothing may be added. It is asked when a batch begins: after :meth:`hurry`, for any record."""
+        """Raises while nothing may be added. Called when a batch begins: after :meth:`begin_flush`, for any record."""
         self._now_ns = clock.now_ns
         buffer.add(self)
 
@@ -184,7 +189,7 @@ class TopicQueue:
             return None
         size += RECORD_OVERHEAD_BYTES
         clock = self._now_ns
-        with self._lock:
+        with self.lock:
             batch = self._open
             if batch is not None:
                 size_after = batch.size_bytes + size
@@ -192,7 +197,7 @@ class TopicQueue:
                     rows = batch.rows
                     future = FutureRecordMetadata()
                     future._batch = batch
-                    future._place = len(rows)
+                    future._rows_index = len(rows)
                     now_ns = clock()
                     batch.size_bytes = size_after
                     rows += (key, value, now_ns, None)  # no interrupt can part this
@@ -216,14 +221,14 @@ class TopicQueue:
         """
         deadline: float | None = None
         while True:
-            with self._lock:
+            with self.lock:
                 batch = self._open
                 if batch is None or batch.size_bytes + size_bytes > batch.room_bytes:
                     batch = self._batch_with_room(size_bytes)
                 if batch is not None:
                     rows = batch.rows
                     future = FutureRecordMetadata()
-                    future._batch, future._place = batch, len(rows)
+                    future._batch, future._rows_index = batch, len(rows)
                     now_ns = self._now_ns()
                     batch.has_details = batch.has_details or details is not None
                     batch.size_bytes += size_bytes
@@ -239,7 +244,7 @@ class TopicQueue:
         size = sum(batch.size_bytes for batch in batches)
         deadline: float | None = None
         while True:
-            with self._lock:
+            with self.lock:
                 self._raise_if_ended()
                 if self._buffer.take_room(size, at_most=size):
                     self.close_open()
@@ -267,11 +272,11 @@ class TopicQueue:
             return 0.0
         if self._open.size_bytes >= self._batch_size or self._buffer.waiting_count:
             return 0.0
-        if not idle or self._gathers:
+        if not idle or self.gathers:
             return None
         return max(0.0, self._open.created_ticks_ms + self._linger_ms - now_ticks_ms)
 
-    def take(self) -> list[Batch]:
+    def take_batches(self) -> list[Batch]:
         """The next batches, together not larger than one may be; none where those that were due have no records. For
         the sender. The lock is held."""
         if self._waiting and self._waiting[0] is self._open:
@@ -294,12 +299,12 @@ class TopicQueue:
             self._buffer.notify_room()
         return taken
 
-    def take_all(self) -> list[Batch]:
+    def take_all_batches(self) -> list[Batch]:
         """Every batch that wasn't taken. For the sender and the committer. The lock is held."""
         self.close_open()
         taken: list[Batch] = []
         while self._waiting:
-            taken += self.take()
+            taken += self.take_batches()
         return taken
 
     @property
@@ -311,14 +316,14 @@ class TopicQueue:
         """Every batch that isn't settled, with its callbacks run, in their order."""
         return [*self._taken, *self._waiting]
 
-    def hurry(self) -> None:
-        """Let what is gathered wait no longer."""
-        with self._lock:
+    def begin_flush(self) -> None:
+        """Let the records that were gathered wait no longer for more of them."""
+        with self.lock:
             self.close_open()
 
     def flush(self, deadline_ticks_ms: float | None) -> bool:
         """Wait until everything that was added before is settled and its callbacks have run; False: not in time."""
-        with self._lock:
+        with self.lock:
             self.close_open()
             before = self.unfinished()
 
@@ -330,9 +335,9 @@ class TopicQueue:
         timeout_s = None if deadline_ticks_ms is None else (deadline_ticks_ms - self._clock.ticks_ms()) / 1000
         return self._finished.wait_for(is_finished, timeout_s)
 
-    def finish(self, batch: Batch) -> None:
+    def finish_batch(self, batch: Batch) -> None:
         """The batch is settled and its callbacks have run: give its room back. Again does nothing."""
-        with self._lock:
+        with self.lock:
             self.changed.notify_all()
             self._taken.pop(batch, None)
             batch.is_finished = True
@@ -340,7 +345,7 @@ class TopicQueue:
         self._buffer.notify_room()
 
     def held_bytes(self) -> int:
-        """What the batches take of the buffer, with the room that the open one has ahead. The lock is held."""
+        """Bytes of the buffer that the batches take, with the room that the open one has ahead. The lock is held."""
         spare = 0 if self._open is None else max(0, self._open.room_bytes - self._open.size_bytes)
         return spare + sum(batch.size_bytes for batch in self.unfinished())
 
@@ -349,18 +354,18 @@ class TopicQueue:
         if self._open is not None:
             self._open.room_bytes = 0
 
-    def end(self, error: SparklogError) -> None:
+    def refuse_records(self, error: SparklogError) -> None:
         """Take no more records: adding raises ``error``. The lock is held."""
         self.close_open()
         self._ended = error
         self._buffer.notify_room()
 
     def close(self) -> None:
-        """Nothing will be added or taken any more."""
+        """Leave the buffer: nothing will be added or taken any more."""
         self._buffer.remove(self)
 
     def fail_after_fork(self, error: SparklogError) -> None:
-        """In the child: nobody there keeps the promises that were made before, and locks may be held by nobody."""
+        """Fail all batches, in a forked child: it has no thread that sends them, and locks may be held by nobody."""
         for batch in self.unfinished():
             batch.fail_after_fork(error)
 
@@ -388,14 +393,16 @@ class TopicQueue:
         self.changed.notify_all()
         batch = RecordBatch(self.topic, created_ticks_ms=self._clock.ticks_ms())
         batch.room_bytes = room_bytes
-        if self._gathers:
-            batch.hurry = self.hurry
+        if self.gathers:
+            batch.begin_flush = self.begin_flush
         self._waiting.append(batch)
         self._open = batch
         return batch
 
     def _wait_for_room(self, size_bytes: int, deadline_ticks_ms: float | None) -> float:
-        """Returns when ``max_block_ms`` are over, for whoever has to wait again because others were faster."""
+        """Wait until the record fits in; others may be faster than the caller, who waits again then.
+
+        Returns the tick at which ``max_block_ms`` are over."""
         now = self._clock.ticks_ms()
         deadline = now + self._max_block_ms if deadline_ticks_ms is None else deadline_ticks_ms
         if not self._buffer.wait_for_room(size_bytes, deadline - now, given_up=lambda: self._ended is not None):

@@ -1,4 +1,4 @@
-"""What is left to do once a caller knows that its transaction is committed: a thread does it."""
+"""A thread for what a transactional producer does beside its caller: complete a transaction, refresh a marker."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from sparklog.interrupts import bounded_s
 
-__all__ = ["Completer"]
+__all__ = ["BackgroundThread"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
 
 
-class Completer:
-    """A thread that does one thing at a time, after the caller was told that its transaction is committed."""
+class BackgroundThread:
+    """Makes calls one at a time. The thread is started by the first."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -24,7 +24,7 @@ class Completer:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do this once what was submitted before is done."""
+        """Make this call once those that were submitted before are made."""
         with self._condition:
             self._condition.wait_for(lambda: self._work is None, bounded_s(None))
             self._work = work
@@ -39,7 +39,7 @@ class Completer:
         with self._condition:
             return self._work is None and not self._is_busy
 
-    def wait(self, timeout_s: float | None) -> bool:
+    def wait_until_idle(self, timeout_s: float | None) -> bool:
         """Wait until nothing is left to do. False: not in time."""
         with self._condition:
             return self._condition.wait_for(lambda: self._work is None and not self._is_busy, bounded_s(timeout_s))

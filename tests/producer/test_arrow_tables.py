@@ -17,9 +17,9 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.data.schema import HEADERS
-from sparklog.producer.accumulator import MAX_BATCH_BYTES
+from sparklog.producer.arrow_tables import split_table
 from sparklog.producer.partitioner import murmur2
-from sparklog.producer.tables import slices
+from sparklog.producer.topic_queue import MAX_BATCH_BYTES
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.producer.support import (
@@ -191,7 +191,7 @@ def test_a_table_larger_than_a_batch_is_committed_piece_by_piece_and_told_as_one
 
 def test_pieces_are_cut_by_size_also_where_large_rows_stand_together() -> None:
     table = pa.table({"key": [b""] * 1_100, "value": [b""] * 1_000 + [b"v" * (MAX_BATCH_BYTES // 10)] * 100})
-    pieces = list(slices(table))
+    pieces = list(split_table(table))
     assert pa.concat_tables(pieces).equals(table)
     assert max(piece.nbytes for piece in pieces) < 1.1 * MAX_BATCH_BYTES
     assert len(pieces) < 15

@@ -1,5 +1,8 @@
-"""Opening topics from several threads at once."""
+"""The topics of one producer: opened by several threads at once, sent to at once, closed meanwhile."""
 
+from __future__ import annotations
+
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +10,22 @@ from typing import Any
 
 import pytest
 
-from sparklog.errors import IllegalStateError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    IllegalStateError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.log import create_topic
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, WrappedStore
-from tests.producer.support import LONG_S, a_cluster, a_producer, a_topic, values
+from tests.producer.support import (
+    LONG_S,
+    a_cluster,
+    a_producer,
+    a_topic,
+    assert_empty,
+    rows,
+    values,
+)
 
 THREADS = 8
 
@@ -61,7 +75,7 @@ def test_a_topic_that_is_not_there_is_nobody_elses_error():
         for future in unknown:
             with pytest.raises(UnknownTopicOrPartitionError):
                 future.result(LONG_S)
-        assert not producer._opening
+        assert not producer._pipelines._opening
 
 
 def test_a_producer_that_is_closed_while_topics_are_being_opened_ends_their_threads():
@@ -85,3 +99,49 @@ def test_a_producer_that_is_closed_while_topics_are_being_opened_ends_their_thre
     for thread in ending:
         thread.join(LONG_S)
     assert not any(thread.is_alive() for thread in ending)
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_in_flight_requests_per_connection": 1}, {"batch_size": 0}])
+def test_eight_threads_send_at_once_and_each_ones_order_is_kept(settings: dict[str, Any]) -> None:
+    threads, count, keys = 8, 300, 5
+    cluster = a_topic(partitions=3)
+    start = threading.Barrier(threads)
+    with a_producer(cluster, **settings) as producer:
+
+        def work(name: int) -> None:
+            start.wait()
+            for number in range(count):
+                producer.send("t", f"{name}-{number}".encode(), f"{name}-{number % keys}".encode())
+
+        workers = [threading.Thread(target=work, args=(name,)) for name in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        producer.flush(LONG_S)
+        assert_empty(producer)
+    by_key: dict[bytes | None, list[bytes | None]] = {}
+    for stored in rows(cluster).values():
+        for _, key, value in stored:
+            by_key.setdefault(key, []).append(value)
+    assert by_key == {
+        f"{name}-{key}".encode(): [f"{name}-{number}".encode() for number in range(key, count, keys)]
+        for name in range(threads)
+        for key in range(keys)
+    }
+
+
+def test_many_topics_are_sent_to_by_one_producer() -> None:
+    cluster = a_cluster()
+    topics = [f"t{number}" for number in range(20)]
+    for topic in topics:
+        create_topic(cluster.topic_log(topic), topic)
+    with a_producer(cluster) as producer:
+        order = topics * 5
+        random.Random(3).shuffle(order)
+        for number, topic in enumerate(order):
+            producer.send(topic, str(number).encode())
+        producer.flush(LONG_S)
+        assert_empty(producer)
+    for topic in topics:
+        assert values(cluster, topic) == [str(number).encode() for number, one in enumerate(order) if one == topic]

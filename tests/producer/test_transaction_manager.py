@@ -750,7 +750,7 @@ def test_a_transaction_whose_file_another_engines_vacuum_has_taken_is_not_decide
         producer.begin_transaction()
         producer.send("t", b"gone")
         producer.flush(LONG_S)
-        [file] = producer._lanes["t"].held_files()
+        [file] = producer._pipelines.transaction_uploads()[0].files()
         clock.advance(300_001)  # from then on a file is looked for
         foreign_vacuum(cluster.topic_log("t"), gone=[file.path])
         with pytest.raises(TransactionAbortableError, match=f"{file.path} was uploaded 5 minutes ago and is gone"):
@@ -767,7 +767,7 @@ def test_a_committed_transaction_whose_file_is_gone_before_it_is_published_names
         producer.begin_transaction()
         producer.send("t", b"1")
         producer.flush(LONG_S)
-        [file] = producer._lanes["t"].held_files()
+        [file] = producer._pipelines.transaction_uploads()[0].files()
         data = log.store.read(object_path(log.table, file.path))
         foreign_vacuum(log, gone=[file.path])
         with pytest.raises(ObjectNotFoundError, match=f"{file.path} is gone: entry 2 of transactional id 'tx'"):
@@ -848,7 +848,7 @@ def test_closing_before_a_committed_transaction_is_visible_leaves_it_to_the_next
     assert values(cluster, "t") == [b"t"]
 
 
-def test_a_record_that_is_sent_by_another_thread_during_the_commit_is_refused_or_committed() -> None:
+def test_a_record_sent_by_another_thread_during_the_commit_is_refused_or_committed() -> None:
     """It never slips into the next transaction, nor into the log without being named by the decision."""
     memory = MemoryStore()
     cluster = topics(a_cluster(memory))

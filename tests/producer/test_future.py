@@ -1,4 +1,4 @@
-"""Futures, callbacks and interceptors: who is told what, in which order, and what a failing one does."""
+"""Futures and callbacks: what they are given, in which order, and what a failing one does."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from typing import Any
 
 import pytest
 
-from sparklog.errors import IllegalStateError, InvalidTimestampError, KafkaTimeoutError, MessageSizeTooLargeError
-from sparklog.producer import Producer, ProducerRecord
+from sparklog.errors import IllegalStateError, InvalidTimestampError, KafkaTimeoutError
+from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
-from tests.producer.support import LONG_S, HeldStore, a_producer, a_topic, assert_empty, in_thread, through, values
-
-FAR_FUTURE_MS = 2**60
+from tests.producer.support import (
+    FAR_FUTURE_MS,
+    LONG_S,
+    HeldStore,
+    Interceptor,
+    a_producer,
+    a_topic,
+    assert_empty,
+    in_thread,
+    through,
+    values,
+)
 
 
 def a_held_cluster(*, partitions: int = 1) -> tuple[Any, HeldStore]:
@@ -165,90 +174,6 @@ def test_a_callback_may_wait_for_another_record_of_its_commit() -> None:
     assert told == [1]
 
 
-class Interceptor:
-    def __init__(self, log: list[object], name: str = "") -> None:
-        self.log, self.name = log, name
-
-    def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        self.log.append(("send", self.name, record.value))
-        return record._replace(value=f"{record.value}{self.name}")
-
-    def on_acknowledgement(self, metadata: Any, error: BaseException | None) -> None:
-        self.log.append(("ack", self.name, metadata and metadata.offset, error and type(error)))
-
-    def close(self) -> None:
-        self.log.append(("close", self.name))
-
-
-def test_interceptors_change_what_is_sent_and_are_told_of_its_end() -> None:
-    log: list[object] = []
-    cluster = a_topic()
-    settings: dict[str, Any] = {"interceptors": [Interceptor(log, "a"), Interceptor(log, "b")]}
-    with a_producer(cluster, value_serializer=str.encode, max_request_size=5, **settings) as producer:
-        producer.send("t", "x")
-        producer.flush(LONG_S)
-        producer.send("t", "y", timestamp_ms=FAR_FUTURE_MS)
-        producer.flush(LONG_S)
-        with pytest.raises(MessageSizeTooLargeError):
-            producer.send("t", "large")
-    assert values(cluster) == [b"xab"]
-    acknowledged = [("ack", name, 0, None) for name in "ab"]
-    failed = [("ack", name, None, InvalidTimestampError) for name in "ab"]
-    refused = [("ack", name, None, MessageSizeTooLargeError) for name in "ab"]
-    assert log == [
-        *[("send", "a", "x"), ("send", "b", "xa"), *acknowledged],
-        *[("send", "a", "y"), ("send", "b", "ya"), *failed],
-        *[("send", "a", "large"), ("send", "b", "largea"), *refused],
-        *[("close", "a"), ("close", "b")],
-    ]
-
-
-def test_an_interceptor_may_send_to_another_topic() -> None:
-    from sparklog.log import create_topic
-
-    class Redirect:
-        def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            return record._replace(topic="u")
-
-    cluster = a_topic()
-    create_topic(cluster.topic_log("u"), "u")
-    with a_producer(cluster, interceptors=[Redirect()]) as producer:
-        assert producer.send("t", b"v").get(LONG_S).topic == "u"
-    assert values(cluster, "u") == [b"v"]
-
-
-def test_interceptors_that_fail_are_logged_and_passed_over(caplog: Any) -> None:
-    class Bad:
-        def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            raise ValueError("bad on_send")
-
-        def on_acknowledgement(self, metadata: Any, error: BaseException | None) -> None:
-            raise ValueError("bad on_acknowledgement")
-
-        def close(self) -> None:
-            raise ValueError("bad close")
-
-    class Forgetful:
-        def on_send(self, record: ProducerRecord) -> None:
-            """Returns nothing."""
-
-    log: list[object] = []
-    cluster = a_topic()
-    settings: dict[str, Any] = {"interceptors": [Bad(), Forgetful(), Interceptor(log)]}
-    with a_producer(cluster, value_serializer=str.encode, **settings) as producer:
-        assert producer.send("t", "x").get(LONG_S).offset == 0
-        producer.flush(LONG_S)
-    assert values(cluster) == [b"x"]
-    assert log == [("send", "", "x"), ("ack", "", 0, None), ("close", "")]
-    told = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
-    assert told == [
-        "bad on_send",
-        "on_send returned NoneType, expected a ProducerRecord",
-        "bad on_acknowledgement",
-        "bad close",
-    ]
-
-
 def test_with_acks_0_the_future_is_done_at_once_and_tells_no_offset() -> None:
     cluster, store = a_held_cluster()
     told: list[object] = []
@@ -311,5 +236,5 @@ def test_a_producer_is_given_to_nobody_by_its_futures() -> None:
     producer = Producer(cluster, acks=1, linger_ms=0)
     future = producer.send("t", b"v")
     future.get(LONG_S)
-    assert not any(isinstance(getattr(future, name), Producer) for name in ("_batch", "_place"))
+    assert not any(isinstance(getattr(future, name), Producer) for name in ("_batch", "_rows_index"))
     producer.close()

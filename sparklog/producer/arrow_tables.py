@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from sparklog.errors import InvalidArgumentError, InvalidTypeError, MessageSizeTooLargeError
 from sparklog.log.data.encode import record_columns
-from sparklog.producer.accumulator import MAX_BATCH_BYTES
+from sparklog.producer.topic_queue import MAX_BATCH_BYTES
 
-__all__ = ["check_table", "slices"]
+__all__ = ["check_table", "split_table"]
 
 _KNOWN = ("key", "value", "headers", "timestamp", "partition")
 
@@ -65,7 +65,7 @@ def check_table(
     return pa.table(columns)
 
 
-def slices(table: pa.Table) -> Iterator[pa.Table]:
+def split_table(table: pa.Table) -> Iterator[pa.Table]:
     """The table in pieces of about a batch's size, without copying."""
     sizes = np.asarray(_row_sizes(table["key"], table["value"]))
     beside = max(0, table.nbytes - int(sizes.sum())) / table.num_rows  # headers and the like: taken as even

@@ -10,7 +10,7 @@ from unittest import mock
 
 from sparklog.compaction import clean_arrow, rewrite_arrow
 from sparklog.compaction.keys import Counts, LatestOffsets
-from sparklog.consumer.coordinator import Coordinator
+from sparklog.consumer.assignment_changes import AssignmentChanges
 from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, ProducerFencedError, StoreUnavailableError
 from sparklog.groups.offsets import changes, commit_thread
 from sparklog.groups.offsets.changes import CommitOffsets
@@ -189,24 +189,24 @@ def a_merged_file_lacks_its_last_record() -> AbstractContextManager[object]:
 
 def a_new_owner_begins_one_too_late() -> AbstractContextManager[object]:
     """Who takes a partition passes over the record at the committed offset."""
-    begin = Coordinator._begin
+    begin = AssignmentChanges._begin
 
-    def late(self: Coordinator, state: Any, row: Any, first_counts: Any) -> None:
+    def late(self: AssignmentChanges, state: Any, row: Any, first_counts: Any) -> None:
         if row is not None and row.committed is not None:
             row = replace(row, committed=row.committed._replace(offset=row.committed.offset + 1))
         begin(self, state, row, first_counts)
 
-    return mock.patch.object(Coordinator, "_begin", late)
+    return mock.patch.object(AssignmentChanges, "_begin", late)
 
 
 def a_new_owner_begins_anew() -> AbstractContextManager[object]:
     """Who takes a partition doesn't see what is committed."""
-    begin = Coordinator._begin
+    begin = AssignmentChanges._begin
 
-    def anew(self: Coordinator, state: Any, row: Any, first_counts: Any) -> None:
+    def anew(self: AssignmentChanges, state: Any, row: Any, first_counts: Any) -> None:
         begin(self, state, None if row is None else replace(row, committed=None), first_counts)
 
-    return mock.patch.object(Coordinator, "_begin", anew)
+    return mock.patch.object(AssignmentChanges, "_begin", anew)
 
 
 def a_commit_is_told_before_it_is_made() -> AbstractContextManager[object]:

@@ -1,4 +1,4 @@
-"""What a consumer does beside reading for producers that died: now and then it looks after transactions (rule T4)."""
+"""Help for transactions of producers that died: a consumer looks for them now and then (rule T4, recovery)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sparklog.log import Cluster
 from sparklog.log.background import Background
 from sparklog.txn.helping import helper_of
 
-__all__ = ["Helping"]
+__all__ = ["TransactionHelp"]
 
 
-class Helping:
-    """One consumer's. Looks as long as the consumer is polled, whether it has records or not, beside it.
+class TransactionHelp:
+    """Looks for such transactions beside one consumer, as long as that is polled, whether it has records or not.
 
     The consumers of a process that read one cluster take turns: together they look every 30 s.
     """
@@ -27,7 +27,7 @@ class Helping:
         self._due_ticks_ms = cluster.clock.ticks_ms() + first_ms
 
     def polled(self) -> None:
-        """The application polls: look if it is time to, in a thread that lives for this look. Never waits."""
+        """Look if it is time to, in a thread that lives for this look. Called by each poll; never waits."""
         now = self._cluster.clock.ticks_ms()
         if now < self._due_ticks_ms or self._is_stopped:
             return
@@ -45,7 +45,7 @@ class Helping:
         return self._background.close(timeout_s * 1_000)
 
     def _look(self, now_ticks_ms: float) -> None:
-        """In the look's own thread, which no interrupt of the caller can keep from ending what it began."""
+        """Look, in the look's own thread: an interrupt of the caller doesn't end it in the middle."""
         if not self._helper.begin_look(now_ticks_ms):
             return
         try:

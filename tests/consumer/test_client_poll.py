@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.consumer import Consumer
-from sparklog.consumer.reading import ReadLimits
+from sparklog.consumer.segment_fetcher import ReadLimits
 from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
@@ -68,8 +68,8 @@ def test_the_partition_that_begins_rotates_and_a_poll_may_span_several():
 
 
 def buffered(consumer):
-    with consumer._session.shared.lock:
-        return sum(state.buffered_count for state in consumer._session.shared.assignment)
+    with consumer._runtime.fetch_state.lock:
+        return sum(state.buffered_count for state in consumer._runtime.fetch_state.assignment)
 
 
 def test_a_busy_partition_does_not_starve_the_others():
@@ -152,7 +152,7 @@ def test_keys_and_values_are_deserialized_and_null_stays_none():
         assert [(r.key, r.value) for r in take(consumer, 2)] == [("t:A", 7), ("t:B", None)]
 
 
-def test_a_record_that_cannot_be_deserialized_is_raised_after_those_before_it_and_the_position_stays():
+def test_a_deserialization_error_comes_after_earlier_records_and_the_position_stays():
     cluster = with_topic(a_cluster(), "12x4")
     with a_consumer(cluster, "t", value_deserializer=int) as consumer:
         assert [r.value for r in take(consumer, 2)] == [1, 2]
@@ -165,7 +165,7 @@ def test_a_record_that_cannot_be_deserialized_is_raised_after_those_before_it_an
         assert [r.value for r in take(consumer, 1)] == [4]
 
 
-def test_a_record_that_cannot_be_deserialized_neither_hides_nor_stops_other_partitions():
+def test_a_failed_deserialization_neither_hides_nor_stops_other_partitions():
     cluster = with_topic(a_cluster(), "x1", partitions=2)
     send(cluster, "123456", partition=1)
     with a_consumer(cluster, "t", value_deserializer=int, max_poll_records=2) as consumer:
@@ -196,7 +196,7 @@ def test_a_deserializer_that_seeks_is_heard():
         assert consumer.position(tp()) == 6
 
 
-def test_a_topic_that_is_made_again_while_its_records_are_deserialized_is_read_from_its_beginning():
+def test_a_topic_made_again_while_a_deserializer_runs_is_read_from_its_beginning():
     cluster = with_topic(a_cluster(), "abcdef")
     log = cluster.topic_log("t")
 
@@ -209,14 +209,14 @@ def test_a_topic_that_is_made_again_while_its_records_are_deserialized_is_read_f
         return data.decode()
 
     def another_topic_is_seen():
-        with consumer._session.shared.lock:
-            consumer._session.shared.next_error()  # as if poll had raised it
+        with consumer._runtime.fetch_state.lock:
+            consumer._runtime.fetch_state.next_error()  # as if poll had raised it
             return state.epoch != epoch
 
     with a_consumer(cluster, max_poll_records=1, value_deserializer=slow) as consumer:
         consumer.assign([tp()])
         take(consumer, 1)
-        state = consumer._session.state_of(tp())
+        state = consumer._runtime.assigned.state_of(tp())
         epoch = state.epoch
         assert [r.value for r in take(consumer, 1)] == ["x"]
 
@@ -373,7 +373,7 @@ def test_without_a_group_nothing_is_committed():
                 call()
 
 
-def test_unknown_settings_and_topic_names_that_are_none_are_refused_before_anything_is_opened():
+def test_unknown_settings_and_invalid_topic_names_are_refused_before_any_opening():
     with pytest.raises(InvalidConfigurationError, match="max_pol_records"):
         Consumer("t", cluster="memory://nothing-here", max_pol_records=1)
     with pytest.raises(InvalidTopicError):

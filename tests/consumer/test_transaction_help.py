@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sparklog.consumer.helping import Helping
+from sparklog.consumer.transaction_help import TransactionHelp
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, ManualClock
 from sparklog.txn.helping import Helper
@@ -19,7 +19,7 @@ def looks(counting: CountingStore) -> int:
     return counting.counts().get("list", 0)
 
 
-def poll(helping: Helping) -> None:
+def poll(helping: TransactionHelp) -> None:
     helping.polled()
     assert helping.join(10)
 
@@ -27,7 +27,7 @@ def poll(helping: Helping) -> None:
 def test_a_consumer_looks_every_half_minute_while_it_is_polled() -> None:
     clock = ManualClock()
     counting = CountingStore(MemoryStore(clock=clock))
-    helping = Helping(a_cluster(counting, clock))
+    helping = TransactionHelp(a_cluster(counting, clock))
     poll(helping)
     assert looks(counting) == 0  # a consumer that lives for a moment looks at nothing
     clock.advance(Helper.LOOK_MS)
@@ -46,7 +46,7 @@ def test_the_consumers_of_a_process_look_by_turns() -> None:
     clock = ManualClock()
     counting = CountingStore(MemoryStore(clock=clock))
     cluster = a_cluster(counting, clock)
-    several = [Helping(cluster) for _ in range(5)]
+    several = [TransactionHelp(cluster) for _ in range(5)]
     for _ in range(10):
         clock.advance(Helper.LOOK_MS / 2)
         for helping in several:
@@ -63,7 +63,7 @@ def test_the_consumers_of_a_process_look_by_turns() -> None:
 def test_an_interrupt_of_a_poll_leaves_no_look_that_is_said_to_be_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     counting = CountingStore(MemoryStore(clock=clock))
-    helping = Helping(a_cluster(counting, clock))
+    helping = TransactionHelp(a_cluster(counting, clock))
 
     def interrupted(thread: threading.Thread) -> None:
         raise KeyboardInterrupt
@@ -81,7 +81,7 @@ def test_an_interrupt_of_a_poll_leaves_no_look_that_is_said_to_be_under_way(monk
 def test_a_poll_waits_for_no_look_and_a_close_for_as_long_as_it_may() -> None:
     clock = ManualClock()
     held = HeldStore(MemoryStore(clock=clock))
-    helping = Helping(a_cluster(held, clock))
+    helping = TransactionHelp(a_cluster(held, clock))
     clock.advance(Helper.LOOK_MS)
     held.hold("list")
     helping.polled()
@@ -98,7 +98,7 @@ def test_a_poll_waits_for_no_look_and_a_close_for_as_long_as_it_may() -> None:
 def test_where_no_thread_can_be_had_the_next_poll_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     counting = CountingStore(MemoryStore(clock=clock))
-    helping = Helping(a_cluster(counting, clock))
+    helping = TransactionHelp(a_cluster(counting, clock))
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,11 +1,11 @@
-"""The thread that a fetcher works in: it does its rounds, and rests where there is nothing to do."""
+"""The thread of a fetcher: runs its rounds, and rests while there is nothing to do."""
 
 from __future__ import annotations
 
 import threading
 
 from sparklog.clock import Clock
-from sparklog.consumer.fetch_state import Shared
+from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.fetcher import Fetcher
 
 __all__ = ["FetcherThread"]
@@ -15,11 +15,11 @@ _ABSENT_MS = 1_000.0
 
 
 class FetcherThread:
-    """Lets a fetcher do its rounds until it is stopped; rests where there is nothing to do."""
+    """Runs a fetcher's rounds until it is stopped."""
 
-    def __init__(self, fetcher: Fetcher, shared: Shared, clock: Clock) -> None:
+    def __init__(self, fetcher: Fetcher, fetch_state: FetchState, clock: Clock) -> None:
         self._fetcher = fetcher
-        self._shared = shared
+        self._fetch_state = fetch_state
         self._clock = clock
         self._thread = threading.Thread(target=self._run, name="sparklog-fetcher", daemon=True)
 
@@ -37,42 +37,42 @@ class FetcherThread:
         self._fetcher.close()
 
     def _do_rounds(self) -> None:
-        shared = self._shared
+        fetch_state = self._fetch_state
         until_ticks_ms = self._clock.ticks_ms()
-        while not shared.is_stopped:
+        while not fetch_state.is_stopped:
             try:
                 is_busy = self._fetcher.round(until_ticks_ms)
             except Exception as error:
                 is_busy = False
-                with shared.lock:
-                    shared.errors[""] = error
-                    shared.tell()
-            with shared.lock:
-                is_idle = not is_busy or "" in shared.errors
+                with fetch_state.lock:
+                    fetch_state.errors[""] = error
+                    fetch_state.notify()
+            with fetch_state.lock:
+                is_idle = not is_busy or "" in fetch_state.errors
                 until_ticks_ms = self._rest() if is_idle else self._clock.ticks_ms()
 
     def _rest(self) -> float:
         """Wait until there is something to do. Under the lock.
 
         Returns:
-            What is due by then is to be done now. The clock that tells what is due may be another than the machine's,
-            by which this waits: it need not have come as far.
+            The time by which topics must be due to be looked at now. It may lie ahead of the fetcher's clock: this
+            waits by the machine's, and that one need not have come as far.
         """
-        shared, fetcher = self._shared, self._fetcher
-        while not shared.is_stopped and ("" in shared.errors or not fetcher.has_news):
+        fetch_state, fetcher = self._fetch_state, self._fetcher
+        while not fetch_state.is_stopped and ("" in fetch_state.errors or not fetcher.has_news):
             now = self._clock.ticks_ms()
-            is_absent = not shared.polling and now - shared.polled_ticks_ms > _ABSENT_MS
+            is_absent = not fetch_state.waits and now - fetch_state.last_wait_ticks_ms > _ABSENT_MS
             if is_absent or not fetcher.has_work:
-                shared.is_parked = True
-                shared.work.wait()
-                shared.is_parked = False
+                fetch_state.is_parked = True
+                fetch_state.fetcher_condition.wait()
+                fetch_state.is_parked = False
                 continue
             due = fetcher.next_due_ticks_ms()
             if due <= now:
                 return now
-            shared.is_limited = fetcher.is_limited
-            was_told = shared.work.wait((due - now) / 1000)
-            shared.is_limited = False
-            if not was_told:
+            fetch_state.is_waiting_for_room = fetcher.is_limited
+            was_notified = fetch_state.fetcher_condition.wait((due - now) / 1000)
+            fetch_state.is_waiting_for_room = False
+            if not was_notified:
                 return max(due, self._clock.ticks_ms())
         return self._clock.ticks_ms()

@@ -24,7 +24,7 @@ def waiting(consumer):
 
     thread = threading.Thread(target=poll, name="the-poller")
     thread.start()
-    until(lambda: len(consumer._session.shared.polling) == 1)
+    until(lambda: len(consumer._runtime.fetch_state.waits) == 1)
     return thread, outcome
 
 
@@ -144,6 +144,6 @@ def test_close_waits_for_the_request_under_way_no_longer_than_it_is_told():
     consumer = a_consumer(with_topic(a_cluster(), "a"), "t")
     take(consumer, 1)
     began = time.monotonic()
-    with consumer._session.shared.lock:
+    with consumer._runtime.fetch_state.lock:
         consumer.close(timeout_ms=0)  # the thread can't go on
     assert time.monotonic() - began < LONG_MS / 1000

@@ -3,7 +3,7 @@
 import pytest
 
 from sparklog.consumer import Consumer
-from sparklog.consumer.reading import ReadLimits
+from sparklog.consumer.segment_fetcher import ReadLimits
 from sparklog.log import create_topic, open_cluster
 from tests.consumer.support import send, take, text, tp
 

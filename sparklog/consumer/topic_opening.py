@@ -1,4 +1,4 @@
-"""Opening topics side by side, away from the thread that reads those which are open already."""
+"""Opening of topics, side by side, away from the thread that reads those which are open already."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from sparklog.log import Cluster, TopicFollower
 from sparklog.parallel import AT_ONCE
 
-__all__ = ["Openings"]
+__all__ = ["TopicOpener"]
 
 
-class Openings:
-    """The topics that are being opened, up to 32 at once. Owned by one thread.
+class TopicOpener:
+    """Opens topics, up to 32 at once. Owned by one thread.
 
     Args:
         ended: called whenever one of them is open or has failed, by another thread.
@@ -33,7 +33,7 @@ class Openings:
 
     @property
     def topics(self) -> Set[str]:
-        """Those that are being opened, or of which :meth:`take` hasn't told yet."""
+        """The topics that are being opened, or whose outcome :meth:`take` hasn't returned yet."""
         return self._futures.keys()
 
     @property
@@ -52,7 +52,7 @@ class Openings:
         future.add_done_callback(lambda _: self._ended())
 
     def keep(self, topics: Collection[str]) -> None:
-        """Open no others than these; what comes of others isn't taken."""
+        """Open no others than these; :meth:`take` returns no others."""
         for topic in self._futures.keys() - set(topics):
             self._futures.pop(topic).cancel()
 
@@ -67,7 +67,7 @@ class Openings:
         return {topic: _outcome(future) for topic, future in ended.items()}
 
     def close(self) -> None:
-        """Wait for those that are under way; the others aren't opened any more."""
+        """Wait for topics whose opening has begun; the others aren't opened any more."""
         self._futures.clear()
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.consumer import openings
+from sparklog.consumer import topic_opening
 from sparklog.errors import CorruptLogError, SparklogError, StoreUnavailableError, UnknownTopicOrPartitionError
 from sparklog.log import delete_topic
 from sparklog.storage import MemoryStore, ObjectInfo, ObjectStore
@@ -26,7 +26,7 @@ class Driven:
         copy_topic(self.memory, "t", self.topics)
         self.store = SlowStore(self.memory, clock, latency_ms=20.0, slow=slow)
         self.rounds = Rounds(a_cluster(self.store, clock), **settings)
-        self.fetcher, self.shared = self.rounds.fetcher, self.rounds.shared
+        self.fetcher, self.fetch_state = self.rounds.fetcher, self.rounds.fetch_state
         self.rounds.assign(*(tp(topic=topic) for topic in self.topics))
 
     def run(self, until: Callable[[], bool], *, most_ms: float = 60_000.0) -> float:
@@ -35,7 +35,7 @@ class Driven:
         while not until() and clock.now < began + most_ms:
             if self.fetcher.round(clock.now):
                 continue
-            with self.shared.lock:
+            with self.fetch_state.lock:
                 due = self.fetcher.next_due_ticks_ms()
             clock.wait_until(min(due, clock.next_end_ms(), began + most_ms))
         return clock.now - began
@@ -54,7 +54,7 @@ class Driven:
     @property
     def count(self) -> int:
         """Records that were read and not taken."""
-        return sum(state.buffered_count for state in self.shared.assignment)
+        return sum(state.buffered_count for state in self.fetch_state.assignment)
 
     def take_all(self) -> int:
         """Take the records that were read; how many."""
@@ -72,7 +72,7 @@ def clock() -> Iterator[OverlappingClock]:
         yield clock
 
 
-def test_the_first_records_of_200_topics_come_as_soon_as_one_is_open_and_all_soon_after(clock):
+def test_the_first_records_of_200_topics_come_once_one_is_open_and_all_soon_after(clock):
     driven = Driven(clock, 200)
     assert driven.run(lambda: driven.count > 0) == 6 * 20  # four requests to open it, a look, the file
     assert driven.count < 200
@@ -89,7 +89,7 @@ def test_a_record_in_each_of_many_topics_is_seen_by_looks_and_reads_side_by_side
     assert set(driven.store.counts()) == {"get"}
 
 
-def test_many_quiet_topics_share_their_looks_and_one_with_news_lately_is_looked_at_more_often(clock):
+def test_quiet_topics_share_their_looks_and_one_with_recent_news_gets_more_of_them(clock):
     driven = Driven(clock, 60)
     driven.read_all()
     driven.rest(10_000)
@@ -153,7 +153,7 @@ def a_gate(topic_count: int) -> tuple[Gate, list[str]]:
 
 
 def test_close_while_topics_are_being_opened_waits_for_those_and_opens_no_other(monkeypatch):
-    monkeypatch.setattr(openings, "AT_ONCE", 2)
+    monkeypatch.setattr(topic_opening, "AT_ONCE", 2)
     store, topics = a_gate(20)
     consumer = a_consumer(a_cluster(store), *topics)
     assert consumer.poll(timeout_ms=10) == {}
@@ -197,7 +197,7 @@ def test_what_is_wrong_with_one_topic_hides_neither_the_others_nor_their_errors(
     assert errors == {CorruptLogError, UnknownTopicOrPartitionError}
 
 
-def test_a_store_that_fails_while_many_topics_are_opened_is_told_once_and_then_all_are_opened():
+def test_an_outage_while_many_topics_are_opened_is_raised_once_then_all_are_opened():
     memory = MemoryStore()
     with_topic(a_cluster(memory), "a")
     topics = [f"t{number:03}" for number in range(20)]

@@ -200,7 +200,7 @@ def test_paused_partitions_do_not_take_the_room_of_the_others():
     cluster = with_topic(a_cluster(), "a" * 500, partitions=2)
     with a_consumer(cluster, "t", fetch_max_bytes=4_000, max_poll_records=1) as consumer:
         take(consumer, 1)
-        until(lambda: consumer._session.shared.assignment.buffered_bytes > 4_000)
+        until(lambda: consumer._runtime.fetch_state.assignment.buffered_bytes > 4_000)
         consumer.pause(tp(0))
         send(cluster, "b" * 50, partition=1)
         assert text(take(consumer, 50)) == "b" * 50

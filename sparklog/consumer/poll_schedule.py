@@ -1,6 +1,6 @@
-"""When to look at each topic again: soon after news, then ever less often. Pure.
+"""A schedule of looks at topics: soon after news, then ever less often. No I/O.
 
-Nobody tells a consumer that there is news, so it asks the store, and each look at a topic is a request. A topic that
+No broker notifies a consumer of news, so it asks the store, and each look at a topic is a request. A topic that
 had news within the last second is looked at after ever longer waits, up to three times as long as a look takes, or 10
 to 100 ms. One that has been quiet for longer is looked at after a tenth of the time for which it has been quiet, at
 most after ``fetch_max_wait_ms``, or after 200 times as long as a look takes if that is shorter: so on a folder, where
@@ -17,17 +17,17 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Rhythm"]
+__all__ = ["PollSchedule"]
 
 _SHORTEST_WAIT_MS = 1.0
 _FIRST_SHARE = 1 / 16
 """The first wait after news, as a part of the longest; it grows from look to look."""
 _GROWTH = 1.5
-_LATELY_MS = 1_000.0
+_RECENT_MS = 1_000.0
 """A topic without news for longer is quiet."""
-_LATELY_LOOKS = 3.0
-"""A topic with news lately isn't looked at for so many times as long as a look takes …"""
-_LATELY_WAIT_MS = (10.0, 100.0)
+_RECENT_LOOKS = 3.0
+"""A topic with recent news isn't looked at for so many times as long as a look takes …"""
+_RECENT_WAIT_MS = (10.0, 100.0)
 """… but at most for a time between these."""
 _QUIET_LOOKS = 200.0
 _QUIET_SHARE = 0.1
@@ -39,12 +39,12 @@ _MOST_QUIET = 16
 _NEAR_MS = 2.0
 """A store that has answered so quickly is near: what it takes to look at one topic counts; else how long that lasts."""
 _WEIGHT = 0.25
-"""Of a look that took longer than looks are known to take: one that was held up is no rule."""
+"""The weight of a look that took longer than looks are known to take: one that was held up is no rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """How often topics may be looked at that share their looks."""
+    """A bound for the looks that several topics share."""
 
     looks: float
     """In each ``fetch_max_wait_ms`` …"""
@@ -57,7 +57,7 @@ class _Budget:
 
 
 _QUIET_BUDGET = _Budget(looks=25.0, parts=60.0)
-_LATELY_BUDGET = _Budget(looks=125.0, parts=6.0)
+_RECENT_BUDGET = _Budget(looks=125.0, parts=6.0)
 
 
 @dataclass(slots=True)
@@ -69,8 +69,8 @@ class _Pace:
     is_quiet: bool = False
 
 
-class Rhythm:
-    """The paces of a consumer's topics.
+class PollSchedule:
+    """Says which of a consumer's topics to look at, and when the next is due.
 
     Args:
         longest_wait_ms: ``fetch_max_wait_ms``; 0 means to look without a rest.
@@ -80,9 +80,9 @@ class Rhythm:
         self._longest_ms = max(_SHORTEST_WAIT_MS, longest_wait_ms)
         self._paces: dict[str, _Pace] = {}
         self._call_ms = math.inf
-        """How long a look takes, whatever the number of its topics; not known before the first."""
+        """The time that a look takes, whatever the number of its topics; not known before the first."""
         self._each_ms = math.inf
-        """How long a look takes for each of its topics."""
+        """The time that a look takes for each of its topics."""
         self._is_near = False
 
     def keep(self, topics: Collection[str]) -> None:
@@ -91,7 +91,7 @@ class Rhythm:
             del self._paces[topic]
 
     def due(self, topics: Iterable[str], until_ms: float) -> set[str]:
-        """Those of the topics to look at: all that had news lately and are due by then, and of the quiet ones those
+        """The topics among these to look at: all that had recent news and are due by then, and of the quiet ones those
         that have been due for longest. A topic that is new is due at once."""
         due, quiet = set(), []
         for topic in topics:
@@ -112,7 +112,7 @@ class Rhythm:
         return min((self._paces[topic].due_ticks_ms for topic in topics), default=math.inf)
 
     def looked(self, news: Mapping[str, bool], *, now_ms: float, took_ms: float) -> None:
-        """A look at topics has ended.
+        """Note that a look at topics has ended.
 
         Args:
             news: whether something was new, by topic; that may mean that there is more.
@@ -125,7 +125,7 @@ class Rhythm:
             pace = self._paces.setdefault(topic, _Pace(now_ms, 0.0, now_ms))
             if is_new:
                 pace.news_ticks_ms, pace.wait_ms = now_ms, 0.0
-            pace.is_quiet = now_ms - pace.news_ticks_ms > _LATELY_MS
+            pace.is_quiet = now_ms - pace.news_ticks_ms > _RECENT_MS
         quiet_count = sum(pace.is_quiet for pace in self._paces.values())
         for topic, is_new in news.items():
             pace = self._paces[topic]
@@ -136,12 +136,12 @@ class Rhythm:
             pace.due_ticks_ms = now_ms + pace.wait_ms
 
     def _longest_wait_ms(self, pace: _Pace, now_ms: float, quiet_count: int) -> float:
-        low_ms, high_ms = _LATELY_WAIT_MS
-        lately_ms = min(max(low_ms, min(_LATELY_LOOKS * self._call_ms, high_ms)), self._longest_ms)
+        low_ms, high_ms = _RECENT_WAIT_MS
+        recent_ms = min(max(low_ms, min(_RECENT_LOOKS * self._call_ms, high_ms)), self._longest_ms)
         if not pace.is_quiet:
-            return max(lately_ms, self._shared_ms(_LATELY_BUDGET, len(self._paces) - quiet_count))
+            return max(recent_ms, self._shared_ms(_RECENT_BUDGET, len(self._paces) - quiet_count))
         quiet_ms = now_ms - pace.news_ticks_ms
-        alone_ms = max(lately_ms, min(_QUIET_LOOKS * self._call_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
+        alone_ms = max(recent_ms, min(_QUIET_LOOKS * self._call_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
         return max(alone_ms, self._shared_ms(_QUIET_BUDGET, quiet_count))
 
     def _shared_ms(self, budget: _Budget, topic_count: int) -> float:

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 import pytest
 
 from sparklog.config import ConsumerConfig
-from sparklog.consumer.fetch_state import Shared
-from sparklog.consumer.restoring import Restoring
+from sparklog.consumer.committed_positions import CommittedPositions
+from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.subscription import HELD
 from sparklog.errors import SparklogError, StoreUnavailableError, UnstableOffsetCommitError
 from sparklog.groups.offsets.rows import Rows
@@ -24,9 +24,9 @@ class Questions:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.asked: list[Future[Rows]] = []
-        shared = Shared(self.clock)
-        shared.assignment.replace({tp(): HELD})
-        self.restoring = Restoring(shared, self.clock, ConsumerConfig.parse({}), self.fetch)
+        fetch_state = FetchState(self.clock)
+        fetch_state.assignment.replace({tp(): HELD})
+        self.restoring = CommittedPositions(fetch_state, self.clock, ConsumerConfig.parse({}), self.fetch)
         self.restoring.ask()
 
     def fetch(self, _: Collection[TopicPartition]) -> Future[Rows]:
@@ -45,7 +45,7 @@ class Questions:
 
 
 @pytest.mark.parametrize("error", [UnstableOffsetCommitError("a transaction"), StoreUnavailableError("away")])
-def test_what_could_not_be_told_is_asked_again_with_a_back_off_that_ends_with_an_answer(error: SparklogError):
+def test_rows_that_could_not_be_read_are_asked_for_again_with_a_growing_back_off(error: SparklogError):
     questions = Questions()
     rests = []
     for _ in range(6):

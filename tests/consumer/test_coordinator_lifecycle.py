@@ -57,7 +57,7 @@ def test_a_member_that_closes_is_gone_at_once():
         assert time.monotonic() - began < LONG_MS / 1000
 
 
-def test_a_consumer_that_is_dropped_ends_its_threads_and_its_partitions_move_when_its_session_ends():
+def test_a_dropped_consumer_ends_its_threads_and_its_partitions_move_after_a_session():
     before = threads()
     cluster = a_topic("ab", partitions=2)
 
@@ -141,7 +141,7 @@ class HangingHeartbeats(WrappedStore):
         return call()
 
 
-def test_one_that_unsubscribed_while_a_heartbeat_hung_is_a_member_again_when_it_subscribes():
+def test_a_consumer_that_unsubscribed_while_a_heartbeat_hung_can_be_a_member_again():
     """✗ It couldn't leave, so the next rounds take it for a member, and never look where the group stands."""
     store = HangingHeartbeats(MemoryStore())
     cluster = with_topic(a_cluster(store), "ab")
@@ -210,7 +210,7 @@ def test_a_store_that_is_away_for_less_than_the_session_ends_nothing():
         assert a.consumer.group_metadata().generation_id == b.consumer.group_metadata().generation_id == generation
 
 
-def test_a_store_that_is_away_for_longer_than_the_session_costs_everything_and_then_the_members_come_back():
+def test_members_lose_all_to_an_outage_beyond_their_session_and_then_come_back():
     outage = Outage(MemoryStore())
     cluster = with_topic(outage.cluster, "ab", partitions=2)
     with Member(cluster, "t", session_timeout_ms=200) as a, Member(cluster, "t", session_timeout_ms=200) as b:

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 import pytest
 
 from sparklog.config import ResetPolicy
-from sparklog.consumer.fetch_state import Shared
-from sparklog.consumer.revoking import Revoking
+from sparklog.consumer.fetch_state import FetchState
+from sparklog.consumer.revocation_commit import RevocationCommit
 from sparklog.errors import CommitFailedError
 from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
@@ -24,21 +24,21 @@ class Commits:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.shared = Shared(self.clock)
-        self.shared.assignment.replace({tp(number): ResetPolicy("earliest") for number in (0, 1, 2)})
+        self.fetch_state = FetchState(self.clock)
+        self.fetch_state.assignment.replace({tp(number): ResetPolicy("earliest") for number in (0, 1, 2)})
         self.begun: list[tuple[list[TopicPartition], Future[Rows]]] = []
-        self.revoking = Revoking(self.shared, self.clock, self.begin, timeout_ms=TIMEOUT_MS)
+        self.commit = RevocationCommit(self.fetch_state, self.clock, self.begin, timeout_ms=TIMEOUT_MS)
 
     def begin(self, partitions: Collection[TopicPartition]) -> Future[Rows]:
         self.begun.append((sorted(partitions), Future()))
         return self.begun[-1][1]
 
     def is_over(self, *numbers: int) -> bool:
-        return self.revoking.is_over([tp(number) for number in numbers])
+        return self.commit.is_over([tp(number) for number in numbers])
 
     @property
     def leaving(self) -> list[TopicPartition]:
-        return [state.partition for state in self.shared.assignment if state.is_leaving]
+        return [state.partition for state in self.fetch_state.assignment if state.is_leaving]
 
 
 def test_partitions_are_given_up_once_their_commit_is_done():
@@ -80,9 +80,9 @@ def test_a_commit_that_failed_is_told_so_and_the_partitions_are_given_up(caplog:
     assert "failed: taken" in caplog.text
 
 
-def test_what_was_fetched_ahead_of_partitions_that_go_makes_room_and_their_position_stays():
+def test_records_fetched_ahead_of_partitions_that_go_are_dropped_and_positions_stay():
     commits = Commits()
-    assignment = commits.shared.assignment
+    assignment = commits.fetch_state.assignment
     state = assignment.get(tp(0))
     assert state is not None
     assignment.seek(state, 7)

@@ -56,7 +56,7 @@ def test_the_policy_none_leaves_it_to_the_application():
         run(lambda: member.text == "bc", member)
 
 
-def test_what_a_successor_of_latest_has_not_seen_is_not_passed_over_once_a_position_was_committed():
+def test_with_latest_a_successor_passes_over_nothing_once_a_position_was_committed():
     """Source: Kafka: a position that ``latest`` found is committed with the others, though nothing was read."""
     cluster = a_topic("ab")
     with Member(cluster, "t", auto_offset_reset="latest") as first:
@@ -122,7 +122,7 @@ def test_partitions_that_come_later_are_read_from_their_beginning_even_with_late
         member.close()
 
 
-def test_partitions_that_came_while_nobody_was_there_are_read_from_their_beginning_by_who_knew_the_others():
+def test_partitions_that_came_while_nobody_was_there_are_read_from_their_beginning():
     cluster = a_topic("ab")
     with Member(cluster, "t", auto_offset_reset="latest") as first:
         run(lambda: first.numbers, first)
@@ -177,15 +177,15 @@ def test_a_topic_that_is_deleted_leaves_the_group_and_no_poll_raises_anything(co
         member.close()
 
 
-def test_a_topic_that_reading_does_not_find_is_left_alone_until_the_group_has_decided():
+def test_a_topic_the_fetcher_does_not_find_is_left_alone_until_the_group_has_decided():
     """✗ What isn't raised is looked for again and again within one poll: thousands of requests."""
     store = CountingStore(MemoryStore())
     cluster = with_topic(with_topic(a_cluster(store), "ab"), "xy", topic="u")
     with Member(cluster, "t", "u", heartbeat_interval_ms=1_900) as member:
         run(lambda: sorted(member.text) == [*"abxy"], member)
-        coordinator = member.consumer._session.coordinator
+        coordinator = member.consumer._runtime.coordinator
         assert coordinator is not None
-        with coordinator._membership.lock:  # no round ends meanwhile
+        with coordinator._member.membership.lock:  # no round ends meanwhile
             delete_topic(cluster.topic_log("u"), "u")
             store.reset()
             member.poll(200)
@@ -230,7 +230,7 @@ def test_what_was_committed_for_a_topic_that_is_gone_is_not_told_of_its_namesake
         assert admin.list_group_offsets("g") == {}
 
 
-def test_a_topic_that_is_not_there_is_told_and_the_others_are_read_and_once_it_comes_it_is_too():
+def test_an_unknown_topic_is_raised_the_others_are_read_and_once_it_comes_it_is_too():
     cluster = a_topic("ab")
     with Member(cluster, "t", "u") as member:
         with pytest.raises(UnknownTopicOrPartitionError, match="unknown topic 'u'"):
@@ -263,7 +263,7 @@ def polled_seldom(condition: Callable[[], bool], *members: Member) -> None:
     until(is_so)
 
 
-def test_topics_that_match_a_pattern_are_found_when_they_come_and_given_up_when_they_go():
+def test_topics_that_match_a_pattern_are_read_when_they_come_and_left_when_they_go():
     cluster = with_topic(a_cluster(), "ab", topic="a-1")
     with Member(cluster, metadata_max_age_ms=50) as member:
         member.consumer.subscribe(pattern="a-.*", listener=member.listener)

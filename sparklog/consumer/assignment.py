@@ -1,4 +1,4 @@
-"""Where a consumer stands in each of its partitions, and what was fetched ahead. Pure; its owner's lock guards it."""
+"""The partitions assigned to a consumer: positions, and chunks fetched ahead. No I/O; its owner's lock guards it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.config.consumer import ResetPolicy
 from sparklog.errors import SparklogError
 from sparklog.model import TopicPartition
 
-__all__ = ["HANDED", "Assignment", "Chunk", "Handover", "PartitionState"]
+__all__ = ["HANDED_OVER", "Assignment", "Chunk", "Handover", "PartitionState"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Chunk:
     """Records of a partition that were fetched together."""
 
     batch: pa.RecordBatch
-    """Of :data:`~sparklog.log.data.record_streaming.RECORD_SCHEMA`; empty only where no records are left up to
+    """A batch of :data:`~sparklog.log.data.record_streaming.RECORD_SCHEMA`; empty only where no records are left up to
     ``next_offset``."""
     next_offset: int
     """The position once all of it is taken."""
@@ -31,7 +31,7 @@ class Chunk:
 
     @property
     def left_count(self) -> int:
-        """How many of its records weren't taken yet."""
+        """The number of its records that weren't taken yet."""
         return int(self.batch.num_rows) - self.taken_count
 
     def next_records(self, count: int) -> pa.RecordBatch:
@@ -51,15 +51,15 @@ class Handover:
     def __init__(self, *, is_done: bool = False) -> None:
         self.is_done = is_done
         self.has_records = False
-        """Were some taken that are to be handed over?"""
+        """Were records taken that are to be handed over?"""
 
     @property
     def was_interrupted(self) -> bool:
-        """Were records taken, and nobody has them? For whoever asks when the poll is over."""
+        """Were records taken that the caller didn't get? Once the poll is over."""
         return self.has_records and not self.is_done
 
 
-HANDED = Handover(is_done=True)
+HANDED_OVER = Handover(is_done=True)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,11 +68,11 @@ class PartitionState:
 
     partition: TopicPartition
     begin: ResetPolicy
-    """Where to start without a position."""
+    """The policy by which the position is found where there is none."""
     topic_id: str | None = None
-    """Of the topic that ``position`` is of; None before it was seen."""
-    _positions: tuple[int | None, int | None, Handover] = field(default=(None, None, HANDED), init=False)
-    """Before a handover and after it."""
+    """The id of the topic that ``position`` belongs to; None before it was seen."""
+    _positions: tuple[int | None, int | None, Handover] = field(default=(None, None, HANDED_OVER), init=False)
+    """The position before a handover, that after it, and the handover."""
     fetch_offset: int | None = None
     """The offset that is fetched next."""
     paused: bool = False
@@ -81,7 +81,7 @@ class PartitionState:
     epoch: int
     """Another one, never used before, when what is under way for this partition is no longer wanted."""
     turn: int = 0
-    """When it was read last; the fetcher's own."""
+    """The number of the read that gave its newest records; the fetcher's own."""
     chunks: deque[Chunk] = field(default_factory=deque)
     buffered_bytes: int = 0
     error: SparklogError | None = None
@@ -95,7 +95,7 @@ class PartitionState:
 
     @position.setter
     def position(self, offset: int | None) -> None:
-        self._positions = (offset, offset, HANDED)
+        self._positions = (offset, offset, HANDED_OVER)
 
     def move(self, offset: int, handover: Handover) -> None:
         """Go on at ``offset`` once the records before it are handed over."""
@@ -113,10 +113,10 @@ class Assignment:
     def __init__(self) -> None:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._filled: dict[TopicPartition, PartitionState] = {}
-        """Those with something to return, the next one first."""
+        """Partitions with something to return, the next one first."""
         self.buffered_bytes = 0
         self.failed: dict[TopicPartition, PartitionState] = {}
-        """Those with an error."""
+        """Partitions with an error."""
         self._epochs = count()
 
     def __contains__(self, partition: object) -> bool:
@@ -133,7 +133,7 @@ class Assignment:
         return self._states.get(partition)
 
     def partitions(self) -> set[TopicPartition]:
-        """What is assigned; a copy."""
+        """The partitions that are assigned; a copy."""
         return set(self._states)
 
     def topics(self) -> set[str]:
@@ -165,20 +165,20 @@ class Assignment:
         self.failed[state.partition] = state
 
     def forgive(self, state: PartitionState) -> None:
-        """The error was raised: try again."""
+        """Fetch a partition again: its error was raised."""
         state.error = None
         self.failed.pop(state.partition, None)
 
     def deliver(self, state: PartitionState, chunk: Chunk) -> None:
-        """Records that follow what is buffered."""
+        """Append records to those that are buffered."""
         state.chunks.append(chunk)
         state.buffered_bytes += chunk.size_bytes
         self.buffered_bytes += chunk.size_bytes
         self._filled.setdefault(state.partition, state)
 
     def pause(self, state: PartitionState, *, keep_bytes: int) -> None:
-        """Return and fetch no more of a partition; what is buffered is kept if all the paused then keep no more than
-        ``keep_bytes``: the rest of the room is for those that go on."""
+        """Return and fetch no more of a partition. Its chunks are kept if those of all paused partitions then take no
+        more than ``keep_bytes``: the rest of the room is for the others."""
         if state.paused:
             return
         state.paused = True
@@ -193,7 +193,7 @@ class Assignment:
             self.seek(state, state.position)
 
     def is_too_much(self, state: PartitionState, size_bytes: int, *, keep_bytes: int) -> bool:
-        """Was the partition paused while this was fetched, and would all the paused then keep more than they may?"""
+        """Was the partition paused while this was fetched, and would the paused ones keep more than ``keep_bytes``?"""
         return state.paused and self._paused_bytes() + size_bytes > keep_bytes
 
     def _paused_bytes(self) -> int:
@@ -213,8 +213,8 @@ class Assignment:
         self._filled.pop(state.partition, None)
         self._filled[state.partition] = state
 
-    def take(self, state: PartitionState, count: int, handover: Handover | None = HANDED) -> None:
-        """The next ``count`` records of the first chunk are returned.
+    def take(self, state: PartitionState, count: int, handover: Handover | None = HANDED_OVER) -> None:
+        """Take the next ``count`` records of the first chunk.
 
         Args:
             handover: with it the position goes beyond them; None: it stays.
@@ -235,7 +235,7 @@ class Assignment:
             del self._filled[state.partition]
 
     def begin_again(self) -> None:
-        """Fetch all again from where the positions are: an interrupt has parted what was changed here."""
+        """Fetch all again from where the positions are: an interrupt may have ended a change in the middle."""
         for state in self._states.values():
             state.epoch = next(self._epochs)
             state.chunks.clear()

@@ -17,9 +17,7 @@ STRIDE = {"instruction": 37, "call": 3}
 
 @pytest.mark.parametrize("call", ["poll", "poll_batches"])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_poll_that_is_interrupted_anywhere_moves_no_position_and_the_next_returns_what_it_had_taken(
-    call: str, point: str
-) -> None:
+def test_an_interrupted_poll_moves_no_position_and_the_next_returns_its_records(call: str, point: str) -> None:
     with a_consumer(with_topic(a_cluster(), LETTERS * 40)) as consumer:
         consumer.assign([tp()])
         position = len(take(consumer, 1, max_records=1))
@@ -44,7 +42,7 @@ def test_close_after_an_interrupted_poll_commits_only_what_earlier_polls_returne
     consumer = a_consumer(cluster, "t", group_id="g", **FAST)
     first = text(take(consumer, 3, max_records=3))
     with monkeypatch.context() as patched:
-        draining = consumer._session.draining
+        draining = consumer._runtime.record_buffer
         patched.setattr(draining, "_intercepted", interrupting)
         with pytest.raises(KeyboardInterrupt):
             until(lambda: bool(consumer.poll(LONG_MS, max_records=5)))

@@ -1,4 +1,4 @@
-"""Reading what a consumer's partitions need next: which segments, in which pieces, up to the fetch limits."""
+"""Reads of the segments that a consumer's partitions need next, in pieces, up to the fetch limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sparklog.consumer.partitions import PartitionState
+from sparklog.consumer.assignment import PartitionState
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import TopicFollower
 from sparklog.log.data.record_reading import object_path
@@ -23,7 +23,7 @@ from sparklog.log.data.segments import Segment
 from sparklog.model import TopicPartition
 from sparklog.storage import ObjectStore
 
-__all__ = ["Fetched", "ReadLimits", "SegmentFetcher", "Want"]
+__all__ = ["ReadLimits", "ReadRequest", "ReadResult", "SegmentFetcher"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,8 @@ class ReadLimits:
 
 
 @dataclass(slots=True, kw_only=True)
-class Want:
-    """What a partition has room for."""
+class ReadRequest:
+    """A read that a partition has room for."""
 
     state: PartitionState
     epoch: int
@@ -52,10 +52,10 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    """What reading for one partition gave."""
+class ReadResult:
+    """The result of a read for one partition."""
 
-    want: Want
+    request: ReadRequest
     batches: list[pa.RecordBatch]
     error: SparklogError | None = None
     """Why nothing more can be read after the batches."""
@@ -79,16 +79,16 @@ class SegmentFetcher:
         self._limits = limits
         self._open: dict[TopicPartition, _Open] = {}
         self._growth: dict[str, float] = {}
-        """How much larger files were once decoded, by topic; at least 1."""
+        """The factor by which decoded files were larger than stored, by topic; at least 1."""
         self._gone: dict[TopicPartition, str] = {}
-        """The last thing that couldn't be found, by partition."""
+        """The last file that couldn't be found, by partition."""
 
         self.is_behind = False
-        """Do the followers know more than was told of them when the wants were made?"""
+        """Do the followers know more than their views said when the requests were made?"""
 
     @property
     def held_bytes(self) -> int:
-        """What the segments that are being read keep in memory."""
+        """The memory that the segments which are being read take."""
         return sum(opened.segments.held_bytes for opened in self._open.values())
 
     @property
@@ -101,8 +101,10 @@ class SegmentFetcher:
         for partition in partitions:
             self._open.pop(partition, None)
 
-    def read(self, wants: Iterable[Want], followers: Mapping[str, TopicFollower], room_bytes: int) -> Iterator[Fetched]:
-        """Read for each want about as much as it has room for, and for all of them as much as ``room_bytes``.
+    def read(
+        self, requests: Iterable[ReadRequest], followers: Mapping[str, TopicFollower], room_bytes: int
+    ) -> Iterator[ReadResult]:
+        """Read for each request about as much as it has room for, and for all of them as much as ``room_bytes``.
 
         The first records are read however large they are. A file that is gone is looked for once more in the topic
         loaded anew (rule L10).
@@ -110,27 +112,27 @@ class SegmentFetcher:
         Raises:
             StoreError: the store can't be read now.
         """
-        plans = self._plan(wants, followers, room_bytes)
+        plans = self._plan(requests, followers, room_bytes)
         paths = [path for _, groups in plans for group in groups for path in group.paths]
         data = dict(zip(paths, self._store.read_many(paths), strict=True)) if paths else {}
         left = room_bytes
-        for want, groups in plans:
-            fetched = self._read(want, groups, data, followers[want.state.partition.topic], left)
+        for request, groups in plans:
+            fetched = self._read(request, groups, data, followers[request.state.partition.topic], left)
             left -= sum(batch.nbytes for batch in fetched.batches)
             yield fetched
             if left - self.held_bytes <= 0:
                 return
 
     def _plan(
-        self, wants: Iterable[Want], followers: Mapping[str, TopicFollower], room_bytes: int
-    ) -> list[tuple[Want, list[_Group]]]:
-        plans: list[tuple[Want, list[_Group]]] = []
+        self, requests: Iterable[ReadRequest], followers: Mapping[str, TopicFollower], room_bytes: int
+    ) -> list[tuple[ReadRequest, list[_Group]]]:
+        plans: list[tuple[ReadRequest, list[_Group]]] = []
         left = min(room_bytes, self._limits.request_bytes)
-        for want in wants:
+        for request in requests:
             groups: list[_Group] = []
-            if want.state.partition not in self._open:
-                room = min(want.room_bytes, left)
-                for group in self._groups(want, followers[want.state.partition.topic]):
+            if request.state.partition not in self._open:
+                room = min(request.room_bytes, left)
+                for group in self._groups(request, followers[request.state.partition.topic]):
                     if groups and room < group.size_bytes:
                         break
                     groups.append(group)
@@ -138,15 +140,15 @@ class SegmentFetcher:
                     left -= group.size_bytes
                     if not group.paths:
                         break  # by ranges: it is more than enough
-            plans.append((want, groups))
+            plans.append((request, groups))
             if left <= 0:
                 break
         return plans
 
-    def _groups(self, want: Want, follower: TopicFollower) -> Iterator[_Group]:
+    def _groups(self, request: ReadRequest, follower: TopicFollower) -> Iterator[_Group]:
         try:
-            found = follower.segment_groups(want.state.partition.partition, want.offset)
-        except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):  # since the want was made
+            found = follower.segment_groups(request.state.partition.partition, request.offset)
+        except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):  # since the request was made
             self.is_behind = True
             return
         for segments in found:
@@ -157,18 +159,18 @@ class SegmentFetcher:
 
     def _read(
         self,
-        want: Want,
+        request: ReadRequest,
         groups: list[_Group],
         data: Mapping[str, bytes | None],
         follower: TopicFollower,
         room_bytes: int,
-    ) -> Fetched:
-        partition = want.state.partition
-        room = min(want.room_bytes, room_bytes)
+    ) -> ReadResult:
+        partition = request.state.partition
+        room = min(request.room_bytes, room_bytes)
         batches: list[pa.RecordBatch] = []
         try:
             if partition in self._open:
-                room = self._read_on(want, batches, room)
+                room = self._read_on(request, batches, room)
             for group in groups:
                 if room <= 0:
                     break
@@ -177,12 +179,12 @@ class SegmentFetcher:
                     follower.log,
                     group.segments,
                     [data[path] for path in group.paths] if group.paths else None,
-                    start_offset=want.offset,
+                    start_offset=request.offset,
                     piece_bytes=self._limits.piece_bytes,
                 )
-                self._open[partition] = _Open(want.epoch, opened, group.next_offset)
+                self._open[partition] = _Open(request.epoch, opened, group.next_offset)
                 before = room
-                room = self._read_on(want, batches, room)
+                room = self._read_on(request, batches, room)
                 if partition not in self._open and group.paths:
                     stored = sum(segment.size_bytes for segment in group.segments)
                     self._growth[partition.topic] = max(1.0, (before - room) / max(1, stored))
@@ -191,31 +193,31 @@ class SegmentFetcher:
             self._open.pop(partition, None)
             if self._gone.get(partition) == str(error):
                 del self._gone[partition]
-                return Fetched(want=want, batches=self._together(batches), error=error)
+                return ReadResult(request=request, batches=self._together(batches), error=error)
             self._gone[partition] = str(error)
             with suppress(UnknownTopicOrPartitionError):  # the next look at the topic says so
                 follower.reload()
             self.is_behind = True
         except SparklogError as error:
             self._open.pop(partition, None)
-            return Fetched(want=want, batches=self._together(batches), error=error)
+            return ReadResult(request=request, batches=self._together(batches), error=error)
         except BaseException:
             self._open.pop(partition, None)  # a generator that failed is at its end: the rest would seem to be read
             raise
-        return Fetched(want=want, batches=self._together(batches))
+        return ReadResult(request=request, batches=self._together(batches))
 
-    def _read_on(self, want: Want, batches: list[pa.RecordBatch], room: int) -> int:
-        opened = self._open[want.state.partition]
+    def _read_on(self, request: ReadRequest, batches: list[pa.RecordBatch], room: int) -> int:
+        opened = self._open[request.state.partition]
         for batch in opened.segments.pieces:
             batches.append(batch)
-            want.offset = batch.column(0)[-1].as_py() + 1
+            request.offset = batch.column(0)[-1].as_py() + 1
             room -= batch.nbytes
-            if want.offset >= opened.next_offset:
+            if request.offset >= opened.next_offset:
                 break  # nothing is kept of a file whose last record was read
             if room <= 0 and opened.segments.held_bytes:
                 return room
-        del self._open[want.state.partition]
-        want.offset = max(want.offset, opened.next_offset)
+        del self._open[request.state.partition]
+        request.offset = max(request.offset, opened.next_offset)
         return room
 
     def _together(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -240,7 +242,7 @@ class _Group:
     paths: list[str]
     """To be read before they are opened; none for a file that is read by ranges."""
     size_bytes: int
-    """About what comes of it at once."""
+    """About the size of the records that are decoded at once."""
     error: SparklogError | None
 
     @classmethod
@@ -266,5 +268,5 @@ def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def empty_batch() -> pa.RecordBatch:
-    """No records."""
+    """A batch without records."""
     return pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA)

@@ -51,7 +51,7 @@ def test_a_listener_may_seek_where_partitions_begin():
         assert text(take(consumer, 2)) == "cd"
 
 
-def test_what_a_listener_raises_poll_raises_and_the_partitions_are_assigned_all_the_same():
+def test_poll_raises_a_listeners_error_and_the_partitions_are_assigned_all_the_same():
     class Failing(Heard):
         def on_partitions_assigned(self, assigned):
             raise RuntimeError("no")
@@ -211,7 +211,7 @@ def errors_until(consumer, value):
 
 
 @pytest.mark.parametrize("ask", ["subscribe", "assign"])
-def test_a_topic_that_is_deleted_and_made_again_is_an_error_and_is_then_read_from_its_beginning(ask):
+def test_a_topic_deleted_and_made_again_is_an_error_then_read_from_its_beginning(ask):
     cluster = with_topic(a_cluster(), "abc")
     log = cluster.topic_log("t")
     with a_consumer(cluster) as consumer:
@@ -259,7 +259,7 @@ def test_a_pattern_takes_the_topics_whose_names_it_matches():
         assert consumer.subscription() == {"out"}
 
 
-def test_topics_that_come_later_are_found_after_five_minutes_and_read_from_their_beginning():
+def test_later_topics_are_found_after_five_minutes_and_read_from_their_beginning():
     clock = ManualClock()
     cluster = with_topic(a_cluster(clock=clock), "a", topic="in-1")
     with a_consumer(cluster, auto_offset_reset="latest") as consumer:

@@ -89,7 +89,7 @@ def test_anybody_may_ask_what_is_committed_for_a_partition_that_is_not_its_own()
     with Member(a_topic("ab", partitions=2), "t", enable_auto_commit=False) as a:
         run(lambda: a.text == "ab", a)
         a.consumer.commit()
-        with Member(a.consumer._session.cluster, "t", enable_auto_commit=False) as b:
+        with Member(a.consumer._runtime.cluster, "t", enable_auto_commit=False) as b:
             joined(a, b, count=2)
             for member in (a, b):
                 assert member.consumer.committed(tp(0)) == 2
@@ -120,7 +120,7 @@ class Told:
         self.threads.add(threading.current_thread())
 
 
-def test_commits_that_nobody_waits_for_are_carried_out_and_called_back_in_order_in_the_callers_thread():
+def test_asynchronous_commits_are_called_back_in_order_in_the_callers_thread():
     told = Told()
     with by_hand(a_topic("abcde"), "t") as consumer:
         take(consumer, 5)
@@ -153,7 +153,7 @@ def test_callbacks_are_called_inside_a_poll_that_waits():
             consumer.poll(timeout_ms=LONG_MS)
 
 
-def test_a_commit_that_is_waited_for_comes_after_those_before_it_and_so_do_the_callbacks_though_it_fails():
+def test_a_synchronous_commit_and_its_callbacks_follow_earlier_commits_if_it_fails():
     told = Told()
     with by_hand(a_topic("abc", partitions=2), "t") as consumer:
         take(consumer, 3)
@@ -178,7 +178,7 @@ def test_what_goes_wrong_is_told_to_the_callback_and_the_future():
         assert isinstance(missing.exception(), CommitFailedError)
 
 
-def test_a_callback_may_commit_again_and_what_it_raises_is_raised_by_the_call_it_is_called_in():
+def test_a_callback_may_commit_again_and_its_errors_leave_the_call_it_runs_in():
     with by_hand(a_topic("abc"), "t") as consumer:
         take(consumer, 3)
 
@@ -282,7 +282,7 @@ def test_who_polls_too_seldom_leaves_and_may_not_commit_what_others_read_by_then
         assert slow.id != first_id
 
 
-def test_beside_members_nobody_commits_what_was_assigned_by_hand_but_in_an_empty_group_anybody_does():
+def test_partitions_assigned_by_hand_are_committed_only_while_the_group_is_empty():
     cluster = a_topic("abcd", partitions=2)
     with by_hand(cluster) as one, by_hand(cluster) as other:
         one.assign([tp(0)])
@@ -306,7 +306,7 @@ def test_beside_members_nobody_commits_what_was_assigned_by_hand_but_in_an_empty
         assert other.committed(tp()) == 2
 
 
-def test_without_a_subscription_offsets_are_committed_by_name_and_are_where_a_member_begins():
+def test_a_member_begins_at_offsets_that_were_committed_without_a_subscription():
     cluster = a_topic("ab")
     with by_hand(cluster) as consumer:
         consumer.commit({tp(): OffsetAndMetadata(1)})
@@ -344,7 +344,7 @@ def test_a_wakeup_ends_the_wait_for_a_commit_and_the_next_commit_goes_on():
         assert consumer.committed(tp()) == 2
 
 
-def test_what_waits_for_an_unreachable_store_ends_with_its_time_and_nothing_is_given_up():
+def test_calls_that_wait_for_an_unreachable_store_time_out_and_nothing_is_given_up():
     store = MemoryStore()
     outage = Outage(store)
     with by_hand(with_topic(outage.cluster, "ab"), "t", default_api_timeout_ms=40) as consumer:
@@ -370,7 +370,7 @@ def test_what_waits_for_an_unreachable_store_ends_with_its_time_and_nothing_is_g
         assert told.calls == [([2], "KafkaTimeoutError")]
 
 
-def test_a_commit_that_had_not_begun_in_time_never_lands_and_one_that_had_is_told_as_unknown():
+def test_a_commit_not_begun_in_time_never_lands_and_one_that_had_begun_is_unknown():
     """✗ A commit times out, the application goes back to what it had committed before, and the commit lands."""
     gate = Gate(MemoryStore())
     with by_hand(with_topic(a_cluster(gate), "abc"), "t") as consumer:
@@ -401,10 +401,10 @@ def commit_until_it_begins(consumer: Consumer, offsets: Offsets) -> None:
 def test_a_commit_that_is_done_as_its_time_ends_is_done():
     with by_hand(a_topic("ab"), "t") as consumer:
         take(consumer, 2)
-        coordinator = consumer._coordinator("commit")
-        committing = coordinator.commit({tp(): OffsetAndMetadata(1)})
+        commits = consumer._runtime.commits_for("commit")
+        committing = commits.commit({tp(): OffsetAndMetadata(1)})
         committing.result(LONG_MS / 1000)
-        coordinator.give_up(committing, 5)
+        commits.give_up(committing, 5)
 
 
 # Automatic commits
@@ -511,7 +511,7 @@ def test_positions_of_what_is_taken_away_are_committed_before_another_reads_it()
             assert a.listener.calls == [("assigned", [0, 1]), ("revoked", [moved])]
 
 
-def test_what_was_assigned_by_hand_is_committed_automatically_too_also_when_it_is_assigned_no_longer():
+def test_partitions_assigned_by_hand_are_committed_automatically_also_at_the_end():
     cluster = a_topic("abc", partitions=2)
     with a_consumer(cluster, group_id="g", auto_commit_interval_ms=3_600_000, **FAST) as consumer:
         consumer.assign([tp(0)])

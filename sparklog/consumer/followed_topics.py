@@ -1,11 +1,11 @@
-"""The topics that a consumer follows, and what it knows of them."""
+"""The topics that a consumer follows: their followers, and views of them for the consumer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-from sparklog.consumer.openings import Openings, open_topic
+from sparklog.consumer.topic_opening import TopicOpener, open_topic
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log import Cluster, TopicFollower
 from sparklog.log.follow import poll_all
@@ -36,12 +36,12 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What came of looking at several topics."""
+    """The result of a look at several topics."""
 
     news: Mapping[str, bool] = field(default_factory=dict)
-    """Of each that could be looked at: was something new?"""
+    """Was something new? Of each topic that could be looked at."""
     errors: Mapping[str, Exception] = field(default_factory=dict)
-    """Why the others couldn't be."""
+    """Why the others couldn't be looked at."""
 
 
 class FollowedTopics:
@@ -53,16 +53,16 @@ class FollowedTopics:
 
     def __init__(self, cluster: Cluster, opened: Callable[[], None]) -> None:
         self.cluster = cluster
-        self._openings = Openings(cluster, opened)
+        self._openings = TopicOpener(cluster, opened)
         self._followers: dict[str, TopicFollower] = {}
         self._views: dict[str, TopicView] = {}
         self._heads: dict[str, TopicHead] = {}
-        """Of the views."""
+        """The heads that the views were made of."""
         self._unseen: set[str] = set()
-        """Those of which there may be something new that isn't in the views."""
+        """Topics of which there may be something new that isn't in the views."""
         self._sequencing = Sequencing()
         self._stale: set[str] = set()
-        """Those that couldn't be looked at when it was tried last."""
+        """Topics that couldn't be looked at when it was tried last."""
 
     def keep(self, topics: Collection[str]) -> None:
         """Follow no other topics than these."""
@@ -88,17 +88,17 @@ class FollowedTopics:
 
     @property
     def have_opened(self) -> bool:
-        """Is a topic open, or known not to be there, of which :meth:`open` hasn't told yet?"""
+        """Is a topic open, or known not to be there, that :meth:`open` hasn't returned yet?"""
         return self._openings.have_ended
 
     def open(self, topics: Iterable[str]) -> Polled:
-        """Begin to open those of the topics that aren't followed, and tell which have been opened meanwhile.
+        """Begin to open those of the topics that aren't followed; take those that have been opened meanwhile.
 
         Opening one takes four requests, one after the other; many are opened side by side, and the others that are open
         go on. One that is alone is opened here: nothing else waits.
 
         Returns:
-            Those that are followed from now on; errors as :class:`TopicFollower` raises them, and
+            The topics that are followed from now on; errors as :class:`TopicFollower` raises them, and
             ``InvalidTopicError``.
         """
         wanted = [topic for topic in topics if topic not in self._followers and topic not in self._openings]
@@ -115,7 +115,7 @@ class FollowedTopics:
         return Polled(dict.fromkeys(opened, True), errors)
 
     def poll(self, topics: Iterable[str]) -> Polled:
-        """See what is new in those of the topics that are followed: a GET each where nothing is, all at once.
+        """Look at those of the topics that are followed: a GET each where nothing is new, all at once.
 
         One that was deleted isn't followed any longer; its error is an ``UnknownTopicOrPartitionError``.
 
@@ -137,7 +137,7 @@ class FollowedTopics:
         return Polled(news, errors)
 
     def meet_foreign_files(self, topics: Iterable[str]) -> None:
-        """Have offsets given, in the background, to what other engines wrote to these topics without (rule F2)."""
+        """Have offsets given, in the background, to records that other engines wrote without (rule F2, sequencing)."""
         for topic in topics:
             self._sequencing.meet(self._followers[topic].state)
 
@@ -151,11 +151,11 @@ class FollowedTopics:
         return self._followers[topic]
 
     def look_anew(self) -> None:
-        """A follower may have loaded its topic anew since it was polled."""
+        """Make all views anew: a follower may have loaded its topic anew since it was polled."""
         self._unseen |= self._followers.keys()
 
     def views(self) -> dict[str, TopicView]:
-        """What is known of the topics that are followed; the same objects, and the same dict, where nothing changed."""
+        """The views of the topics that are followed; the same objects, and the same dict, where nothing changed."""
         changed = {topic: view for topic in self._unseen if (view := self._view(topic)) is not self._views.get(topic)}
         self._unseen.clear()
         if changed:

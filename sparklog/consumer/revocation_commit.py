@@ -1,4 +1,4 @@
-"""The automatic commit before the group takes partitions away: begun by one poll, and waited for by those after it."""
+"""The automatic commit before the group takes partitions away: begun by one poll, waited for by those after it."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 
 from sparklog.clock import Clock
-from sparklog.consumer.fetch_state import Shared
+from sparklog.consumer.fetch_state import FetchState
 from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
 
-__all__ = ["Revoking"]
+__all__ = ["RevocationCommit"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
 
 
-class Revoking:
-    """Used by the consumer's own thread alone. No poll waits for a commit longer than it was told to wait.
+class RevocationCommit:
+    """Used by the consumer's own thread alone. No poll waits for the commit beyond its own time-out.
 
     Source: Kafka ``ConsumerCoordinator.onJoinPrepare``.
 
     Args:
-        commit: begin to commit where the application stands in partitions.
-        timeout_ms: after which the partitions are given up without.
+        commit: begins to commit the positions of partitions.
+        timeout_ms: after which the partitions are given up without their commit.
     """
 
     def __init__(
         self,
-        shared: Shared,
+        fetch_state: FetchState,
         clock: Clock,
         commit: Callable[[Collection[TopicPartition]], Future[Rows]],
         *,
         timeout_ms: float,
     ) -> None:
-        self._shared = shared
+        self._fetch_state = fetch_state
         self._clock = clock
         self._commit = commit
         self._timeout_ms = timeout_ms
@@ -66,16 +66,16 @@ class Revoking:
         return True
 
     def forget(self) -> None:
-        """Nothing is to be given up any more."""
+        """Drop the commit: nothing is to be given up any more."""
         self._committing, self._partitions = None, frozenset()
 
     def _begin(self, partitions: frozenset[TopicPartition]) -> None:
-        with self._shared.lock:
+        with self._fetch_state.lock:
             for partition in partitions:
-                state = self._shared.assignment.get(partition)
+                state = self._fetch_state.assignment.get(partition)
                 if state is not None:
-                    self._shared.assignment.leave(state)
-            self._shared.change()
+                    self._fetch_state.assignment.leave(state)
+            self._fetch_state.request_update()
         self._partitions = partitions
         self._deadline = self._clock.ticks_ms() + self._timeout_ms
         self._committing = self._commit(partitions)

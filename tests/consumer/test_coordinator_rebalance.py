@@ -126,10 +126,10 @@ def test_no_poll_waits_for_the_commit_before_partitions_are_given_up(strategy: s
 def test_what_an_interrupted_poll_was_handed_is_taken_up_by_the_next(monkeypatch: pytest.MonkeyPatch):
     """✗ The group takes its partitions for handed over, and nobody ever reads them."""
     with Member(with_topic(a_cluster(), "ab"), "t") as member:
-        coordinator = member.consumer._session.coordinator
+        coordinator = member.consumer._runtime.coordinator
         assert coordinator is not None
         with monkeypatch.context() as patched:
-            patched.setattr(coordinator, "_add", interrupted)
+            patched.setattr(coordinator._changes, "add", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 run(lambda: False, member)
         assert not member.numbers
@@ -137,7 +137,7 @@ def test_what_an_interrupted_poll_was_handed_is_taken_up_by_the_next(monkeypatch
         assert member.listener.calls == [("assigned", [0])]
 
 
-def interrupted(_: object) -> None:
+def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 
 
@@ -369,9 +369,9 @@ def test_what_was_read_ahead_of_a_partition_that_moved_is_not_returned_any_more(
 
 
 def buffered(member: Member) -> int:
-    shared = member.consumer._session.shared
-    with shared.lock:
-        return sum(state.buffered_count for state in shared.assignment)
+    fetch_state = member.consumer._runtime.fetch_state
+    with fetch_state.lock:
+        return sum(state.buffered_count for state in fetch_state.assignment)
 
 
 def test_iteration_goes_on_over_rebalances_and_gives_each_record_once():

@@ -83,7 +83,7 @@ def test_an_abort_leaves_the_offset_where_it_was():
     assert outputs(cluster) == [0]
 
 
-def test_a_partitions_new_owner_aborts_what_is_undecided_and_begins_at_what_is_committed():
+def test_a_partitions_new_owner_aborts_open_transactions_and_begins_at_the_commit():
     """T2. ✗ The owner is paused within its transaction, another takes its partition and begins before the offset that
     the paused one commits when it wakes: records are processed twice."""
     cluster = a_topic()
@@ -105,7 +105,7 @@ def test_a_partitions_new_owner_aborts_what_is_undecided_and_begins_at_what_is_c
     assert outputs(cluster) == [1]
 
 
-def test_a_partitions_new_owner_goes_on_behind_what_is_decided_though_nobody_carried_it_out():
+def test_a_partitions_new_owner_goes_on_after_decided_offsets_nobody_carried_out():
     """T2. ✗ The producer dies between the decision and the group's commit; the new owner begins where it did."""
     cluster = a_topic()
     send(cluster, "abc")
@@ -238,7 +238,7 @@ def test_who_waits_for_a_transaction_asks_ten_times_a_second_at_most():
     [{"enable_auto_commit": True, "auto_commit_interval_ms": 10}, {"group_id": None}],
     ids=["auto-commit", "no group"],
 )
-def test_consumers_with_default_settings_look_after_transactions_as_long_as_they_are_polled(settings, monkeypatch):
+def test_consumers_with_default_settings_help_transactions_while_they_are_polled(settings, monkeypatch):
     """T4. ✗ Automatic commits end every wait of half a minute; who has no group never waits for one."""
     cluster = replace(a_topic(), cluster_id=f"helped by {settings}")  # consumers of one cluster share a helper
     send(cluster, "abc")

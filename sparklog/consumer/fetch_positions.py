@@ -1,4 +1,4 @@
-"""Where to fetch next: positions that aren't known yet, and those that fell out of the log. Pure."""
+"""Offsets to fetch next: for positions that aren't known yet, and for those that fell out of the log. No I/O."""
 
 from __future__ import annotations
 
@@ -6,35 +6,37 @@ import logging
 from dataclasses import dataclass
 
 from sparklog.config.consumer import ResetPolicy
-from sparklog.consumer.partitions import Assignment, PartitionState
+from sparklog.consumer.assignment import Assignment, PartitionState
+from sparklog.consumer.followed_topics import TopicView
 from sparklog.consumer.subscription import EARLIEST, HELD
-from sparklog.consumer.topics import TopicView
 from sparklog.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 
-__all__ = ["SearchByTime", "locate"]
+__all__ = ["TimestampSearch", "set_fetch_offset"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
 
 
 @dataclass(frozen=True, slots=True)
-class SearchByTime:
-    """Where a partition begins, only a look into its files tells."""
+class TimestampSearch:
+    """A search, in its files, for the offset at which a partition begins: it begins at a time."""
 
     state: PartitionState
     epoch: int
     duration_ms: int
 
 
-def locate(
+def set_fetch_offset(
     assignment: Assignment, state: PartitionState, view: TopicView, *, policy: ResetPolicy
-) -> SearchByTime | None:
-    """Give a partition the offset to fetch next, or an error, or leave it for a later look.
+) -> TimestampSearch | None:
+    """Change an assignment: give a partition the offset to fetch next, or an error, or leave it for a later look.
+
+    Logs a warning where a position is reset.
 
     Args:
         view: the topic, seen after the partition was assigned or sought.
         policy: for a position that fell out of the log.
     Returns:
-        What must be searched for first.
+        A search that must give the offset first.
     """
     partition = state.partition
     if partition.partition >= view.partition_count:
@@ -45,7 +47,7 @@ def locate(
         return None
     if state.begin == HELD and state.position is None:
         return None
-    if state.topic_id not in (None, view.topic_id):  # another topic of this name: all its records are new to us
+    if state.topic_id not in (None, view.topic_id):  # another topic of this name: all its records are new
         assignment.begin_anew(state, policy if policy.kind == "none" else EARLIEST)
     state.topic_id = view.topic_id
     start, end = view.log_start_offsets[partition.partition], view.log_end_offsets[partition.partition]
@@ -62,13 +64,15 @@ def locate(
 
 
 def _is_out_of_range(state: PartitionState, start: int, end: int, view: TopicView) -> bool:
-    """What was fetched before the log start went by is still returned."""
+    """Is the offset to fetch next outside of the log? Chunks fetched before the log start rose are returned first."""
     if state.fetch_offset is None or state.chunks or state.error is not None:
         return False
     return state.fetch_offset < start or (view.caught_up and state.fetch_offset > end)
 
 
-def _begin(assignment: Assignment, state: PartitionState, start: int, end: int, view: TopicView) -> SearchByTime | None:
+def _begin(
+    assignment: Assignment, state: PartitionState, start: int, end: int, view: TopicView
+) -> TimestampSearch | None:
     begin = state.begin
     if begin.kind == "earliest":
         state.position = state.fetch_offset = start
@@ -77,7 +81,7 @@ def _begin(assignment: Assignment, state: PartitionState, start: int, end: int, 
     elif begin.kind == "latest":
         state.position = state.fetch_offset = end
     elif begin.kind == "by_duration":
-        return SearchByTime(state, state.epoch, begin.duration_ms)
+        return TimestampSearch(state, state.epoch, begin.duration_ms)
     elif begin.kind == "none":
         name = f"{state.partition.topic}-{state.partition.partition}"
         message = f"{name} has no position, and auto_offset_reset is none: seek, or set it"

@@ -1,4 +1,4 @@
-"""Where a group stands in partitions that the application assigned itself: asked for in the background."""
+"""The group's committed offsets of partitions that the application assigned itself: read in the background."""
 
 from __future__ import annotations
 
@@ -7,32 +7,35 @@ from concurrent.futures import Future
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
-from sparklog.consumer.fetch_state import Shared
+from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.subscription import HELD
 from sparklog.errors import UnstableOffsetCommitError
 from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
 
-__all__ = ["Restoring"]
+__all__ = ["CommittedPositions"]
 
 _SHORTEST_WAIT_MS = 100.0
 
 
-class Restoring:
+class CommittedPositions:
     """Used by the consumer's own thread alone.
 
-    What can't be told yet, or couldn't be read, is asked for again: after ``retry_backoff_ms``, a tenth of a second at
-    least, and twice as long each time up to ``retry_backoff_max_ms``.
+    Offsets that a transaction may still change, or that couldn't be read, are asked for again: after
+    ``retry_backoff_ms``, a tenth of a second at least, and twice as long each time up to ``retry_backoff_max_ms``.
+
+    Args:
+        fetch: begins to read the group's rows.
     """
 
     def __init__(
         self,
-        shared: Shared,
+        fetch_state: FetchState,
         clock: Clock,
         config: ConsumerConfig,
         fetch: Callable[[Collection[TopicPartition]], Future[Rows]],
     ) -> None:
-        self._shared = shared
+        self._fetch_state = fetch_state
         self._clock = clock
         self._fetch = fetch
         self._first_wait_ms = max(_SHORTEST_WAIT_MS, float(config.retry_backoff_ms))
@@ -43,9 +46,9 @@ class Restoring:
 
     def ask(self) -> None:
         """Ask, if a partition has to begin at what the group has committed and no position yet."""
-        with self._shared.lock:
-            assigned = self._shared.assignment.partitions()
-            is_needed = any(state.begin == HELD and state.position is None for state in self._shared.assignment)
+        with self._fetch_state.lock:
+            assigned = self._fetch_state.assignment.partitions()
+            is_needed = any(state.begin == HELD and state.position is None for state in self._fetch_state.assignment)
         self._asked = self._fetch(assigned) if is_needed else None
         self._again_ticks_ms = None
 
@@ -73,7 +76,7 @@ class Restoring:
         return rows
 
     def forget(self) -> None:
-        """The answer was taken up, or isn't wanted any more."""
+        """Drop the answer: it was taken up, or isn't wanted any more."""
         self._asked = self._again_ticks_ms = None
 
     def _rest(self) -> None:

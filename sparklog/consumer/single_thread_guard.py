@@ -1,4 +1,4 @@
-"""Who may use a consumer: one thread at a time, of the process that made it, until it is closed."""
+"""The guard of a consumer: one thread at a time, of the process that made it, may call it until it is closed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from types import TracebackType
 
 from sparklog.errors import IllegalStateError
 
-__all__ = ["Guard"]
+__all__ = ["SingleThreadGuard"]
 
 
-class Guard:
+class SingleThreadGuard:
     """Entered by every call of the consumer that changes something or waits. A thread that is inside may enter again:
     listeners call the consumer.
 
@@ -23,7 +23,7 @@ class Guard:
         self._lock = threading.RLock()
         self._depth = 0
         self.user = 0
-        """The thread that is inside; 0 where none is. For what must be too fast to enter."""
+        """The thread that is inside; 0 where none is. For calls that must be too fast to enter."""
         self.is_closed = False
         self.was_interrupted = False
         """Did an interrupt end a call, perhaps in the middle of a change?"""
@@ -32,7 +32,7 @@ class Guard:
         _GUARDS.add(self)
 
     def check(self) -> None:
-        """For calls that any thread may make, whoever is inside: they only look.
+        """Check a call that any thread may make, whoever is inside: it only looks.
 
         Raises ``IllegalStateError``: the consumer is closed, or is the copy of one in a child process.
         """
@@ -41,7 +41,7 @@ class Guard:
             raise IllegalStateError("this consumer is closed")
 
     def check_process(self) -> None:
-        """As :meth:`check`, for calls that are allowed after closing, too."""
+        """Check as :meth:`check`, for calls that are allowed after closing, too."""
         if self.is_forked:
             raise IllegalStateError(
                 "this consumer was made before the process forked: its thread stayed behind; make one in each process"
@@ -78,7 +78,7 @@ def _name(ident: int) -> str:
     return next((thread.name for thread in threading.enumerate() if thread.ident == ident), str(ident))
 
 
-_GUARDS: weakref.WeakSet[Guard] = weakref.WeakSet()
+_GUARDS: weakref.WeakSet[SingleThreadGuard] = weakref.WeakSet()
 
 
 def _forked() -> None:

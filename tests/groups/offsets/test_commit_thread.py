@@ -13,7 +13,7 @@ from sparklog.errors import CommitFailedError, KafkaTimeoutError, StoreUnavailab
 from sparklog.groups.admin.unowned_commits import EmptyGroup, UnownedCommit
 from sparklog.groups.offsets import offset_table
 from sparklog.groups.offsets.changes import Change, CommitUnowned
-from sparklog.groups.offsets.commit_thread import OffsetKeeper
+from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import Deciding, PendOffsets
 from sparklog.groups.offsets.rows import Decider, Rows, Stamp
@@ -28,19 +28,19 @@ DECIDER = Decider("id", 0, 1)
 
 
 @contextmanager
-def a_keeper(cluster: Cluster, deciding: Deciding = NO_TRANSACTIONS) -> Iterator[OffsetKeeper]:
-    keeper = OffsetKeeper(cluster, "g", deciding)
+def a_commit_thread(cluster: Cluster, deciding: Deciding = NO_TRANSACTIONS) -> Iterator[OffsetCommitThread]:
+    commit_thread = OffsetCommitThread(cluster, "g", deciding)
     try:
-        yield keeper
+        yield commit_thread
     finally:
-        keeper.stop()
-        assert keeper.join(LONG_S)
+        commit_thread.stop()
+        assert commit_thread.join(LONG_S)
 
 
 class Held:
     """A change that isn't made before it is let go; what is asked for meanwhile waits for its turn together."""
 
-    def __init__(self, keeper: OffsetKeeper, change: Change) -> None:
+    def __init__(self, commit_thread: OffsetCommitThread, change: Change) -> None:
         self._has_begun, self._may_go = threading.Event(), threading.Event()
 
         def make() -> Change:
@@ -48,7 +48,7 @@ class Held:
             assert self._may_go.wait(LONG_S)
             return change
 
-        self.future = keeper.change(make, timeout_ms=LONG_MS)
+        self.future = commit_thread.change(make, timeout_ms=LONG_MS)
         assert self._has_begun.wait(LONG_S)
 
     def let_go(self) -> None:
@@ -92,43 +92,43 @@ def test_no_commit_waits_for_maintenance_and_the_end_does(monkeypatch: pytest.Mo
     table = OffsetTable(cluster, "g")
     for number in range(99):  # the next makes a checkpoint due
         do(table, unowned({P0: number}))
-    keeper = OffsetKeeper(cluster, "g", NO_TRANSACTIONS)
-    keeper.change(unowned({P0: 100}), timeout_ms=LONG_MS).result(LONG_S)
+    commit_thread = OffsetCommitThread(cluster, "g", NO_TRANSACTIONS)
+    commit_thread.change(unowned({P0: 100}), timeout_ms=LONG_MS).result(LONG_S)
     assert has_begun.wait(LONG_S)
     for number in range(101, 104):
-        rows = keeper.change(unowned({P0: number}), timeout_ms=LONG_MS).result(LONG_S)
+        rows = commit_thread.change(unowned({P0: number}), timeout_ms=LONG_MS).result(LONG_S)
     assert offsets(rows) == [103]
-    keeper.stop()
-    assert not keeper.join(0.05)  # it would be cut off in the middle if the process ended now
+    commit_thread.stop()
+    assert not commit_thread.join(0.05)  # it would be cut off in the middle if the process ended now
     may_end.set()
-    assert keeper.join(LONG_S)
+    assert commit_thread.join(LONG_S)
 
 
 # Turns
 
 
-def test_what_is_withdrawn_before_its_turn_is_not_carried_out_and_what_has_begun_is():
-    with a_keeper(a_system_cluster()) as keeper:
-        begun = Held(keeper, unowned({P0: 1}))
-        waiting = keeper.change(unowned({P0: 2}), timeout_ms=LONG_MS)
-        assert (keeper.withdraw(begun.future), keeper.withdraw(waiting)) == (False, True)
+def test_a_change_withdrawn_before_its_turn_is_never_carried_out():
+    with a_commit_thread(a_system_cluster()) as commit_thread:
+        begun = Held(commit_thread, unowned({P0: 1}))
+        waiting = commit_thread.change(unowned({P0: 2}), timeout_ms=LONG_MS)
+        assert (commit_thread.withdraw(begun.future), commit_thread.withdraw(waiting)) == (False, True)
         assert isinstance(waiting.exception(0), KafkaTimeoutError)
         begun.let_go()
         assert offsets(begun.future.result(LONG_S)) == [1]
-        assert offsets(keeper.fetch([P0], timeout_ms=LONG_MS).result(LONG_S)) == [1]
-        assert not keeper.withdraw(begun.future)
+        assert offsets(commit_thread.fetch([P0], timeout_ms=LONG_MS).result(LONG_S)) == [1]
+        assert not commit_thread.withdraw(begun.future)
 
 
-def test_what_was_carried_out_succeeds_whatever_becomes_of_changes_beside_it():
+def test_a_change_that_was_carried_out_succeeds_whatever_becomes_of_those_beside_it():
     """✗ One of two commits needs a transaction decided, which fails: both are told that they failed."""
     cluster = a_cluster_with_a_transaction()
 
     def fail(_: Decider) -> bool:
         raise StoreUnavailableError("transactions can't be read")
 
-    with a_keeper(cluster, Deciding(decide=fail, look=fail, finish=fail)) as keeper:
-        begun = Held(keeper, unowned({P2: 0}))
-        both = [keeper.change(unowned({partition: 5}), timeout_ms=LONG_MS) for partition in (P0, P1)]
+    with a_commit_thread(cluster, Deciding(decide=fail, look=fail, finish=fail)) as commit_thread:
+        begun = Held(commit_thread, unowned({P2: 0}))
+        both = [commit_thread.change(unowned({partition: 5}), timeout_ms=LONG_MS) for partition in (P0, P1)]
         begun.let_go()
         assert both[0].result(LONG_S)[P0].committed == OffsetAndMetadata(5)
         assert isinstance(both[1].exception(LONG_S), StoreUnavailableError)
@@ -136,25 +136,29 @@ def test_what_was_carried_out_succeeds_whatever_becomes_of_changes_beside_it():
 
 def test_what_a_transaction_had_left_pending_is_decided_and_the_commit_repeated():
     cluster = a_cluster_with_a_transaction()
-    with a_keeper(cluster, Deciding(decide=lambda _: True, look=lambda _: True, finish=lambda _: True)) as keeper:
-        begun = Held(keeper, unowned({P2: 0}))
-        both = [keeper.change(unowned({partition: 5}), timeout_ms=LONG_MS) for partition in (P0, P1)]
+    with a_commit_thread(
+        cluster, Deciding(decide=lambda _: True, look=lambda _: True, finish=lambda _: True)
+    ) as commit_thread:
+        begun = Held(commit_thread, unowned({P2: 0}))
+        both = [commit_thread.change(unowned({partition: 5}), timeout_ms=LONG_MS) for partition in (P0, P1)]
         begun.let_go()
         assert offsets(both[1].result(LONG_S)) == [5, 5, 0]
         assert both[0].result(LONG_S)
 
 
-def test_a_commit_that_waited_for_a_transaction_does_not_undo_a_later_one():
+def test_a_commit_that_waited_for_a_transaction_does_not_undo_a_later_commit():
     """✗ The later one has nothing to wait for and is carried out first: the offset goes back to the older one's."""
     cluster = a_cluster_with_a_transaction()
-    with a_keeper(cluster, Deciding(decide=lambda _: True, look=lambda _: True, finish=lambda _: True)) as keeper:
-        begun = Held(keeper, unowned({P2: 0}))
+    with a_commit_thread(
+        cluster, Deciding(decide=lambda _: True, look=lambda _: True, finish=lambda _: True)
+    ) as commit_thread:
+        begun = Held(commit_thread, unowned({P2: 0}))
         changes = [unowned({P0: 4}), unowned({P0: 5, P1: 5, P2: 5}), unowned({P0: 6}), unowned({P1: 7, P2: 7})]
-        futures = [keeper.change(change, timeout_ms=LONG_MS) for change in changes]
+        futures = [commit_thread.change(change, timeout_ms=LONG_MS) for change in changes]
         begun.let_go()
         for future in futures:
             future.result(LONG_S)
-        assert offsets(keeper.fetch([], timeout_ms=LONG_MS).result(LONG_S)) == [6, 7, 7]
+        assert offsets(commit_thread.fetch([], timeout_ms=LONG_MS).result(LONG_S)) == [6, 7, 7]
 
 
 # Beside members that have come and gone
@@ -174,24 +178,24 @@ class Emptiness(EmptyGroup):
         return found
 
 
-def by_hand(keeper: OffsetKeeper, group: EmptyGroup, offset: int) -> Callable[[], Rows]:
+def by_hand(commit_thread: OffsetCommitThread, group: EmptyGroup, offset: int) -> Callable[[], Rows]:
     one = UnownedCommit(group, {P0: OffsetAndMetadata(offset)}, {P0: "id"})
-    future = keeper.change(one.make, timeout_ms=LONG_MS, again=one.again)
+    future = commit_thread.change(one.make, timeout_ms=LONG_MS, again=one.again)
     return lambda: future.result(LONG_S)
 
 
-def test_a_commit_by_hand_looks_again_after_members_and_keeps_its_turn():
+def test_a_commit_by_hand_is_repeated_in_its_order_after_members_have_come_and_gone():
     """✗ Members came and left; the next commit fails once though nobody is in the group."""
     cluster = a_system_cluster()
     do(OffsetTable(cluster, "g"), take(Stamp(3, "ann"), P0))
     group = Emptiness(0, 0, 2, 2, 4, 4)
-    with a_keeper(cluster) as keeper:
-        begun = Held(keeper, commit(Stamp(3, "ann"), {P0: 7}))
-        both = [by_hand(keeper, group, offset) for offset in (8, 9)]
+    with a_commit_thread(cluster) as commit_thread:
+        begun = Held(commit_thread, commit(Stamp(3, "ann"), {P0: 7}))
+        both = [by_hand(commit_thread, group, offset) for offset in (8, 9)]
         begun.let_go()
         both[0]()
         assert offsets(both[1]()) == [9]
-        assert offsets(keeper.fetch([P0], timeout_ms=LONG_MS).result(LONG_S)) == [9]
+        assert offsets(commit_thread.fetch([P0], timeout_ms=LONG_MS).result(LONG_S)) == [9]
 
 
 @pytest.mark.parametrize("looks", [(0, CommitFailedError("members")), (0, 1, 2, 2)], ids=["members", "again and again"])
@@ -199,8 +203,8 @@ def test_a_commit_by_hand_beside_members_fails_as_kafkas(looks: tuple[int | Exce
     """Source: Kafka ``ConsumerCoordinator.OffsetCommitResponseHandler``: UNKNOWN_MEMBER_ID."""
     cluster = a_system_cluster()
     do(OffsetTable(cluster, "g"), take(Stamp(3, "ann"), P0))
-    with a_keeper(cluster) as keeper, pytest.raises(CommitFailedError, match="members"):
-        by_hand(keeper, Emptiness(*looks), 8)()
+    with a_commit_thread(cluster) as commit_thread, pytest.raises(CommitFailedError, match="members"):
+        by_hand(commit_thread, Emptiness(*looks), 8)()
 
 
 def test_only_what_members_caused_is_tried_again():

@@ -23,7 +23,8 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.append_plan import plan_append
-from sparklog.log.commit import Commit, Committed, catch_up, commit
+from sparklog.log.catch_up import catch_up
+from sparklog.log.commit import Commit, TopicCommitResult, commit
 from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
 from sparklog.log.data.record_reading import find_by_sequence, object_path
@@ -274,7 +275,7 @@ class TopicWriter:
         self._after_commit(done)
         return published
 
-    def _after_commit(self, done: Committed) -> None:
+    def _after_commit(self, done: TopicCommitResult) -> None:
         self._state = done.state
         if self._state.whole is not None or len(self._state.transactions) > _MAX_PRODUCERS_KNOWN:
             self._state.forget_others(self._producer_id)
@@ -394,7 +395,7 @@ class _Append:
         retention_ms = state.head.deleted_file_retention_ms
         put_again_if_late(self._writer._log, named, retention_ms=retention_ms, sync=self._writer._sync)
 
-    def result(self, done: Committed) -> AppendResult:
+    def result(self, done: TopicCommitResult) -> AppendResult:
         if done.commit is not None:
             return AppendResult(base_offsets=self._base_offsets, delta_version=done.state.position.version)
         # The log already holds our counter: an attempt whose answer we never got, found in the reloaded table.

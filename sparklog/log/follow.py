@@ -11,7 +11,7 @@ import pyarrow as pa
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, StoreError, UnknownTopicOrPartitionError
-from sparklog.log.commit import apply_look
+from sparklog.log.catch_up import apply_look
 from sparklog.log.data.record_reading import empty_records, read_together
 from sparklog.log.data.segments import Segment, overlapping
 from sparklog.log.head import TopicHead

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, SparklogError
-from sparklog.log.commit import Commit, Committed, commit
+from sparklog.log.commit import Commit, TopicCommitResult, commit
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps
@@ -104,7 +104,7 @@ def publish(
     deadline_ticks_ms: float,
     sync: bool,
     gaps: ForeignGaps | None = None,
-) -> tuple[Published, Committed]:
+) -> tuple[Published, TopicCommitResult]:
     """Publish the files of a decided transaction in one topic, unless the topic has them.
 
     Args:

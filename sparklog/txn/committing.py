@@ -20,8 +20,8 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.append import TopicWriter
+from sparklog.log.catch_up import catch_up
 from sparklog.log.cluster import Cluster
-from sparklog.log.commit import catch_up
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.publishing import Marker, Published
 from sparklog.parallel import parallel_results

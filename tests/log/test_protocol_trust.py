@@ -19,7 +19,8 @@ from sparklog.errors import (
     TopicAlreadyExistsError,
 )
 from sparklog.log.append import TopicWriter
-from sparklog.log.commit import Commit, catch_up, commit
+from sparklog.log.catch_up import catch_up
+from sparklog.log.commit import Commit, commit
 from sparklog.log.data.encode import write_parquet
 from sparklog.log.data.record_reading import object_path, read_segment
 from sparklog.log.data.schema import DATA_SCHEMA

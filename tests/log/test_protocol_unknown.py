@@ -215,7 +215,7 @@ def a_writer_whose_create_stalls(
     monkeypatch: pytest.MonkeyPatch, *, losses: int, stall_on: int, stall_ms: float = 3_600_000
 ) -> tuple[TopicWriter, ManualClock]:
     """It loses so many races, and its create of the given number takes an hour; random waits are their longest."""
-    monkeypatch.setattr("sparklog.log.commit.random.uniform", lambda low, high: high)
+    monkeypatch.setattr("sparklog.delta.commit.random.uniform", lambda low, high: high)
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     other = a_writer(a_topic(memory, clock))
@@ -685,7 +685,7 @@ def test_reads_that_fail_until_the_deadline_are_a_time_out_of_which_nothing_is_s
 ) -> None:
     writer, clock, log = a_writer_whose_reads_fail(200_000, path=path, before=before)
     files = writer.upload([(0, records("mine"))])
-    with pytest.raises(KafkaTimeoutError, match="timed out while reading topics/t") as raised:
+    with pytest.raises(KafkaTimeoutError, match="timed out while reading or writing topics/t") as raised:
         writer.append(files, timeout_ms=120_000)
     assert raised.value.retriable
     assert 120_000 <= clock.ticks_ms() <= 160_000  # the store's own retries end 30 s after they began

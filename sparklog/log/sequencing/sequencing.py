@@ -26,7 +26,8 @@ from sparklog.errors import (
     ObjectNotFoundError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.commit import Commit, catch_up, commit
+from sparklog.log.catch_up import catch_up
+from sparklog.log.commit import Commit, commit
 from sparklog.log.data.partitioned_writer import discard_files
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead

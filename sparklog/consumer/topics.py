@@ -139,7 +139,7 @@ class FollowedTopics:
     def meet_foreign_files(self, topics: Iterable[str]) -> None:
         """Have offsets given, in the background, to what other engines wrote to these topics without (rule F2)."""
         for topic in topics:
-            self._sequencing.meet(self._followers[topic].state)
+            self._sequencing.start_if_needed(self._followers[topic].state)
 
     def close(self) -> None:
         """Wait for what is under way in the background."""

@@ -33,7 +33,7 @@ from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry, new_producer_id
-from sparklog.log.publishing import Marker, Published, publish
+from sparklog.log.publishing import Marker, PublishResult, publish
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.uploads import check_uploads, may_be_gone, put_again_if_late
 from sparklog.paths import new_data_file
@@ -172,7 +172,7 @@ class TopicWriter:
             self._state = load_state(self._log)
         if self.head.deleted or self.head.topic_id != self._topic_id:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
-        self._meet_foreign_files()
+        self._start_sequencing_if_needed()
 
     def append(self, files: Sequence[StagedFile], *, timeout_ms: float) -> AppendResult:
         """Publish uploaded files in one commit: all of them become readable at once, or none does.
@@ -245,7 +245,7 @@ class TopicWriter:
 
     def publish(
         self, files: Sequence[UploadedFile], marker: Marker, *, known_version: int, timeout_ms: float
-    ) -> Published:
+    ) -> PublishResult:
         """Publish the files of a transaction that is decided: once, whoever else does so at the same time.
 
         Safe to repeat after any error.
@@ -284,7 +284,7 @@ class TopicWriter:
         self._checkpoints.after_commit(self._state)
         if self._gaps is not None:
             self._gaps.after_commit(self._state)
-        self._meet_foreign_files()
+        self._start_sequencing_if_needed()
 
     def finish_by(self, deadline_ticks_ms: float) -> None:
         """Somebody who waits for this writer's commits gives up at that tick: gaps for other engines take at most half
@@ -301,9 +301,9 @@ class TopicWriter:
         if self._sequencing is not None:
             self._sequencing.close()
 
-    def _meet_foreign_files(self) -> None:
+    def _start_sequencing_if_needed(self) -> None:
         if self._sequencing is not None:
-            self._sequencing.meet(self._state)
+            self._sequencing.start_if_needed(self._state)
 
     def _take_new_id(self) -> None:
         with self._identity:

@@ -292,7 +292,7 @@ class Sequencing:
         self._closed = threading.Event()
         self._closing_since_ticks_ms = float("inf")
 
-    def meet(self, state: TopicState) -> None:
+    def start_if_needed(self, state: TopicState) -> None:
         """Start sequencing if this topic is seen to have files without offsets. Calls no store, and doesn't wait."""
         if not state.head.unsequenced_count or state.head.deleted or self._closed.is_set():
             return

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.log.offset_assignment import assign_offsets
-from tests.log.test_plan_append import a_file, a_head
+from tests.log.test_append_plan import a_file, a_head
 
 
 def refused(file):

@@ -135,7 +135,7 @@ def test_of_fifty_clients_that_meet_a_file_one_sequences_it_and_the_others_look(
 
 
 @pytest.mark.usefixtures("topic")
-def test_of_twelve_clients_that_copy_at_the_same_time_one_copies_however_long_it_takes(
+def test_of_twelve_clients_at_the_same_time_one_copies_however_long_it_takes(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
     """Each call takes a second, so that all have begun before the first copy is put."""
@@ -218,7 +218,7 @@ def test_a_writer_of_checkpoints_leaves_what_is_too_much_too(
 
 
 @pytest.mark.usefixtures("topic")
-def test_a_file_that_others_have_sequenced_while_the_one_before_was_copied_is_not_read(
+def test_a_file_that_others_sequenced_while_another_was_copied_is_not_read(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
     log = a_log(memory, clock)
@@ -289,7 +289,7 @@ def test_a_bad_file_is_read_again_after_a_minute_and_then_ever_less_often(
 
 
 @pytest.mark.usefixtures("topic")
-def test_a_good_file_beside_a_bad_one_is_sequenced_at_once_and_the_bad_one_isnt_read_again(
+def test_a_good_file_beside_a_bad_one_is_sequenced_without_reading_the_bad_one_again(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
     path = bad_file(memory, clock)
@@ -322,7 +322,7 @@ def test_a_file_that_can_be_read_later_is_sequenced_then(memory: MemoryStore, cl
 
 
 @pytest.mark.usefixtures("topic")
-def test_where_the_store_refuses_it_is_told_and_tried_again_ever_less_often_whatever_else_is_added(
+def test_a_refusing_store_is_logged_and_tried_ever_less_often_whatever_is_added(
     memory: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A consumer that may only read."""

@@ -224,7 +224,7 @@ def test_a_vacuum_that_spares_what_is_young_costs_no_upload() -> None:
     assert counted.counts().get("put", 0) == before
 
 
-def test_a_vacuum_that_was_cleaned_out_of_the_log_is_no_danger_to_whoever_loads_it_anew() -> None:
+def test_a_vacuum_that_was_cleaned_out_of_the_log_endangers_nobody_who_loads_it() -> None:
     """What was uploaded before is older than a day then: it is uploaded again because of its age."""
     memory, clock, log = a_world()
     writer = a_writer(log)

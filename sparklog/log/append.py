@@ -33,7 +33,7 @@ from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry, new_producer_id
-from sparklog.log.publishing import Marker, PublishResult, publish
+from sparklog.log.publishing import Marker, PublishResult, publish_transaction
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.uploads import check_uploads, may_be_gone, put_again_if_late
 from sparklog.paths import new_data_file
@@ -262,7 +262,7 @@ class TopicWriter:
             clock.sleep_ms(self._pause_until_ticks_ms - began)
         if self._state.forgotten_version > known_version:
             self._state = retry(lambda: load_state(self._log), clock=clock, deadline_ticks_ms=began + timeout_ms)
-        published, done = publish(
+        published, done = publish_transaction(
             self._state,
             self._topic_id,
             files,

@@ -28,7 +28,7 @@ def apply_look(state: TopicState, look: Look[Entry]) -> list[Entry]:
     """
     for entry in look.entries:  # the tail's anchor belongs to the last of them alone: applying one may fail
         state.end_gap()  # whoever was away for a while mustn't wait for gaps of the past
-        state.apply(entry, advance(state.position, version=entry.version, token=entry.token))
+        state.apply_entry(entry, advance(state.position, version=entry.version, token=entry.token))
     state.position = look.position
     if state.unreadable is not None:
         raise state.unreadable.with_traceback(None)

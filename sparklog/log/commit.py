@@ -163,7 +163,7 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         return self.load_unsettled(lost, self.load), False
 
     def apply_winner(self, state: TopicState, winner: Entry, *, catches_up: bool) -> TopicState:
-        state.apply(winner, advance(state.position, version=winner.version, token=winner.token))
+        state.apply_entry(winner, advance(state.position, version=winner.version, token=winner.token))
         return state
 
     def catch_up(self, state: TopicState) -> TopicState:
@@ -211,7 +211,7 @@ class _TopicDraft(Draft[TopicState]):
 
     def apply_to(self, state: TopicState, position: Position) -> TopicState:
         entry = Entry(version=position.version, token=position.token, actions=self._actions, info=self._info)
-        state.apply(entry, position, synced=self.sync)
+        state.apply_entry(entry, position, synced=self.sync)
         if self._syncs_late:
             _sync_what_is_committed(state)
         return state

@@ -19,9 +19,9 @@ from sparklog.log.data.segments import Segment, segment_of_add
 __all__ = [
     "FORMAT_VERSION",
     "TopicHead",
-    "apply_entry",
     "cleaner_app_id",
     "end_app_id",
+    "head_after_entry",
     "head_of_info",
     "head_of_table",
     "is_of_cleaner",
@@ -201,7 +201,7 @@ def head_of_table(
     )
 
 
-def apply_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
+def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
     """The head after ``entry``: what it tells itself if it is ours, else what its actions change.
 
     A foreign engine may change settings, rewrite or remove files and write files without a base offset; whatever it

@@ -21,7 +21,7 @@ from sparklog.log.offset_assignment import assign_offsets
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.uploads import Vacuum, missing_files
 
-__all__ = ["Marker", "PublishResult", "marker_app_id", "plan_publish", "publish", "transactional_id_of"]
+__all__ = ["Marker", "PublishResult", "marker_app_id", "plan_publish", "publish_transaction", "transactional_id_of"]
 
 UNKNOWN_OFFSET = -1
 _MARKER_PREFIX = "txn:"
@@ -93,7 +93,7 @@ def plan_publish(
     return plan, assigned.base_offsets
 
 
-def publish(
+def publish_transaction(
     state: TopicState,
     topic_id: str,
     files: Sequence[UploadedFile],
@@ -118,7 +118,7 @@ def publish(
     decided_on = state
     looked_at: tuple[Vacuum, ...] | None = None
 
-    def decide(now: TopicState) -> Commit | None:
+    def plan_unless_published(now: TopicState) -> Commit | None:
         nonlocal base_offsets, is_gone, decided_on
         decided_on = now
         is_gone = now.head.deleted or now.head.topic_id != topic_id
@@ -135,7 +135,9 @@ def publish(
             looked_at = decided_on.vacuums
         return False
 
-    done = commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=sync, prepare=look_at_files, gaps=gaps)
+    done = commit(
+        state, plan_unless_published, deadline_ticks_ms=deadline_ticks_ms, sync=sync, prepare=look_at_files, gaps=gaps
+    )
     if is_gone:
         base_offsets = (UNKNOWN_OFFSET,) * len(files)
     elif done.commit is None:

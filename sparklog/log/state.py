@@ -24,8 +24,8 @@ from sparklog.log.data.record_reading import complete_stats, object_path
 from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
 from sparklog.log.head import (
     TopicHead,
-    apply_entry,
     end_app_id,
+    head_after_entry,
     head_of_info,
     head_of_table,
     is_unsequenced,
@@ -120,7 +120,7 @@ class TopicState:
         self.forgotten_version = self.position.version
         self.whole = None
 
-    def apply(self, entry: Entry, position: Position, *, synced: bool = False) -> None:
+    def apply_entry(self, entry: Entry, position: Position, *, synced: bool = False) -> None:
         """Go on to the next version; what can't be understood makes the state :attr:`unreadable`.
 
         Args:
@@ -159,7 +159,7 @@ class TopicState:
                 unwritable = _protocol_error(self.log, action, write=True)
         foreign = entry.info is None
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
-        head = apply_entry(self.log.table, self.head, entry)
+        head = head_after_entry(self.log.table, self.head, entry)
         head = raise_ends(head, added) if foreign else head
         self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
         self.head = head

@@ -203,10 +203,7 @@ class EntryLog(ABC, Generic[E]):
                     raise
                 unknown = True
                 if not error.retriable or self.clock.ticks_ms() >= deadline_ticks_ms:
-                    raise CommitStateUnknownError(
-                        f"timed out: whether {path} was or will be created is unknown; read the log back before "
-                        f"anything else: {error}"
-                    ) from error
+                    raise _unknown_outcome(path, error) from error
                 backoff.wait()
                 continue
             if entry is None:  # taken a moment ago and gone now: somebody cleans below us
@@ -318,3 +315,9 @@ class NumberedLog(EntryLog[E]):
             if found is not None and (is_young or max(self.numbers(), default=0) == number):
                 return found, Position(version=number, token=found.token, anchor_ticks_ms=began)
         raise StoreUnavailableError(f"{self.store.uri}/{self.folder} was cleaned under {_ATTEMPTS} looks")
+
+
+def _unknown_outcome(path: str, error: StoreError) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"timed out: whether {path} was or will be created is unknown; read the log back before anything else: {error}"
+    )

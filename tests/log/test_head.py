@@ -17,7 +17,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.follow import TopicFollower
-from sparklog.log.head import TopicHead, apply_entry, head_of_info, head_of_table, offset_actions
+from sparklog.log.head import TopicHead, head_after_entry, head_of_info, head_of_table, offset_actions
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import alter_topic, create_partitions, create_topic, delete_records, delete_topic
@@ -81,14 +81,14 @@ def some_metadata(head=HEAD, **properties):
 
 
 def after_foreign(*actions, head=HEAD):
-    return apply_entry(TABLE, head, Entry(version=head.delta_version + 1, token="x", actions=actions))
+    return head_after_entry(TABLE, head, Entry(version=head.delta_version + 1, token="x", actions=actions))
 
 
 def test_our_own_entry_tells_the_whole_head():
     told = replace(HEAD, delta_version=5, deleted=True, log_end_offsets=(0,), log_start_offsets=(0,), topic_id="new")
     info = json.loads(json.dumps(told.to_info()))
     entry = Entry(version=5, token="x", actions=(an_add(0, 100, (0, 9)),), info=info)
-    assert apply_entry(TABLE, HEAD, entry) == told
+    assert head_after_entry(TABLE, HEAD, entry) == told
 
 
 @pytest.mark.parametrize("field", sorted(HEAD.to_info()))

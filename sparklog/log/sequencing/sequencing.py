@@ -263,7 +263,7 @@ class _Run:
         log = self._log
         decided_on = self._state
 
-        def decide(now: TopicState) -> Commit | None:
+        def plan_copied(now: TopicState) -> Commit | None:
             nonlocal decided_on
             decided_on = now
             if now.whole is None or now.head.deleted:
@@ -290,7 +290,7 @@ class _Run:
 
         deadline = log.clock.ticks_ms() + self._timeout_ms
         self._state = commit(
-            self._state, decide, deadline_ticks_ms=deadline, sync=self._sync, prepare=check_copies
+            self._state, plan_copied, deadline_ticks_ms=deadline, sync=self._sync, prepare=check_copies
         ).state
         # Not from the commit: one whose answer was lost is found done, and no commit is left to make.
         live = self._state.require_whole().index.by_path

@@ -62,7 +62,7 @@ class EncodedCheckpoint:
 
 @dataclass(slots=True, kw_only=True)
 class _Tail:
-    """What the entries behind a checkpoint add up to: of each file and application the newest action."""
+    """The sum of the entries behind a checkpoint: of each file and application the newest action."""
 
     files: dict[str, tuple[str, Action]] = field(default_factory=dict)
     """By path: ``add`` or ``remove``, and its fields."""

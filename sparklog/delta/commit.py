@@ -48,7 +48,7 @@ _LONGEST_ROUND_TRIP_MS = 1_000.0
 
 
 class TableState(Protocol):
-    """What one process knows of a table, as of one version."""
+    """The state of a table as one process knows it, as of one version."""
 
     @property
     def position(self) -> Position:
@@ -56,7 +56,7 @@ class TableState(Protocol):
 
     @property
     def unwritable(self) -> UnsupportedVersionError | None:
-        """Why nobody of ours may commit: another engine asks for a newer Delta writer."""
+        """The reason why nobody of ours may commit: another engine asks for a newer Delta writer."""
 
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ D = TypeVar("D")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult(Generic[S, D]):
-    """How a commit ended."""
+    """The result of a commit."""
 
     state: S
     """What is known now; the state that was handed in isn't used any more."""
@@ -113,7 +113,7 @@ class CommitTarget(ABC, Generic[S, D]):
 
     @abstractmethod
     def decide(self, state: S) -> D | None:
-        """What to write on ``state``; None: nothing (more) to do. Raises to give up.
+        """Decide what to write on ``state``; None: nothing (more) to do. Raises to give up.
 
         Called anew after every version that is applied (rule L4, retry means re-decide).
         """

@@ -48,7 +48,7 @@ _REFRESH_AHEAD = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendResult:
-    """Where the records of one append are."""
+    """The offsets and the version of one append."""
 
     base_offsets: tuple[int, ...]
     """Offset of the first record of each file, in the order in which the files were given."""
@@ -113,7 +113,7 @@ class TopicWriter:
 
     @property
     def topic_id(self) -> str:
-        """Of the topic that this writer was opened for."""
+        """The id of the topic that this writer was opened for."""
         return self._topic_id
 
     @property

@@ -38,7 +38,7 @@ _LOSSES_BEFORE_SYNCING_LATE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What a decision wants written."""
+    """The content of a commit, as a decision wants it."""
 
     actions: Sequence[Action]
     """Without those that record log starts and ends: they follow from ``head``."""

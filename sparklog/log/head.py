@@ -66,7 +66,7 @@ class TopicHead:
         return len(self.log_end_offsets)
 
     def to_info(self) -> dict[str, Any]:
-        """What goes into ``commitInfo.sparklog``."""
+        """The head as it is written into ``commitInfo.sparklog``."""
         retention_ms = self.deleted_file_retention_ms
         is_usual = retention_ms == DEFAULT_DELETED_FILE_RETENTION_MS
         return {

@@ -35,7 +35,7 @@ PRODUCER_EXPIRATION_MS = 7 * 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerEntry:
-    """What a topic knows of a producer: its newest commit."""
+    """The state that a topic keeps of a producer: its newest commit."""
 
     producer_epoch: int
     """0 … 32767."""
@@ -65,7 +65,7 @@ def producer_txn(producer_id: int, entry: ProducerEntry, *, now_ms: int) -> SetT
 
 
 def producer_entry(transactions: Mapping[str, SetTransaction], producer_id: int) -> ProducerEntry | None:
-    """What a table's ``txn`` actions tell of a producer; None where it is unknown or expired."""
+    """The entry of a producer among a table's ``txn`` actions; None where it is unknown or expired."""
     found = transactions.get(app_id(producer_id))
     if found is None:
         return None

@@ -47,7 +47,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishResult:
-    """How publishing in a topic ended."""
+    """The result of publishing a transaction in one topic."""
 
     base_offsets: tuple[int, ...]
     """Offset of the first record of each file, in the order in which the files were given; -1 where nobody knows it any
@@ -158,7 +158,7 @@ def _check_present(state: TopicState, files: Sequence[UploadedFile], marker: Mar
 
 
 def _find(log: DeltaLog, files: Sequence[UploadedFile]) -> tuple[int, ...]:
-    """Where somebody else has put the files; they may be compacted by now."""
+    """The base offsets that somebody else has given to the files; they may be compacted by now."""
     try:
         live = load_state(log).require_whole().index.by_path
     except SparklogError:  # they are there; where, is only told to the futures

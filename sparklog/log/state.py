@@ -48,7 +48,7 @@ MAX_GAP_MS = 10_000
 
 @dataclass(slots=True, kw_only=True)
 class WholeTopic:
-    """What only a loaded table tells: every live file and the table's metadata."""
+    """The part of a topic's state that only a loaded table gives: every live file and the table's metadata."""
 
     index: SegmentIndex
     metadata: Metadata
@@ -101,7 +101,7 @@ class TopicState:
     """Objects that others wrote and nobody here fsynced yet; None: not known (rule L9)."""
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
-        """What the topic is known to have of a producer."""
+        """The producer's newest commit in the topic; None where none is known."""
         return producer_entry(self.transactions, producer_id)
 
     def require_whole(self) -> WholeTopic:

@@ -311,7 +311,7 @@ def _remove_all(state: TopicState) -> list[Action]:
 
 
 def _let_go(state: TopicState) -> list[SetTransaction]:
-    """What compaction remembers of the earlier topics of this name, so that it may expire: no id comes back."""
+    """The numbers that compaction keeps of earlier topics of this name, made to expire: no id comes back."""
     now_ms = state.log.clock.now_ms()
     return [
         replace(txn, last_updated_ms=now_ms)

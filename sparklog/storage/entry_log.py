@@ -24,11 +24,11 @@ __all__ = ["Created", "EntryLog", "LogEntry", "Look", "NumberedLog", "PositionLo
 
 
 class LogEntry(Protocol):
-    """What every entry has."""
+    """The attributes that every entry has."""
 
     @property
     def version(self) -> int:
-        """Its number: 0, 1, 2, …"""
+        """The entry's number: 0, 1, 2, …"""
 
     @property
     def token(self) -> str:
@@ -61,7 +61,7 @@ class Taken(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class Look(Generic[E]):
-    """What a look beyond a position found."""
+    """The result of a look beyond a position."""
 
     entries: tuple[E, ...]
     """The entries that follow, without a gap."""
@@ -76,7 +76,7 @@ def new_token() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryLog(ABC, Generic[E]):
-    """Where a log's entries are, and the clock that positions in it are judged by."""
+    """A log in a store, and the clock that positions in it are judged by."""
 
     store: ObjectStore
     clock: Clock
@@ -122,7 +122,7 @@ class EntryLog(ABC, Generic[E]):
         return [self.path_of(position.version + 1 + number) for number in range(ahead)]
 
     def look_at(self, position: Position, data: Sequence[bytes | None], *, began_ticks_ms: float) -> Look[E]:
-        """As :meth:`look`, when :meth:`paths_beyond` has been read. No request, and a GET when trust ran out.
+        """Do the work of :meth:`look` when :meth:`paths_beyond` has been read. No request, and a GET when trust ran out.
 
         Args:
             data: the objects under those names, in their order; None for one that isn't there.
@@ -272,7 +272,7 @@ class NumberedLog(EntryLog[E]):
     @property
     @abstractmethod
     def folder(self) -> str:
-        """Where its entries are, with a trailing slash."""
+        """The folder of its entries, with a trailing slash."""
 
     def flush(self, number: int) -> None:
         """Let an entry of another process survive a power loss, before anything is done because of it: who created it

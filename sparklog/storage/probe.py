@@ -26,7 +26,7 @@ _PAUSE_MS = 50  # doubles with each attempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RaceResult:
-    """What the racers for one name were told. Racers are numbered from 0; ``None`` stands for a lost answer."""
+    """The answers that the racers for one name got. Racers are numbered from 0; ``None`` is a lost answer."""
 
     name: str
     answers: Sequence[CreateResult | None]

@@ -47,7 +47,7 @@ _LOOK_AHEAD = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequencingResult:
-    """What a sequencing did."""
+    """The result of a sequencing."""
 
     sequenced_count: int
     """Files that have offsets now and had none."""
@@ -142,7 +142,7 @@ def sequence_state(
     timeout_ms: float = 60_000,
     sync: bool = False,
 ) -> SequencingResult:
-    """As :func:`sequence_topic`, of a topic that was loaded just now.
+    """Sequence a topic that was loaded just now; see :func:`sequence_topic`.
 
     Args:
         refused_before: files that aren't read again, and why; they are told in the result.

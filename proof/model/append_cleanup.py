@@ -13,7 +13,7 @@ creates                   the create of ``storage.entry_log.EntryLog.create_next
 reads who has …           the read after *exists* there
 looks …                   ``EntryLog.look``, as of ``log.catch_up.catch_up``
 verifies …                ``EntryLog._verify_if_due``, ``DeltaLog.verify``; what is believed then:
-                          ``log.commit.commit``, ``storage.position.advance``
+                          ``delta.commit.run_commit_loop``, ``storage.position.advance``
 decides again             ``log.append_plan.plan_append``, ``producer_state.is_duplicate_commit``,
                           ``_Append._find``
 gives up                  ``commit``'s and ``create_next``'s deadline, ``TopicWriter._take_new_id``

@@ -1,8 +1,8 @@
 """A topic's log, entry by entry: does each follow from the one before, and what do they add up to? Pure.
 
 The rules are those that writers decide by: ends move by as many records as an append adds (``plan_append``), a
-producer's counters go on by one (``check_counter``), ``txn`` actions and ``commitInfo`` tell the same starts and ends,
-which never decrease (protocol rule L6), a merge of files keeps every record.
+producer's counters go on by one (``is_duplicate_commit``), ``txn`` actions and ``commitInfo`` tell the same starts and
+ends, which never decrease (protocol rule L6), a merge of files keeps every record.
 """
 
 from __future__ import annotations

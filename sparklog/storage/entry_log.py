@@ -122,7 +122,7 @@ class EntryLog(ABC, Generic[E]):
         return [self.path_of(position.version + 1 + number) for number in range(ahead)]
 
     def look_at(self, position: Position, data: Sequence[bytes | None], *, began_ticks_ms: float) -> Look[E]:
-        """Do the work of :meth:`look` when :meth:`paths_beyond` has been read. No request, and a GET when trust ran out.
+        """Do the work of :meth:`look` on :meth:`paths_beyond` as read. No request, and a GET when trust ran out.
 
         Args:
             data: the objects under those names, in their order; None for one that isn't there.

@@ -115,7 +115,7 @@ class CommitTarget(ABC, Generic[S, D]):
     def decide(self, state: S) -> D | None:
         """Decide what to write on ``state``; None: nothing (more) to do. Raises to give up.
 
-        Called anew after every version that is applied (rule L4, retry means re-decide).
+        Called anew after every version that is applied (rule L4, decide again).
         """
 
     @abstractmethod

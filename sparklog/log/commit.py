@@ -47,7 +47,7 @@ class Commit:
     operation: str
     """As Delta's history shows it."""
     blind_append: bool = False
-    """Rule L13: true for producer commits alone."""
+    """Rule L13, new path: true for producer commits alone."""
 
 
 TopicCommitResult: TypeAlias = CommitResult[TopicState, Commit]
@@ -68,11 +68,11 @@ def commit(
     """Commit what ``decide`` wants, at whichever version is free. Never gives up because others were faster.
 
     Args:
-        sync: fsync, before this returns, the new entry and every object before it (rule L9).
+        sync: fsync, before this returns, the new entry and every object before it (rule L9, fsync).
         tokens: an empty set that gets the tokens of all attempts, for whoever must find the entry later.
         prepare: called before each create; may do I/O. True: decide again, what was decided on has changed.
-        gaps: whether the entry asks for a gap for foreign writers (rule F5); without it, it doesn't. Gaps that others
-            asked for are waited for in any case.
+        gaps: whether the entry asks for a gap for foreign writers (rule F5, gaps); without it, it doesn't. Gaps that
+            others asked for are waited for in any case.
     Raises:
         KafkaTimeoutError: the deadline passed; nothing was and nothing will be committed.
         CommitStateUnknownError: the deadline passed while an attempt may still be carried out.
@@ -95,7 +95,7 @@ def create_first(log: DeltaLog, wanted: Commit, *, deadline_ticks_ms: float) -> 
     False: something is there, or what became of ours can only be told by opening it.
 
     A log whose version 0 was cleaned away is seen by the listing; one whose version 0 is cleaned after the listing, by
-    the rule of trust (L1): version -1 can't be verified.
+    rule L1, trust: version -1 can't be verified.
     """
     began = log.clock.ticks_ms()
     if list_log(log) is not None:

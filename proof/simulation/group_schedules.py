@@ -25,7 +25,7 @@ from proof.simulation.cluster.threads import InlineExecutor
 from proof.simulation.group_threads import ThreadedWorld
 from sparklog import parallel
 from sparklog.errors import FencedInstanceIdError, StoreOutcomeUnknownError, StoreUnavailableError
-from sparklog.groups.offsets import offset_state, offset_table
+from sparklog.groups.offsets import offset_commit, offset_state
 from sparklog.groups.offsets.rows import OffsetRow, Rows
 from sparklog.log.topic import describe_topic
 from sparklog.model import TopicPartition
@@ -311,7 +311,7 @@ def cheap_rows() -> Iterator[None]:
         return dict(known[data])
 
     with (
-        mock.patch.object(offset_table, "encode_rows", encode_rows),
+        mock.patch.object(offset_commit, "encode_rows", encode_rows),
         mock.patch.object(offset_state, "decode_rows", decode_rows),
     ):
         yield

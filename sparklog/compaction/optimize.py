@@ -17,7 +17,7 @@ from sparklog.compaction.rewrite_arrow import Rewrite, Rewritten, rewrite_with_a
 from sparklog.compaction.topic_access import check_columns, is_gone, made_durable, may_succeed_later, strict_config
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, UnknownTopicOrPartitionError
-from sparklog.log.commit import catch_up
+from sparklog.log.catch_up import catch_up
 from sparklog.log.state import TopicState, load_state
 from sparklog.storage.entry_log import PositionLost
 

@@ -11,7 +11,7 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.names import entry_path
 from sparklog.integrity import Code, check_cluster
 from sparklog.log import Cluster, delete_topic
-from sparklog.log.publishing import Marker, publish
+from sparklog.log.publishing import Marker, publish_transaction
 from sparklog.log.state import load_state
 from sparklog.paths import transaction_entry
 from sparklog.storage import MemoryStore
@@ -180,7 +180,7 @@ def test_what_an_aborted_transaction_left_in_a_topic_is_found() -> None:
     state = load_state(log)
     marker = Marker(transactional_id=ID, number=7)
     files = [uploaded(log, "never")]
-    publish(state, state.head.topic_id, files, marker, deadline_ticks_ms=driver.deadline, sync=False)
+    publish_transaction(state, state.head.topic_id, files, marker, deadline_ticks_ms=driver.deadline, sync=False)
     driver.session.close()
     report = check_cluster(cluster)
     assert codes(report) == {"transaction-not-committed"}
@@ -192,7 +192,7 @@ def test_what_no_entry_decided_is_found() -> None:
     log = cluster.topic_log("t")
     for name, number in ((ID, 90), ("nobody", 2)):
         state = load_state(log)
-        publish(
+        publish_transaction(
             state,
             state.head.topic_id,
             [uploaded(log, "never")],
@@ -219,7 +219,7 @@ def test_a_transaction_that_is_there_twice_is_found() -> None:
     state.transactions.clear()  # as a helper would that doesn't know the marker (rule L5)
     again = [uploaded(log, "1")]
     marker = Marker(transactional_id=ID, number=4)
-    publish(state, state.head.topic_id, again, marker, deadline_ticks_ms=driver.deadline, sync=False)
+    publish_transaction(state, state.head.topic_id, again, marker, deadline_ticks_ms=driver.deadline, sync=False)
     assert found(cluster) == {"transaction-differs"}
 
 

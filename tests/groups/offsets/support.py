@@ -10,9 +10,10 @@ from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.groups.offsets.changes import GENERATION_FENCE, Change, CommitOffsets, CommitUnowned, TakePartitions
+from sparklog.groups.offsets.offset_commit import Changed
 from sparklog.groups.offsets.offset_maintenance import sweep
 from sparklog.groups.offsets.offset_state import load_state, load_whole
-from sparklog.groups.offsets.offset_table import Changed, OffsetTable
+from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.log.cluster import Cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition

@@ -156,7 +156,7 @@ def troubles_in(ops: list[str]) -> Iterator[Fault]:
     lost = (FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST, FaultKind.CONFLICT, FaultKind.THROTTLED)
     for number, op in enumerate(ops):
         if op in ("sync", "sync_all"):
-            continue  # an fsync that fails is no passing refusal: see test_protocol_unknown.py
+            continue  # an fsync that fails is no passing refusal: see test_commit_faults.py
         kinds = (*lost, FaultKind.OWN_SUCCESS) if op == "create" else lost if op in CHANGES else (FaultKind.THROTTLED,)
         yield from (Fault(kind=kind, at=number) for kind in kinds)
 
@@ -210,7 +210,7 @@ def test_a_lost_answer_or_a_passing_refusal_at_any_store_call_changes_nothing(
 
 
 @pytest.mark.parametrize(("operation", "fault"), each(refusals_in))
-def test_a_full_or_read_only_disk_at_any_store_call_is_told_and_leaves_the_topic_whole(
+def test_a_full_or_read_only_disk_at_any_call_is_reported_and_leaves_the_topic_whole(
     operation: Operation, fault: Fault
 ) -> None:
     memory, clock = prepared(operation)

@@ -137,14 +137,14 @@ def test_numbers_that_the_writer_gave_are_the_order_of_the_records() -> None:
     assert sequenced(log) == {0: [(0, "3"), (1, "1"), (2, "0"), (3, "2")]}
 
 
-def test_files_of_one_commit_are_in_the_order_of_their_numbers_and_without_them_in_that_of_their_paths() -> None:
+def test_files_of_one_commit_are_ordered_by_their_numbers_or_else_by_their_paths() -> None:
     log = a_topic()
     insert(log, rows([b"a"] * 2, values=["a", "b"], deltas=[0, 1]), rows([b"a"] * 2, values=["c", "d"], deltas=[2, 3]))
     insert(log, rows([b"a"], values=["f"]), rows([b"a"], values=["e"]))
     assert values(log) == {0: "abcdef"}
 
 
-def test_behind_a_checkpoint_files_without_a_partition_are_in_the_order_of_their_times() -> None:
+def test_behind_a_checkpoint_files_without_a_partition_are_ordered_by_time() -> None:
     log = a_topic(num_partitions=2)
     for number in range(6):
         table = rows([None], values=[str(number)])
@@ -184,7 +184,7 @@ def test_files_without_keys_are_spread_over_the_partitions() -> None:
     [("CreateTime", [MODIFIED_MS, 3, MODIFIED_MS]), ("LogAppendTime", [T0_MS + 60_000, 3, T0_MS + 60_000])],
 )
 @pytest.mark.parametrize("partition", [0, None])
-def test_a_missing_timestamp_is_the_files_or_with_log_append_time_that_of_its_sequencing(
+def test_a_missing_timestamp_is_the_files_or_the_log_append_time_of_its_sequencing(
     kind: str, expected: list[int], partition: int | None
 ) -> None:
     clock = ManualClock(start_ms=T0_MS)
@@ -209,7 +209,7 @@ def test_a_file_that_was_written_at_no_time_at_all_gets_one_that_can_be_shown(
     assert segment.min_timestamp_ms == segment.max_timestamp_ms == expected_ms
 
 
-def test_numbers_of_a_file_that_says_its_partition_are_kept_where_only_timestamps_are_missing() -> None:
+def test_numbers_of_a_file_with_a_partition_are_kept_where_only_timestamps_miss() -> None:
     log = a_topic()
     insert(log, rows([b"a", b"b"], deltas=[9, 7]), rows([b"c"], values=["2"], deltas=[5]), partition=0)
     assert sequenced(log) == {0: [(5, "2"), (7, "1"), (9, "0")]}  # one base: their writer numbered them together
@@ -309,7 +309,7 @@ def test_records_without_a_key_are_refused_where_the_topic_is_compacted_by_keys(
         ("place", pa.array([None, {"x": None}], pa.struct([("x", pa.int32())])), ""),
     ],
 )
-def test_a_file_with_values_in_a_column_that_no_topic_has_is_refused_and_hinders_no_other(
+def test_a_file_with_values_in_an_unknown_column_is_refused_and_hinders_no_other(
     name: str, column: pa.Array, hint: str, statistics: bool
 ) -> None:
     log = a_topic()
@@ -358,7 +358,7 @@ FILES = st.lists(st.tuples(ROWS, st.sampled_from([None, None, 0, 1, 2]), st.inte
 
 @settings(max_examples=50)
 @given(commits=st.lists(FILES, min_size=1, max_size=3))
-def test_any_mix_of_files_gives_every_record_once_in_the_order_of_its_file_and_moves_none_that_was_there(
+def test_any_mix_of_files_gives_every_record_once_in_file_order_and_moves_none(
     commits: list[list[tuple[list[tuple[Any, Any, bool]], int | None, int]]],
 ) -> None:
     log = a_topic(num_partitions=3)

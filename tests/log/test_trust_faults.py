@@ -19,7 +19,8 @@ from sparklog.errors import (
     TopicAlreadyExistsError,
 )
 from sparklog.log.append import TopicWriter
-from sparklog.log.commit import Commit, catch_up, commit
+from sparklog.log.catch_up import catch_up
+from sparklog.log.commit import Commit, commit
 from sparklog.log.data.encode import write_parquet
 from sparklog.log.data.record_reading import object_path, read_segment
 from sparklog.log.data.schema import DATA_SCHEMA
@@ -136,7 +137,7 @@ def test_a_follower_that_catches_up_verifies_again_as_long_as_it_hasnt_seen_the_
     assert b"stray" not in follower.read(0, 0)["value"].to_pylist()
 
 
-def test_a_process_that_polls_at_the_tail_reads_one_object_a_poll_however_long_it_goes_on() -> None:
+def test_a_process_that_polls_at_the_tail_always_reads_one_object_a_poll() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     a_topic(memory, clock)
@@ -152,7 +153,7 @@ def test_a_process_that_polls_at_the_tail_reads_one_object_a_poll_however_long_i
     assert len(store.calls) - before == 103  # a GET and a LIST more: it verified its position
 
 
-def test_who_stood_at_an_entry_that_was_the_newest_for_days_finds_it_after_a_burst_and_a_cleanup() -> None:
+def test_a_position_that_was_the_tail_for_days_is_found_after_a_burst_and_a_cleanup() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
@@ -170,7 +171,7 @@ def test_who_stood_at_an_entry_that_was_the_newest_for_days_finds_it_after_a_bur
     assert len(follower.poll()) == 1
 
 
-def test_creating_a_topic_whose_first_entry_was_cleaned_meanwhile_doesnt_take_it_over() -> None:
+def test_creating_a_topic_whose_first_entry_was_cleaned_doesnt_take_it_over() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
 
@@ -219,7 +220,7 @@ def test_a_writer_that_sleeps_across_log_cleanup_acknowledges_only_what_can_be_r
     assert [number for number, value in seen if value == "mine"] == [offset]
 
 
-def test_a_landed_commit_whose_answer_came_two_days_late_is_found_again_though_its_entry_was_cleaned() -> None:
+def test_a_landed_commit_is_found_two_days_later_though_its_entry_was_cleaned() -> None:
     log, offset = appended_with_a_stall(CREATE, after=True, stall=two_days_of_others)
     assert offset == 1
     assert not is_there(log, 2)
@@ -249,7 +250,7 @@ def test_it_is_unknown_not_success_when_nothing_is_left_that_could_tell() -> Non
     assert [value for _, value in contents(log)[0]] == ["later"]
 
 
-def test_a_producer_that_stalled_for_longer_than_its_state_is_kept_gives_up_and_takes_a_new_id() -> None:
+def test_a_producer_that_stalled_until_its_state_expired_gives_up_and_takes_a_new_id() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
@@ -291,7 +292,7 @@ def rewrite_all_in_one_file(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize("woken", ["writer", "follower", "writer that died"])
-def test_an_entry_that_its_writer_creates_again_under_a_cleaned_name_isnt_taken_for_the_one_that_was_there(
+def test_an_own_entry_created_again_under_a_cleaned_name_isnt_taken_for_the_first(
     woken: str,
 ) -> None:
     """A create lands, its answer is lost; the writer sleeps for two days and repeats it: the name was cleaned, so it
@@ -351,7 +352,7 @@ class Forbidding(WrappedStore):
         return super()._call(op, path, call)
 
 
-def test_who_stops_in_the_middle_of_catching_up_doesnt_trust_the_rest_because_of_the_tail_that_was_seen() -> None:
+def test_who_stops_while_catching_up_doesnt_trust_the_rest_by_the_tail_it_saw() -> None:
     """It saw the tail, and fails to apply what comes before: that is as old as it was. Then it is cleaned, and a stray
     takes the name a minute after the look."""
     clock = ManualClock(start_ms=T0_MS)
@@ -402,7 +403,7 @@ def test_who_catches_up_with_the_tail_trusts_from_then_on() -> None:
     assert state.position.anchor_ticks_ms == looked_at
 
 
-def test_a_landed_commit_is_found_though_the_files_are_old_by_then_and_could_not_be_uploaded_again() -> None:
+def test_a_landed_commit_is_found_though_its_files_are_too_old_to_be_uploaded_again() -> None:
     """What is in the log already needs no upload: a disk that is full by then must not make it look refused."""
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)

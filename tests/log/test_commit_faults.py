@@ -79,7 +79,7 @@ def a_late_store() -> tuple[LateStore, ManualClock, MemoryStore]:
     return LateStore(memory), clock, memory
 
 
-def test_a_put_that_arrives_late_isnt_taken_for_the_next_batch_nor_the_next_batch_for_it() -> None:
+def test_a_put_that_arrives_late_and_the_next_batch_arent_taken_for_each_other() -> None:
     late, clock, memory = a_late_store()
     writer = a_writer(a_log(late, clock))
     append(writer, "0")
@@ -94,7 +94,7 @@ def test_a_put_that_arrives_late_isnt_taken_for_the_next_batch_nor_the_next_batc
     assert result.base_offsets == (2,)
 
 
-def test_an_append_that_could_not_be_settled_takes_a_new_producer_id_and_one_that_was_refused_too() -> None:
+def test_an_append_that_was_refused_or_not_settled_takes_a_new_producer_id() -> None:
     late, clock, _ = a_late_store()
     writer = a_writer(a_log(late, clock))
     ids = [writer.producer_id]
@@ -136,7 +136,7 @@ def test_a_create_that_was_refused_and_is_there_is_found_by_its_token() -> None:
     assert contents(log)[0] == [(0, "once")]
 
 
-def test_a_store_that_refuses_for_good_after_an_attempt_that_failed_leaves_it_unknown() -> None:
+def test_a_refusal_for_good_after_an_attempt_that_failed_leaves_it_unknown() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
@@ -168,7 +168,7 @@ def test_a_store_that_answers_503_for_20_seconds_delays_an_append_and_nothing_el
 
 
 @pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST, FaultKind.OWN_SUCCESS])
-def test_a_lost_answer_is_settled_by_who_holds_the_name_even_if_others_commit_meanwhile(kind: FaultKind) -> None:
+def test_a_lost_answer_is_settled_by_who_holds_the_name_though_others_commit(kind: FaultKind) -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
@@ -215,7 +215,7 @@ def a_writer_whose_create_stalls(
     monkeypatch: pytest.MonkeyPatch, *, losses: int, stall_on: int, stall_ms: float = 3_600_000
 ) -> tuple[TopicWriter, ManualClock]:
     """It loses so many races, and its create of the given number takes an hour; random waits are their longest."""
-    monkeypatch.setattr("sparklog.log.commit.random.uniform", lambda low, high: high)
+    monkeypatch.setattr("sparklog.delta.commit.random.uniform", lambda low, high: high)
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     other = a_writer(a_topic(memory, clock))
@@ -340,7 +340,7 @@ class BusyOthers(WrappedStore):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_acks_all_comes_through_beside_writers_that_commit_while_it_fsyncs_and_is_acknowledged_when_it_is_durable(
+def test_acks_all_comes_through_beside_busy_writers_and_is_durable_when_acknowledged(
     fails: bool,
 ) -> None:
     clock = ManualClock(start_ms=T0_MS)
@@ -359,7 +359,7 @@ def test_acks_all_comes_through_beside_writers_that_commit_while_it_fsyncs_and_i
     assert f"{version - 1:020d}.json" in paths
 
 
-def test_acks_all_finds_its_entry_in_a_reloaded_log_and_is_acknowledged_when_it_is_durable(
+def test_acks_all_that_finds_its_entry_in_a_reloaded_log_is_acknowledged_durable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = ManualClock(start_ms=T0_MS)
@@ -384,7 +384,7 @@ def test_acks_all_finds_its_entry_in_a_reloaded_log_and_is_acknowledged_when_it_
     assert "sync_all" in [op for op, _ in busy.calls[creates[-1] + 1 :]]
 
 
-def test_an_entry_that_was_linked_but_could_not_be_synced_isnt_acknowledged_before_it_is() -> None:
+def test_an_entry_that_was_linked_isnt_acknowledged_before_it_is_synced() -> None:
     memory = MemoryStore()
     clock = ManualClock(start_ms=T0_MS)
     log = a_topic(memory, clock)
@@ -489,7 +489,7 @@ def test_a_file_that_is_given_twice_is_refused_and_nothing_is_stored() -> None:
     assert contents(log)[0] == [(0, "y"), (1, "z"), (2, "x")]
 
 
-def test_files_of_an_unknown_outcome_are_refused_for_they_may_be_in_the_log_under_other_offsets() -> None:
+def test_files_of_an_unknown_outcome_are_refused_as_they_may_be_in_the_log() -> None:
     late, clock, memory = a_late_store()
     writer = a_writer(a_log(late, clock))
     files = writer.upload([(0, records("late"))])
@@ -520,7 +520,7 @@ def test_files_that_the_store_refused_for_good_may_be_appended_again() -> None:
     assert contents(log)[0] == [(0, "patient")]
 
 
-def test_an_append_whose_position_was_lost_is_unknown_until_the_topic_could_be_loaded() -> None:
+def test_an_append_that_lost_its_position_is_unknown_until_the_topic_is_loaded() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     a_topic(memory, clock)
@@ -555,7 +555,7 @@ def test_a_load_after_a_lost_position_is_tried_again_until_the_deadline(landed: 
     assert [found for found in contents(log)[0] if found[1] == "mine"] == [(result.base_offsets[0], "mine")]
 
 
-def test_a_load_after_a_lost_position_that_fails_until_the_deadline_leaves_the_outcome_unknown() -> None:
+def test_a_lost_position_and_loads_that_fail_until_the_deadline_are_unknown() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
@@ -587,7 +587,7 @@ def break_reader(metadata: Metadata) -> tuple[Action, Action]:
 
 
 @pytest.mark.parametrize("damage", [break_topic_id, break_format, break_reader])
-def test_an_append_whose_position_was_lost_is_unknown_if_others_broke_the_table_meanwhile(
+def test_an_append_that_lost_its_position_is_unknown_if_others_broke_the_table(
     damage: Callable[[Metadata], tuple[Action, Action]],
 ) -> None:
     clock = ManualClock(start_ms=T0_MS)
@@ -612,7 +612,7 @@ def test_an_append_whose_position_was_lost_is_unknown_if_others_broke_the_table_
 
 
 @pytest.mark.parametrize("landed", [True, False], ids=["landed", "not landed"])
-def test_an_append_whose_position_was_lost_is_settled_though_others_asked_for_newer_writers_meanwhile(
+def test_an_append_that_lost_its_position_is_settled_in_a_table_for_newer_writers(
     landed: bool,
 ) -> None:
     clock = ManualClock(start_ms=T0_MS)
@@ -680,12 +680,12 @@ def test_reads_that_fail_for_longer_than_the_stores_own_retries_only_delay_an_ap
 
 
 @pytest.mark.parametrize(("before", "path"), READS)
-def test_reads_that_fail_until_the_deadline_are_a_time_out_of_which_nothing_is_stored(
+def test_reads_that_fail_until_the_deadline_are_a_time_out_and_nothing_is_stored(
     before: Callable[[DeltaLog], object], path: str
 ) -> None:
     writer, clock, log = a_writer_whose_reads_fail(200_000, path=path, before=before)
     files = writer.upload([(0, records("mine"))])
-    with pytest.raises(KafkaTimeoutError, match="timed out while reading topics/t") as raised:
+    with pytest.raises(KafkaTimeoutError, match="timed out while reading or writing topics/t") as raised:
         writer.append(files, timeout_ms=120_000)
     assert raised.value.retriable
     assert 120_000 <= clock.ticks_ms() <= 160_000  # the store's own retries end 30 s after they began
@@ -695,7 +695,7 @@ def test_reads_that_fail_until_the_deadline_are_a_time_out_of_which_nothing_is_s
     assert contents(log)[0] == [(0, "o1"), (1, "o2"), (2, "mine")]
 
 
-def test_a_writer_that_had_to_load_the_topic_forgets_its_files_and_other_producers_again() -> None:
+def test_a_writer_that_loaded_the_topic_forgets_its_files_and_other_producers() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     writer = a_writer(a_topic(memory, clock))

@@ -128,6 +128,6 @@ def test_the_patience_of_the_caller_holds_in_the_threads():
     clock = ManualClock()
     faulty = FaultyStore(MemoryStore(), Fault(kind=FaultKind.THROTTLED, times=None))
     store = RetryingStore(faulty, clock=clock)
-    with store.patience(Patience(deadline_ticks_ms=1e9, retries=1)), pytest.raises(StoreUnavailableError):
+    with store.patience(Patience(deadline=clock.deadline_in(None), retries=1)), pytest.raises(StoreUnavailableError):
         parallel_map(store.read, ["a", "b", "c"])
     assert len(faulty.calls) == 3 * 2

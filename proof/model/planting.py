@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 from proof.model import playing, playing_transactions
+from sparklog.clock import Deadline
 from sparklog.delta import cleanup, snapshot
 from sparklog.delta.cleanup import CleanupBatch, CleanupResult
 from sparklog.delta.listing import list_log
@@ -279,7 +280,7 @@ def the_next_free_number_is_aborted() -> Planted:
             contents=type(newest.contents)(),
             reason=reason,
         )
-        append_entry(log, position, abort, tokens=set(), deadline_ticks_ms=log.clock.ticks_ms() + timeout_ms)
+        append_entry(log, position, abort, tokens=set(), deadline=log.clock.deadline_in(timeout_ms))
         return False
 
     return mock.patch.object(deciding, "decide", decide)
@@ -289,9 +290,9 @@ def a_decision_is_complete_at_once() -> Planted:
     """Rules T3, T6: a session says that its decision is carried out as soon as it is made."""
     commit = TransactionSession.commit
 
-    def commit_and_complete(self: TransactionSession, topics: Any, *, deadline_ticks_ms: float, **kwargs: Any) -> Any:
-        marker = commit(self, topics, deadline_ticks_ms=deadline_ticks_ms, **kwargs)
-        self.complete(deadline_ticks_ms=deadline_ticks_ms)
+    def commit_and_complete(self: TransactionSession, topics: Any, *, deadline: Deadline, **kwargs: Any) -> Any:
+        marker = commit(self, topics, deadline=deadline, **kwargs)
+        self.complete(deadline=deadline)
         return marker
 
     return mock.patch.object(TransactionSession, "commit", commit_and_complete)

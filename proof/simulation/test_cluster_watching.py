@@ -136,7 +136,7 @@ class Group:
         store = RetryingStore(WatchedStore(self.log.store, who, self.log.watch), clock=self.clock)
         cluster = Cluster(cluster_id="c", store=store, clock=self.clock)
         table = self.tables.setdefault(who, OffsetTable(cluster, "g"))
-        changed = table.change(changes, deadline_ticks_ms=self.clock.ticks_ms() + 1_000)
+        changed = table.change(changes, deadline=self.clock.deadline_in(1_000))
         assert changed.errors == (None,) * len(changes)
         return changed.rows.get(P)
 

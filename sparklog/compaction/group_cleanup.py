@@ -94,8 +94,8 @@ def expire_group(
         except NonEmptyGroupError:
             return _report(group)
     if gone:
-        deadline = cluster.clock.ticks_ms() + timeout_ms
-        changed = table.change([ExpireOffsets(seen=gone)], deadline_ticks_ms=deadline)
+        deadline = cluster.clock.deadline_in(timeout_ms)
+        changed = table.change([ExpireOffsets(seen=gone)], deadline=deadline)
         for error in changed.errors:
             if error is not None:
                 raise error

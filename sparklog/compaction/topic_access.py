@@ -83,8 +83,8 @@ def commit_job(state: TopicState, decide: Decide, *, timeout_ms: float) -> Topic
     wrote before takes longer than they need for the next commit, so a job that did would lose every race on a disk. A
     job makes durable what it has done at its end, by :func:`made_durable`; the files that it names are so before.
     """
-    deadline = state.log.clock.ticks_ms() + timeout_ms
-    return commit(state, decide, deadline_ticks_ms=deadline, sync=False)
+    deadline = state.log.clock.deadline_in(timeout_ms)
+    return commit(state, decide, deadline=deadline, sync=False)
 
 
 @contextmanager

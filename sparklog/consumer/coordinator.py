@@ -163,7 +163,7 @@ class Coordinator:
             timeout_ms: for all of it together; ``default_api_timeout_ms`` by default.
         """
         timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = self._clock.ticks_ms() + timeout_ms
+        deadline = self._clock.deadline_in(timeout_ms)
         self._committed_positions.forget()
         self._revocation_commit.forget()
         try:

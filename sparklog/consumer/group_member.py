@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.consumer.subscription import Subscription
 from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.heartbeat_thread import HeartbeatThread
@@ -70,15 +70,15 @@ class GroupMember:
                 uninterrupted(self._start_heartbeats)
             self.membership.polled()
 
-    def end(self, deadline_ticks_ms: float) -> None:
+    def end(self, deadline: Deadline) -> None:
         """Leave the group, unless a round of heartbeats hangs beyond the deadline; errors are logged."""
         self.is_subscribed = False
         self.membership.unsubscribe()
         heartbeat, rounds, self._heartbeat, self._rounds = self._heartbeat, self._rounds, None, None
         if heartbeat is not None and rounds is not None:
             heartbeat.stop()
-            if heartbeat.join(max(0.0, deadline_ticks_ms - self._clock.ticks_ms()) / 1_000):
-                self._leave(rounds, deadline_ticks_ms)
+            if heartbeat.join(deadline.left_ms / 1_000):
+                self._leave(rounds, deadline)
             else:
                 self._replace_membership()
 
@@ -110,9 +110,9 @@ class GroupMember:
         self.membership = self._new_membership(hanging.settings)
         self.membership.old_member_ids = {*hanging.old_member_ids, hanging.member_id} - {""}
 
-    def _leave(self, rounds: HeartbeatRounds, deadline_ticks_ms: float) -> None:
+    def _leave(self, rounds: HeartbeatRounds, deadline: Deadline) -> None:
         try:
-            with self._cluster.store.patience(Patience(deadline_ticks_ms=deadline_ticks_ms)):
+            with self._cluster.store.patience(Patience(deadline=deadline)):
                 rounds.leave()
         except Exception as error:  # also of an assignor that isn't ours
             group_id = self.membership.settings.group_id

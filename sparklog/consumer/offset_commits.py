@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # only since Python 3.11 the built-in one
 from typing import NamedTuple
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.group_member import GroupMember
@@ -212,11 +212,11 @@ class OffsetCommits:
             error = future.exception()
             call(offsets, error if isinstance(error, Exception) else None)
 
-    def wait_for_callbacks(self, deadline_ticks_ms: float) -> None:
+    def wait_for_callbacks(self, deadline: Deadline) -> None:
         """Wait for the commits that are under way, and call back for those that are done by the deadline."""
         for callback in self._callbacks:
             try:
-                callback.future.exception(max(0.0, deadline_ticks_ms - self._clock.ticks_ms()) / 1_000)
+                callback.future.exception(deadline.left_ms / 1_000)
             except FutureTimeoutError:
                 break
         self.run_callbacks()
@@ -242,10 +242,10 @@ class OffsetCommits:
             KafkaTimeoutError: the offset table wasn't read within ``timeout_ms``.
             WakeupError: from ``wait``.
         """
-        deadline = self._clock.ticks_ms() + timeout_ms
+        deadline = self._clock.deadline_in(timeout_ms)
         unstable: UnstableOffsetCommitError | None = None
         while True:
-            left_ms = max(0.0, deadline - self._clock.ticks_ms())
+            left_ms = deadline.left_ms
             if unstable is not None and left_ms <= 0:
                 raise unstable.with_traceback(None)
             try:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.groups.offsets.rows import Rows
 from sparklog.model import TopicPartition
@@ -40,7 +40,7 @@ class RevocationCommit:
         self._timeout_ms = timeout_ms
         self._partitions: frozenset[TopicPartition] = frozenset()
         self._committing: Future[Rows] | None = None
-        self._deadline = 0.0
+        self._deadline = Deadline(clock, 0.0)
 
     def is_over(self, partitions: Collection[TopicPartition]) -> bool:
         """Is the commit for these partitions done, or has it failed? The first call begins it; from then on no poll
@@ -54,7 +54,7 @@ class RevocationCommit:
             error = committing.exception()
             if error is not None:
                 _LOGGER.warning("automatic commit of partitions that are taken away failed: %s", error)
-        elif self._clock.ticks_ms() >= self._deadline:
+        elif self._deadline.has_passed:
             _LOGGER.warning(
                 "partitions are given up though their automatic commit wasn't done within %g ms: "
                 "it may still be carried out, unless their next owner takes them first",
@@ -77,5 +77,5 @@ class RevocationCommit:
                     self._fetch_state.assignment.leave(state)
             self._fetch_state.request_update()
         self._partitions = partitions
-        self._deadline = self._clock.ticks_ms() + self._timeout_ms
+        self._deadline = self._clock.deadline_in(self._timeout_ms)
         self._committing = self._commit(partitions)

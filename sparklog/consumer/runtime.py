@@ -127,7 +127,7 @@ class ConsumerRuntime:
         """
         self._start()
         fetch_state, key = self.fetch_state, object()
-        deadline = self._clock.ticks_ms() + timeout_ms
+        deadline = self._clock.deadline_in(timeout_ms)
         try:
             with fetch_state.lock:
                 fetch_state.begin_wait(key)
@@ -141,11 +141,11 @@ class ConsumerRuntime:
                 if result:
                     return result
                 ready_in_ms = self.record_buffer.ready_in_ms()
-                left = deadline - self._clock.ticks_ms()
-                if left <= 0:
+                left_ms = deadline.left_ms
+                if left_ms <= 0:
                     return None
-                longest = min(left, ready_in_ms or _LONGEST_WAIT_MS, _LONGEST_WAIT_MS)
-                fetch_state.wait_for_update(update_count, longest / 1000)
+                longest_ms = min(left_ms, ready_in_ms or _LONGEST_WAIT_MS, _LONGEST_WAIT_MS)
+                fetch_state.wait_for_update(update_count, longest_ms / 1000)
         finally:
             with fetch_state.lock:
                 fetch_state.end_wait(key)
@@ -348,12 +348,11 @@ class ConsumerRuntime:
             As ``Consumer.committed``.
         """
         commits, bound = self.commits_for("committed"), self.api_timeout_ms(timeout_ms)
-        deadline = self._clock.ticks_ms() + bound
+        deadline = self._clock.deadline_in(bound)
         row = commits.fetch_stable(partition, bound, wait=self.wait)
         if row is None or row.committed is None:
             return None
-        left_ms = max(0.0, deadline - self._clock.ticks_ms())
-        topic_id = self.ask(lambda lookups: lookups.topic_id(partition), left_ms)
+        topic_id = self.ask(lambda lookups: lookups.topic_id(partition), deadline.left_ms)
         return None if topic_id is None else row.committed_for(topic_id)
 
     def _coordinator_for(self, call: str) -> Coordinator:
@@ -374,13 +373,13 @@ class ConsumerRuntime:
             timeout_ms: for all of it together.
             auto_commit: see :meth:`unsubscribe`.
         """
-        deadline = self._clock.ticks_ms() + timeout_ms
+        deadline = self._clock.deadline_in(timeout_ms)
         self.stop_iteration()
         try:
-            self.unsubscribe(auto_commit=auto_commit, timeout_ms=deadline - self._clock.ticks_ms())
+            self.unsubscribe(auto_commit=auto_commit, timeout_ms=deadline.left_ms)
         finally:
             self.guard.is_closed = True
-            self._close(max(0.0, deadline - self._clock.ticks_ms()))
+            self._close(deadline.left_ms)
 
     def _close(self, timeout_ms: float) -> None:
         """End the threads; the store is left open for a thread that doesn't end in time."""

@@ -89,8 +89,8 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
     encoded = _encoded(log, copy)
     if sync:  # a checkpoint whose own entry is lost opens nothing, and hides what lies below it (rule L9, fsync)
         log.store.sync([entry_path(log.table, version)])
-    deadline = log.clock.ticks_ms() + DEFAULT_RETRY_MS
-    retry(lambda: log.store.create(path, encoded.data, sync=sync), clock=log.clock, deadline_ticks_ms=deadline)
+    deadline = log.clock.deadline_in(DEFAULT_RETRY_MS)
+    retry(lambda: log.store.create(path, encoded.data, sync=sync), deadline=deadline)
     known = read_hint(log)
     if known < version or not log.store.exists(checkpoint_path(log.table, known)):  # or it names what isn't there
         log.store.put(last_checkpoint_path(log.table), _hint(version, encoded), sync=sync)

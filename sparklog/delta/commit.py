@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+from sparklog.clock import Deadline
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
@@ -103,13 +104,13 @@ class CommitTarget(ABC, Generic[S, D]):
     :meth:`catch_up` and :meth:`load`, are repeated on retriable store errors until the deadline.
     """
 
-    def __init__(self, log: DeltaLog, *, deadline_ticks_ms: float) -> None:
+    def __init__(self, log: DeltaLog, *, deadline: Deadline) -> None:
         """
         Args:
-            deadline_ticks_ms: on the log's clock; a commit that won is success however late.
+            deadline: on the log's clock; a commit that won is success however late.
         """
         self.log = log
-        self.deadline_ticks_ms = deadline_ticks_ms
+        self.deadline = deadline
 
     @abstractmethod
     def decide(self, state: S) -> D | None:
@@ -183,7 +184,7 @@ class CommitTarget(ABC, Generic[S, D]):
             ) from error
 
     def _retry(self, call: Callable[[], T]) -> T:
-        return retry(call, clock=self.log.clock, deadline_ticks_ms=self.deadline_ticks_ms)
+        return retry(call, deadline=self.deadline)
 
 
 def run_commit_loop(target: CommitTarget[S, D], state: S, *, tokens: set[str] | None = None) -> CommitResult[S, D]:
@@ -232,7 +233,7 @@ class _CommitLoop(Generic[S, D]):
     def _check_may_commit(self, state: S) -> None:
         if state.unwritable is not None:  # only now: what is done already, perhaps by a lost create of ours, is done
             raise state.unwritable.with_traceback(None)
-        if self._lost_races and self._clock.ticks_ms() >= self._target.deadline_ticks_ms:
+        if self._lost_races and self._target.deadline.has_passed:
             raise KafkaTimeoutError(
                 f"timed out after losing {self._lost_races} races for the next version of {self._target.log.table}"
             )
@@ -245,7 +246,7 @@ class _CommitLoop(Generic[S, D]):
                 state.position,
                 draft.encode,
                 tokens=self._tokens,
-                deadline_ticks_ms=target.deadline_ticks_ms,
+                deadline=target.deadline,
                 sync=draft.sync,
             )
         except PositionLost as lost:
@@ -265,8 +266,8 @@ class _CommitLoop(Generic[S, D]):
         try:
             state = target.retry_until_deadline(partial(target.apply_winner, state, winner, catches_up=yields))
             if yields:
-                left_ms = max(0.0, target.deadline_ticks_ms - self._clock.ticks_ms())
-                longest_ms = min(self._round_trip_ms * min(self._lost_races, _MAX_YIELD_ROUND_TRIPS), left_ms)
+                longest_ms = self._round_trip_ms * min(self._lost_races, _MAX_YIELD_ROUND_TRIPS)
+                longest_ms = min(longest_ms, target.deadline.left_ms)
                 self._clock.sleep_ms(random.uniform(0, longest_ms))  # noqa: S311 - spreads writers, no secret
                 state = target.retry_until_deadline(partial(target.catch_up, state))
         except PositionLost:

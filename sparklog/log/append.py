@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from sparklog.clock import Deadline
 from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
@@ -198,6 +199,7 @@ class TopicWriter:
             )
         clock = self._log.clock
         began = clock.ticks_ms()
+        deadline = Deadline(clock, began + timeout_ms)
         append = _Append(self, files, ends_before=self.head.log_end_offsets)
         if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
@@ -206,7 +208,7 @@ class TopicWriter:
                 self._state,
                 append.decide,
                 tokens=append.tokens,
-                deadline_ticks_ms=began + timeout_ms,
+                deadline=deadline,
                 sync=self._sync,
                 prepare=append.upload_again_if_at_risk,
                 gaps=self._gaps,
@@ -261,16 +263,17 @@ class TopicWriter:
         """
         clock = self._log.clock
         began = clock.ticks_ms()
+        deadline = Deadline(clock, began + timeout_ms)
         if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
         if self._state.forgotten_version > known_version:
-            self._state = retry(lambda: load_state(self._log), clock=clock, deadline_ticks_ms=began + timeout_ms)
+            self._state = retry(lambda: load_state(self._log), deadline=deadline)
         published, done = publish_transaction(
             self._state,
             self._topic_id,
             files,
             marker,
-            deadline_ticks_ms=began + timeout_ms,
+            deadline=deadline,
             sync=self._sync,
             gaps=self._gaps,
         )
@@ -289,12 +292,12 @@ class TopicWriter:
             self._gaps.after_commit(self._state)
         self._start_sequencing_if_needed()
 
-    def finish_by(self, deadline_ticks_ms: float) -> None:
+    def finish_by(self, deadline: Deadline) -> None:
         """Somebody who waits for this writer's commits gives up at that tick: gaps for other engines take at most half
         of the time until then; until the soonest where several wait. May be called by any thread."""
         gaps = self._gaps
-        if gaps is not None and not self._log.clock.ticks_ms() < gaps.finish_by_ticks_ms < deadline_ticks_ms:
-            gaps.finish_by_ticks_ms = deadline_ticks_ms
+        if gaps is not None and not self._log.clock.ticks_ms() < gaps.finish_by_ticks_ms < deadline.ticks_ms:
+            gaps.finish_by_ticks_ms = deadline.ticks_ms
 
     def close(self) -> None:
         """Write a checkpoint if one is due; wait for it, and for a checkpoint or a sequencing that is under way."""

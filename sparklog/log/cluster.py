@@ -76,8 +76,7 @@ def open_cluster(
         # Whoever wins: what is there afterwards is the cluster.
         retry(
             lambda: store.create(CLUSTER_FILE, json.dumps(created).encode(), sync=True),
-            clock=clock,
-            deadline_ticks_ms=clock.ticks_ms() + DEFAULT_RETRY_MS,
+            deadline=clock.deadline_in(DEFAULT_RETRY_MS),
         )
         cluster_id = _read_cluster_id(store)
         if cluster_id is None:

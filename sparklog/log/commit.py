@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from sparklog._version import __version__
+from sparklog.clock import Deadline
 from sparklog.delta.actions import Action, Entry, encode_entry
 from sparklog.delta.commit import (
     CommitResult,
@@ -59,7 +60,7 @@ def commit(
     state: TopicState,
     decide: Decide,
     *,
-    deadline_ticks_ms: float,
+    deadline: Deadline,
     sync: bool,
     tokens: set[str] | None = None,
     prepare: Callable[[], bool] = lambda: False,
@@ -80,7 +81,7 @@ def commit(
             topic's properties, as long as that lasts.
         StoreError: the store refuses for good; and whatever ``decide`` raises.
     """
-    target = _TopicTarget(state.log, decide, deadline_ticks_ms=deadline_ticks_ms, sync=sync, prepare=prepare, gaps=gaps)
+    target = _TopicTarget(state.log, decide, deadline=deadline, sync=sync, prepare=prepare, gaps=gaps)
     if state.unreadable is not None or state.unwritable is not None:  # does that last?
         try:
             target.retry_until_deadline(partial(target.catch_up, state))
@@ -89,7 +90,7 @@ def commit(
     return run_commit_loop(target, state, tokens=tokens)
 
 
-def create_first(log: DeltaLog, wanted: Commit, *, deadline_ticks_ms: float) -> bool:
+def create_first(log: DeltaLog, wanted: Commit, *, deadline: Deadline) -> bool:
     """Create version 0 of a log where there is none, durably.
 
     False: something is there, or what became of ours can only be told by opening it.
@@ -103,7 +104,7 @@ def create_first(log: DeltaLog, wanted: Commit, *, deadline_ticks_ms: float) -> 
     draft = _TopicDraft(log, wanted, before=None, sync=True)
     nowhere = Position(version=-1, token="", anchor_ticks_ms=began)
     try:
-        outcome = log.create_next(nowhere, draft.encode, tokens=set(), deadline_ticks_ms=deadline_ticks_ms, sync=True)
+        outcome = log.create_next(nowhere, draft.encode, tokens=set(), deadline=deadline, sync=True)
     except PositionLost:
         return False
     return isinstance(outcome, Created)
@@ -117,12 +118,12 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         log: DeltaLog,
         decide: Decide,
         *,
-        deadline_ticks_ms: float,
+        deadline: Deadline,
         sync: bool,
         prepare: Callable[[], bool],
         gaps: ForeignGaps | None,
     ) -> None:
-        super().__init__(log, deadline_ticks_ms=deadline_ticks_ms)
+        super().__init__(log, deadline=deadline)
         self._decide = decide
         self._sync = sync
         self._prepare = prepare
@@ -142,7 +143,7 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         return state, True
 
     def prepare(self, state: TopicState, decision: Commit, *, lost_races: int) -> _TopicDraft | None:
-        wait_for_gap(state, self._gaps, deadline_ticks_ms=self.deadline_ticks_ms)
+        wait_for_gap(state, self._gaps, deadline=self.deadline)
         if self.retry_until_deadline(self._prepare):
             return None
         syncs_late = self._sync and lost_races >= _LOSSES_BEFORE_SYNCING_LATE

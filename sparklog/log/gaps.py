@@ -17,6 +17,7 @@ import logging
 from collections.abc import Collection, Mapping
 from itertools import islice
 
+from sparklog.clock import Deadline
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import StoreError
 from sparklog.log.background import Background, Run
@@ -55,16 +56,16 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 _SLICE_MS, _SHORTEST_SLEEP_MS = 50.0, 1.0
 
 
-def wait_for_gap(state: TopicState, gaps: ForeignGaps | None, *, deadline_ticks_ms: float) -> None:
+def wait_for_gap(state: TopicState, gaps: ForeignGaps | None, *, deadline: Deadline) -> None:
     """Wait until the gap ends that the newest entries ask for, if they do.
 
     Args:
         gaps: of the writer that is about to commit.
-        deadline_ticks_ms: of the commit; a gap takes at most half of the time that is left.
+        deadline: of the commit; a gap takes at most half of the time that is left.
     """
     clock = state.log.clock
     now = clock.ticks_ms()
-    until = min(state.gap_until_ticks_ms, (now + deadline_ticks_ms) / 2)
+    until = min(state.gap_until_ticks_ms, (now + deadline.ticks_ms) / 2)
     while until - now >= _SHORTEST_SLEEP_MS:
         if gaps is not None and gaps.finish_by_ticks_ms > now:
             until = min(until, (now + gaps.finish_by_ticks_ms) / 2)

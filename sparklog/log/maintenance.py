@@ -114,15 +114,14 @@ class Checkpoints:
         newest = self._newest
         if newest is None:
             return
-        ticks_ms = newest.log.clock.ticks_ms
-        deadline = ticks_ms() + timeout_ms
+        deadline = newest.log.clock.deadline_in(timeout_ms)
         self._is_closing = True
         self._woken.set()
         try:
             for _ in range(2):  # who was just ending as it was started didn't begin anew
                 if self._is_late():
                     self._background.start(self._work, f"checkpoint of {newest.log.table}")
-                self._background.close(max(0.0, deadline - ticks_ms()))
+                self._background.close(deadline.left_ms)
         finally:
             self._is_closing = False
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.clock import Deadline
 from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, SparklogError
@@ -101,7 +102,7 @@ def publish_transaction(
     files: Sequence[UploadedFile],
     marker: Marker,
     *,
-    deadline_ticks_ms: float,
+    deadline: Deadline,
     sync: bool,
     gaps: ForeignGaps | None = None,
 ) -> tuple[PublishResult, TopicCommitResult]:
@@ -137,9 +138,7 @@ def publish_transaction(
             looked_at = decided_on.vacuums
         return False
 
-    done = commit(
-        state, plan_unless_published, deadline_ticks_ms=deadline_ticks_ms, sync=sync, prepare=look_at_files, gaps=gaps
-    )
+    done = commit(state, plan_unless_published, deadline=deadline, sync=sync, prepare=look_at_files, gaps=gaps)
     if is_gone:
         base_offsets = (UNKNOWN_OFFSET,) * len(files)
     elif done.commit is None:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from sparklog.clock import Deadline
 from sparklog.config import TopicConfig
 from sparklog.delta.actions import FAR_FUTURE_MS, Action, Metadata, Protocol, RemoveFile, SetTransaction
 from sparklog.delta.log import DeltaLog
@@ -93,8 +94,8 @@ def create_topic(
         live_file_count=0,
         unsequenced_count=0,
     )
-    deadline = log.clock.ticks_ms() + timeout_ms
-    if create_first(log, _new_table(head, created_ms=log.clock.now_ms()), deadline_ticks_ms=deadline):
+    deadline = log.clock.deadline_in(timeout_ms)
+    if create_first(log, _new_table(head, created_ms=log.clock.now_ms()), deadline=deadline):
         return _describe(name, head)
 
     def create_again(state: TopicState) -> Commit | None:
@@ -247,7 +248,7 @@ def _change(
     gone_is_done: bool = False,
 ) -> TopicDescription:
     """Commit a change of one topic, by id. That it is gone is an error, or what was wanted once it is under way."""
-    deadline = log.clock.ticks_ms() + timeout_ms
+    deadline = log.clock.deadline_in(timeout_ms)
     state = load_state(log)
     topic_id = state.head.topic_id
     asked = False
@@ -264,9 +265,9 @@ def _change(
     return _describe(name, _commit(state, decide_again, deadline).head)
 
 
-def _commit(state: TopicState, decide: Callable[[TopicState], Commit | None], deadline_ticks_ms: float) -> TopicState:
+def _commit(state: TopicState, decide: Callable[[TopicState], Commit | None], deadline: Deadline) -> TopicState:
     # Administration is rare and its loss surprising: always durable.
-    return commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=True).state
+    return commit(state, decide, deadline=deadline, sync=True).state
 
 
 def _describe(name: str, head: TopicHead) -> TopicDescription:

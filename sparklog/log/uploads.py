@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.clock import Deadline
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CommitStateUnknownError, StoreError, TransactionTimedOutError
@@ -145,7 +146,7 @@ def put_again_if_late(log: DeltaLog, files: Sequence[StagedFile], *, retention_m
             log.store.put_many(gone, sync=sync)
 
     try:
-        retry(put_missing, clock=log.clock, deadline_ticks_ms=now + _PUT_AGAIN_MS)
+        retry(put_missing, deadline=Deadline(log.clock, now + _PUT_AGAIN_MS))
     except StoreError as error:
         raise CommitStateUnknownError(
             f"{log.table}: records are committed, but so late that another engine's VACUUM may have taken their files "

@@ -248,7 +248,7 @@ class Producer:
         self._pipelines.raise_if_ended()
         self._refuse_in_callback("flush")
         began = self._cluster.clock.ticks_ms()
-        deadline = None if timeout is None else began + timeout * 1000
+        deadline = self._cluster.clock.deadline_in(None if timeout is None else timeout * 1000)
         pipelines = self._pipelines.all()
         for pipeline in pipelines:
             pipeline.topic.finish_by(deadline)
@@ -307,7 +307,7 @@ class Producer:
             self._closed.notify_all()
 
     def _end(self, closed: SparklogError, timeout: float | None, *, in_callback: bool) -> None:
-        deadline = None if timeout is None else self._cluster.clock.ticks_ms() + timeout * 1000
+        deadline = self._cluster.clock.deadline_in(None if timeout is None else timeout * 1000)
         if self._transactions is not None and not in_callback:
             self._transactions.close(deadline)
         aborted = KafkaTimeoutError(

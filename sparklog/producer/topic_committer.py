@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.producer.batch import Batch, Outcome
@@ -140,10 +140,11 @@ class TopicCommitter:
     def _commit(self, uploaded: Sequence[UploadResult]) -> list[UploadResult]:
         """Commit all at once. Returns those that are to be tried again: others of the same commit came too late."""
         files = [file for result in uploaded for file in result.files]
-        deadline = self._config.delivery_timeout_ms + min(result.batches[0].created_ticks_ms for result in uploaded)
+        waits_since = min(result.batches[0].created_ticks_ms for result in uploaded)
+        deadline = Deadline(self._clock, waits_since + self._config.delivery_timeout_ms)
         outcomes: list[Sequence[Outcome]] = []
         try:
-            base_offsets = self._topic.append_files(files, deadline_ticks_ms=deadline) if files else ()
+            base_offsets = self._topic.append_files(files, deadline=deadline) if files else ()
             start = 0
             for result in uploaded:
                 end = start + len(result.files)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 
+from sparklog.clock import Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import SparklogError
 from sparklog.interrupts import bounded_s
@@ -42,7 +43,7 @@ class TopicPipeline:
         Raises:
             UnknownTopicOrPartitionError, StoreError, and what else opening a topic raises.
         """
-        clock = self._clock = cluster.clock
+        clock = cluster.clock
         writer = open_writer(cluster, topic, config)
         self.queue = TopicQueue(
             topic,
@@ -103,10 +104,9 @@ class TopicPipeline:
         """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored."""
         self._committer.abort(error, in_callback=self.owns_current_thread())
 
-    def join(self, timeout_s: float | None) -> bool:
+    def join(self, deadline: Deadline) -> bool:
         """Wait until the threads have ended; they do so after :meth:`end_when_delivered`. False: not in time."""
-        deadline = None if timeout_s is None else self._clock.ticks_ms() + timeout_s * 1000
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(bounded_s(None if deadline is None else (deadline - self._clock.ticks_ms()) / 1000))
+                thread.join(bounded_s(deadline.left_ms / 1000))
         return not any(thread.is_alive() for thread in self._threads)

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from sparklog.clock import Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.interrupts import uninterrupted
@@ -105,9 +106,7 @@ class TopicPipelines:
             is_first, self.ended = self.ended is None, self.ended or error
         return is_first
 
-    def deliver_and_end(
-        self, error: SparklogError, aborted: KafkaTimeoutError, deadline_ticks_ms: float | None
-    ) -> bool:
+    def deliver_and_end(self, error: SparklogError, aborted: KafkaTimeoutError, deadline: Deadline) -> bool:
         """Deliver what was sent, then end every topic's threads.
 
         Args:
@@ -118,15 +117,13 @@ class TopicPipelines:
         """
         pipelines = self.all()
         for pipeline in pipelines:
-            pipeline.topic.finish_by(deadline_ticks_ms)
+            pipeline.topic.finish_by(deadline)
             pipeline.end_when_delivered(error)
-        in_callback = self.owns_current_thread
+        if self.owns_current_thread:
+            deadline = self._cluster.clock.deadline_in(0)
         all_joined = True
         for pipeline in pipelines:
-            left_s = 0.0 if in_callback else None
-            if deadline_ticks_ms is not None and not in_callback:
-                left_s = max(0.0, (deadline_ticks_ms - self._cluster.clock.ticks_ms()) / 1000)
-            if not pipeline.join(left_s):
+            if not pipeline.join(deadline):
                 all_joined = False
                 pipeline.abort(aborted)
         return all_joined
@@ -163,7 +160,8 @@ class TopicPipelines:
     def _retire(self, topic: str, former: TopicPipeline) -> None:
         former.end_when_delivered(UnknownTopicOrPartitionError(f"topic {topic!r} was deleted"))
         with self._changing:
-            self._retired = [pipeline for pipeline in (*self._retired, former) if not pipeline.join(0.0)]
+            now = self._cluster.clock.deadline_in(0)
+            self._retired = [pipeline for pipeline in (*self._retired, former) if not pipeline.join(now)]
             del self._pipelines[topic]
 
     def _opening_lock(self, topic: str) -> threading.Lock:

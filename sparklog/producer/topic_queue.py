@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.interrupts import EventCount
 from sparklog.model import Headers
@@ -219,7 +219,7 @@ class TopicQueue:
             KafkaTimeoutError: the buffer is full for ``max_block_ms``.
             SparklogError: what the queue was ended with.
         """
-        deadline: float | None = None
+        deadline: Deadline | None = None
         while True:
             with self.lock:
                 batch = self._open
@@ -242,7 +242,7 @@ class TopicQueue:
         A table that is larger than the buffer waits until nothing else is in it. Raises as :meth:`add`.
         """
         size = sum(batch.size_bytes for batch in batches)
-        deadline: float | None = None
+        deadline: Deadline | None = None
         while True:
             with self.lock:
                 self._raise_if_ended()
@@ -321,7 +321,7 @@ class TopicQueue:
         with self.lock:
             self.close_open()
 
-    def flush(self, deadline_ticks_ms: float | None) -> bool:
+    def flush(self, deadline: Deadline) -> bool:
         """Wait until everything that was added before is settled and its callbacks have run; False: not in time."""
         with self.lock:
             self.close_open()
@@ -332,8 +332,7 @@ class TopicQueue:
                 before.pop()
             return not before
 
-        timeout_s = None if deadline_ticks_ms is None else (deadline_ticks_ms - self._clock.ticks_ms()) / 1000
-        return self._finished.wait_for(is_finished, timeout_s)
+        return self._finished.wait_for(is_finished, deadline.left_ms / 1000)
 
     def finish_batch(self, batch: Batch) -> None:
         """The batch is settled and its callbacks have run: give its room back. Again does nothing."""
@@ -399,13 +398,12 @@ class TopicQueue:
         self._open = batch
         return batch
 
-    def _wait_for_room(self, size_bytes: int, deadline_ticks_ms: float | None) -> float:
+    def _wait_for_room(self, size_bytes: int, deadline: Deadline | None) -> Deadline:
         """Wait until the record fits in; others may be faster than the caller, who waits again then.
 
-        Returns the tick at which ``max_block_ms`` are over."""
-        now = self._clock.ticks_ms()
-        deadline = now + self._max_block_ms if deadline_ticks_ms is None else deadline_ticks_ms
-        if not self._buffer.wait_for_room(size_bytes, deadline - now, given_up=lambda: self._ended is not None):
+        Returns the moment at which ``max_block_ms`` are over."""
+        deadline = deadline or self._clock.deadline_in(self._max_block_ms)
+        if not self._buffer.wait_for_room(size_bytes, deadline.left_ms, given_up=lambda: self._ended is not None):
             raise KafkaTimeoutError(
                 f"no room for {size_bytes} bytes in max_block_ms={self._max_block_ms}: {self._buffer.used_bytes} of "
                 f"buffer_memory={self._buffer.limit_bytes} wait to be delivered"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError, UnknownTopicOrPartitionError
 from sparklog.log import StagedFile
@@ -91,12 +91,12 @@ class TopicSender:
         """Encode and upload; an error is part of the result: the batches fail when it is their turn."""
         began = self._clock.ticks_ms()
         waits_since = began if self._queue.gathers else batches[0].created_ticks_ms  # what gathers may wait for long
-        deadline = waits_since + self._config.delivery_timeout_ms
+        deadline = Deadline(self._clock, waits_since + self._config.delivery_timeout_ms)
         files: Sequence[StagedFile] = []
         try:
             if self._topic.is_gone:
                 raise UnknownTopicOrPartitionError(f"topic {self._topic.name!r} was deleted")
-            if began >= deadline:
+            if deadline.has_passed:
                 raise self._too_late(batches, "it waited for the batches before it")
             head = self._topic.head
             prepared = prepare(
@@ -107,7 +107,7 @@ class TopicSender:
                 now_ms=self._clock.now_ms(),
             )
             if prepared.parts:
-                files = self._topic.upload_parts(prepared.parts, deadline_ticks_ms=deadline)
+                files = self._topic.upload_parts(prepared.parts, deadline=deadline)
             result = UploadResult(batches=batches, prepared=prepared.without_records(), files=files)
             self._metrics.encoded(batches, queued_ms=began - batches[0].created_ticks_ms, files=files)
         except StoreError as error:

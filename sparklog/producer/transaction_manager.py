@@ -13,6 +13,7 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from functools import partial
 
+from sparklog.clock import Deadline
 from sparklog.config import ACKS_ALL, ProducerConfig
 from sparklog.errors import (
     CommitStateUnknownError,
@@ -128,7 +129,7 @@ class TransactionManager:
         with self._lock:
             self._check_order("init_transactions", ClientState.INITIALIZING)
             with self._within_max_block() as deadline:
-                self._call_session(lambda: self._session.begin_epoch(deadline_ticks_ms=deadline))
+                self._call_session(lambda: self._session.begin_epoch(deadline=deadline))
             for uploads in self._uploads():
                 self.adopt(uploads)
             self._state = ClientState.READY
@@ -163,7 +164,7 @@ class TransactionManager:
             with self._within_max_block() as deadline:
                 self._begin_in_session(deadline)
                 try:
-                    self._call_session(lambda: self._session.add_offsets(offsets, metadata, deadline_ticks_ms=deadline))
+                    self._call_session(lambda: self._session.add_offsets(offsets, metadata, deadline=deadline))
                 except SparklogError as error:
                     self._fail(error)
                     raise
@@ -184,7 +185,7 @@ class TransactionManager:
                 self._publish_everywhere(deadline)
             self._end(completes=True)
 
-    def _prepare(self, deadline: float) -> bool:
+    def _prepare(self, deadline: Deadline) -> bool:
         """Upload all that was sent. False: there is nothing to commit."""
         self._take_records(False)  # from here on nobody's record slips behind what is decided
         try:
@@ -223,12 +224,12 @@ class TransactionManager:
                     f"after max_block_ms={self._config.max_block_ms}; call it again, or abort: {error}"
                 ) from error
 
-    def _decide_commit(self, deadline: float) -> None:
+    def _decide_commit(self, deadline: Deadline) -> None:
         open_topics = [(uploads.topic, uploads.files()) for uploads in self._uploads() if not uploads.topic.is_gone]
         topics = {topic.name: TopicFiles(topic_id=topic.topic_id, files=files) for topic, files in open_topics if files}
         self._state = ClientState.COMMITTING
         try:
-            self._decided = self._call_session(lambda: self._session.commit(topics, deadline_ticks_ms=deadline))
+            self._decided = self._call_session(lambda: self._session.commit(topics, deadline=deadline))
         except TransactionAbortableError as error:
             raise self._fail(error) from error.__cause__
         except SparklogError:
@@ -238,7 +239,7 @@ class TransactionManager:
                 self._take_records(True)
             raise
 
-    def _publish_everywhere(self, deadline: float) -> None:
+    def _publish_everywhere(self, deadline: Deadline) -> None:
         """Publish in all topics at once, then let the offsets count in the groups (rule T2, hand-over).
 
         What fails is done by the next call, or by whoever meets the decision; what a topic refuses for good hinders no
@@ -246,11 +247,11 @@ class TransactionManager:
         marker = self._decided
         if marker is None:
             raise IllegalStateError("nothing is decided")
-        publications = [uploads.start_publishing(marker, deadline_ticks_ms=deadline) for uploads in self._uploads()]
+        publications = [uploads.start_publishing(marker, deadline=deadline) for uploads in self._uploads()]
 
         def wait_until_published() -> list[BaseException]:
             """Returns the errors of topics that refuse the transaction."""
-            wait(publications, bounded_s(self._left_s(deadline)))
+            wait(publications, bounded_s(deadline.left_ms / 1000))
             errors = [
                 publication.exception() if publication.done() else KafkaTimeoutError("a callback is still at work")
                 for publication in publications
@@ -263,7 +264,7 @@ class TransactionManager:
                 ) from passing
             return [error for error in errors if error is not None]
 
-        settle = partial(self._session.settle_groups, is_committed=True, deadline_ticks_ms=deadline)
+        settle = partial(self._session.settle_groups, is_committed=True, deadline=deadline)
         try:
             settle(when_published=wait_until_published)
         finally:
@@ -291,7 +292,7 @@ class TransactionManager:
                 )
                 self._state = ClientState.ABORTING
                 if has_something:
-                    self._call_session(lambda: self._session.abort(deadline_ticks_ms=deadline))
+                    self._call_session(lambda: self._session.abort(deadline=deadline))
                 self._discard(TransactionAbortedError("the transaction was aborted"))
             self._end(completes=has_something)
 
@@ -311,20 +312,20 @@ class TransactionManager:
                 topic = uploads.topic.name
                 _LOGGER.info("files of an aborted transaction in %s are left to the sweep: %s", topic, refusal)
 
-    def close(self, deadline_ticks_ms: float | None) -> None:
+    def close(self, deadline: Deadline) -> None:
         """Abort what is open, as Kafka's ``close`` does; say that the session is over. Errors are logged: whoever comes
         next finds what is left."""
         with self._lock:
             try:
                 if self._state in (ClientState.IN_TRANSACTION, ClientState.ABORTABLE_ERROR):
                     self._abort()
-                self._background.wait_until_idle(self._left_s(deadline_ticks_ms))
+                self._background.wait_until_idle(deadline.left_ms / 1000)
                 if self._state is ClientState.READY:
                     self._session.close()
             except SparklogError as error:
                 _LOGGER.warning("a transaction of %r is left to whoever comes next: %s", self._id, error)
             for uploads in self._uploads():
-                uploads.wait_until_published(self._left_s(deadline_ticks_ms))
+                uploads.wait_until_published(deadline.left_ms / 1000)
             self._discard(TransactionAbortedError("the producer was closed within the transaction"))
             self._calls.stop()
             self._background.stop()
@@ -384,15 +385,15 @@ class TransactionManager:
                 self._fail(error)
             raise
 
-    def _begin_in_session(self, deadline: float) -> None:
+    def _begin_in_session(self, deadline: Deadline) -> None:
         """Begin the transaction in the session, once the one before is complete (rule T3, one at a time)."""
         if self._is_known_to_session:
             return
         try:
-            left_s = self._left_s(deadline)
+            left_s = deadline.left_ms / 1000
             if not self._background.wait_until_idle(left_s):
                 raise KafkaTimeoutError(f"the transaction before isn't complete after {left_s:.1f} s")
-            self._call_session(lambda: self._session.complete(deadline_ticks_ms=deadline))  # if that had failed
+            self._call_session(lambda: self._session.complete(deadline=deadline))  # if that had failed
         except SparklogError as error:
             raise error.with_traceback(None) from None
         self._session.begin(ticks_ms=self._began_ticks_ms)
@@ -413,10 +414,10 @@ class TransactionManager:
             self._background.submit(self._complete)
 
     def _complete(self) -> None:
-        deadline = self._clock.ticks_ms() + self._config.max_block_ms
+        deadline = self._clock.deadline_in(self._config.max_block_ms)
         try:
             with self._store.patience(store_patience(self._config, deadline)):
-                self._session.complete(deadline_ticks_ms=deadline)
+                self._session.complete(deadline=deadline)
         except SparklogError as error:  # tried again before the next transaction is decided
             _LOGGER.info("a transaction of %r isn't said to be complete: %s", self._id, error)
 
@@ -426,16 +427,13 @@ class TransactionManager:
 
     def _refresh_marker(self) -> None:
         """Refresh the marker beside the transaction that has just begun; once, as the next step waits for it."""
-        patience = Patience(deadline_ticks_ms=self._clock.ticks_ms(), retries=0)
+        patience = Patience(deadline=self._clock.deadline_in(0), retries=0)
         with self._store.patience(patience):
             self._session.refresh_marker()
 
     @contextmanager
-    def _within_max_block(self) -> Iterator[float]:
+    def _within_max_block(self) -> Iterator[Deadline]:
         """Give store calls ``max_block_ms`` from now on, and yield that deadline."""
-        deadline = self._clock.ticks_ms() + self._config.max_block_ms
+        deadline = self._clock.deadline_in(self._config.max_block_ms)
         with self._store.patience(store_patience(self._config, deadline)):
             yield deadline
-
-    def _left_s(self, deadline: float | None) -> float | None:
-        return None if deadline is None else max(0.0, (deadline - self._clock.ticks_ms()) / 1000)

@@ -10,6 +10,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 
+from sparklog.clock import Deadline
 from sparklog.errors import SparklogError, StoreError, TransactionAbortedError
 from sparklog.interrupts import bounded_s
 from sparklog.log import Marker, UploadedFile
@@ -67,7 +68,7 @@ class _DecidedTransaction:
 
     marker: Marker
     uploads: Sequence[_Upload]
-    deadline_ticks_ms: float
+    deadline: Deadline
     published: Future[None]
 
 
@@ -136,7 +137,7 @@ class TransactionUploads:
         if files:
             self.topic.check_uploads(files)
 
-    def start_publishing(self, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
+    def start_publishing(self, marker: Marker, *, deadline: Deadline) -> Future[None]:
         """Have the committer publish the files; their transaction is decided. After an error: call it again."""
         published: Future[None] = Future()
         with self.queue.lock:
@@ -146,7 +147,7 @@ class TransactionUploads:
             if uploads:
                 self._publishing = published
                 transaction = _DecidedTransaction(
-                    marker=marker, uploads=uploads, deadline_ticks_ms=deadline_ticks_ms, published=published
+                    marker=marker, uploads=uploads, deadline=deadline, published=published
                 )
                 self._committer.call_soon(partial(self._publish_transaction, transaction))
         if not uploads:
@@ -194,9 +195,7 @@ class TransactionUploads:
         base_offsets: Sequence[int] = ()
         try:
             if files:
-                base_offsets = self.topic.publish_files(
-                    files, transaction.marker, deadline_ticks_ms=transaction.deadline_ticks_ms
-                )
+                base_offsets = self.topic.publish_files(files, transaction.marker, deadline=transaction.deadline)
         except BaseException as error:
             with self.queue.lock:
                 self._uploads = [*transaction.uploads, *self._uploads]  # to be published again

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from sparklog.clock import Deadline
 from sparklog.config import ACKS_ALL, ProducerConfig
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.interrupts import bounded_s, uninterrupted
@@ -30,7 +31,7 @@ def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWr
 
     Raises ``UnknownTopicOrPartitionError``, ``StoreError``, and what else opening a topic raises.
     """
-    patience = store_patience(config, cluster.clock.ticks_ms() + config.max_block_ms)
+    patience = store_patience(config, cluster.clock.deadline_in(config.max_block_ms))
     with cluster.store.patience(patience):
         return TopicWriter(
             cluster.topic_log(topic),
@@ -96,7 +97,7 @@ class WritableTopic:
 
     def _refresh(self) -> None:
         max_block_ms = self._config.max_block_ms
-        deadline = self._clock.ticks_ms() + max_block_ms
+        deadline = self._clock.deadline_in(max_block_ms)
         self.finish_by(deadline)
         if not self.writing.acquire(timeout=bounded_s(max_block_ms / 1000)):
             raise KafkaTimeoutError(f"topic {self.name!r}: a commit was under way for max_block_ms={max_block_ms}")
@@ -110,24 +111,23 @@ class WritableTopic:
         finally:
             self.writing.release()
 
-    def finish_by(self, deadline_ticks_ms: float | None) -> None:
-        """Let commits hurry: whoever waits for what was sent gives up at that tick; None: never."""
-        if deadline_ticks_ms is not None:
-            self._writer.finish_by(deadline_ticks_ms)
+    def finish_by(self, deadline: Deadline) -> None:
+        """Let commits hurry: whoever waits for what was sent gives up then."""
+        self._writer.finish_by(deadline)
 
     def mark_gone(self) -> None:
         """Refuse records from now on: the topic was deleted."""
         self.is_gone = True
         self._update_record_limit()
 
-    def upload_parts(self, parts: Sequence[tuple[int, pa.Table]], *, deadline_ticks_ms: float) -> Sequence[StagedFile]:
+    def upload_parts(self, parts: Sequence[tuple[int, pa.Table]], *, deadline: Deadline) -> Sequence[StagedFile]:
         """Encode and upload the records of some partitions. For the sender.
 
         Raises ``StoreError``, ``UnknownTopicOrPartitionError``."""
-        with self._cluster.store.patience(store_patience(self._config, deadline_ticks_ms)):
+        with self._cluster.store.patience(store_patience(self._config, deadline)):
             return self._writer.upload(parts, compression=self._compression())
 
-    def append_files(self, files: Sequence[StagedFile], *, deadline_ticks_ms: float) -> Sequence[int]:
+    def append_files(self, files: Sequence[StagedFile], *, deadline: Deadline) -> Sequence[int]:
         """Append uploaded files in one commit. For the committer.
 
         Returns:
@@ -136,15 +136,13 @@ class WritableTopic:
             SparklogError: as :meth:`TopicWriter.append`.
         """
         began = self._clock.ticks_ms()
-        with self.writing, self._cluster.store.patience(store_patience(self._config, deadline_ticks_ms)):
-            appended = self._writer.append(files, timeout_ms=max(0.0, deadline_ticks_ms - began))
+        with self.writing, self._cluster.store.patience(store_patience(self._config, deadline)):
+            appended = self._writer.append(files, timeout_ms=max(0.0, deadline.ticks_ms - began))
         self._update_record_limit()
         self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
         return appended.base_offsets
 
-    def publish_files(
-        self, files: Sequence[UploadedFile], marker: Marker, *, deadline_ticks_ms: float
-    ) -> Sequence[int]:
+    def publish_files(self, files: Sequence[UploadedFile], marker: Marker, *, deadline: Deadline) -> Sequence[int]:
         """Publish the files of a transaction that is decided, in one commit. For the committer. Safe to repeat.
 
         Returns:
@@ -153,12 +151,12 @@ class WritableTopic:
             SparklogError: as :meth:`TopicWriter.publish`.
         """
         began = self._clock.ticks_ms()
-        with self.writing, self._cluster.store.patience(store_patience(self._config, deadline_ticks_ms)):
+        with self.writing, self._cluster.store.patience(store_patience(self._config, deadline)):
             published = self._writer.publish(
                 files,
                 marker,
                 known_version=min(file.topic_version for file in files),
-                timeout_ms=max(0.0, deadline_ticks_ms - began),
+                timeout_ms=max(0.0, deadline.ticks_ms - began),
             )
         if published.is_skipped:
             _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", self.name)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.errors import CommitStateUnknownError, StoreError, StoreUnavailableError
 from sparklog.storage.base import CreateResult, ObjectStore
 from sparklog.storage.cleanup_marks import mark_name, parse_mark
@@ -157,7 +157,7 @@ class EntryLog(ABC, Generic[E]):
         encode: Callable[[str], bytes],
         *,
         tokens: set[str],
-        deadline_ticks_ms: float,
+        deadline: Deadline,
         sync: bool,
     ) -> Created | Taken[E]:
         """Create the entry after ``position``, and find out who holds that name, whatever the store answers.
@@ -202,7 +202,7 @@ class EntryLog(ABC, Generic[E]):
                 if not (error.retriable or unknown):
                     raise
                 unknown = True
-                if not error.retriable or self.clock.ticks_ms() >= deadline_ticks_ms:
+                if not error.retriable or deadline.has_passed:
                     raise _unknown_outcome(path, error) from error
                 backoff.wait()
                 continue

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.errors import StoreError
 from sparklog.parallel import parallel_map
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
@@ -49,7 +49,7 @@ class Backoff:
 class Patience:
     """The bound of how long and how often calls are repeated, in place of the store's own."""
 
-    deadline_ticks_ms: float
+    deadline: Deadline
     retries: int = sys.maxsize
     """Of one call."""
     backoff_ms: float = 20.0
@@ -59,19 +59,18 @@ class Patience:
 def retry(
     call: Callable[[], T],
     *,
-    clock: Clock,
-    deadline_ticks_ms: float,
+    deadline: Deadline,
     retries: int = sys.maxsize,
     backoff: Backoff | None = None,
 ) -> T:
     """The result of ``call``, repeated on retriable store errors until the deadline and at most ``retries`` times; then
     the last error is raised."""
-    backoff = backoff or Backoff(clock)
+    backoff = backoff or Backoff(deadline.clock)
     while True:
         try:
             return call()
         except StoreError as error:
-            left_ms = deadline_ticks_ms - clock.ticks_ms()
+            left_ms = deadline.left_ms
             if not error.retriable or retries <= 0 or left_ms <= 0:
                 raise
             retries -= 1
@@ -108,8 +107,7 @@ class RetryingStore(ObjectStore):
         patience = self._patience()
         return retry(
             call,
-            clock=self._clock,
-            deadline_ticks_ms=patience.deadline_ticks_ms,
+            deadline=patience.deadline,
             retries=patience.retries,
             backoff=self._backoff(patience),
         )
@@ -117,7 +115,7 @@ class RetryingStore(ObjectStore):
     def _patience(self) -> Patience:
         """For a call that is made now."""
         own = _PATIENCE.get().get(self)
-        return own or Patience(deadline_ticks_ms=self._clock.ticks_ms() + self._retry_ms)
+        return own or Patience(deadline=self._clock.deadline_in(self._retry_ms))
 
     def _backoff(self, patience: Patience) -> Backoff:
         return Backoff(self._clock, first_ms=patience.backoff_ms, most_ms=patience.backoff_max_ms)
@@ -171,7 +169,7 @@ class RetryingStore(ObjectStore):
                     yield found
                 return
             except StoreError as error:
-                left_ms = patience.deadline_ticks_ms - self._clock.ticks_ms()
+                left_ms = patience.deadline.left_ms
                 if not error.retriable or retries <= 0 or left_ms <= 0:
                     raise
             retries -= 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from sparklog.clock import Deadline
 from sparklog.errors import (
     ConcurrentTransactionsError,
     IllegalStateError,
@@ -109,13 +110,12 @@ class UploadCommitter:
             raise IllegalStateError(f"a transaction of topics {sorted(topics)}: expected one file or more for each")
         clock = self._cluster.clock
         began = clock.ticks_ms()  # before the age of the files is looked at: the session bounds what comes after it
+        deadline = Deadline(clock, began + timeout_ms)
         self._may_be_committed = self._is_decided = False
-        with self._cluster.store.patience(Patience(deadline_ticks_ms=began + timeout_ms)):
+        with self._cluster.store.patience(Patience(deadline=deadline)):
             for _ in range(_TAKEOVERS):
                 try:
-                    return self._commit(
-                        topics, batch, skip_older, began_ticks_ms=began, deadline_ticks_ms=began + timeout_ms
-                    )
+                    return self._commit(topics, batch, skip_older, began_ticks_ms=began, deadline=deadline)
                 except ProducerFencedError:
                     if not self._is_held_by_own():
                         raise
@@ -144,11 +144,11 @@ class UploadCommitter:
         skip_older: bool,
         *,
         began_ticks_ms: float,
-        deadline_ticks_ms: float,
+        deadline: Deadline,
     ) -> bool:
         if batch is not None and self._session is None and self._is_done(batch, skip_older):
             return False
-        session = self._begun(deadline_ticks_ms)
+        session = self._begun(deadline)
         if batch is not None and is_committed(session.batches, batch, skip_older=skip_older):
             return False
         # before the decision: what a topic got since then, it is asked (rule L5, opening)
@@ -160,13 +160,13 @@ class UploadCommitter:
         if session.is_marker_old():
             session.refresh_marker()
         try:
-            marker = session.commit(topics, batch=batch, deadline_ticks_ms=deadline_ticks_ms)
+            marker = session.commit(topics, batch=batch, deadline=deadline)
         finally:
             self._may_be_committed = session.may_be_committed
         self._is_decided = True
-        self._publish(topics, known, marker, deadline_ticks_ms)
+        self._publish(topics, known, marker, deadline)
         try:
-            session.complete(deadline_ticks_ms=deadline_ticks_ms)
+            session.complete(deadline=deadline)
         except SparklogError as error:  # all is done and readable: whoever comes next says so
             _LOGGER.info(
                 "entry %d of %r is left without its completion: %s", marker.number, self.transactional_id, error
@@ -175,14 +175,14 @@ class UploadCommitter:
         return True
 
     def _publish(
-        self, topics: Mapping[str, TopicFiles], known: Mapping[str, int], marker: Marker, deadline_ticks_ms: float
+        self, topics: Mapping[str, TopicFiles], known: Mapping[str, int], marker: Marker, deadline: Deadline
     ) -> None:
         """In all topics, side by side; what one says hinders no other. Raises the first error once all were tried.
 
         Args:
             known: a version of each topic that was known before the decision.
         """
-        timeout_ms = max(0.0, deadline_ticks_ms - self._cluster.clock.ticks_ms())
+        timeout_ms = deadline.left_ms
 
         def publish_in(topic: str) -> PublishResult:
             return self._writers[topic].publish(
@@ -197,12 +197,12 @@ class UploadCommitter:
             if isinstance(result, Exception):
                 raise result
 
-    def _begun(self, deadline_ticks_ms: float) -> TransactionSession:
+    def _begun(self, deadline: Deadline) -> TransactionSession:
         if self._session is None:
             session = TransactionSession(
                 self._cluster, self.transactional_id, timeout_ms=_SESSION_TIMEOUT_MS, holder=self.holder
             )
-            session.begin_epoch(deadline_ticks_ms=deadline_ticks_ms)
+            session.begin_epoch(deadline=deadline)
             self._session = session
         return self._session
 
@@ -258,7 +258,7 @@ def delete_uploads(cluster: Cluster, paths: Mapping[str, list[str]]) -> None:
         paths: by topic, relative to its table.
     """
     doomed = [object_path(topic_table(topic), path) for topic, found in paths.items() for path in found]
-    patience = Patience(deadline_ticks_ms=cluster.clock.ticks_ms() + _CLEANUP_MS)
+    patience = Patience(deadline=cluster.clock.deadline_in(_CLEANUP_MS))
     try:
         with cluster.store.patience(patience):
             cluster.store.delete(doomed)

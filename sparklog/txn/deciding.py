@@ -247,8 +247,8 @@ def abort_if_open(
     """
     entry = newest.follow(TransactionState.PREPARE_ABORT, reason=reason, now_ms=log.clock.now_ms())
     position = Position(version=newest.version, token=newest.token, anchor_ticks_ms=ticks_ms)
-    deadline = log.clock.ticks_ms() + timeout_ms
+    deadline = log.clock.deadline_in(timeout_ms)
     try:
-        return append_entry(log, position, entry, tokens=set(), deadline_ticks_ms=deadline)[0]
+        return append_entry(log, position, entry, tokens=set(), deadline=deadline)[0]
     except PositionLost:
         return None

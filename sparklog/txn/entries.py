@@ -14,6 +14,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
+from sparklog.clock import Deadline
 from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.membership.member_state import decode_partitions, encode_partitions
 from sparklog.log.cluster import Cluster
@@ -332,7 +333,7 @@ def append_entry(
     entry: TransactionEntry,
     *,
     tokens: set[str],
-    deadline_ticks_ms: float,
+    deadline: Deadline,
     sync: bool = True,
 ) -> tuple[TransactionEntry, Position, bool]:
     """Create the entry after ``position``: the one way in which anything is decided.
@@ -348,9 +349,7 @@ def append_entry(
         CommitStateUnknownError: it may be created: only the same call again can tell.
         StoreError.
     """
-    outcome = log.create_next(
-        position, partial(encode_transaction, entry), tokens=tokens, deadline_ticks_ms=deadline_ticks_ms, sync=sync
-    )
+    outcome = log.create_next(position, partial(encode_transaction, entry), tokens=tokens, deadline=deadline, sync=sync)
     if isinstance(outcome, Created):
         return replace(entry, token=outcome.position.token), outcome.position, True
     other = outcome.entry

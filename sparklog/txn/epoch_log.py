@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from sparklog.clock import Deadline
 from sparklog.errors import (
     CommitStateUnknownError,
     ConcurrentTransactionsError,
@@ -76,7 +77,7 @@ class EpochLog:
         """When the newest entry was certainly the newest. Raises ``IllegalStateError`` before :meth:`begin_epoch`."""
         return self._require_newest()[1].anchor_ticks_ms
 
-    def begin_epoch(self, *, timeout_ms: int, deadline_ticks_ms: float) -> TransactionEntry:
+    def begin_epoch(self, *, timeout_ms: int, deadline: Deadline) -> TransactionEntry:
         """Finish what an earlier producer left, and fence it off by a new epoch. May be repeated after an error.
 
         Args:
@@ -90,7 +91,7 @@ class EpochLog:
         while True:
             newest, position = self._log.open_newest()
             if newest is not None and newest.state.is_prepared:
-                finish(self._cluster, self._log, newest, position, timeout_ms=self._left_ms(deadline_ticks_ms))
+                finish(self._cluster, self._log, newest, position, timeout_ms=deadline.left_ms)
             else:
                 header, now_ms = self._next_header(newest, timeout_ms), self._clock.now_ms()
                 entry = (
@@ -104,14 +105,14 @@ class EpochLog:
                         position,
                         entry,
                         tokens=set(),
-                        deadline_ticks_ms=deadline_ticks_ms,
+                        deadline=deadline,
                         sync=self._sync,
                     )
                 except PositionLost:
                     is_ours = False
                 if is_ours:
                     break
-            if self._clock.ticks_ms() >= deadline_ticks_ms:
+            if deadline.has_passed:
                 raise ConcurrentTransactionsError(
                     f"transactional id {self.transactional_id!r}: others with the same id were faster, or had left "
                     "more to be finished than there was time for"
@@ -147,7 +148,7 @@ class EpochLog:
         self._newest, self._position = entry, position
         return entry
 
-    def append(self, entry: TransactionEntry, *, deadline_ticks_ms: float) -> TransactionEntry:
+    def append(self, entry: TransactionEntry, *, deadline: Deadline) -> TransactionEntry:
         """Have the next number decided, by ``entry`` or by whoever was faster; returns the entry that has it.
 
         Once an attempt's outcome isn't known, that is all that may be said until it is: "it wasn't created" of a later
@@ -165,7 +166,7 @@ class EpochLog:
                 position,
                 entry,
                 tokens=self._tokens,
-                deadline_ticks_ms=deadline_ticks_ms,
+                deadline=deadline,
                 sync=self._sync,
             )
         except PositionLost:
@@ -185,7 +186,7 @@ class EpochLog:
         self._newest, self._position = decided, after
         return decided
 
-    def complete(self, *, deadline_ticks_ms: float) -> None:
+    def complete(self, *, deadline: Deadline) -> None:
         """Say that the newest decision is carried out everywhere, if nobody has said so yet. May be repeated. Now and
         then old entries are deleted beside it.
 
@@ -200,9 +201,7 @@ class EpochLog:
                 )
             newest, position = self._require_newest()
             try:
-                self._newest, self._position = complete(
-                    self._log, newest, position, timeout_ms=self._left_ms(deadline_ticks_ms), sync=self._sync
-                )
+                self._newest, self._position = complete(self._log, newest, position, deadline=deadline, sync=self._sync)
             except PositionLost:
                 self._newest, self._position = self._reopen(newest)
             self._tokens.clear()
@@ -263,6 +262,3 @@ class EpochLog:
         if self._newest is None or self._position is None:
             raise IllegalStateError(f"transactional id {self.transactional_id!r}: init_transactions wasn't called")
         return self._newest, self._position
-
-    def _left_ms(self, deadline_ticks_ms: float) -> float:
-        return max(0.0, deadline_ticks_ms - self._clock.ticks_ms())

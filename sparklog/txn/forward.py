@@ -11,6 +11,7 @@ import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from sparklog.clock import Deadline
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.groups.offsets.offset_table import OffsetTable
@@ -144,14 +145,14 @@ def _refusal(log: TransactionLog, entry: TransactionEntry, name: str, error: Spa
 
 def settle_group(table: OffsetTable, decider: Decider, *, is_committed: bool, timeout_ms: float) -> None:
     """Let the pending offsets of a transaction count, or forget them. Raises as :meth:`OffsetTable.change`."""
-    deadline = table.log.clock.ticks_ms() + timeout_ms
-    table.change([SettlePending(decider=decider, is_committed=is_committed)], deadline_ticks_ms=deadline)
+    deadline = table.log.clock.deadline_in(timeout_ms)
+    table.change([SettlePending(decider=decider, is_committed=is_committed)], deadline=deadline)
     if table.maintenance_due:
         table.maintain()
 
 
 def complete(
-    log: TransactionLog, entry: TransactionEntry, position: Position, *, timeout_ms: float, sync: bool = True
+    log: TransactionLog, entry: TransactionEntry, position: Position, *, deadline: Deadline, sync: bool = True
 ) -> tuple[TransactionEntry, Position]:
     """Say that a decision is carried out everywhere. Whoever was faster said the same.
 
@@ -164,8 +165,7 @@ def complete(
     is_committed = entry.state is TransactionState.PREPARE_COMMIT
     state = TransactionState.COMPLETE_COMMIT if is_committed else TransactionState.COMPLETE_ABORT
     completed = entry.follow(state, reason=entry.reason, now_ms=log.clock.now_ms())
-    deadline = log.clock.ticks_ms() + timeout_ms
-    found, after, _ = append_entry(log, position, completed, tokens=set(), deadline_ticks_ms=deadline, sync=sync)
+    found, after, _ = append_entry(log, position, completed, tokens=set(), deadline=deadline, sync=sync)
     return found, after
 
 
@@ -178,19 +178,17 @@ def finish(
     """
     roll_forward(cluster, log, entry, timeout_ms=timeout_ms)
     try:
-        return complete(log, entry, position, timeout_ms=timeout_ms)[0]
+        return complete(log, entry, position, deadline=log.clock.deadline_in(timeout_ms))[0]
     except PositionLost:
         return None
 
 
 def _publish(topic_log: DeltaLog, named: TopicFiles, marker: Marker, *, timeout_ms: float) -> bool:
     """False: the topic is gone."""
-    deadline = topic_log.clock.ticks_ms() + timeout_ms
+    deadline = topic_log.clock.deadline_in(timeout_ms)
     try:
         state = load_state(topic_log)
     except UnknownTopicOrPartitionError:
         return False
-    published, _ = publish_transaction(
-        state, named.topic_id, named.files, marker, deadline_ticks_ms=deadline, sync=True
-    )
+    published, _ = publish_transaction(state, named.topic_id, named.files, marker, deadline=deadline, sync=True)
     return not published.is_skipped

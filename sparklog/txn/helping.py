@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.log.cluster import Cluster
 from sparklog.storage.position import Position
 from sparklog.storage.retrying import Patience
@@ -93,11 +93,11 @@ class Helper:
             The ids whose decision was carried out. Raises nothing: errors are logged.
         """
         finished: list[str] = []
-        deadline = now_ticks_ms + self.PATIENCE_MS
+        deadline = Deadline(cluster.clock, now_ticks_ms + self.PATIENCE_MS)
         try:
-            with cluster.store.patience(Patience(deadline_ticks_ms=deadline)):
+            with cluster.store.patience(Patience(deadline=deadline)):
                 for transactional_id in self._choose(markers_by_id(cluster), now_ticks_ms):
-                    is_late = cluster.clock.ticks_ms() > deadline
+                    is_late = cluster.clock.ticks_ms() > deadline.ticks_ms
                     if is_stopped() or is_late or len(finished) >= self.MOST_FINISHED:
                         break
                     self._last = transactional_id

@@ -71,4 +71,4 @@ def _expire(state: TopicState, over: dict[str, SetTransaction], *, timeout_ms: f
         actions = [replace(marker, last_updated_ms=now_ms) for marker in still]
         return Commit(actions=actions, head=now.head, operation="EXPIRE TRANSACTIONS") if still else None
 
-    return commit(state, decide, deadline_ticks_ms=clock.ticks_ms() + timeout_ms, sync=True).state
+    return commit(state, decide, deadline=clock.deadline_in(timeout_ms), sync=True).state

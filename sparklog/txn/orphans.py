@@ -257,8 +257,8 @@ def _take_next_version(state: TopicState, *, timeout_ms: float) -> TopicState:
     def decide(now: TopicState) -> Commit:
         return Commit(actions=[], head=now.head, operation="VACUUM START")
 
-    deadline = state.log.clock.ticks_ms() + timeout_ms
-    return commit(state, decide, deadline_ticks_ms=deadline, sync=True).state
+    deadline = state.log.clock.deadline_in(timeout_ms)
+    return commit(state, decide, deadline=deadline, sync=True).state
 
 
 def _with_removed_since(state: TopicState, removed: RemovedFiles, *, read_ticks_ms: float) -> RemovedFiles:

@@ -277,9 +277,9 @@ class _Recovery:
         entry = newest.follow(
             TransactionState.EMPTY, header=next_header(newest.header), reason=reason, now_ms=self._log.clock.now_ms()
         )
-        deadline = self._log.clock.ticks_ms() + self._timeout_ms
+        deadline = self._log.clock.deadline_in(self._timeout_ms)
         try:
-            found, _, is_ours = append_entry(self._log, position, entry, tokens=set(), deadline_ticks_ms=deadline)
+            found, _, is_ours = append_entry(self._log, position, entry, tokens=set(), deadline=deadline)
         except PositionLost:
             return False
         if is_ours:

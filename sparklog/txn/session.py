@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from sparklog.clock import Deadline
 from sparklog.errors import (
     IllegalStateError,
     InvalidTxnStateError,
@@ -63,7 +64,7 @@ class TransactionSession:
 
     # Epochs.
 
-    def begin_epoch(self, *, deadline_ticks_ms: float) -> None:
+    def begin_epoch(self, *, deadline: Deadline) -> None:
         """Finish what an earlier producer left, and fence it off by a new epoch. May be repeated after an error.
 
         Raises:
@@ -71,7 +72,7 @@ class TransactionSession:
             ConcurrentTransactionsError: other producers with the same id began at the same time, again and again.
             CommitStateUnknownError, CorruptLogError, UnsupportedVersionError, StoreError.
         """
-        entry = self._log.begin_epoch(timeout_ms=self._timeout_ms, deadline_ticks_ms=deadline_ticks_ms)
+        entry = self._log.begin_epoch(timeout_ms=self._timeout_ms, deadline=deadline)
         self._forget_transaction()
         self._session_marker = OwnSessionMarker(self._cluster, self.transactional_id, entry.version)
         self._session_marker.write()
@@ -148,7 +149,7 @@ class TransactionSession:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         metadata: ConsumerGroupMetadata,
         *,
-        deadline_ticks_ms: float,
+        deadline: Deadline,
     ) -> None:
         """Make a group's offsets part of the open transaction: written as pending, for the owner alone (rule G1,
         stamps).
@@ -161,10 +162,10 @@ class TransactionSession:
             KafkaTimeoutError, CommitStateUnknownError, StoreError.
         """
         self._offsets.open_table(metadata.group_id)
-        self._learn_of_abort_while_idle(deadline_ticks_ms=deadline_ticks_ms)
-        self._offsets.add_pending(offsets, metadata, self.decider, deadline_ticks_ms=deadline_ticks_ms)
+        self._learn_of_abort_while_idle(deadline=deadline)
+        self._offsets.add_pending(offsets, metadata, self.decider, deadline=deadline)
 
-    def _learn_of_abort_while_idle(self, *, deadline_ticks_ms: float) -> None:
+    def _learn_of_abort_while_idle(self, *, deadline: Deadline) -> None:
         """Before rows of a group name our next number: while nothing was decided for longer than the time-out, somebody
         may have taken it for an abort, and no transaction was open."""
         while self._offsets.is_empty and self._clock.ticks_ms() - self._log.known_since_ticks_ms > self._timeout_ms:
@@ -172,10 +173,10 @@ class TransactionSession:
             if entry is None:
                 return
             if entry.state is TransactionState.PREPARE_ABORT:
-                self._after_forced_abort(entry, deadline_ticks_ms=deadline_ticks_ms)
+                self._after_forced_abort(entry, deadline=deadline)
 
     def commit(
-        self, topics: Mapping[str, TopicFiles], *, deadline_ticks_ms: float, batch: QueryBatch | None = None
+        self, topics: Mapping[str, TopicFiles], *, deadline: Deadline, batch: QueryBatch | None = None
     ) -> Marker:
         """The commit point: one create. May be repeated until it says something else than that it doesn't know.
 
@@ -203,11 +204,11 @@ class TransactionSession:
                 batches=newest.batches if batch is None else with_batch(newest.batches, batch),
                 now_ms=self._clock.now_ms(),
             )
-            decided = self._log.append(entry, deadline_ticks_ms=deadline_ticks_ms)
+            decided = self._log.append(entry, deadline=deadline)
             if decided.state is TransactionState.PREPARE_COMMIT:  # nobody else writes one in this epoch
                 self._committed = Marker(transactional_id=self.transactional_id, number=decided.version)
                 return self._committed
-            self._after_forced_abort(decided, deadline_ticks_ms=deadline_ticks_ms)
+            self._after_forced_abort(decided, deadline=deadline)
 
     def _check_time(self) -> None:
         open_ms = self._clock.ticks_ms() - self._began_ticks_ms
@@ -218,19 +219,19 @@ class TransactionSession:
                 f"transaction_timeout_ms={self._timeout_ms}: abort it"
             )
 
-    def _after_forced_abort(self, aborted: TransactionEntry, *, deadline_ticks_ms: float) -> None:
+    def _after_forced_abort(self, aborted: TransactionEntry, *, deadline: Deadline) -> None:
         """Somebody has taken our number for an abort. If that was for the time before this transaction began, and no
         group knows the number, the next one decides as well."""
         is_young = self._clock.ticks_ms() - self._began_ticks_ms <= self._timeout_ms
         if aborted.reason.startswith(TIMED_OUT) and is_young and self._offsets.is_empty:
-            self.complete(deadline_ticks_ms=deadline_ticks_ms)
+            self.complete(deadline=deadline)
             return
         self._aborted = True
         kind = TransactionTimedOutError if aborted.reason.startswith(TIMED_OUT) else TransactionAbortableError
         raise kind(f"the transaction of {self.transactional_id!r} was aborted by another: {aborted.reason}")
 
     def settle_groups(
-        self, *, is_committed: bool, deadline_ticks_ms: float, when_published: Callable[[], object] = lambda: None
+        self, *, is_committed: bool, deadline: Deadline, when_published: Callable[[], object] = lambda: None
     ) -> None:
         """Let the transaction's offsets count in its groups, or forget them. May be repeated. A group that fails stops
         no other.
@@ -242,11 +243,9 @@ class TransactionSession:
         Raises:
             As :meth:`OffsetTable.change`, and ``when_published``: the first error, once all groups were tried.
         """
-        self._offsets.settle(
-            is_committed=is_committed, deadline_ticks_ms=deadline_ticks_ms, when_published=when_published
-        )
+        self._offsets.settle(is_committed=is_committed, deadline=deadline, when_published=when_published)
 
-    def abort(self, *, deadline_ticks_ms: float) -> None:
+    def abort(self, *, deadline: Deadline) -> None:
         """Decide that nothing of the open transaction counts. May be repeated.
 
         Raises:
@@ -258,18 +257,18 @@ class TransactionSession:
             entry = self._log.newest.follow(
                 TransactionState.PREPARE_ABORT, contents=contents, now_ms=self._clock.now_ms()
             )
-            decided = self._log.append(entry, deadline_ticks_ms=deadline_ticks_ms)
+            decided = self._log.append(entry, deadline=deadline)
             if decided.state is TransactionState.PREPARE_COMMIT:
                 raise InvalidTxnStateError(f"the transaction of {self.transactional_id!r} is committed")
             self._aborted = True
-        self.settle_groups(is_committed=False, deadline_ticks_ms=deadline_ticks_ms)
+        self.settle_groups(is_committed=False, deadline=deadline)
 
-    def complete(self, *, deadline_ticks_ms: float) -> None:
+    def complete(self, *, deadline: Deadline) -> None:
         """Say that the decision is carried out everywhere, if nobody has said so yet. May be repeated. Now and then old
         entries are deleted beside it.
 
         Raises ``ProducerFencedError``, ``KafkaTimeoutError``, ``CommitStateUnknownError``, ``StoreError``."""
-        self._log.complete(deadline_ticks_ms=deadline_ticks_ms)
+        self._log.complete(deadline=deadline)
 
     def _forget_transaction(self) -> None:
         self._offsets.begin_transaction()

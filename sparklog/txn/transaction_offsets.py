@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from sparklog.clock import Deadline
 from sparklog.errors import (
     ProducerFencedError,
     SparklogError,
@@ -67,7 +68,7 @@ class TransactionOffsets:
         metadata: ConsumerGroupMetadata,
         decider: Decider,
         *,
-        deadline_ticks_ms: float,
+        deadline: Deadline,
     ) -> None:
         """Write offsets as pending, for the partitions' owner alone (rule G1, stamps).
 
@@ -86,17 +87,17 @@ class TransactionOffsets:
             topic_ids=TopicCatalog(self._cluster).ids_of(offsets.keys()) if not metadata.member_id else {},
         )
         self._groups.setdefault(group, set()).update(offsets)
-        changed = table.change([change], deadline_ticks_ms=deadline_ticks_ms)
+        changed = table.change([change], deadline=deadline)
         if isinstance(changed.errors[0], UnstableOffsetCommitError):
             # A producer with another id left them, and the partitions' owner is ours: it is to wait for nobody.
-            settle_pending(table, changed.rows, offsets, self._decide_other, deadline_ticks_ms=deadline_ticks_ms)
-            changed = table.change([change], deadline_ticks_ms=deadline_ticks_ms)
+            settle_pending(table, changed.rows, offsets, self._decide_other, deadline=deadline)
+            changed = table.change([change], deadline=deadline)
         table.maintain_aside()
         if changed.errors[0] is not None:
             raise changed.errors[0].with_traceback(None)
 
     def settle(
-        self, *, is_committed: bool, deadline_ticks_ms: float, when_published: Callable[[], object] = lambda: None
+        self, *, is_committed: bool, deadline: Deadline, when_published: Callable[[], object] = lambda: None
     ) -> None:
         """Let the pending offsets count, or forget them. May be repeated. A group that fails stops no other.
 
@@ -111,7 +112,7 @@ class TransactionOffsets:
                 if self._decider is not None:
                     table = self.open_table(group)
                     change = SettlePending(decider=self._decider, is_committed=is_committed)
-                    table.change([change], deadline_ticks_ms=deadline_ticks_ms, before_commit=when_published)
+                    table.change([change], deadline=deadline, before_commit=when_published)
                     table.maintain_aside()
                 del self._groups[group]
             except SparklogError as error:

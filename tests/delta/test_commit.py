@@ -61,7 +61,7 @@ class Counting(CommitTarget[Count, int]):
     """Writes the next number, unless ``goal`` is reached."""
 
     def __init__(self, log: DeltaLog, *, goal: int = 1_000, before_create: Sequence[Callable[[], object]] = ()) -> None:
-        super().__init__(log, deadline_ticks_ms=log.clock.ticks_ms() + TIMEOUT_MS)
+        super().__init__(log, deadline=log.clock.deadline_in(TIMEOUT_MS))
         self.goal = goal
         self.before_create = list(before_create)
         """One for each attempt."""

@@ -59,9 +59,9 @@ def create(
     log: DeltaLog, position: Position, tokens: set[str] | None = None, *, timeout_ms: float = 30_000
 ) -> Created | Taken[Entry]:
     """``tokens``: of earlier attempts; those of this one are added."""
-    deadline = log.clock.ticks_ms() + timeout_ms
+    deadline = log.clock.deadline_in(timeout_ms)
     tokens = set() if tokens is None else tokens
-    return log.create_next(position, an_entry, tokens=tokens, deadline_ticks_ms=deadline, sync=True)
+    return log.create_next(position, an_entry, tokens=tokens, deadline=deadline, sync=True)
 
 
 def token_of(log: DeltaLog, version: int) -> str:
@@ -216,8 +216,8 @@ class Attempts:
         return an_entry(token)
 
     def create(self, log: DeltaLog, position: Position, tokens: set[str]) -> Created | Taken[Entry]:
-        deadline = log.clock.ticks_ms() + 30_000
-        return log.create_next(position, self, tokens=tokens, deadline_ticks_ms=deadline, sync=True)
+        deadline = log.clock.deadline_in(30_000)
+        return log.create_next(position, self, tokens=tokens, deadline=deadline, sync=True)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.LOST_REQUEST, FaultKind.CONFLICT, FaultKind.THROTTLED])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeVar
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.groups.assignors import ASSIGNORS
 from sparklog.groups.membership.generations import Generation, generation_log
@@ -329,7 +329,7 @@ class Job:
     """Something for a player's keeper of offsets."""
 
     change: Change
-    deadline: float
+    deadline: Deadline
     done: Callable[[Rows | Exception], None] | None = None
     result: Rows | Exception | None = None
 
@@ -437,7 +437,7 @@ class Player:
 
     def commit(self, offsets: Mapping[TopicPartition, int], stamps: Mapping[TopicPartition, Stamp]) -> Exception | None:
         """Commit at once, under stamps from whenever; returns the refusal."""
-        job = Job(_commit(offsets, stamps), INFINITE)
+        job = Job(_commit(offsets, stamps), self.clock.deadline_in(None))
         self.jobs.append(job)
         self.world.take_turn(self.keeper)
         return job.result if isinstance(job.result, Exception) else None
@@ -490,7 +490,7 @@ class Player:
         try:
             if self.membership.wanted is None:
                 self.has_left = True
-                with self.cluster.store.patience(Patience(deadline_ticks_ms=self.clock.ticks_ms() + 5_000)):
+                with self.cluster.store.patience(Patience(deadline=self.clock.deadline_in(5_000))):
                     self.rounds.leave()
                 return INFINITE
             return self.rounds.run_round()
@@ -504,7 +504,7 @@ class Player:
         self, topic_ids: Mapping[TopicPartition, str], stamp: Stamp, done: Callable[[Rows | Exception], None]
     ) -> None:
         session_ms = self.membership.settings.session_timeout_ms
-        self._submit(Job(TakePartitions(topic_ids=topic_ids, stamp=stamp), self.clock.ticks_ms() + session_ms, done))
+        self._submit(Job(TakePartitions(topic_ids=topic_ids, stamp=stamp), self.clock.deadline_in(session_ms), done))
 
     def _submit(self, job: Job) -> Job:
         self.jobs.append(job)
@@ -517,7 +517,7 @@ class Player:
             jobs = [*self.jobs]
             self.jobs.clear()
             now = self.clock.ticks_ms()
-            for job in [job for job in jobs if now > job.deadline]:
+            for job in [job for job in jobs if now > job.deadline.ticks_ms]:
                 jobs.remove(job)
                 self._finish(job, KafkaTimeoutError("too late"))
             if jobs:
@@ -525,11 +525,12 @@ class Player:
         return INFINITE
 
     def _carry_out(self, jobs: Sequence[Job]) -> None:
-        deadline = min(max(job.deadline for job in jobs), self.clock.ticks_ms() + 60_000)
+        latest = max(job.deadline.ticks_ms for job in jobs)
+        deadline = Deadline(self.clock, min(latest, self.clock.ticks_ms() + 60_000))
         self.working = jobs
         try:
-            with self.cluster.store.patience(Patience(deadline_ticks_ms=deadline)):
-                changed = self.table.change([job.change for job in jobs], deadline_ticks_ms=deadline)
+            with self.cluster.store.patience(Patience(deadline=deadline)):
+                changed = self.table.change([job.change for job in jobs], deadline=deadline)
         except SparklogError as error:
             for job in jobs:
                 self._finish(job, error)
@@ -596,7 +597,9 @@ class Player:
 
     def _submit_commit(self, wanted: Iterable[TopicPartition] | None = None) -> Job:
         stamps = self.membership.stamps(sorted(self.positions if wanted is None else wanted))
-        job = Job(_commit({p: self.positions[p] for p in stamps if p in self.positions}, stamps), INFINITE)
+        job = Job(
+            _commit({p: self.positions[p] for p in stamps if p in self.positions}, stamps), self.clock.deadline_in(None)
+        )
         if not self.commits or not stamps:
             job.result = {}
             return job

@@ -126,7 +126,7 @@ def _take(cluster: Cluster) -> None:
         TakePartitions(topic_ids={at: topic_id}, stamp=ANN),
         CommitOffsets(offsets={at: OffsetAndMetadata(5)}, stamps={at: ANN}, topic_ids={at: topic_id}),
     ]
-    done = OffsetTable(cluster, "g").change(changes, deadline_ticks_ms=cluster.clock.ticks_ms() + 60_000)
+    done = OffsetTable(cluster, "g").change(changes, deadline=cluster.clock.deadline_in(60_000))
     assert done.errors == (None, None)
 
 
@@ -155,7 +155,7 @@ def commit_offset(cluster: Cluster, at: TopicPartition, offset: int, *, topic_id
         TakePartitions(topic_ids={at: topic_id}, stamp=ANN),
         CommitOffsets(offsets={at: OffsetAndMetadata(offset)}, stamps={at: ANN}, topic_ids={at: topic_id}),
     ]
-    done = OffsetTable(cluster, "h").change(changes, deadline_ticks_ms=cluster.clock.ticks_ms() + 60_000)
+    done = OffsetTable(cluster, "h").change(changes, deadline=cluster.clock.deadline_in(60_000))
     assert done.errors == (None, None)
 
 
@@ -198,7 +198,7 @@ def own_commit(log: DeltaLog, decide: Callable[[TopicState], Commit]) -> None:
         done = True
         return decide(state)
 
-    commit(load_state(log), once, deadline_ticks_ms=log.clock.ticks_ms() + 60_000, sync=False)
+    commit(load_state(log), once, deadline=log.clock.deadline_in(60_000), sync=False)
 
 
 def with_end(head: TopicHead, end: int) -> TopicHead:

@@ -133,7 +133,7 @@ def test_members_without_a_generation_are_told_and_garbled_ones_are_a_warning() 
 
 def pend(cluster: Cluster, decider: Decider) -> None:
     change = PendOffsets(offsets={AT: OffsetAndMetadata(7)}, decider=decider, owner=ANN, topic_ids={})
-    done = OffsetTable(cluster, "h").change([change], deadline_ticks_ms=cluster.clock.ticks_ms() + 60_000)
+    done = OffsetTable(cluster, "h").change([change], deadline=cluster.clock.deadline_in(60_000))
     assert done.errors == (None,)
 
 

@@ -41,7 +41,7 @@ def test_a_decided_transaction_is_finished() -> None:
         topic: TopicFiles(topic_id=driver.writers[topic].topic_id, files=tuple(driver.files[topic]))
         for topic in ("t", "u")
     }
-    marker = driver.session.commit(named, deadline_ticks_ms=driver.deadline)
+    marker = driver.session.commit(named, deadline=driver.deadline)
     driver.writers["t"].publish(driver.files["t"], marker, known_version=0, timeout_ms=TIMEOUT_MS)
     clock.advance(10_000)
     report = check_cluster(cluster)

@@ -61,7 +61,7 @@ def add_entry(cluster: Cluster, state: TransactionState) -> None:
     newest, position = a_log(cluster).open_newest()
     assert newest is not None
     entry = newest.follow(state, contents=newest.contents, now_ms=cluster.clock.now_ms())
-    append_entry(a_log(cluster), position, entry, tokens=set(), deadline_ticks_ms=cluster.clock.ticks_ms() + TIMEOUT_MS)
+    append_entry(a_log(cluster), position, entry, tokens=set(), deadline=cluster.clock.deadline_in(TIMEOUT_MS))
 
 
 def test_transactions_that_are_whole_are_counted() -> None:
@@ -123,7 +123,7 @@ def test_a_decision_that_is_left_lying_is_a_warning() -> None:
     driver.send("t", "half")
     driver.send("u", "half")
     named = {topic: named_files(driver, topic) for topic in ("t", "u")}
-    marker = driver.session.commit(named, deadline_ticks_ms=driver.deadline)
+    marker = driver.session.commit(named, deadline=driver.deadline)
     driver.writers["t"].publish(driver.files["t"], marker, known_version=0, timeout_ms=TIMEOUT_MS)
     assert found(cluster) == set()  # it is under way
     clock.advance(6_000)
@@ -144,7 +144,7 @@ def test_a_commit_that_was_called_complete_too_early_is_found() -> None:
     driver.send("t", "half")
     driver.send("u", "half")
     named = {topic: named_files(driver, topic) for topic in ("t", "u")}
-    marker = driver.session.commit(named, deadline_ticks_ms=driver.deadline)
+    marker = driver.session.commit(named, deadline=driver.deadline)
     driver.writers["t"].publish(driver.files["t"], marker, known_version=0, timeout_ms=TIMEOUT_MS)
     add_entry(cluster, TransactionState.COMPLETE_COMMIT)
     report = check_cluster(cluster)
@@ -180,7 +180,7 @@ def test_what_an_aborted_transaction_left_in_a_topic_is_found() -> None:
     state = load_state(log)
     marker = Marker(transactional_id=ID, number=7)
     files = [uploaded(log, "never")]
-    publish_transaction(state, state.head.topic_id, files, marker, deadline_ticks_ms=driver.deadline, sync=False)
+    publish_transaction(state, state.head.topic_id, files, marker, deadline=driver.deadline, sync=False)
     driver.session.close()
     report = check_cluster(cluster)
     assert codes(report) == {"transaction-not-committed"}
@@ -197,7 +197,7 @@ def test_what_no_entry_decided_is_found() -> None:
             state.head.topic_id,
             [uploaded(log, "never")],
             Marker(transactional_id=name, number=number),
-            deadline_ticks_ms=driver.deadline,
+            deadline=driver.deadline,
             sync=False,
         )
     report = check_cluster(cluster)
@@ -219,7 +219,7 @@ def test_a_transaction_that_is_there_twice_is_found() -> None:
     state.transactions.clear()  # as a helper would that doesn't know the marker (rule L5)
     again = [uploaded(log, "1")]
     marker = Marker(transactional_id=ID, number=4)
-    publish_transaction(state, state.head.topic_id, again, marker, deadline_ticks_ms=driver.deadline, sync=False)
+    publish_transaction(state, state.head.topic_id, again, marker, deadline=driver.deadline, sync=False)
     assert found(cluster) == {"transaction-differs"}
 
 

@@ -151,7 +151,7 @@ def grow(log, age):
 
     state = open_state(log)
     while state.position.version < age - 60:
-        state = commit(state, as_if_it_added_a_file, deadline_ticks_ms=1e12, sync=False).state
+        state = commit(state, as_if_it_added_a_file, deadline=log.clock.deadline_in(None), sync=False).state
     writer = a_writer(log, checkpoints=inline_checkpoints())
     while writer.head.delta_version < age:
         append(writer, "x")

@@ -319,17 +319,17 @@ def test_a_gap_takes_at_most_half_of_what_a_caller_that_waits_has_left(
     memory: MemoryStore, clock: ManualClock, within_ms: float, expected: float
 ) -> None:
     writer = asking(memory, clock)
-    writer.finish_by(clock.ticks_ms() + within_ms)
+    writer.finish_by(clock.deadline_in(within_ms))
     assert elapsed(clock, lambda: append(writer, "next")) == pytest.approx(expected, abs=1.1)
 
 
 def test_of_several_callers_that_wait_the_soonest_to_give_up_counts(memory: MemoryStore, clock: ManualClock) -> None:
     writer = asking(memory, clock)
-    writer.finish_by(clock.ticks_ms() + 1_000)
-    writer.finish_by(clock.ticks_ms() + 60_000)
+    writer.finish_by(clock.deadline_in(1_000))
+    writer.finish_by(clock.deadline_in(60_000))
     assert elapsed(clock, lambda: append(writer, "next")) == pytest.approx(500, abs=1.1)
     clock.advance(60_000)
-    writer.finish_by(clock.ticks_ms() + 3_000)
+    writer.finish_by(clock.deadline_in(3_000))
     append(writer, "asks")
     assert elapsed(clock, lambda: append(writer, "after all gave up")) == pytest.approx(1_500, abs=1.1)
 

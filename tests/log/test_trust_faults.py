@@ -288,7 +288,7 @@ def rewrite_all_in_one_file(log: DeltaLog) -> None:
     )
     removes = [RemoveFile(path=segment.path, deletion_ms=T0_MS, data_change=False) for segment in segments]
     plan = Commit(actions=[add, *removes], head=state.head, operation="OPTIMIZE")
-    commit(state, lambda _: plan, deadline_ticks_ms=10**12, sync=False)
+    commit(state, lambda _: plan, deadline=log.clock.deadline_in(None), sync=False)
 
 
 @pytest.mark.parametrize("woken", ["writer", "follower", "writer that died"])

@@ -296,11 +296,11 @@ def test_a_decided_file_that_is_gone_is_named_and_not_published(is_helper: bool)
     def carry_out() -> tuple[int, ...]:
         if not is_helper:
             return writer.publish([file.facts], MARKER, known_version=0, timeout_ms=1_000).base_offsets
-        deadline = clock.ticks_ms() + 1_000
+        deadline = clock.deadline_in(1_000)
         state = load_state(log)
-        return publish_transaction(
-            state, writer.topic_id, [file.facts], MARKER, deadline_ticks_ms=deadline, sync=False
-        )[0].base_offsets
+        return publish_transaction(state, writer.topic_id, [file.facts], MARKER, deadline=deadline, sync=False)[
+            0
+        ].base_offsets
 
     with pytest.raises(ObjectNotFoundError, match=f"{file.path} is gone: entry 2 of transactional id 'x'"):
         carry_out()

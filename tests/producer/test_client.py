@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sparklog.clock import SystemClock
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidConfigurationError, KafkaTimeoutError
 from sparklog.log import create_topic, open_cluster
 from sparklog.producer import Producer
@@ -353,7 +354,7 @@ def test_a_producer_that_is_forgotten_is_told_of() -> None:
         forget()
     for pipeline in pipelines:
         pipeline.end_when_delivered(IllegalStateError("the test is over"))
-        pipeline.join(LONG_S)
+        pipeline.join(SystemClock().deadline_in(LONG_S * 1_000))
 
 
 def test_one_that_was_closed_or_never_used_isnt_told_of() -> None:

@@ -46,6 +46,10 @@ class Announced:
         self.count += 1
 
 
+NOW = ManualClock().deadline_in(0)
+NEVER = NOW.clock.deadline_in(None)
+
+
 class AQueue:
     """A topic's queue without its threads, and what was sent to it."""
 
@@ -83,10 +87,10 @@ class AQueue:
         there = sorted(value for column in found.values() for value in column)
         assert there in [sorted([*(value for value, _ in self.sent), *extra]) for extra in more]
         for batch in batches:
-            assert not self.queue.flush(0.0)
+            assert not self.queue.flush(NOW)
             batch.settle(Outcome())
             self.queue.finish_batch(batch)
-        assert self.queue.flush(0.0)
+        assert self.queue.flush(NOW)
         assert self.buffer.used_bytes == 0
         with self.buffer.lock:
             assert self.queue.held_bytes() == 0
@@ -169,7 +173,7 @@ def test_a_wait_that_is_interrupted_anywhere_holds_up_nobody(what: str, point: s
         one.send(b"1")
         calls: dict[str, Callable[[], object]] = {
             "get": partial(timing_out, partial(one.sent[0][1].get, 0)),
-            "flush": partial(one.queue.flush, 0.0),
+            "flush": partial(one.queue.flush, NOW),
             "begin_flush": one.queue.begin_flush,
             "add_callback": partial(one.sent[0][1].add_callback, len),
             "wait for room": partial(timing_out, partial(one.queue.add, None, b"x", 10**6)),
@@ -192,7 +196,7 @@ def test_a_batch_that_an_interrupted_send_left_empty_holds_up_no_other_thread(wh
     assert batch is not None
     batch.size_bytes += 10**6  # of the record that didn't come to be there
     waiting = one.queue._finished if what == "flush" else one.buffer._room
-    wait = partial(one.queue.flush, None) if what == "flush" else partial(one.queue.add, None, b"x", 200)
+    wait = partial(one.queue.flush, NEVER) if what == "flush" else partial(one.queue.add, None, b"x", 200)
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     eventually(lambda: waiting.waiting_count == 1)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from sparklog.clock import SystemClock
 from sparklog.errors import (
     CommitStateUnknownError,
     IllegalStateError,
@@ -44,7 +45,7 @@ def a_world() -> tuple[MemoryStore, Cluster]:
     for topic in ("t", "u"):
         create_topic(cluster.topic_log(topic), topic, num_partitions=1)
     take = TakePartitions(topic_ids={IN: "id"}, stamp=Stamp(1, "ann"))
-    OffsetTable(cluster, "g").change([take], deadline_ticks_ms=1e9)
+    OffsetTable(cluster, "g").change([take], deadline=clock.deadline_in(None))
     return memory, cluster
 
 
@@ -96,7 +97,7 @@ def bury(producer: Producer) -> None:
     for pipeline in producer._pipelines.all():
         pipeline.end_when_delivered(dead)
         pipeline.abort(dead)
-        assert pipeline.join(LONG_S)
+        assert pipeline.join(SystemClock().deadline_in(LONG_S * 1_000))
     assert producer._transactions is not None
     producer._transactions._background.stop()
 

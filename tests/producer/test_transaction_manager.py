@@ -576,7 +576,7 @@ def test_epochs_end_with_a_new_producer_id() -> None:
     newest, position = log.open_newest()
     assert newest is not None
     last = newest.follow(TransactionState.EMPTY, header=replace(newest.header, producer_epoch=32_765), now_ms=0)
-    append_entry(log, position, last, tokens=set(), deadline_ticks_ms=1e15)
+    append_entry(log, position, last, tokens=set(), deadline=log.clock.deadline_in(None))
     ids, epochs = [], []
     for value in (b"b", b"c", b"d"):
         with a_producer(cluster) as producer:

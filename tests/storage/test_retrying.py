@@ -95,7 +95,7 @@ ALL_REPEATED = {
 @pytest.mark.parametrize("op", REPEATED)
 def test_within_patience_a_call_is_repeated_until_its_deadline_and_not_beyond(op, calls):
     store, _, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, ops=[op], times=None))
-    patience = Patience(deadline_ticks_ms=500, backoff_ms=300, backoff_max_ms=100_000)
+    patience = Patience(deadline=clock.deadline_in(500), backoff_ms=300, backoff_max_ms=100_000)
     with store.patience(patience), pytest.raises(StoreUnavailableError):
         calls[op](store)
     assert clock.ticks_ms() == 500  # the last wait is cut short
@@ -107,8 +107,9 @@ def test_within_patience_a_call_is_repeated_until_its_deadline_and_not_beyond(op
 @pytest.mark.parametrize("op", REPEATED)
 def test_within_patience_a_call_is_repeated_so_often_and_not_more(op, calls):
     for retries in (0, 1, 3):
-        store, faulty, _ = a_patient_store(Fault(kind=FaultKind.THROTTLED, ops=[op], times=None))
-        with store.patience(Patience(deadline_ticks_ms=1e9, retries=retries)), pytest.raises(StoreUnavailableError):
+        store, faulty, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, ops=[op], times=None))
+        patience = Patience(deadline=clock.deadline_in(None), retries=retries)
+        with store.patience(patience), pytest.raises(StoreUnavailableError):
             calls[op](store)
         extra = 1 if retries and calls is ALL_REPEATED and op == "put" else 0  # all of them at first, then one by one
         assert len(faulty.calls) == 1 + retries + extra
@@ -116,7 +117,7 @@ def test_within_patience_a_call_is_repeated_so_often_and_not_more(op, calls):
 
 def test_waits_grow_from_the_first_to_the_longest_shortened_by_chance_up_to_a_half():
     store, _, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=6))
-    with store.patience(Patience(deadline_ticks_ms=1e9, backoff_ms=100, backoff_max_ms=500)):
+    with store.patience(Patience(deadline=clock.deadline_in(None), backoff_ms=100, backoff_max_ms=500)):
         store.read("a")
     for slept, most in zip(clock.sleeps, [100, 200, 400, 500, 500, 500], strict=True):
         assert most / 2 <= slept <= most
@@ -125,14 +126,14 @@ def test_waits_grow_from_the_first_to_the_longest_shortened_by_chance_up_to_a_ha
 def test_a_first_wait_longer_than_the_longest_is_the_longest():
     """Source: Kafka ``CommonClientConfigs.warnDisablingExponentialBackoff``."""
     store, _, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=2))
-    with store.patience(Patience(deadline_ticks_ms=1e9, backoff_ms=2**63 - 1, backoff_max_ms=50)):
+    with store.patience(Patience(deadline=clock.deadline_in(None), backoff_ms=2**63 - 1, backoff_max_ms=50)):
         store.read("a")
     assert all(25 <= slept <= 50 for slept in clock.sleeps)
 
 
 def test_patience_takes_the_place_of_the_stores_own_bound():
     store, _, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=None), retry_ms=1_000)
-    with store.patience(Patience(deadline_ticks_ms=90_000)), pytest.raises(StoreUnavailableError):
+    with store.patience(Patience(deadline=clock.deadline_in(90_000))), pytest.raises(StoreUnavailableError):
         store.read("a")
     assert clock.ticks_ms() == 90_000
     with pytest.raises(StoreUnavailableError):
@@ -141,17 +142,17 @@ def test_patience_takes_the_place_of_the_stores_own_bound():
 
 
 def test_patience_is_a_threads_own_and_ends_with_its_block():
-    store, faulty, _ = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=3))
+    store, faulty, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=3))
     caught = []
-    with store.patience(Patience(deadline_ticks_ms=1e9, retries=0)):
+    with store.patience(Patience(deadline=clock.deadline_in(None), retries=0)):
         thread = threading.Thread(target=lambda: caught.append(store.read("a")))
         thread.start()
         thread.join()
-        with store.patience(Patience(deadline_ticks_ms=1e9, retries=5)):
+        with store.patience(Patience(deadline=clock.deadline_in(None), retries=5)):
             store.read("a")
     assert caught == [b"1"]
     assert len(faulty.calls) == 5
-    store, faulty, _ = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=3))
-    with store.patience(Patience(deadline_ticks_ms=1e9, retries=0)), pytest.raises(StoreUnavailableError):
+    store, faulty, clock = a_patient_store(Fault(kind=FaultKind.THROTTLED, times=3))
+    with store.patience(Patience(deadline=clock.deadline_in(None), retries=0)), pytest.raises(StoreUnavailableError):
         store.read("a")
     assert store.read("a") == b"1"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.groups.offsets.changes import CommitOffsets, TakePartitions
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import settle_pending
@@ -49,18 +49,18 @@ def a_world() -> tuple[MemoryStore, ManualClock, Cluster]:
     take(cluster, ANN)
     table = OffsetTable(cluster, "g")
     commit = CommitOffsets(offsets={IN: OffsetAndMetadata(5)}, stamps={IN: ANN}, topic_ids={})
-    assert table.change([commit], deadline_ticks_ms=soon(cluster)).errors == (None,)
+    assert table.change([commit], deadline=soon(cluster)).errors == (None,)
     return memory, clock, cluster
 
 
-def soon(cluster: Cluster, ms: float = TIMEOUT_MS) -> float:
-    return cluster.clock.ticks_ms() + ms
+def soon(cluster: Cluster, ms: float = TIMEOUT_MS) -> Deadline:
+    return cluster.clock.deadline_in(ms)
 
 
 def take(cluster: Cluster, stamp: Stamp) -> Rows:
     """A member takes ``in-0``, and has decided what is pending, as rule T2 wants it; the rows afterwards."""
     table = OffsetTable(cluster, "g")
-    done = table.change([TakePartitions(topic_ids={IN: "in-id"}, stamp=stamp)], deadline_ticks_ms=soon(cluster))
+    done = table.change([TakePartitions(topic_ids={IN: "in-id"}, stamp=stamp)], deadline=soon(cluster))
     for error in done.errors:
         if error is not None:
             raise error
@@ -68,7 +68,7 @@ def take(cluster: Cluster, stamp: Stamp) -> Rows:
     def decided(decider: Decider) -> bool:
         return decide(cluster, decider, reason=f"{stamp.member} took the partition", timeout_ms=TIMEOUT_MS)
 
-    return settle_pending(table, done.rows, [IN], decided, deadline_ticks_ms=soon(cluster))
+    return settle_pending(table, done.rows, [IN], decided, deadline=soon(cluster))
 
 
 def group_rows(cluster: Cluster) -> Rows:
@@ -148,11 +148,11 @@ class Driver:
         self.session = TransactionSession(self.cluster, self.transactional_id, timeout_ms=TIMEOUT_MS)
 
     @property
-    def deadline(self) -> float:
+    def deadline(self) -> Deadline:
         return soon(self.cluster)
 
     def init(self) -> Driver:
-        self.session.begin_epoch(deadline_ticks_ms=self.deadline)
+        self.session.begin_epoch(deadline=self.deadline)
         header = self.session.header
         for topic in self.topics:
             log = self.cluster.topic_log(topic)
@@ -161,7 +161,7 @@ class Driver:
         return self
 
     def begin(self) -> None:
-        self.session.complete(deadline_ticks_ms=self.deadline)
+        self.session.complete(deadline=self.deadline)
         if self.session.is_marker_old():
             self.session.refresh_marker()
         self.session.begin(ticks_ms=self.cluster.clock.ticks_ms())
@@ -176,28 +176,28 @@ class Driver:
         metadata = ConsumerGroupMetadata(
             "g", self.member.generation if generation is None else generation, self.member.member
         )
-        self.session.add_offsets({IN: OffsetAndMetadata(offset)}, metadata, deadline_ticks_ms=self.deadline)
+        self.session.add_offsets({IN: OffsetAndMetadata(offset)}, metadata, deadline=self.deadline)
 
     def commit(self) -> None:
         """The commit point, and all that follows but the last entry."""
         named = {
             topic: TopicFiles(topic_id=self.writers[topic].topic_id, files=tuple(files)) for topic, files in self.named
         }
-        marker = self.session.commit(named, deadline_ticks_ms=self.deadline)
+        marker = self.session.commit(named, deadline=self.deadline)
         for topic, files in self.named:
             known = self.known_versions[topic]
             self.writers[topic].publish(files, marker, known_version=known, timeout_ms=TIMEOUT_MS)
-        self.session.settle_groups(is_committed=True, deadline_ticks_ms=self.deadline)
+        self.session.settle_groups(is_committed=True, deadline=self.deadline)
 
     @property
     def named(self) -> list[tuple[str, list[UploadedFile]]]:
         return [(topic, files) for topic, files in self.files.items() if files]
 
     def complete(self) -> None:
-        self.session.complete(deadline_ticks_ms=self.deadline)
+        self.session.complete(deadline=self.deadline)
 
     def abort(self) -> None:
-        self.session.abort(deadline_ticks_ms=self.deadline)
+        self.session.abort(deadline=self.deadline)
         for topic, files in self.named:
             self.cluster.store.delete([f"topics/{topic}/{file.path}" for file in files])
             self.writers[topic].forget(files)

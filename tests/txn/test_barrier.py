@@ -51,7 +51,7 @@ def decide(driver: Driver) -> None:
     named = {
         topic: TopicFiles(topic_id=driver.writers[topic].topic_id, files=tuple(files)) for topic, files in driver.named
     }
-    driver.session.commit(named, deadline_ticks_ms=driver.deadline)
+    driver.session.commit(named, deadline=driver.deadline)
 
 
 def sending(cluster: Cluster, name: str = "tx", *, timeout_ms: int = TIMEOUT_MS) -> Driver:

@@ -310,7 +310,7 @@ def test_whoever_slept_on_an_entry_that_a_killed_cleaning_left_knows_that_the_lo
     follows = S.COMPLETE_COMMIT if slept_on.state is S.PREPARE_COMMIT else S.PREPARE_COMMIT
     entry = slept_on.follow(follows, now_ms=0)
     with pytest.raises(PositionLost):
-        append_entry(log, position, entry, tokens=set(), deadline_ticks_ms=1e9)
+        append_entry(log, position, entry, tokens=set(), deadline=log.clock.deadline_in(None))
     assert ask(driver, number=6) is True
 
 

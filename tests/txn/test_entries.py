@@ -35,7 +35,7 @@ from sparklog.txn.entries import (
     open_transaction_log,
 )
 from sparklog.txn.states import TransactionState
-from tests.txn.support import a_cluster, a_log, soon, states
+from tests.txn.support import a_cluster, a_log, states
 
 S = TransactionState
 HEADER = Header(producer_id=2**63 - 1, producer_epoch=3, timeout_ms=60_000)
@@ -76,10 +76,10 @@ def filled(*following: TransactionState, clock: ManualClock | None = None) -> tu
     """A log with an Empty entry and those that follow, and the position after them."""
     log = open_transaction_log(a_cluster(clock=clock), "tx")
     entry, position = first_entry(HEADER, now_ms=0), Position(version=0, token="", anchor_ticks_ms=0)
-    entry, position, _ = append_entry(log, position, entry, tokens=set(), deadline_ticks_ms=1e9)
+    entry, position, _ = append_entry(log, position, entry, tokens=set(), deadline=log.clock.deadline_in(None))
     for state in following:
         entry, position, is_ours = append_entry(
-            log, position, entry.follow(state, now_ms=0), tokens=set(), deadline_ticks_ms=1e9
+            log, position, entry.follow(state, now_ms=0), tokens=set(), deadline=log.clock.deadline_in(None)
         )
         assert is_ours
     return log, position
@@ -254,7 +254,7 @@ def test_whoever_is_slower_is_handed_what_has_the_number() -> None:
             position,
             newest.follow(S.PREPARE_ABORT, reason=str(expected_ours), now_ms=0),
             tokens=set(),
-            deadline_ticks_ms=1e9,
+            deadline=log.clock.deadline_in(None),
         )
         assert is_ours is expected_ours
         assert (found.version, found.reason, after.token) == (2, "True", found.token)
@@ -301,18 +301,20 @@ def test_only_what_lies_before_the_newest_two_and_is_old_is_cleaned_away() -> No
     clock.advance(KEEP_MS)
     assert clean_transaction_log(log, newest) == 0  # compared with the store's newest, not with a clock
     entry, position, _ = append_entry(
-        log, position, newest.follow(S.PREPARE_ABORT, now_ms=0), tokens=set(), deadline_ticks_ms=1e9
+        log, position, newest.follow(S.PREPARE_ABORT, now_ms=0), tokens=set(), deadline=log.clock.deadline_in(None)
     )
     assert clean_transaction_log(log, entry) == 0  # not carried out
     entry, position, _ = append_entry(
-        log, position, entry.follow(S.COMPLETE_ABORT, now_ms=0), tokens=set(), deadline_ticks_ms=1e9
+        log, position, entry.follow(S.COMPLETE_ABORT, now_ms=0), tokens=set(), deadline=log.clock.deadline_in(None)
     )
     assert clean_transaction_log(log, newest) == 1  # as of a look that is old: it keeps the two before its own end
     assert log.numbers() == [2, 3, 4, 5]
     assert clean_transaction_log(log, entry) == 1
     assert log.numbers() == [3, 4, 5]  # 3 was the newest a moment ago: whoever has just listed goes on from there
     clock.advance(KEEP_MS)
-    last, _, _ = append_entry(log, position, entry.follow(S.EMPTY, now_ms=0), tokens=set(), deadline_ticks_ms=1e9)
+    last, _, _ = append_entry(
+        log, position, entry.follow(S.EMPTY, now_ms=0), tokens=set(), deadline=log.clock.deadline_in(None)
+    )
     assert clean_transaction_log(log, last) == 2
     assert clean_transaction_log(log, last) == 0
     entry = last
@@ -331,7 +333,7 @@ def test_cleaning_deletes_all_at_once_and_lists_no_more_than_it_deletes() -> Non
         position,
         newest.follow(S.EMPTY, header=HEADER, now_ms=0),
         tokens=set(),
-        deadline_ticks_ms=soon(a_cluster()),
+        deadline=log.clock.deadline_in(None),
     )
     counting = CountingStore(log.store)
     assert clean_transaction_log(replace(log, store=counting), entry) == 8
@@ -351,7 +353,11 @@ def test_a_cleaning_that_was_killed_is_finished_by_the_next(left: tuple[int, ...
     newest, _ = log.open_newest()
     assert newest is not None
     entry, position, _ = append_entry(
-        log, position, newest.follow(S.EMPTY, header=HEADER, now_ms=0), tokens=set(), deadline_ticks_ms=1e9
+        log,
+        position,
+        newest.follow(S.EMPTY, header=HEADER, now_ms=0),
+        tokens=set(),
+        deadline=log.clock.deadline_in(None),
     )
     log.store.delete([log.path_of(number) for number in range(1, 9) if number not in left])
     assert log.open_newest()[0] == entry

@@ -110,7 +110,7 @@ def test_the_batches_of_streaming_queries_are_handed_on() -> None:
     driver = Driver(cluster, topics=("t",)).init()
     driver.begin()
     batch = QueryBatch(query_id="q", batch_id=7)
-    driver.session.commit({}, deadline_ticks_ms=driver.deadline, batch=batch)
+    driver.session.commit({}, deadline=driver.deadline, batch=batch)
     driver.complete()
     driver.session.close()
     clock.advance(WEEK_MS + 1)

@@ -72,7 +72,7 @@ def decided(cluster: Cluster) -> Driver:
     named = {
         topic: TopicFiles(topic_id=driver.writers[topic].topic_id, files=tuple(files)) for topic, files in driver.named
     }
-    driver.session.commit(named, deadline_ticks_ms=driver.deadline)
+    driver.session.commit(named, deadline=driver.deadline)
     assert values(cluster, "t") == []
     return driver
 
@@ -109,7 +109,7 @@ def test_a_helper_sees_a_marker_however_many_commits_lie_behind_it(is_checkpoint
     """✗ of L5: it opens the topic from the newest commit alone, and appends the transaction again."""
     _, _, cluster = a_world()
     driver = decided(cluster)
-    marker = driver.session.commit({}, deadline_ticks_ms=driver.deadline)
+    marker = driver.session.commit({}, deadline=driver.deadline)
     driver.writers["t"].publish(driver.files["t"], marker, known_version=0, timeout_ms=TIMEOUT_MS)
     others_append(cluster, "t", 3)
     if is_checkpointed:
@@ -173,7 +173,7 @@ def test_a_marker_that_is_greater_means_done_and_a_gap_is_none() -> None:
     for number, is_new in ((40, True), (39, False), (2, False), (40, False), (41, True)):
         marker = Marker(transactional_id=ID, number=number)
         before = state.position.version
-        _, done = publish_transaction(state, topic_id, files, marker, deadline_ticks_ms=soon(cluster), sync=False)
+        _, done = publish_transaction(state, topic_id, files, marker, deadline=soon(cluster), sync=False)
         state = done.state
         assert (state.position.version > before) is is_new
 
@@ -225,7 +225,7 @@ def test_topics_are_carried_out_side_by_side(count: int) -> None:
             topic: TopicFiles(topic_id=driver.writers[topic].topic_id, files=tuple(files))
             for topic, files in driver.named
         }
-        driver.session.commit(named, deadline_ticks_ms=driver.deadline)
+        driver.session.commit(named, deadline=driver.deadline)
         slow = a_cluster(SlowStore(memory, clock, latency_ms=20.0), clock)
         entry = newest_entry(cluster)
         assert entry is not None
@@ -249,7 +249,7 @@ def test_an_abort_forgets_the_offsets_and_publishes_nothing() -> None:
         position,
         newest.follow(S.PREPARE_ABORT, contents=contents_of_it, now_ms=0),
         tokens=set(),
-        deadline_ticks_ms=soon(cluster),
+        deadline=soon(cluster),
     )
     assert group_rows(cluster)[IN].pending is not None
     finish_newest(cluster)
@@ -306,8 +306,8 @@ def test_the_log_of_an_id_stays_short_however_many_transactions_it_has() -> None
     session = Driver(cluster, topics=()).init().session
     for number in range(1_000):
         session.begin(ticks_ms=clock.ticks_ms())
-        session.commit({}, deadline_ticks_ms=soon(cluster))
-        session.complete(deadline_ticks_ms=soon(cluster))
+        session.commit({}, deadline=soon(cluster))
+        session.complete(deadline=soon(cluster))
         clock.advance(2_000)
         assert session.decider.number == 2 * number + 4
     session.wait_for_maintenance()
@@ -322,8 +322,8 @@ def test_so_does_the_log_of_an_id_whose_producers_live_for_few_transactions() ->
     for _ in range(250):
         session = Driver(cluster, topics=()).init().session
         session.begin(ticks_ms=clock.ticks_ms())
-        session.commit({}, deadline_ticks_ms=soon(cluster))
-        session.complete(deadline_ticks_ms=soon(cluster))
+        session.commit({}, deadline=soon(cluster))
+        session.complete(deadline=soon(cluster))
         session.wait_for_maintenance()
         clock.advance(60_000)
     assert len(a_log(cluster).numbers()) < 100
@@ -336,12 +336,12 @@ def test_a_committed_transaction_may_be_committed_again_and_not_be_aborted() -> 
     _, _, cluster = a_world()
     driver = decided(cluster)
     with pytest.raises(InvalidTxnStateError):
-        driver.session.abort(deadline_ticks_ms=driver.deadline)
+        driver.session.abort(deadline=driver.deadline)
     for _ in range(2):
         driver.commit()
     assert contents(cluster) == DONE
     with pytest.raises(InvalidTxnStateError):
-        driver.session.abort(deadline_ticks_ms=driver.deadline)
+        driver.session.abort(deadline=driver.deadline)
     driver.complete()
     driver.complete()
     assert states(cluster) == ["Empty", "PrepareCommit", "CompleteCommit"]

@@ -61,7 +61,7 @@ def decided(cluster: Cluster, *, topics: tuple[str, ...] = ("t", "u")) -> Driver
     named = {
         topic: TopicFiles(topic_id=driver.writers[topic].topic_id, files=tuple(files)) for topic, files in driver.named
     }
-    driver.session.commit(named, deadline_ticks_ms=driver.deadline)
+    driver.session.commit(named, deadline=driver.deadline)
     return driver
 
 
@@ -341,7 +341,7 @@ def test_a_group_that_refuses_hinders_no_other_of_its_producer() -> None:
     memory, clock, cluster = a_world()
     for group in ("a", "z"):
         taken_in = TakePartitions(topic_ids={IN: "in-id"}, stamp=ANN)
-        OffsetTable(cluster, group).change([taken_in], deadline_ticks_ms=1e9)
+        OffsetTable(cluster, group).change([taken_in], deadline=clock.deadline_in(None))
     is_refused = [False]
     fault = Fault(kind=FaultKind.READ_ONLY, path="groups/g/", when=lambda _: is_refused[0], times=None)
     driver = Driver(a_cluster(FaultyStore(memory, fault), clock), "anns").init()
@@ -349,7 +349,7 @@ def test_a_group_that_refuses_hinders_no_other_of_its_producer() -> None:
     driver.send("t", "a")
     for group in ("a", "g", "z"):
         metadata = ConsumerGroupMetadata(group, ANN.generation, ANN.member)
-        driver.session.add_offsets({IN: OffsetAndMetadata(6)}, metadata, deadline_ticks_ms=driver.deadline)
+        driver.session.add_offsets({IN: OffsetAndMetadata(6)}, metadata, deadline=driver.deadline)
     is_refused[0] = True
     for _ in range(2):
         with pytest.raises(StorePermissionError, match="groups/g/"):

@@ -110,7 +110,7 @@ def test_a_session_that_goes_on_is_looked_at_every_two_minutes() -> None:
         look(helper, seen)
         looks += 1
         driver.session.begin(ticks_ms=clock.ticks_ms())
-        driver.session.commit({}, deadline_ticks_ms=driver.deadline)
+        driver.session.commit({}, deadline=driver.deadline)
         driver.complete()
         clock.advance(LOOK_MS)
     counts = counting.counts()

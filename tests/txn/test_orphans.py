@@ -40,7 +40,7 @@ def prepare(driver: Driver) -> None:
     topics = {
         topic: TopicFiles(topic_id=driver.writers[topic].topic_id, files=tuple(files)) for topic, files in driver.named
     }
-    driver.session.commit(topics, deadline_ticks_ms=driver.deadline)
+    driver.session.commit(topics, deadline=driver.deadline)
 
 
 def sending(cluster: Cluster, transactional_id: str = "tx") -> Driver:
@@ -187,7 +187,7 @@ def test_the_files_of_a_deleted_topic_go_and_those_of_its_successor_stay() -> No
 def test_the_files_of_transactions_that_were_aborted_or_died_go() -> None:
     _, clock, cluster = a_world()
     aborted = sending(cluster, "aborted")
-    aborted.session.abort(deadline_ticks_ms=aborted.deadline)  # and dies before it deletes its files
+    aborted.session.abort(deadline=aborted.deadline)  # and dies before it deletes its files
     dead = sending(cluster, "dead")
     assert len(data_files(cluster, "t")) == 2
     clock.advance(OLD_MS)

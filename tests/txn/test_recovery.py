@@ -54,7 +54,7 @@ def prepare(driver: Driver) -> Marker:
     topics = {
         topic: TopicFiles(topic_id=driver.writers[topic].topic_id, files=tuple(files)) for topic, files in driver.named
     }
-    return driver.session.commit(topics, deadline_ticks_ms=driver.deadline)
+    return driver.session.commit(topics, deadline=driver.deadline)
 
 
 def filled(
@@ -133,7 +133,7 @@ def test_an_abort_that_was_left_is_carried_out() -> None:
 
     driver.session.settle_groups = dies  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        driver.session.abort(deadline_ticks_ms=driver.deadline)
+        driver.session.abort(deadline=driver.deadline)
     assert group_rows(cluster)[IN].pending is not None
     assert recover(cluster) == {"tx": "aborted"}
     assert group_rows(cluster)[IN].pending is None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from sparklog.clock import Deadline
 from sparklog.compaction import clean_arrow, rewrite_arrow
 from sparklog.compaction.keys import Counts, LatestOffsets
 from sparklog.consumer.assignment_changes import AssignmentChanges
@@ -96,7 +97,7 @@ def nobody_finishes_what_was_left() -> AbstractContextManager[object]:
     """Rule T3: a new epoch begins over a decision that isn't carried out."""
 
     def finish(cluster: Any, log: Any, entry: Any, position: Any, *, timeout_ms: float) -> Any:
-        return forward.complete(log, entry, position, timeout_ms=timeout_ms)[0]
+        return forward.complete(log, entry, position, deadline=log.clock.deadline_in(timeout_ms))[0]
 
     return mock.patch.object(epoch_log, "finish", finish)
 
@@ -105,12 +106,12 @@ def a_fenced_producer_decides_once_more() -> AbstractContextManager[object]:
     """Rule T5: who was fenced takes the next number, in the new epoch."""
     append = EpochLog.append
 
-    def again(self: EpochLog, entry: TransactionEntry, *, deadline_ticks_ms: float) -> Any:
+    def again(self: EpochLog, entry: TransactionEntry, *, deadline: Deadline) -> Any:
         with mock.patch.object(EpochLog, "_check_holder"):
-            found = append(self, entry, deadline_ticks_ms=deadline_ticks_ms)
+            found = append(self, entry, deadline=deadline)
             if found.header != entry.header and found.state.is_open:
                 after = replace(entry, version=found.version + 1, header=found.header)
-                return append(self, after, deadline_ticks_ms=deadline_ticks_ms)
+                return append(self, after, deadline=deadline)
         return found
 
     return mock.patch.object(EpochLog, "append", again)
@@ -119,7 +120,7 @@ def a_fenced_producer_decides_once_more() -> AbstractContextManager[object]:
 def pending_offsets_are_forgotten() -> AbstractContextManager[object]:
     """Rule T2: a new owner reads the committed offset before it has decided what is pending."""
 
-    def settle(table: Any, rows: Any, partitions: Any, decide: Any, *, deadline_ticks_ms: float) -> Any:
+    def settle(table: Any, rows: Any, partitions: Any, decide: Any, *, deadline: Deadline) -> Any:
         return rows
 
     return mock.patch.object(commit_thread, "settle_pending", settle)
@@ -134,8 +135,8 @@ def offsets_count_before_the_records() -> AbstractContextManager[object]:
     """Rule T2: a producer lets its offsets count while its records are being published."""
     settle = TransactionSession.settle_groups
 
-    def settle_at_once(self: TransactionSession, *, is_committed: bool, deadline_ticks_ms: float, **_: Any) -> None:
-        settle(self, is_committed=is_committed, deadline_ticks_ms=deadline_ticks_ms)
+    def settle_at_once(self: TransactionSession, *, is_committed: bool, deadline: Deadline, **_: Any) -> None:
+        settle(self, is_committed=is_committed, deadline=deadline)
 
     return mock.patch.object(TransactionSession, "settle_groups", settle_at_once)
 
@@ -214,7 +215,7 @@ def a_commit_is_told_before_it_is_made() -> AbstractContextManager[object]:
 
     from sparklog.producer.transaction_uploads import TransactionUploads
 
-    def publish(self: TransactionUploads, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
+    def publish(self: TransactionUploads, marker: Marker, *, deadline: Deadline) -> Future[None]:
         done: Future[None] = Future()
         done.set_result(None)
         return done

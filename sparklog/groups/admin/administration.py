@@ -246,7 +246,7 @@ def _check_exists(partition: TopicPartition, topics: Mapping[str, TopicDescripti
 
 def _change(cluster: Cluster, table: OffsetTable, change: Change, timeout_ms: float) -> Rows:
     """Carry out one change; the rows afterwards. Raises why it was refused."""
-    changed = table.change([change], deadline_ticks_ms=cluster.clock.ticks_ms() + timeout_ms)
+    changed = table.change([change], deadline=cluster.clock.deadline_in(timeout_ms))
     if table.maintenance_due:
         table.maintain()
     for error in changed.errors:
@@ -267,8 +267,8 @@ def _settle(
     rows = table.fetch()
     wanted = [*rows] if partitions is None else partitions
     if pending_deciders(rows, wanted):
-        deadline = cluster.clock.ticks_ms() + timeout_ms
-        settle_pending(table, rows, wanted, deciding.decide, deadline_ticks_ms=deadline)
+        deadline = cluster.clock.deadline_in(timeout_ms)
+        settle_pending(table, rows, wanted, deciding.decide, deadline=deadline)
 
 
 def _delete_members(cluster: Cluster, group: str, member_ids: Iterable[str]) -> None:

@@ -92,10 +92,10 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
         if not newest.plan.members and (newest.plan.deleted or not deleted):
             log.flush(newest.version)
             return newest.version
-        deadline = cluster.clock.ticks_ms() + DEFAULT_RETRY_MS
+        deadline = cluster.clock.deadline_in(DEFAULT_RETRY_MS)
         encode = partial(encode_generation, empty_plan(now_ms=cluster.clock.now_ms(), deleted=deleted))
         try:
-            outcome = log.create_next(position, encode, tokens=set(), deadline_ticks_ms=deadline, sync=True)
+            outcome = log.create_next(position, encode, tokens=set(), deadline=deadline, sync=True)
         except PositionLost:
             continue
         if isinstance(outcome, Created):

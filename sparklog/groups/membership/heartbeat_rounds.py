@@ -104,7 +104,7 @@ class HeartbeatRounds:
         membership.check_silence()
         membership.check_poll_interval()
         patience_ms = max(interval_ms, _LEAST_PATIENCE_MS)
-        with self._store.patience(Patience(deadline_ticks_ms=self._clock.ticks_ms() + patience_ms)):
+        with self._store.patience(Patience(deadline=self._clock.deadline_in(patience_ms))):
             self._delete_old_stays()
             wanted = membership.wanted
             if wanted is None or membership.is_parked:
@@ -383,10 +383,10 @@ class HeartbeatRounds:
         """Create the next generation. One that another member created before is applied in the next round."""
         if self._position is None:
             return False
-        deadline = self._clock.ticks_ms() + max(float(self._settings.heartbeat_interval_ms), _LEAST_PATIENCE_MS)
+        deadline = self._clock.deadline_in(max(float(self._settings.heartbeat_interval_ms), _LEAST_PATIENCE_MS))
         try:
             outcome = self._generations.create_next(
-                self._position, partial(encode_generation, plan), tokens=set(), deadline_ticks_ms=deadline, sync=True
+                self._position, partial(encode_generation, plan), tokens=set(), deadline=deadline, sync=True
             )
         except PositionLost:
             self._reopen_generations()

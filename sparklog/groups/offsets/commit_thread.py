@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnstableOffsetCommitError
 from sparklog.groups.offsets.changes import Change, CommitUnowned, TakePartitions
 from sparklog.groups.offsets.offset_table import OffsetTable
@@ -34,7 +34,7 @@ class _Job:
     make: Callable[[], Change | None]
     """Called in the commit thread, may do I/O; None: the rows as of now are all that is wanted."""
     again: Again = lambda _: None
-    deadline_ticks_ms: float
+    deadline: Deadline
     partitions: Collection[TopicPartition] = ()
     """Offsets of these that transactions left pending are settled, or looked into."""
     waits: bool = False
@@ -136,8 +136,8 @@ class OffsetCommitThread:
         waits: bool = False,
         again: Again = lambda _: None,
     ) -> Future[Rows]:
-        deadline = self._clock.ticks_ms() + timeout_ms
-        job = _Job(make=make, again=again, deadline_ticks_ms=deadline, partitions=partitions, waits=waits)
+        deadline = self._clock.deadline_in(timeout_ms)
+        job = _Job(make=make, again=again, deadline=deadline, partitions=partitions, waits=waits)
         job.future.set_running_or_notify_cancel()  # what others may have built upon can't be cancelled
         if self._thread is None and not self._is_stopped:
             uninterrupted(self._start)
@@ -176,13 +176,13 @@ class OffsetCommitThread:
 
     def _carry_out(self, jobs: Sequence[_Job]) -> None:
         # Together they take as long as the most patient of them; whoever waits for one knows its own bound.
-        deadline = max(job.deadline_ticks_ms for job in jobs)
-        with self._store.patience(Patience(deadline_ticks_ms=deadline)):
+        deadline = max((job.deadline for job in jobs), key=lambda deadline: deadline.ticks_ms)
+        with self._store.patience(Patience(deadline=deadline)):
             made: list[tuple[_Job, Change]] = []
             readers: list[_Job] = []
             for job in jobs:
                 try:
-                    if self._clock.ticks_ms() > job.deadline_ticks_ms:
+                    if self._clock.ticks_ms() > job.deadline.ticks_ms:
                         raise self._given_up("it wasn't its turn in time")
                     change = job.make()
                 except Exception as error:
@@ -204,7 +204,7 @@ class OffsetCommitThread:
                 except Exception as error:
                     job.future.set_exception(error)
 
-    def _change(self, made: Sequence[tuple[_Job, Change]], deadline: float) -> Rows | None:
+    def _change(self, made: Sequence[tuple[_Job, Change]], deadline: Deadline) -> Rows | None:
         """Carry out changes, each of those refused once more as its ``again`` says, until none is left.
 
         Returns:
@@ -233,7 +233,7 @@ class OffsetCommitThread:
                 each.job.future.set_exception(each.refusal)
         return self._change_stable(unstable, made, rows, deadline) if unstable else rows
 
-    def _try(self, made: Sequence[tuple[_Job, Change]], deadline: float) -> tuple[list[_Refused], Rows | None]:
+    def _try(self, made: Sequence[tuple[_Job, Change]], deadline: Deadline) -> tuple[list[_Refused], Rows | None]:
         """Carry out changes in one commit.
 
         The future of each that was carried out has its result at once, whatever becomes of the others.
@@ -242,7 +242,7 @@ class OffsetCommitThread:
             Those that were refused, and the rows afterwards, if they are known.
         """
         try:
-            changed = self._table.change([change for _, change in made], deadline_ticks_ms=deadline)
+            changed = self._table.change([change for _, change in made], deadline=deadline)
         except Exception as error:
             for job, _ in made:
                 job.future.set_exception(error)
@@ -255,17 +255,17 @@ class OffsetCommitThread:
                 refused.append(_Refused(job, change, refusal))
         return refused, changed.rows
 
-    def _finish(self, job: _Job, rows: Rows, deadline: float) -> None:
+    def _finish(self, job: _Job, rows: Rows, deadline: Deadline) -> None:
         try:
             if pending_deciders(rows, job.partitions):
                 decide = self._deciding.decide
-                rows = settle_pending(self._table, rows, job.partitions, decide, deadline_ticks_ms=deadline)
+                rows = settle_pending(self._table, rows, job.partitions, decide, deadline=deadline)
             job.future.set_result(rows)
         except Exception as error:
             job.future.set_exception(error)
 
     def _change_stable(
-        self, unstable: Sequence[_Refused], made: Sequence[tuple[_Job, Change]], rows: Rows | None, deadline: float
+        self, unstable: Sequence[_Refused], made: Sequence[tuple[_Job, Change]], rows: Rows | None, deadline: Deadline
     ) -> Rows | None:
         """Have transactions decided that may still change the rows of refused changes, and repeat these changes.
 
@@ -276,7 +276,7 @@ class OffsetCommitThread:
         partitions = {partition for change in changes for partition in change.offsets}
         try:
             now = self._table.fetch() if rows is None else rows
-            settle_pending(self._table, now, partitions, self._deciding.decide, deadline_ticks_ms=deadline)
+            settle_pending(self._table, now, partitions, self._deciding.decide, deadline=deadline)
         except Exception as error:
             for each in unstable:
                 each.job.future.set_exception(error)

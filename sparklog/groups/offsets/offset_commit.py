@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sparklog._version import __version__
+from sparklog.clock import Deadline
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction, encode_entry
 from sparklog.delta.commit import CommitTarget, Draft, sync_committed, sync_unsynced
 from sparklog.delta.log import DeltaLog
@@ -69,7 +70,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         log: DeltaLog,
         changes: Sequence[Change],
         *,
-        deadline_ticks_ms: float,
+        deadline: Deadline,
         writer: str,
         number: int,
         before_commit: Callable[[], object],
@@ -80,7 +81,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
             number: of the call among those of its writer; the action's version.
             before_commit: called between the upload and the create that makes it count, before each attempt; may wait.
         """
-        super().__init__(log, deadline_ticks_ms=deadline_ticks_ms)
+        super().__init__(log, deadline=deadline)
         self.decided = Changed(errors=(), rows={})
         """The newest decision."""
         self._changes = changes

@@ -24,6 +24,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from sparklog.clock import Deadline
 from sparklog.delta.checkpoint import checkpoint_due
 from sparklog.delta.commit import CommitResult, run_commit_loop
 from sparklog.delta.log import DeltaLog
@@ -90,7 +91,7 @@ class OffsetTable:
         self,
         changes: Sequence[Change],
         *,
-        deadline_ticks_ms: float,
+        deadline: Deadline,
         before_commit: Callable[[], object] = lambda: None,
     ) -> Changed:
         """Carry out ``changes``, one after the other, in one commit that is durable when this returns.
@@ -99,7 +100,7 @@ class OffsetTable:
         written, nothing is.
 
         Args:
-            deadline_ticks_ms: on the cluster's clock; a commit that won is success however late.
+            deadline: on the cluster's clock; a commit that won is success however late.
             before_commit: called between the upload and the create that makes it count, before each attempt; may wait.
                 What it raises is raised, and nothing was changed unless by an earlier attempt.
         Raises:
@@ -112,12 +113,12 @@ class OffsetTable:
         target = OffsetTarget(
             self._log,
             changes,
-            deadline_ticks_ms=deadline_ticks_ms,
+            deadline=deadline,
             writer=self._writer,
             number=self._commit_number,
             before_commit=before_commit,
         )
-        pause_ms = min(self._pause_until_ticks_ms, deadline_ticks_ms) - clock.ticks_ms()
+        pause_ms = min(self._pause_until_ticks_ms, deadline.ticks_ms) - clock.ticks_ms()
         if pause_ms > 0:  # rule L11: others may have the next version
             clock.sleep_ms(pause_ms)
         state = self._state

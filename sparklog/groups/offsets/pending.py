@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from sparklog.clock import Deadline
 from sparklog.errors import CommitFailedError
 from sparklog.groups.offsets.changes import check_nothing_pending, check_offset, member_since
 from sparklog.groups.offsets.offset_table import OffsetTable
@@ -135,7 +136,7 @@ def settle_pending(
     partitions: Collection[TopicPartition],
     decide: Callable[[Decider], bool],
     *,
-    deadline_ticks_ms: float,
+    deadline: Deadline,
 ) -> Rows:
     """Have every transaction decided that left offsets of these partitions pending, and settle them. Waits for nobody.
 
@@ -152,7 +153,7 @@ def settle_pending(
         if not deciders:
             return rows
         changes = [SettlePending(decider=decider, is_committed=decide(decider)) for decider in sorted(deciders)]
-        rows = table.change(changes, deadline_ticks_ms=deadline_ticks_ms).rows
+        rows = table.change(changes, deadline=deadline).rows
     for partition in partitions:
         check_nothing_pending(partition, rows.get(partition))
     return rows

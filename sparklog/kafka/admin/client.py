@@ -137,9 +137,9 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
     def wait_for_topics(self, topic_names: Iterable[str], timeout_ms: float = 10_000) -> None:
         """Wait until all of these topics are there. Raises ``KafkaTimeoutError``."""
         names = listed(topic_names)
-        deadline = self._clock.ticks_ms() + timeout_ms
+        deadline = self._clock.deadline_in(timeout_ms)
         while missing := [topic["name"] for topic in self.describe_topics(names) if topic["error_code"]]:
-            if self._clock.ticks_ms() >= deadline:
+            if deadline.has_passed:
                 raise KafkaTimeoutError(f"topics are not there after {timeout_ms:g} ms: {', '.join(missing)}")
             self._clock.sleep_ms(_POLL_MS)
 

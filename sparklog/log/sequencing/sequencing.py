@@ -289,10 +289,8 @@ class _Run:
                 raise KafkaTimeoutError(f"sequencing of {log.table} begins anew: {reason}")
             return False
 
-        deadline = log.clock.ticks_ms() + self._timeout_ms
-        self._state = commit(
-            self._state, plan_copied, deadline_ticks_ms=deadline, sync=self._sync, prepare=check_copies
-        ).state
+        deadline = log.clock.deadline_in(self._timeout_ms)
+        self._state = commit(self._state, plan_copied, deadline=deadline, sync=self._sync, prepare=check_copies).state
         # Not from the commit: one whose answer was lost is found done, and no commit is left to make.
         live = self._state.require_whole().index.by_path
         self._published += [file for file in files if all(path in live for path in file.paths)]

@@ -320,7 +320,7 @@ class Ingest:
             name=self._name,
             txn_version=attempt.txn_version,
             written_ticks_ms=attempt.decided_at_ms,
-            deadline_ticks_ms=self._clock.ticks_ms() + _TIMEOUT_MS,
+            deadline=self._clock.deadline_in(_TIMEOUT_MS),
         )
 
     def finish(self) -> int:

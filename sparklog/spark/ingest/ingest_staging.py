@@ -17,6 +17,7 @@ from enum import Enum
 from urllib.parse import quote
 
 from sparklog._version import __version__
+from sparklog.clock import Deadline
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Metadata, Protocol, SetTransaction, encode_entry
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path, log_folder
@@ -163,7 +164,7 @@ def publish(
     name: str,
     txn_version: int,
     written_ticks_ms: float,
-    deadline_ticks_ms: float,
+    deadline: Deadline,
 ) -> Published:
     """Publish an ingest's files with offsets, durably, unless another ingest came first.
 
@@ -201,7 +202,7 @@ def publish(
             return None
         return plan_ingest(now, files, name=name, txn_version=txn_version)
 
-    done = commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=True)
+    done = commit(state, decide, deadline=deadline, sync=True)
     checkpoints = Checkpoints()  # a topic that nobody else writes to needs them, too
     checkpoints.after_commit(done.state)
     checkpoints.close()

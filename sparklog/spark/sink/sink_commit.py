@@ -188,7 +188,7 @@ def _target(topic: str | None, topics: Iterable[str]) -> BatchTarget:
 def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
     """An ordinary append of one producer, which is never heard of again: its counter tells a lost answer apart."""
     clock = cluster.clock
-    deadline = clock.ticks_ms() + TIMEOUT_MS
+    deadline = clock.deadline_in(TIMEOUT_MS)
     producer_id, entry = new_producer_id(), ProducerEntry(producer_epoch=0, counter=0)
     tokens: set[str] = set()
     decided_on: TopicState
@@ -220,9 +220,9 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
             raise
         return False
 
-    with cluster.store.patience(Patience(deadline_ticks_ms=deadline)):
+    with cluster.store.patience(Patience(deadline=deadline)):
         checkpoints = Checkpoints()
         decided_on = TopicWriter(cluster.topic_log(topic), topic, sync=True, checkpoints=checkpoints).state
-        done = commit(decided_on, decide, tokens=tokens, deadline_ticks_ms=deadline, sync=True, prepare=check)
+        done = commit(decided_on, decide, tokens=tokens, deadline=deadline, sync=True, prepare=check)
     checkpoints.after_commit(done.state)
     checkpoints.close()

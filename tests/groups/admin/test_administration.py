@@ -86,7 +86,9 @@ class Stage:
             topic = describe_topic(self.cluster.topic_log("t"), "t")
             seen = {"t": (topic.topic_id, topic.partition_count)}
             plan = plan_generation(newest, {s.member_id: s for s in states}, seen, ASSIGNORS, now_ms=T0_MS)
-        log.create_next(position, partial(encode_generation, plan), tokens=set(), deadline_ticks_ms=1e18, sync=True)
+        log.create_next(
+            position, partial(encode_generation, plan), tokens=set(), deadline=log.clock.deadline_in(None), sync=True
+        )
         return plan
 
     def settle(self, member_id: str, number: int, plan: GenerationPlan, **said: object) -> None:
@@ -113,8 +115,8 @@ class Stage:
         self.change(CommitUnowned(offsets=wanted, topic_ids=ids, generation=0))
 
     def change(self, change: Change) -> None:
-        deadline = self.clock.ticks_ms() + TIMEOUT_MS
-        [error] = OffsetTable(self.cluster, self.group).change([change], deadline_ticks_ms=deadline).errors
+        deadline = self.clock.deadline_in(TIMEOUT_MS)
+        [error] = OffsetTable(self.cluster, self.group).change([change], deadline=deadline).errors
         if error is not None:
             raise error
 

@@ -179,14 +179,14 @@ class Member:
         stamps = self.stamps() if stamps is None else stamps
         offsets = {partition: OffsetAndMetadata(offset) for partition in stamps}
         change = CommitOffsets(offsets=offsets, stamps=stamps, topic_ids={})
-        return self.table.change([change], deadline_ticks_ms=self.clock.ticks_ms() + 30_000).errors[0]
+        return self.table.change([change], deadline=self.clock.deadline_in(30_000)).errors[0]
 
     def _take(
         self, topic_ids: Mapping[TopicPartition, str], stamp: Stamp, done: Callable[[Rows | Exception], None]
     ) -> None:
         change = TakePartitions(topic_ids=topic_ids, stamp=stamp)
         try:
-            changed = self.table.change([change], deadline_ticks_ms=self.clock.ticks_ms() + 30_000)
+            changed = self.table.change([change], deadline=self.clock.deadline_in(30_000))
         except SparklogError as error:
             done(error)
         else:

@@ -36,7 +36,11 @@ def a_log(clock: ManualClock | None = None, store: ObjectStore | None = None) ->
 def create(log: GenerationLog, position: Position) -> Position:
     plan = planned(members("a", "b"))
     outcome = log.create_next(
-        position, lambda token: encode_generation(plan, token), tokens=set(), deadline_ticks_ms=1e9, sync=True
+        position,
+        lambda token: encode_generation(plan, token),
+        tokens=set(),
+        deadline=log.clock.deadline_in(None),
+        sync=True,
     )
     assert isinstance(outcome, Created)
     return outcome.position
@@ -143,7 +147,7 @@ def test_a_generation_number_is_given_once():
         position,
         lambda token: encode_generation(empty_plan(now_ms=1), token),
         tokens=set(),
-        deadline_ticks_ms=1e9,
+        deadline=log.clock.deadline_in(None),
         sync=True,
     )
     assert not isinstance(taken, Created)

@@ -40,7 +40,7 @@ def a_table(store: ObjectStore | None = None, clock: Clock | None = None) -> Off
 
 def change(table: OffsetTable, *changes: Change, timeout_ms: float = 120_000) -> Changed:
     """Carry changes out; refusals are returned."""
-    return table.change(changes, deadline_ticks_ms=table.log.clock.ticks_ms() + timeout_ms)
+    return table.change(changes, deadline=table.log.clock.deadline_in(timeout_ms))
 
 
 def do(table: OffsetTable, *changes: Change, timeout_ms: float = 120_000) -> Rows:

@@ -265,11 +265,11 @@ def test_everything_pending_of_some_partitions_is_decided_once_each() -> None:
         asked.append(decider)
         return decider == OTHER
 
-    settled = settle_pending(table, rows, [P0, P1], decide, deadline_ticks_ms=1e9)
+    settled = settle_pending(table, rows, [P0, P1], decide, deadline=table.log.clock.deadline_in(None))
     assert (asked, pending_of(settled), offsets_of(settled)) == ([TX], {P2: 3}, {P0: None, P1: None, P2: None})
-    settled = settle_pending(table, settled, [P0, P1, P2], decide, deadline_ticks_ms=1e9)
+    settled = settle_pending(table, settled, [P0, P1, P2], decide, deadline=table.log.clock.deadline_in(None))
     assert (asked, pending_of(settled), offsets_of(settled)) == ([TX, OTHER], {}, {P0: None, P1: None, P2: 3})
-    assert settle_pending(table, settled, [P0, P1, P2], decide, deadline_ticks_ms=1e9) is settled
+    assert settle_pending(table, settled, [P0, P1, P2], decide, deadline=table.log.clock.deadline_in(None)) is settled
 
 
 def test_what_appears_while_others_are_decided_is_decided_too_and_not_for_ever() -> None:
@@ -283,7 +283,9 @@ def test_what_appears_while_others_are_decided_is_decided_too_and_not_for_ever()
             do(table, settle(False, decider), pend({P0: 7}, decider=found))
         return True
 
-    assert offsets_of(settle_pending(table, rows, [P0], meanwhile, deadline_ticks_ms=1e9)) == {P0: 7}
+    assert offsets_of(settle_pending(table, rows, [P0], meanwhile, deadline=table.log.clock.deadline_in(None))) == {
+        P0: 7
+    }
 
     numbers = iter(range(4, 100))
     rows = do(table, pend({P0: 1}))
@@ -296,7 +298,7 @@ def test_what_appears_while_others_are_decided_is_decided_too_and_not_for_ever()
         return False
 
     with pytest.raises(UnstableOffsetCommitError, match="t-0 to 7"):
-        settle_pending(table, rows, [P0], again_and_again, deadline_ticks_ms=1e9)
+        settle_pending(table, rows, [P0], again_and_again, deadline=table.log.clock.deadline_in(None))
     assert last.number == 8
 
 

@@ -45,7 +45,7 @@ def publish_from(state: TopicState, *files: AddFile, **given: Any) -> Published:
         "name": "i",
         "txn_version": next_txn_version(state.transactions),
         "written_ticks_ms": clock.ticks_ms(),
-        "deadline_ticks_ms": clock.ticks_ms() + 60_000,
+        "deadline": clock.deadline_in(60_000),
     }
     topic_id = given.pop("topic_id", state.head.topic_id)
     return publish(state, topic_id, files, **{**default, **given})

@@ -85,6 +85,7 @@ def kinds_of(log: DeltaLog, version: int) -> set[str]:
     return {kind for line in entry_lines(log, version) for kind in line}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("move", MOVES)
 def test_what_another_engine_does_to_a_partition_outlives_a_log_start_that_moves_in_another(

@@ -59,7 +59,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    item.stash[STOPWATCH] = Stopwatch(has_children=any(item.get_closest_marker(marker) for marker in SHARED))
+    item.stash[STOPWATCH] = Stopwatch(has_children=any(item.get_closest_marker(marker) for marker in (*SHARED, "s3")))
     return (yield)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     item.stash[STOPWATCH] = Stopwatch(has_children=any(item.get_closest_marker(marker) for marker in (*SHARED, "s3")))
     return (yield)
 
@@ -67,8 +67,8 @@ STOPWATCH = pytest.StashKey[Stopwatch]()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
-    report: pytest.TestReport = yield
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
     if report.when == "teardown":
         markers = {marker.name for marker in item.iter_markers()}
         report.user_properties += [(CPU_S, item.stash[STOPWATCH].cpu_s()), (PART, part_of(item.nodeid, markers))]

@@ -49,7 +49,9 @@ def part_of(nodeid: str, markers: Collection[str]) -> str:
 def add_up(reports: Iterable[Any]) -> list[str]:
     """A table: a line for each part, the one with the most CPU first, and one for all."""
     of_tests = [report for report in reports if isinstance(report, pytest.TestReport)]
-    told = {report.nodeid: dict(report.user_properties) for report in of_tests if report.when == "teardown"}
+    told: dict[str, dict[str, Any]] = {
+        report.nodeid: dict(report.user_properties) for report in of_tests if report.when == "teardown"
+    }
     tests, took_s, cpu_s = Counter[str](), defaultdict[str, float](float), defaultdict[str, float](float)
     for properties in told.values():
         tests[properties[PART]] += 1

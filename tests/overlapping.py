@@ -152,7 +152,7 @@ def overlapping() -> Iterator[OverlappingClock]:
     executor = _executor_of(clock)
     with (
         mock.patch("sparklog.parallel.ThreadPoolExecutor", executor),
-        mock.patch("sparklog.consumer.openings.ThreadPoolExecutor", executor),
+        mock.patch("sparklog.consumer.topic_opening.ThreadPoolExecutor", executor),
     ):
         yield clock
 

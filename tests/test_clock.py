@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+import sys
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -11,6 +13,7 @@ import pytest
 
 from sparklog import clock
 from sparklog.clock import SystemClock
+from sparklog.testing import ManualClock
 
 HOUR_NS = 3_600_000_000_000
 
@@ -39,19 +42,20 @@ def test_ticks_count_the_time_that_the_machine_was_suspended(monkeypatch: pytest
     assert ticks.ticks_ms() == 3_605_001
 
 
-def another_copy(module: ModuleType) -> ModuleType:
+def another_copy(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module as it would be imported now, beside the one that everybody has."""
     spec = importlib.util.spec_from_file_location(f"{module.__name__}_again", str(module.__file__))
     assert spec is not None
     assert spec.loader is not None
     copy = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, copy)  # dataclasses look their module up
     spec.loader.exec_module(copy)
     return copy
 
 
 def test_without_such_a_clock_ticks_are_those_of_the_monotonic_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
-    ticks = another_copy(clock).SystemClock()
+    ticks = another_copy(clock, monkeypatch).SystemClock()
     monkeypatch.setattr(time, "monotonic_ns", lambda: 7_000_000)
     assert ticks.ticks_ms() == 7
 
@@ -84,3 +88,21 @@ def test_each_system_has_its_clock_that_counts_sleep(monkeypatch: pytest.MonkeyP
     monkeypatch.delattr(time, "CLOCK_BOOTTIME")
     assert clock.ticks_clock("win32") is None
     assert clock.ticks_clock("darwin") == time.CLOCK_MONOTONIC
+
+
+def test_a_deadline_has_passed_from_its_moment_on() -> None:
+    manual = ManualClock()
+    deadline = manual.deadline_in(100)
+    seen = []
+    for _ in range(3):
+        seen.append((deadline.left_ms, deadline.has_passed))
+        manual.advance(60)
+    assert seen == [(100, False), (40, False), (0, True)]
+    exact = manual.deadline_in(60)
+    manual.advance(60)
+    assert (exact.left_ms, exact.has_passed) == (0, True)
+
+
+def test_a_deadline_that_never_comes_leaves_time_for_ever() -> None:
+    never = ManualClock().deadline_in(None)
+    assert (never.left_ms, never.has_passed) == (math.inf, False)

@@ -1,4 +1,4 @@
-"""The documentation tells the truth: README's Python examples run, and relative links lead somewhere."""
+"""The documentation tells the truth: its examples run, links, files and tests that it names exist, names have docs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.site.public_names import public_names, undocumented_exports
 from sparklog import Admin, Consumer, Producer
-from sparklog.config import CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from sparklog.config import CONSUMER_SETTINGS, PRODUCER_SETTINGS, TOPIC_SETTINGS
 from sparklog.config.clients import NO_EFFECT, REFUSED
 
 REPOSITORY = Path(__file__).parent.parent
@@ -19,10 +20,14 @@ PAGES = [
     REPOSITORY / "CHANGELOG.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
 ]
-RUNNABLE = [REPOSITORY / "README.md", REPOSITORY / "docs" / "kafka_python.md"]
+RUNNABLE = [REPOSITORY / "README.md", REPOSITORY / "docs" / "guide.md", REPOSITORY / "docs" / "kafka_python.md"]
 
 FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<code>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^()\s]+)\)")
+HEADING = re.compile(r"^#{1,6} (?P<text>.*)$", re.MULTILINE)
+CODE_PAGES = {"docs/architecture.md": "sparklog", "docs/protocol.md": "sparklog", "CONTRIBUTING.md": ""}
+"""Pages that name files of the code, and the folder that the names begin in."""
+ROOMS_THAT_NAME_RULES = ("config", "delta", "integrity", "log", "storage", "streaming", "txn")
 
 
 def relative(page: Path) -> str:
@@ -42,6 +47,76 @@ def test_relative_links_lead_to_files(page):
     links = [link["target"] for link in LINK.finditer(FENCE.sub("", page.read_text()))]
     files = [link.partition("#")[0] for link in links if not re.match(r"[a-z]+:", link)]
     assert [file for file in files if file and not (page.parent / file).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_anchors_of_links_are_headings(page):
+    links = [link["target"] for link in LINK.finditer(FENCE.sub("", page.read_text()))]
+    parts = [link.partition("#") for link in links if "#" in link and not re.match(r"[a-z]+:", link)]
+    assert [link for link in parts if link[2] not in anchors(page.parent / link[0] if link[0] else page)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub and the site make them."""
+    headings = [heading["text"] for heading in HEADING.finditer(FENCE.sub("", page.read_text()))]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_index_leads_to_every_page():
+    index = REPOSITORY / "docs" / "index.md"
+    linked = {(index.parent / link["target"]).resolve() for link in LINK.finditer(index.read_text())}
+    assert {*index.parent.glob("*.md")} - linked == {index}
+
+
+@pytest.mark.parametrize("page", CODE_PAGES)
+def test_files_of_the_code_that_a_page_names_exist(page):
+    named = re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.py|sparklog/[\w/]+/)`", (REPOSITORY / page).read_text())
+    roots = [REPOSITORY, REPOSITORY / CODE_PAGES[page]]
+    assert len(named) > 5
+    assert sorted({path for path in named if not any((root / path).exists() for root in roots)}) == []
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "docs/protocol.md"])
+def test_calls_that_a_page_names_exist(page):
+    text = (REPOSITORY / page).read_text()
+    names = {each.name for each in public_names(REPOSITORY / "sparklog", overrides=True)}
+    assert sorted(set(re.findall(r"`([A-Z]\w+\.[a-z]\w*)`", text)) - names) == []
+
+
+def test_citations_of_rules_carry_the_rules_name():
+    page = (REPOSITORY / "docs" / "protocol.md").read_text()
+    names = dict(re.findall(r"^###? ([LFGT]\d+), (.+)$", page, re.MULTILINE))
+    files = [path for room in ROOMS_THAT_NAME_RULES for path in (REPOSITORY / "sparklog" / room).rglob("*.py")]
+    wrong = []
+    for path in sorted(path for path in files if path.name != "commit.py"):
+        text = re.sub(r"\s*\n\s*(?:# )?", " ", path.read_text())
+        cited = re.finditer(r"\b([LFGT](?:[1-9]|1[0-3]))\b(.{0,20})", text)
+        wrong += [(relative(path), one[0]) for one in cited if not one[2].startswith(f", {names[one[1]]}")]
+    assert len(names) == 30
+    assert wrong == []
+
+
+def test_public_functions_are_documented():
+    """In the tests of a store, which users run, a name is the sentence."""
+    names = [each for each in public_names(REPOSITORY / "sparklog") if "StoreContract.test_" not in each.name]
+    missing = [str(each) for each in names if not each.is_documented]
+    assert len(missing) <= 0.05 * len(names), missing
+
+
+def test_all_that_the_api_exports_is_documented():
+    assert undocumented_exports(REPOSITORY / "sparklog") == []
+
+
+def test_an_undocumented_function_is_found(tmp_path):
+    module = tmp_path / "sparklog" / "room.py"
+    module.parent.mkdir()
+    module.write_text(
+        "class Base:\n    'Says it.'\n    def kept(self):\n        'Says it.'\n"
+        "class Public(Base):\n    'Says it.'\n    def kept(self): ...\n"
+        "    def added(self): ...\n    def _own(self): ...\n"
+    )
+    found = {each.name: each.is_documented for each in public_names(module.parent)}
+    assert found == {"Base": True, "Base.kept": True, "Public": True, "Public.added": False}
 
 
 def test_an_example_that_fails_points_into_its_page(tmp_path):
@@ -69,9 +144,14 @@ def test_semantics_names_every_setting_of_the_clients():
     assert sorted(name for name in settings - named if not name.startswith(prefixes)) == []
 
 
+def test_semantics_names_every_topic_setting():
+    page = (REPOSITORY / "docs" / "semantics.md").read_text()
+    assert [name for name in TOPIC_SETTINGS if f"`{name}`" not in page] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_tests_that_a_page_names_exist(page):
-    named = re.findall(r"`((?:tests|benchmarks|examples)/[^`\s]*)`", page.read_text())
+    named = re.findall(r"`((?:tests|proof|benchmarks|examples)/[^`\s]*)`", page.read_text())
     assert [path for path in named if not is_there(path)] == []
 
 

@@ -26,8 +26,8 @@ T = TypeVar("T")
 HOUR_MS = 3_600_000
 _PATIENCE_S = 30
 NEVER_MS = 10.0**12
-_KEEPER = "sparklog-offsets"
-"""The thread of ``groups.keeper``, which whoever asks waits for: of the two only one goes on."""
+_COMMIT_THREAD = "sparklog-offsets"
+"""The thread of ``groups.offsets.commit_thread``, which whoever asks waits for: of the two only one goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Actor:
             self._move()
 
     def wait(self, *, is_done: bool, op: str, path: str) -> None:
-        """Called in its own thread, or in its keeper's."""
+        """Called in its own thread, or in its commit thread."""
         self.stop = Stop(is_done, op, path)
         self._stopped.release()
         self._go.acquire()
@@ -137,7 +137,7 @@ class GatedStore(WrappedStore):
         self._actor = actor
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
-        if threading.current_thread().name not in (self._actor.name, _KEEPER):  # before the play, or after it
+        if threading.current_thread().name not in (self._actor.name, _COMMIT_THREAD):  # before the play, or after it
             return call()
         if op == "get" and "/partition=" in path:  # whether a data file is there: the model has no such step
             return call()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from proof.model.playing import NEVER_MS, Actor
 from sparklog.groups.offsets.changes import TakePartitions
-from sparklog.groups.offsets.commit_thread import OffsetKeeper
+from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.groups.offsets.rows import Rows, Stamp
 from sparklog.log import Cluster
 from sparklog.storage.base import ObjectStore
@@ -214,9 +214,9 @@ def _left(label: str) -> int:
 def _take(cluster: Cluster, stamp: Stamp) -> Rows:
     """A member takes ``in-0``, as a consumer does; the rows as it sees them then."""
     deciding = deciding_for(cluster, reason=f"{stamp.member} took the partition", timeout_ms=NEVER_MS)
-    keeper = OffsetKeeper(cluster, "g", deciding)
+    commit_thread = OffsetCommitThread(cluster, "g", deciding)
     try:
-        taken = keeper.take(TakePartitions(topic_ids={IN: "in-id"}, stamp=stamp), timeout_ms=NEVER_MS)
+        taken = commit_thread.take(TakePartitions(topic_ids={IN: "in-id"}, stamp=stamp), timeout_ms=NEVER_MS)
         return taken.result()
     finally:
-        keeper.stop()
+        commit_thread.stop()

@@ -13,8 +13,8 @@ from sparklog.errors import SparklogError
 
 NOT_PLAYED = {
     "decide_then_publish": "no call of the code publishes what isn't decided",
-    "no_way_back": "abort_transaction refuses: tests/producer/test_transactions.py",
-    "topic_before_group": "a producer's order: tests/producer/test_transactions_bad_days.py",
+    "no_way_back": "abort_transaction refuses: tests/producer/test_transaction_manager.py",
+    "topic_before_group": "a producer's order: tests/producer/test_transaction_faults.py",
 }
 HOLES: dict[str, str] = {}
 """Where the code doesn't keep a rule yet, and why what the model foretells happens."""

@@ -15,9 +15,9 @@ takes the partition       ``groups.changes.TakePartitions``, then rule T2: ``gro
 asks / aborts             ``txn.deciding.read_decision``, ``entry_in_place``, ``decide``, ``abort_if_open``
 publishes before it …     rule T2: ``txn.deciding.decide``, ``txn.forward.publish_topics``
 leaves its offset         ``TransactionSession.add_offsets``, ``groups.pending.PendOffsets``
-commits / creates         ``TransactionSession.commit``, ``_append``, ``EntryLog.create_next``
+commits / creates         ``TransactionSession.commit``, ``EpochLog.append``, ``EntryLog.create_next``
 believes / verifies       ``EntryLog._verify_if_due``, ``TransactionLog.verify``;
-                          ``TransactionSession._check_holder``, ``_after_forced_abort``, ``_decided_long_ago``
+                          ``EpochLog._check_holder``, ``_decided_long_ago``, ``TransactionSession._after_forced_abort``
 publishes                 ``log.publishing.publish``
 settles                   ``groups.pending.SettlePending``
 completes                 ``txn.forward.complete``, ``TransactionSession.complete``

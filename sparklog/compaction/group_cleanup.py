@@ -11,7 +11,7 @@ from sparklog.groups.admin.emptiness import empty_generation, empty_since_ms, me
 from sparklog.groups.admin.inspection import group_names
 from sparklog.groups.membership.generations import Generation, clean_generations, generation_log
 from sparklog.groups.membership.member_state import MemberState
-from sparklog.groups.offsets.changes import FLOOR, ExpireOffsets
+from sparklog.groups.offsets.changes import GENERATION_FENCE, ExpireOffsets
 from sparklog.groups.offsets.expiry import DEFAULT_RETENTION_MS, expired
 from sparklog.groups.offsets.offset_maintenance import LOG_RETENTION_MS, sweep
 from sparklog.groups.offsets.offset_table import OffsetTable
@@ -102,7 +102,7 @@ def forget_group(
         rows = changed.rows
     is_group = newest is not None and not newest.plan.deleted
     is_idle = is_group and since_ms is not None and now_ms - since_ms >= retention_ms
-    is_over = is_idle and not rows.keys() - {FLOOR}
+    is_over = is_idle and not rows.keys() - {GENERATION_FENCE}
     is_deleted = is_over and _delete(cluster, group)
     cleaned = clean_log(table.log, retention_ms=LOG_RETENTION_MS)
     return _report(
@@ -135,7 +135,7 @@ def _expired(
         subscribed_topics=topics if is_stable else None,
         has_generations=bool(members) or (newest is not None and not newest.plan.deleted),
     )
-    return {partition: row for partition, row in found.items() if partition != FLOOR}
+    return {partition: row for partition, row in found.items() if partition != GENERATION_FENCE}
 
 
 def _delete(cluster: Cluster, group: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = [
     "read_settings",
     "serializer",
     "setting",
+    "settings_of",
     "text",
 ]
 
@@ -38,6 +39,7 @@ class ClientSetting:
     default: Any
 
 
+_PARSE = "parse"
 _SOCKETS = "there are no connections to brokers"
 _METADATA = "a commit learns of every change at once"
 
@@ -134,9 +136,24 @@ def _why_not(kind: str, name: str, known: Mapping[str, ClientSetting]) -> str:
     return f"unknown {kind} setting {name!r}; known: {', '.join(sorted(known))}"
 
 
-def setting(name: str, parse: Callable[[object], Any], default: Any) -> tuple[str, ClientSetting]:
-    """An item of a table of settings."""
-    return name, ClientSetting(name=name, parse=parse, default=default)
+def setting(parse: Callable[[object], Any], default: Any) -> Any:
+    """A field of a client's configuration: the setting of that name.
+
+    Args:
+        parse: from what a user gave to the field's value; raises ``ValueError`` with what was expected.
+        default: of a setting that isn't given, before the client's own rules for settings that belong together.
+    """
+    return field(default=default, metadata={_PARSE: parse})
+
+
+def settings_of(config: type) -> Mapping[str, ClientSetting]:
+    """The settings of a client, by name: the fields of its configuration, each made by :func:`setting`."""
+    return MappingProxyType(
+        {
+            known.name: ClientSetting(name=known.name, parse=known.metadata[_PARSE], default=known.default)
+            for known in fields(config)
+        }
+    )
 
 
 def from_text(parse: Callable[[str], Any], *, infinity: int | None = None) -> Callable[[object], Any]:

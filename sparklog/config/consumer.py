@@ -18,6 +18,7 @@ from sparklog.config.clients import (
     read_settings,
     serializer,
     setting,
+    settings_of,
     text,
 )
 from sparklog.config.settings import INT_MAX, LONG_MAX, boolean, one_of
@@ -60,90 +61,53 @@ def _reset_policy(value: object) -> ResetPolicy:
     return ResetPolicy("by_duration", int(sum(number * _UNITS_MS[unit] for unit, number in spans.items())))
 
 
-# Defaults: Apache Kafka 4.3 ConsumerConfig.
-CONSUMER_SETTINGS: Mapping[str, ClientSetting] = MappingProxyType(
-    dict(
-        (
-            setting("auto_commit_interval_ms", number(0, INT_MAX), 5_000),
-            setting("auto_offset_reset", _reset_policy, ResetPolicy("latest")),
-            setting("check_crcs", from_text(boolean), True),
-            setting("client_id", optional(text), None),
-            setting("consumer_timeout_ms", number(0, LONG_MAX, infinity=LONG_MAX), LONG_MAX),
-            setting("default_api_timeout_ms", number(0, INT_MAX), 60_000),
-            setting("enable_auto_commit", optional(from_text(boolean)), None),
-            setting("exclude_internal_topics", from_text(boolean), True),
-            setting("fetch_max_bytes", number(0, INT_MAX), 52_428_800),
-            setting("fetch_max_wait_ms", number(0, INT_MAX), 500),
-            setting("fetch_min_bytes", number(0, INT_MAX), 1),
-            setting("group_id", optional(text), None),
-            setting("group_instance_id", optional(text), None),
-            setting("group_protocol", from_text(one_of("classic", "consumer")), "classic"),
-            setting("heartbeat_interval_ms", number(1, INT_MAX), 3_000),
-            setting("interceptors", callables("on_consume"), ()),
-            setting("isolation_level", from_text(one_of("read_uncommitted", "read_committed")), "read_uncommitted"),
-            setting("key_deserializer", serializer("deserialize"), None),
-            setting("max_partition_fetch_bytes", number(0, INT_MAX), 1_048_576),
-            setting("max_poll_interval_ms", number(1, INT_MAX), 300_000),
-            setting("max_poll_records", number(1, INT_MAX), 500),
-            setting("metadata_max_age_ms", number(0, LONG_MAX), 300_000),
-            setting("partition_assignment_strategy", anything, None),
-            setting("request_timeout_ms", number(0, INT_MAX), 30_000),
-            setting("retry_backoff_max_ms", number(0, LONG_MAX), 1_000),
-            setting("retry_backoff_ms", number(0, LONG_MAX), 100),
-            setting("session_timeout_ms", number(1, INT_MAX), 45_000),
-            setting("value_deserializer", serializer("deserialize"), None),
-        )
-    )
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
     """What a consumer was told. Times in milliseconds, sizes in bytes."""
 
-    auto_commit_interval_ms: int
-    auto_offset_reset: ResetPolicy
-    check_crcs: bool
+    auto_commit_interval_ms: int = setting(number(0, INT_MAX), 5_000)
+    auto_offset_reset: ResetPolicy = setting(_reset_policy, ResetPolicy("latest"))
+    check_crcs: bool = setting(from_text(boolean), True)
     """Kept; Parquet pages are read without checksums."""
-    client_id: str | None
-    consumer_timeout_ms: int
+    client_id: str | None = setting(optional(text), None)
+    consumer_timeout_ms: int = setting(number(0, LONG_MAX, infinity=LONG_MAX), LONG_MAX)
     """Iteration ends after so long without a record."""
-    default_api_timeout_ms: int
-    enable_auto_commit: bool
-    exclude_internal_topics: bool
+    default_api_timeout_ms: int = setting(number(0, INT_MAX), 60_000)
+    enable_auto_commit: bool = setting(optional(from_text(boolean)), None)
+    exclude_internal_topics: bool = setting(from_text(boolean), True)
     """Kept; there are no internal topics."""
-    fetch_max_bytes: int
+    fetch_max_bytes: int = setting(number(0, INT_MAX), 52_428_800)
     """Bound of what is fetched ahead over all partitions."""
-    fetch_max_wait_ms: int
+    fetch_max_wait_ms: int = setting(number(0, INT_MAX), 500)
     """How often a topic is looked at that has been quiet for long; more than 25 of them share 25 looks in that time.
     What ``fetch_min_bytes`` waits for isn't waited for any longer. 0: without a rest."""
-    fetch_min_bytes: int
-    group_id: str | None
-    group_instance_id: str | None
+    fetch_min_bytes: int = setting(number(0, INT_MAX), 1)
+    group_id: str | None = setting(optional(text), None)
+    group_instance_id: str | None = setting(optional(text), None)
     """Makes the consumer a static member: it may come back within its session without a rebalance."""
-    group_protocol: str
+    group_protocol: str = setting(from_text(one_of("classic", "consumer")), "classic")
     """Kept; members always hand partitions over one by one, as with ``consumer``."""
-    heartbeat_interval_ms: int
+    heartbeat_interval_ms: int = setting(number(1, INT_MAX), 3_000)
     """How often a member shows that it lives; less than ``session_timeout_ms``."""
-    interceptors: tuple[Any, ...]
-    isolation_level: str
+    interceptors: tuple[Any, ...] = setting(callables("on_consume"), ())
+    isolation_level: str = setting(from_text(one_of("read_uncommitted", "read_committed")), "read_uncommitted")
     """Both levels read the same: nothing uncommitted is ever in a log."""
-    key_deserializer: Deserialize | None
-    max_partition_fetch_bytes: int
+    key_deserializer: Deserialize | None = setting(serializer("deserialize"), None)
+    max_partition_fetch_bytes: int = setting(number(0, INT_MAX), 1_048_576)
     """Bound of what is fetched ahead of one partition; a larger first record is still returned."""
-    max_poll_interval_ms: int
+    max_poll_interval_ms: int = setting(number(1, INT_MAX), 300_000)
     """A member that doesn't poll for so long leaves its group."""
-    max_poll_records: int
-    metadata_max_age_ms: int
+    max_poll_records: int = setting(number(1, INT_MAX), 500)
+    metadata_max_age_ms: int = setting(number(0, LONG_MAX), 300_000)
     """How often topics are looked for that match a pattern."""
-    partition_assignment_strategy: Any
+    partition_assignment_strategy: Any = setting(anything, None)
     """None, or what ``sparklog.groups.assignors.assignor_of`` understands, one or a list."""
-    request_timeout_ms: int
-    retry_backoff_max_ms: int
-    retry_backoff_ms: int
-    session_timeout_ms: int
+    request_timeout_ms: int = setting(number(0, INT_MAX), 30_000)
+    retry_backoff_max_ms: int = setting(number(0, LONG_MAX), 1_000)
+    retry_backoff_ms: int = setting(number(0, LONG_MAX), 100)
+    session_timeout_ms: int = setting(number(1, INT_MAX), 45_000)
     """A member that wasn't seen to live for so long is taken for dead by the others."""
-    value_deserializer: Deserialize | None
+    value_deserializer: Deserialize | None = setting(serializer("deserialize"), None)
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> ConsumerConfig:
@@ -166,3 +130,7 @@ class ConsumerConfig:
                 f"session_timeout_ms={values['session_timeout_ms']}, at most a third of it is best"
             )
         return cls(**values)
+
+
+CONSUMER_SETTINGS: Mapping[str, ClientSetting] = settings_of(ConsumerConfig)
+"""By name. Defaults: Apache Kafka 4.3 ConsumerConfig."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from sparklog.config.clients import (
@@ -16,6 +15,7 @@ from sparklog.config.clients import (
     read_settings,
     serializer,
     setting,
+    settings_of,
     text,
 )
 from sparklog.config.settings import INT_MAX, LONG_MAX, boolean, one_of
@@ -51,63 +51,33 @@ def _compression(value: object) -> str:
     return "none" if value is None else str(from_text(one_of("none", "gzip", "snappy", "lz4", "zstd"))(value))
 
 
-# Defaults: Apache Kafka 4.3 ProducerConfig, but for batch_size (16384 there).
-PRODUCER_SETTINGS: Mapping[str, ClientSetting] = MappingProxyType(
-    dict(
-        (
-            setting("acks", _acks, ACKS_ALL),
-            setting("batch_size", number(0, INT_MAX), 1_048_576),
-            setting("buffer_memory", number(0, LONG_MAX), 33_554_432),
-            setting("client_id", optional(text), None),
-            setting("compression_type", _compression, "none"),
-            setting("delivery_timeout_ms", number(0, INT_MAX), 120_000),
-            setting("enable_idempotence", optional(from_text(boolean)), None),
-            setting("interceptors", callables("on_send"), ()),
-            setting("key_serializer", serializer("serialize"), None),
-            setting("linger_ms", number(0, INT_MAX), 5),
-            setting("max_block_ms", number(0, LONG_MAX), 60_000),
-            setting("max_in_flight_requests_per_connection", number(1, INT_MAX), 5),
-            setting("max_request_size", number(0, INT_MAX), 1_048_576),
-            setting("partitioner", _partitioner, None),
-            setting("request_timeout_ms", number(0, INT_MAX), 30_000),
-            setting("retries", number(0, INT_MAX, infinity=INT_MAX), INT_MAX),
-            setting("retry_backoff_max_ms", number(0, LONG_MAX), 1_000),
-            setting("retry_backoff_ms", number(0, LONG_MAX), 100),
-            setting("transaction_timeout_ms", number(1, INT_MAX), 60_000),
-            setting("transactional_id", optional(text), None),
-            setting("value_serializer", serializer("serialize"), None),
-        )
-    )
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
     """What a producer was told. Times in milliseconds, sizes in bytes."""
 
-    acks: int
+    acks: int = setting(_acks, ACKS_ALL)
     """0: not waited for; 1: in the log; -1: in the log and fsynced on a local file system."""
-    batch_size: int
+    batch_size: int = setting(number(0, INT_MAX), 1_048_576)
     """Of a topic: that much gathered doesn't wait for ``linger_ms``."""
-    buffer_memory: int
-    client_id: str | None
-    compression_type: str
-    delivery_timeout_ms: int
-    enable_idempotence: bool
-    interceptors: tuple[Any, ...]
-    key_serializer: Serialize | None
-    linger_ms: int
-    max_block_ms: int
-    max_in_flight_requests_per_connection: int
-    max_request_size: int
-    partitioner: Any
-    request_timeout_ms: int
-    retries: int
-    retry_backoff_max_ms: int
-    retry_backoff_ms: int
-    transaction_timeout_ms: int
-    transactional_id: str | None
-    value_serializer: Serialize | None
+    buffer_memory: int = setting(number(0, LONG_MAX), 33_554_432)
+    client_id: str | None = setting(optional(text), None)
+    compression_type: str = setting(_compression, "none")
+    delivery_timeout_ms: int = setting(number(0, INT_MAX), 120_000)
+    enable_idempotence: bool = setting(optional(from_text(boolean)), None)
+    interceptors: tuple[Any, ...] = setting(callables("on_send"), ())
+    key_serializer: Serialize | None = setting(serializer("serialize"), None)
+    linger_ms: int = setting(number(0, INT_MAX), 5)
+    max_block_ms: int = setting(number(0, LONG_MAX), 60_000)
+    max_in_flight_requests_per_connection: int = setting(number(1, INT_MAX), 5)
+    max_request_size: int = setting(number(0, INT_MAX), 1_048_576)
+    partitioner: Any = setting(_partitioner, None)
+    request_timeout_ms: int = setting(number(0, INT_MAX), 30_000)
+    retries: int = setting(number(0, INT_MAX, infinity=INT_MAX), INT_MAX)
+    retry_backoff_max_ms: int = setting(number(0, LONG_MAX), 1_000)
+    retry_backoff_ms: int = setting(number(0, LONG_MAX), 100)
+    transaction_timeout_ms: int = setting(number(1, INT_MAX), 60_000)
+    transactional_id: str | None = setting(optional(text), None)
+    value_serializer: Serialize | None = setting(serializer("serialize"), None)
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> ProducerConfig:
@@ -169,3 +139,7 @@ def _idempotence(values: Mapping[str, Any]) -> bool:
             "with idempotence"
         )
     return not contradictions
+
+
+PRODUCER_SETTINGS: Mapping[str, ClientSetting] = settings_of(ProducerConfig)
+"""By name. Defaults: Apache Kafka 4.3 ProducerConfig, but for batch_size (16384 there)."""

@@ -52,6 +52,9 @@ def to_text(value: Value) -> str:
 
 
 def whole_number(low: int, high: int) -> Callable[[str], int]:
+    """The parser of a setting that is a whole number from ``low`` to ``high``, both inclusive. It raises
+    ``ValueError``."""
+
     def parse(text: str) -> int:
         expected = f"expected a whole number from {low} to {high}"
         if not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
@@ -62,6 +65,7 @@ def whole_number(low: int, high: int) -> Callable[[str], int]:
 
 
 def ratio(text: str) -> float:
+    """A number from 0 to 1, both inclusive. Raises ``ValueError``."""
     expected = "expected a number from 0 to 1"
     try:
         number = float(text)
@@ -73,12 +77,15 @@ def ratio(text: str) -> float:
 
 
 def boolean(text: str) -> bool:
+    """``true`` or ``false``, in upper or lower case, as a bool. Raises ``ValueError``."""
     if text.lower() not in ("true", "false"):
         raise ValueError("expected true or false")
     return text.lower() == "true"
 
 
 def one_of(*names: str) -> Callable[[str], str]:
+    """The parser of a setting that is one of ``names``, as they are written. It raises ``ValueError``."""
+
     def parse(text: str) -> str:
         if text not in names:
             raise ValueError(f"expected one of {', '.join(names)}")

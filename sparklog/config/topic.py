@@ -1,6 +1,7 @@
 """Topic settings as data: Kafka's names, types, defaults and bounds, and what each means here.
 
-A topic's settings are properties of its Delta table, ``sparklog.`` before Kafka's name (design section 4).
+A topic's settings are properties of its Delta table, ``sparklog.`` before Kafka's name (``docs/storage_format.md``,
+Properties).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def _setting(name: str, parse: Callable[[str], Value], default: Value, *, provid
     return Setting(name=name, parse=parse, default=default, provided_by_store=provided_by_store)
 
 
-# Defaults: Apache Kafka 4.3 TopicConfig / LogConfig. Sparklog's own are log.retention.ms (protocol rule L3) and
-# foreign.gap.interval.ms (F5).
+# Defaults: Apache Kafka 4.3 TopicConfig / LogConfig. Sparklog's own are log.retention.ms (protocol rule L3, cleanup)
+# and foreign.gap.interval.ms (rule F5, gaps).
 TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         setting.name: setting

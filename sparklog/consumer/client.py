@@ -1,4 +1,4 @@
-"""The consumer: reads topics in order, from where it is told to, as Kafka's does."""
+"""The consumer: reads topics in order, from the positions that it is given, as Kafka's does."""
 
 from __future__ import annotations
 
@@ -14,16 +14,23 @@ import pyarrow as pa
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig, ResetPolicy
-from sparklog.config.settings import LONG_MAX
-from sparklog.consumer.coordinator import Coordinator, OnCommit
+from sparklog.consumer.arguments import (
+    check_count,
+    check_offset,
+    check_offsets,
+    check_partition,
+    check_partitions,
+    check_timeout,
+    check_timestamps,
+)
+from sparklog.consumer.assignment import Handover
 from sparklog.consumer.listener import ConsumerRebalanceListener
-from sparklog.consumer.partitions import HANDED, Handover
-from sparklog.consumer.reading import ReadLimits
-from sparklog.consumer.record_buffer import Handing, Records
-from sparklog.consumer.runtime import Session
-from sparklog.consumer.subscription import EARLIEST, LATEST, check_partition, check_partitions
-from sparklog.errors import IllegalStateError, InvalidArgumentError, KafkaTimeoutError, UnstableOffsetCommitError
-from sparklog.groups.offsets.rows import Rows
+from sparklog.consumer.offset_commits import OnCommit
+from sparklog.consumer.record_buffer import Records
+from sparklog.consumer.runtime import ConsumerRuntime
+from sparklog.consumer.segment_fetcher import ReadLimits
+from sparklog.consumer.subscription import EARLIEST, LATEST
+from sparklog.errors import InvalidArgumentError
 from sparklog.log import Cluster, open_cluster, topic_names
 from sparklog.model import (
     ConsumerGroupMetadata,
@@ -37,7 +44,6 @@ from sparklog.paths import check_topic_name
 __all__ = ["Consumer"]
 
 _CLOSE_MS = 30_000.0
-_UNSTABLE_RETRY_MS = 100.0
 
 
 class Consumer:
@@ -87,12 +93,10 @@ class Consumer:
             opened = cluster if clock is None else replace(cluster, clock=clock)
         else:
             opened = open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
-        self._session = Session(opened, config, read_limits or ReadLimits(), owns_store=not is_open)
-        self._guard = self._session.guard
-        self._handing: Handing | None = None
-        self._handover = HANDED
-        """Of the newest poll."""
+        self._runtime = ConsumerRuntime(opened, config, read_limits or ReadLimits(), owns_store=not is_open)
+        self._guard = self._runtime.guard
         self._records: Iterator[ConsumerRecord] = iter(())
+        """Records that iteration has polled and not returned yet."""
         if topics:
             self.subscribe(topics)
 
@@ -118,20 +122,20 @@ class Consumer:
         with self._guard:
             if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
                 raise TypeError(f"listener: got {type(listener).__name__}, expected a ConsumerRebalanceListener")
-            self._session.subscription.subscribe(topics, pattern)
-            self._session.subscribe(listener)
+            self._runtime.subscribe(topics, pattern, listener)
 
     def subscription(self) -> set[str] | None:
         """The topics that are subscribed; those found by a pattern. None where nothing is. From any thread."""
         self._guard.check()
-        topics = self._session.subscription.topics
+        topics = self._runtime.subscription.topics
         return None if topics is None else set(topics)
 
     def unsubscribe(self) -> None:
         """Read nothing any more: neither subscribed topics nor assigned partitions."""
         with self._guard:
-            self._stop_handing()
-            self._session.unsubscribe()
+            self._records = iter(())
+            self._runtime.stop_iteration()
+            self._runtime.unsubscribe()
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions; those that were read before go on where they are. None: :meth:`unsubscribe`.
@@ -146,14 +150,12 @@ class Consumer:
             if not wanted:
                 self.unsubscribe()
                 return
-            self._session.subscription.assign()
-            self._session.assign(wanted)
+            self._runtime.assign(wanted)
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are read now; empty until ``poll`` has found those of a subscription. From any thread."""
         self._guard.check()
-        with self._session.shared.lock:
-            return self._session.shared.assignment.partitions()
+        return self._runtime.assigned.all()
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> Records:
         """The next records by partition, each partition's in order; empty if there are none within ``timeout_ms``.
@@ -176,15 +178,18 @@ class Consumer:
             StoreError, NotATopicError, UnsupportedVersionError, CorruptLogError.
         """
         with self._guard:
-            handover = self._begin_handover()
-            found = self._poll(timeout_ms, max_records, handover)
+            handover = self._begin_poll()
+            limit = self._runtime.config.max_poll_records if max_records is None else max_records
+            check_count("max_records", limit)
+            check_timeout(timeout_ms)
+            found = self._runtime.poll(limit, handover, timeout_ms)
         handover.is_done = True  # the last step: Python runs no signal handler before the caller has the records
         return found
 
     def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, pa.RecordBatch]:
-        """As :meth:`poll`, as Arrow data: the fast path.
+        """Poll as :meth:`poll` does, for Arrow data: the fast path.
 
         Columns: ``offset`` (int64), ``timestamp`` (timestamp[us, UTC]), ``key`` and ``value`` (binary), ``headers``
         (list of struct key: string, value: binary); any but the offset may be null. Deserializers and interceptors
@@ -192,15 +197,11 @@ class Consumer:
         fetched together, about 1 MiB.
         """
         with self._guard:
-            handover = self._begin_handover()
-            limit = None if max_records is None else _positive("max_records", max_records)
-
-            def attempt() -> dict[TopicPartition, pa.RecordBatch] | None:
-                self._session.catch_up(records_first=True)
-                is_ready = self._session.draining.ready_in_ms() == 0
-                return self._session.draining.batches(limit, handover) if is_ready else None
-
-            found: dict[TopicPartition, pa.RecordBatch] = self._timed(attempt, timeout_ms) or {}
+            handover = self._begin_poll()
+            if max_records is not None:
+                check_count("max_records", max_records)
+            check_timeout(timeout_ms)
+            found = self._runtime.poll_batches(max_records, handover, timeout_ms)
         handover.is_done = True  # as in poll
         return found
 
@@ -220,12 +221,12 @@ class Consumer:
             raise StopIteration
         with guard:
             while True:
-                self._stop_handing()
-                found = self._poll(self._session.config.consumer_timeout_ms, None, None)
+                self._runtime.stop_iteration()
+                config = self._runtime.config
+                found = self._runtime.poll(config.max_poll_records, None, config.consumer_timeout_ms)
                 if not found:
                     raise StopIteration
-                self._handing = Handing(self._session.shared, found)
-                self._records = iter(self._handing)
+                self._records = self._runtime.iterate(found)
                 for record in self._records:
                     return record
 
@@ -238,31 +239,13 @@ class Consumer:
             As :meth:`poll`.
         """
         with self._guard:
-            self._begin_again_if_interrupted()
-            state = self._session.state_of(check_partition(partition))
-            if state.position is None:
-                bound = self._timeout(timeout_ms)
-
-                def attempt() -> bool:
-                    self._session.catch_up(rebalance=False)
-                    return state.position is not None
-
-                if not self._session.wait(attempt, bound):
-                    raise KafkaTimeoutError(f"the position of {partition} was not found within {bound:g} ms")
-            if self._handing is None:
-                self._session.draining.skip_empty(state)
-            if state.position is None:
-                raise IllegalStateError(f"the position of {partition} was lost while it was looked for")
-            return state.position
+            return self._runtime.position(check_partition(partition), timeout_ms)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at ``offset``. Raises ``IllegalStateError`` unless assigned, ``InvalidArgumentError`` if negative."""
         with self._guard:
-            _check_offset(offset)
-            state = self._session.state_of(check_partition(partition))
-            with self._session.shared.lock:
-                self._session.shared.assignment.seek(state, offset)
-                self._session.shared.change()
+            check_offset(offset)
+            self._runtime.assigned.seek(check_partition(partition), offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on at the log start, as it is at the next poll; all assigned partitions by default."""
@@ -275,27 +258,17 @@ class Consumer:
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these partitions until :meth:`resume`. Raises ``IllegalStateError`` unless assigned."""
         with self._guard:
-            states = [self._session.state_of(check_partition(partition)) for partition in partitions]
-            with self._session.shared.lock:
-                for state in states:
-                    keep_bytes = self._session.config.fetch_max_bytes // 2
-                    self._session.shared.assignment.pause(state, keep_bytes=keep_bytes)
-                self._session.shared.change()
+            self._runtime.assigned.pause([check_partition(partition) for partition in partitions])
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Undo :meth:`pause`. Raises ``IllegalStateError`` unless assigned."""
         with self._guard:
-            states = [self._session.state_of(check_partition(partition)) for partition in partitions]
-            with self._session.shared.lock:
-                for state in states:
-                    state.paused = False
-                self._session.shared.change()
+            self._runtime.assigned.resume([check_partition(partition) for partition in partitions])
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused. From any thread."""
         self._guard.check()
-        with self._session.shared.lock:
-            return {state.partition for state in self._session.shared.assignment if state.paused}
+        return self._runtime.assigned.paused()
 
     def beginning_offsets(
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
@@ -307,7 +280,7 @@ class Consumer:
         """
         with self._guard:
             wanted = check_partitions(partitions)
-            return self._session.ask(lambda lookups: lookups.log_start_offsets(wanted), self._timeout(timeout_ms))
+            return self._runtime.ask(lambda lookups: lookups.log_start_offsets(wanted), timeout_ms)
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
@@ -315,54 +288,45 @@ class Consumer:
         """The log end offset of each partition: of the next record that will be appended. Raises as above."""
         with self._guard:
             wanted = check_partitions(partitions)
-            return self._session.ask(lambda lookups: lookups.log_end_offsets(wanted), self._timeout(timeout_ms))
+            return self._runtime.ask(lambda lookups: lookups.log_end_offsets(wanted), timeout_ms)
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Of each partition the first record that isn't older than its timestamp (ms); None where there is none.
+        """The first record of each partition that isn't older than its timestamp (ms); None where there is none.
 
         Raises:
             InvalidArgumentError: a negative timestamp; and as :meth:`beginning_offsets`.
         """
         with self._guard:
-            if not isinstance(timestamps, Mapping):
-                raise TypeError(f"timestamps: got {timestamps!r}, expected a dict of TopicPartition to milliseconds")
-            wanted = {check_partition(partition): at_ms for partition, at_ms in timestamps.items()}
-            for partition, at_ms in wanted.items():
-                _check_timestamp(partition, at_ms)
-            return self._session.ask(lambda lookups: lookups.offsets_for_times(wanted), self._timeout(timeout_ms))
+            wanted = check_timestamps(timestamps)
+            return self._runtime.ask(lambda lookups: lookups.offsets_for_times(wanted), timeout_ms)
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """The numbers of a topic's partitions; None if there is no such topic."""
         with self._guard:
             check_topic_name(topic)
-            count = self._session.ask(lambda lookups: lookups.partition_count(topic), self._timeout(None))
+            count = self._runtime.ask(lambda lookups: lookups.partition_count(topic), None)
             return None if count is None else set(range(count))
 
     def topics(self) -> set[str]:
         """The names of all topics of the cluster. One listing, and one look at each topic, 32 at a time."""
         with self._guard:
-            return set(topic_names(self._session.cluster))
+            return set(topic_names(self._runtime.cluster))
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The log end offset as the fetcher saw it last; None before it did. Raises ``IllegalStateError``."""
         with self._guard:
-            topic, number = self._session.state_of(check_partition(partition)).partition
-            with self._session.shared.lock:
-                view = self._session.shared.views.get(topic)
-            return view.log_end_offsets[number] if view and number < view.partition_count else None
+            return self._runtime.assigned.highwater(check_partition(partition))
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Kafka's consumer metrics: group to name to value. From any thread."""
         self._guard.check_process()
-        with self._session.shared.lock:
-            assigned_count = len(self._session.shared.assignment)
-        return self._session.metrics.snapshot(assigned_count=assigned_count)
+        return self._runtime.metrics_snapshot()
 
     def wakeup(self) -> None:
         """Let the call that waits now, or else the next one, raise ``WakeupError``. From any thread."""
-        self._session.shared.wake()
+        self._runtime.wake()
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: float | None = None
@@ -386,23 +350,16 @@ class Consumer:
             OffsetMetadataTooLargeError, InvalidArgumentError, StoreError.
         """
         with self._guard:
-            coordinator, bound = self._coordinator("commit"), self._timeout(timeout_ms)
-            wanted = coordinator.consumed() if offsets is None else _check_offsets(offsets)
-            try:
-                if wanted:
-                    committing = coordinator.commit(wanted, bound)
-                    if not self._session.wait(committing.done, bound):
-                        coordinator.give_up(committing, bound)
-                    _result(committing)
-            finally:
-                coordinator.run_callbacks()
+            commits, bound = self._runtime.commits_for("commit"), self._runtime.api_timeout_ms(timeout_ms)
+            wanted = commits.consumed() if offsets is None else check_offsets(offsets)
+            commits.commit_sync(wanted, bound, wait=self._runtime.wait)
 
     def commit_async(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         callback: OnCommit | None = None,
     ) -> Future[Any]:
-        """As :meth:`commit`, without waiting; commits are carried out in the order in which they were asked for.
+        """Commit as :meth:`commit` does, without waiting; commits are carried out in the order of the calls.
 
         Args:
             callback: ``callback(offsets, error)``, the error None on success; called inside a later ``poll``,
@@ -411,10 +368,10 @@ class Consumer:
             A future, done when the offsets are durable; its result has no meaning.
         """
         with self._guard:
-            coordinator = self._coordinator("commit_async")
-            coordinator.run_callbacks()
-            wanted = coordinator.consumed() if offsets is None else _check_offsets(offsets)
-            return coordinator.commit_async(wanted, callback)
+            commits = self._runtime.commits_for("commit_async")
+            commits.run_callbacks()
+            wanted = commits.consumed() if offsets is None else check_offsets(offsets)
+            return commits.commit_async(wanted, callback)
 
     @overload
     def committed(
@@ -429,8 +386,8 @@ class Consumer:
     def committed(
         self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
     ) -> int | OffsetAndMetadata | None:
-        """What the group has committed for a partition, whoever did; None where nothing was, or for another topic
-        of this name, which was deleted.
+        """The committed offset of the group in a partition; None where there is none, or only one for another topic of
+        this name, which was deleted.
 
         Args:
             metadata: return an ``OffsetAndMetadata``, not only the offset.
@@ -441,28 +398,19 @@ class Consumer:
             KafkaTimeoutError, WakeupError, StoreError.
         """
         with self._guard:
-            coordinator, bound = self._coordinator("committed"), self._timeout(timeout_ms)
-            clock = self._session.cluster.clock
-            deadline = clock.ticks_ms() + bound
-            wanted = check_partition(partition)
-            row = self._stable_rows(coordinator, wanted, bound).get(wanted)
-            if row is None or row.committed is None:
-                return None
-            left_ms = max(0.0, deadline - clock.ticks_ms())
-            topic_id = self._session.ask(lambda lookups: lookups.topic_id(wanted), left_ms)
-            found = None if topic_id is None else row.committed_for(topic_id)
+            found = self._runtime.committed(check_partition(partition), timeout_ms)
             return found if metadata or found is None else found.offset
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """This member, as ``Producer.send_offsets_to_transaction`` wants it. Raises ``IllegalStateError``: no group."""
         with self._guard:
-            return self._coordinator("group_metadata").metadata()
+            return self._runtime.group_metadata()
 
     def close(self, timeout_ms: float | None = None) -> None:
         """End the consumer; a second call does nothing, nor one in a process that was forked off.
 
         With ``enable_auto_commit`` the positions are committed first. A member leaves its group, so that the others
-        go on at once; a static one (``group_instance_id``) stays for its session, so that it can come back.
+        go on at once; a static one (``group_instance_id``) stays for its runtime, so that it can come back.
 
         Args:
             timeout_ms: to commit, to leave, and to wait for what is under way; 30 s by default.
@@ -472,17 +420,10 @@ class Consumer:
     def _close(self, timeout_ms: float | None, *, auto_commit: bool) -> None:
         if self._guard.is_closed or self._guard.is_forked:
             return
-        _check_timeout(0 if timeout_ms is None else timeout_ms)
+        check_timeout(0 if timeout_ms is None else timeout_ms)
         with self._guard:
-            clock = self._session.cluster.clock
-            deadline = clock.ticks_ms() + (_CLOSE_MS if timeout_ms is None else timeout_ms)
-            self._stop_handing()
-            try:
-                self._session.unsubscribe(auto_commit=auto_commit, timeout_ms=deadline - clock.ticks_ms())
-            finally:
-                self._guard.is_closed = True
-                self._records = iter(())
-                self._session.close(max(0.0, deadline - clock.ticks_ms()))
+            self._records = iter(())
+            self._runtime.close(_CLOSE_MS if timeout_ms is None else timeout_ms, auto_commit=auto_commit)
 
     def __enter__(self) -> Consumer:
         return self
@@ -496,136 +437,10 @@ class Consumer:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Consumer can't be pickled or copied: make one where it is used")
 
-    def _poll(self, timeout_ms: float, max_records: int | None, handover: Handover | None) -> Records:
-        session = self._session
-        limit = session.config.max_poll_records if max_records is None else _positive("max_records", max_records)
-
-        def attempt() -> Records | None:
-            session.catch_up(records_first=True)
-            return session.draining.records(limit, handover) if session.draining.ready_in_ms() == 0 else None
-
-        return self._timed(attempt, timeout_ms) or {}
-
-    def _timed(self, attempt: Any, timeout_ms: float) -> Any:
-        session = self._session
-        _check_timeout(timeout_ms)
-        if session.subscription.is_empty:
-            raise IllegalStateError("poll: subscribe to topics or assign partitions first")
-        session.metrics.poll_begins()
-        coordinator = session.coordinator
-
-        def once() -> Any:
-            if coordinator is not None:
-                coordinator.in_poll()
-            return attempt()
-
-        try:
-            return session.wait(once, timeout_ms)
-        finally:
-            session.metrics.poll_ends()
-
-    def _seek_to(self, place: ResetPolicy, partitions: Collection[TopicPartition]) -> None:
+    def _seek_to(self, begin: ResetPolicy, partitions: Collection[TopicPartition]) -> None:
         with self._guard:
-            shared = self._session.shared
-            wanted = check_partitions(partitions) or list(self.assignment())
-            if not wanted:
-                raise IllegalStateError("seek: no partitions are assigned")
-            states = [self._session.state_of(partition) for partition in wanted]
-            with shared.lock:
-                for state in states:
-                    shared.assignment.begin_anew(state, place)
-                shared.change()
+            self._runtime.assigned.seek_to(begin, check_partitions(partitions))
 
-    def _stop_handing(self) -> None:
-        """What iteration hasn't handed out is fetched again by whoever asks next."""
-        self._begin_again_if_interrupted()
-        if self._handing is not None:
-            self._handing.give_back()
-            self._handing = None
-            self._records = iter(())
-
-    def _begin_handover(self) -> Handover:
-        self._stop_handing()
-        self._handover = Handover()
-        return self._handover
-
-    def _begin_again_if_interrupted(self) -> None:
-        """What an interrupted call took, or left half done, is fetched again."""
-        if self._handover.was_interrupted or self._guard.was_interrupted:
-            self._session.begin_again()
-            self._handover = HANDED
-            self._guard.was_interrupted = False
-
-    def _coordinator(self, name: str) -> Coordinator:
-        coordinator = self._session.coordinator
-        if coordinator is None:
-            raise IllegalStateError(f"{name}: this consumer has no group_id; keep position(…) yourself and seek")
-        return coordinator
-
-    def _stable_rows(self, coordinator: Coordinator, partition: TopicPartition, timeout_ms: float) -> Rows:
-        """The rows, once no transaction may change this partition's, if the isolation level asks for that."""
-        clock = self._session.cluster.clock
-        deadline = clock.ticks_ms() + timeout_ms
-        unstable: UnstableOffsetCommitError | None = None
-        while True:
-            left_ms = max(0.0, deadline - clock.ticks_ms())
-            if unstable is not None and left_ms <= 0:
-                raise unstable.with_traceback(None)
-            try:
-                return self._await(coordinator.fetch({partition}), left_ms)
-            except UnstableOffsetCommitError as error:
-                unstable = error
-                self._session.wait(lambda: False, min(left_ms, _UNSTABLE_RETRY_MS))
-            except KafkaTimeoutError:
-                if unstable is None:
-                    raise
-
-    def _await(self, future: Future[Rows], timeout_ms: float) -> Rows:
-        """What the offset table says. Raises what that raises, ``KafkaTimeoutError``, ``WakeupError``."""
-        if not self._session.wait(future.done, timeout_ms):
-            raise KafkaTimeoutError(f"timed out after {timeout_ms:g} ms while waiting for the group's offset table")
-        return _result(future)
-
-    def _timeout(self, timeout_ms: float | None) -> float:
-        _check_timeout(0 if timeout_ms is None else timeout_ms)
-        return self._session.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-
-
-def _positive(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise InvalidArgumentError(f"{name}={value!r}: expected a whole number, 1 or more")
-    return value
-
-
-def _result(future: Future[Rows]) -> Rows:
-    """Of a future that is done. Raises its error."""
-    error = future.exception()
-    if error is not None:
-        raise error.with_traceback(None)
-    return future.result()
-
-
-def _check_offset(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LONG_MAX:
-        raise InvalidArgumentError(f"seek to {value!r}: expected an offset, 0 or more")
-
-
-def _check_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
-    if not isinstance(offsets, Mapping):
-        raise TypeError(f"offsets: got {offsets!r}, expected a dict of TopicPartition to OffsetAndMetadata")
-    found = {}
-    for partition, committed in offsets.items():
-        if not isinstance(committed, tuple) or not 1 <= len(committed) <= len(OffsetAndMetadata._fields):
-            raise TypeError(f"offset of {partition}: got {committed!r}, expected an OffsetAndMetadata")
-        found[check_partition(partition)] = OffsetAndMetadata(*committed)
-    return found
-
-
-def _check_timestamp(partition: TopicPartition, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidArgumentError(f"timestamp {value!r} for {partition}: expected milliseconds, 0 or more")
-
-
-def _check_timeout(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise InvalidArgumentError(f"timeout_ms={value!r}: expected 0 or more")
+    def _begin_poll(self) -> Handover:
+        self._records = iter(())
+        return self._runtime.begin_poll()

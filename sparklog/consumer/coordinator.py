@@ -1,62 +1,36 @@
-"""What a consumer with a ``group_id`` does beyond reading: its membership, and its committed offsets."""
+"""Membership and committed offsets of a consumer with a ``group_id``: what it does beyond reading."""
 
 from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError  # only since Python 3.11 the built-in one
-from typing import NamedTuple
+from collections.abc import Collection
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
-from sparklog.consumer.fetch_state import Shared
+from sparklog.consumer.assignment_changes import AssignmentChanges
+from sparklog.consumer.committed_positions import CommittedPositions
+from sparklog.consumer.fetch_state import FetchState
+from sparklog.consumer.group_member import GroupMember
 from sparklog.consumer.listener import ConsumerRebalanceListener
 from sparklog.consumer.member_settings import member_settings
 from sparklog.consumer.metrics import ASSIGNED, LOST, REVOKED, ConsumerMetrics
-from sparklog.consumer.partitions import PartitionState
-from sparklog.consumer.restoring import Restoring
-from sparklog.consumer.revoking import Revoking
-from sparklog.consumer.subscription import EARLIEST, HELD, Subscription
-from sparklog.errors import (
-    CommitFailedError,
-    CommitStateUnknownError,
-    KafkaTimeoutError,
-    RebalanceInProgressError,
-    SparklogError,
-    UnknownTopicOrPartitionError,
-)
-from sparklog.groups.admin.unowned_commits import EmptyGroup, UnownedCommit
-from sparklog.groups.membership.heartbeat_rounds import Rounds
-from sparklog.groups.membership.heartbeat_thread import HeartbeatThread
-from sparklog.groups.membership.membership import MemberSettings, Membership
-from sparklog.groups.offsets.changes import CommitOffsets, TakePartitions
-from sparklog.groups.offsets.commit_thread import OffsetKeeper
-from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
-from sparklog.interrupts import uninterrupted
+from sparklog.consumer.offset_commits import OffsetCommits
+from sparklog.consumer.revocation_commit import RevocationCommit
+from sparklog.consumer.subscription import Subscription
+from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.log import Cluster
-from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.storage.retrying import Patience
+from sparklog.model import ConsumerGroupMetadata
 from sparklog.txn.deciding import deciding_for
 
-__all__ = ["Coordinator", "OnCommit"]
+__all__ = ["Coordinator"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
 
-_DOUBT_AGAIN_MS = 1_000.0
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-OnCommit = Callable[[Offsets, "Exception | None"], object]
-
-
-class _Callback(NamedTuple):
-    future: Future[Rows]
-    offsets: Offsets
-    call: OnCommit
+_RECHECK_MS = 1_000.0
+"""The time to wait for the group's next generation before the fetcher looks again for a topic that it didn't find."""
 
 
 class Coordinator:
@@ -66,16 +40,20 @@ class Coordinator:
     """
 
     def __init__(
-        self, cluster: Cluster, config: ConsumerConfig, shared: Shared, metrics: ConsumerMetrics, group_id: str
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        fetch_state: FetchState,
+        metrics: ConsumerMetrics,
+        group_id: str,
     ) -> None:
-        self._cluster = cluster
+        settings = member_settings(config, group_id)
         self._config = config
-        self._shared = shared
+        self._fetch_state = fetch_state
         self._metrics = metrics
         self._clock: Clock = cluster.clock
         self._group_id = group_id
-        self._membership = self._new_membership(member_settings(config, group_id))
-        self._keeper = OffsetKeeper(
+        self._commit_thread = OffsetCommitThread(
             cluster,
             group_id,
             deciding_for(
@@ -83,372 +61,94 @@ class Coordinator:
                 reason=f"its partitions moved to another member of group {group_id!r}",
                 timeout_ms=config.session_timeout_ms,
             ),
-            tell=self._news,
+            notify=fetch_state.notify_application,
         )
-        self._beginning = threading.Lock()
-        self._heartbeat: HeartbeatThread | None = None
-        self._rounds: Rounds | None = None
-        self._is_member = False
-        self.on_auto_commit: OnCommit = _log_failure
-        """Told of what became of the commits that ``auto_commit_interval_ms`` brings."""
-        self._callbacks: deque[_Callback] = deque()
-        self._commit_due_ticks_ms = 0.0
-        self._empty_group = EmptyGroup(cluster, group_id)
-        """For commits of partitions that the application assigns; used in the keeper's thread."""
-        self._restoring = Restoring(shared, self._clock, config, self.fetch)
-        self._revoking = Revoking(
-            shared, self._clock, self._begin_commit, timeout_ms=float(config.default_api_timeout_ms)
+        self._member = GroupMember(
+            cluster,
+            settings,
+            self._commit_thread,
+            notify_application=fetch_state.notify_application,
+            beaten=metrics.heartbeat,
+        )
+        self.commits = OffsetCommits(cluster, config, fetch_state, metrics, self._member, self._commit_thread)
+        self._changes = AssignmentChanges(config, fetch_state, metrics, self._clock)
+        self._committed_positions = CommittedPositions(fetch_state, self._clock, config, self.commits.fetch)
+        self._revocation_commit = RevocationCommit(
+            fetch_state,
+            self._clock,
+            self.commits.begin_revocation_commit,
+            timeout_ms=float(config.default_api_timeout_ms),
         )
         self._has_raised = False
         self._views_version = -1
         self._generation = -1
-        """As of the last poll."""
-        self._doubted: dict[str, float] = {}
-        """Topics that reading didn't find any more, and when to look again unless the group has gone on by then."""
+        """The member's generation at the last poll."""
+        self._recheck_ticks_ms: dict[str, float] = {}
+        """Topics that the fetcher didn't find any more, and when to look again unless the group has gone on by then."""
 
-    def _new_membership(self, settings: MemberSettings) -> Membership:
-        return Membership(settings, self._clock, tell=self._news, wake=self._wake)
+    @property
+    def is_member(self) -> bool:
+        """Are topics subscribed, so that the group decides which partitions are read?"""
+        return self._member.is_subscribed
 
-    # Partitions.
+    def metadata(self) -> ConsumerGroupMetadata:
+        """This member, as ``send_offsets_to_transaction`` wants it."""
+        return self._member.membership.metadata()
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Want what is subscribed now; the rounds begin with the first poll."""
-        by_name = subscription.topics or frozenset()
-        self._membership.subscribe(() if subscription.pattern is not None else by_name, subscription.pattern)
-        self._is_member = True
+        """Want what is subscribed now; the heartbeats begin with the first poll."""
+        self._member.subscribe(subscription)
 
-    def polled(self) -> None:
-        """The application lives."""
-        if self._is_member:
-            if self._heartbeat is None:
-                uninterrupted(self._begin_rounds)
-            self._membership.polled()
-
-    def _begin_rounds(self) -> None:
-        with self._beginning:
-            if self._heartbeat is None:
-                self._rounds = Rounds(self._cluster, self._membership, self._take)
-                heartbeat = HeartbeatThread(self._rounds, self._membership, beaten=self._metrics.heartbeat)
-                heartbeat.start()
-                self._heartbeat = heartbeat
+    def begin_at_committed(self) -> None:
+        """Ask where partitions begin that the application has assigned: at what was committed."""
+        self._committed_positions.ask()
 
     def reconcile(self, subscription: Subscription, listener: ConsumerRebalanceListener | None) -> None:
         """Take up what the group has decided: what was lost, then what must be given up, then what is new.
 
         Source of the order: Kafka ``ConsumerCoordinator.onJoinComplete``.
         """
-        membership = self._membership
-        if not self._is_member:
-            self._restore()
+        if not self.is_member:
+            self._take_up_committed_positions()
             return
-        self.polled()
+        membership = self._member.membership
+        self._member.polled()
         self._note_generation()
         lost = membership.take_lost()
         if lost:
             _LOGGER.warning("group %s: lost %d partitions", self._group_id, len(lost))
             self._metrics.rebalance_failed()
-            self._drop(lost, LOST, listener)
+            self._changes.remove(lost, LOST, listener)
         if subscription.pattern is not None:
             subscription.found(membership.resolved)
-        released = membership.to_release()
-        if not released:
-            self._revoking.forget()
-        elif not self._config.enable_auto_commit or self._revoking.is_over(released):
-            try:
-                self._drop(released, REVOKED, listener)
-            finally:
-                membership.released(released)
-        with self._shared.lock:
-            assigned = self._shared.assignment.partitions()
+        self._release(listener)
+        with self._fetch_state.lock:
+            assigned = self._fetch_state.assignment.partitions()
         added = membership.hand_over(assigned)
         if added:
-            self._add(added)
-            self._tell(sorted(added), ASSIGNED, listener)
-        self._tell_topics()
+            first_counts = membership.first_counts()  # before the lock: whoever holds the membership's may want ours
+            self._changes.add(added, first_counts)
+            self._changes.call_listener(sorted(added), ASSIGNED, listener)
+        self._report_topics()
         self._raise_errors()  # last: others wait for what is to be released, whatever is wrong here
 
-    def _raise_errors(self) -> None:
-        """Raise what went wrong in the rounds, and which topics don't exist.
-
-        Where the last call raised too, records are returned before the next error: what fails again and again doesn't
-        stop the rest.
-        """
-        with self._shared.lock:
-            waits = self._has_raised and bool(self._shared.assignment.ready())
-        self._has_raised = not waits
-        if waits:
-            return
-        self._membership.raise_error()
-        missing = self._membership.next_missing()
-        if missing is not None:
-            raise UnknownTopicOrPartitionError(f"unknown topic {missing!r}: it is read once it exists")
-        self._has_raised = False
-
-    @property
-    def is_member(self) -> bool:
-        """Are topics subscribed, so that the group decides which partitions are read?"""
-        return self._is_member
-
-    def doubt(self, topics: Collection[str]) -> None:
-        """Reading doesn't find these topics any more, or not with as many partitions: the group's next generation goes
-        on without them, or with what was created under their names. No poll raises it.
+    def report_unknown_topics(self, topics: Collection[str]) -> None:
+        """Have the group look at topics that the fetcher doesn't find any more, or not with as many partitions: its
+        next generation goes on without them, or with what was created under their names. No poll raises it.
 
         Source: Kafka ``FetchCollector.handleInitializeErrors``, which asks for new metadata.
         """
         now = self._clock.ticks_ms()
-        again = {topic for topic in topics if self._doubted.get(topic, math.inf) <= now}
-        fresh = set(topics) - self._doubted.keys()
-        if not (again or fresh):
+        due = {topic for topic in topics if self._recheck_ticks_ms.get(topic, math.inf) <= now}
+        new = set(topics) - self._recheck_ticks_ms.keys()
+        if not (due or new):
             return
-        self._doubted = {topic: self._doubted.get(topic, 0.0) for topic in topics}
-        self._doubted |= dict.fromkeys(again | fresh, now + _DOUBT_AGAIN_MS)
-        if again:
-            with self._shared.lock:
-                self._shared.look_again(again)
-        self._membership.doubt_topics(again | fresh)
-
-    def forsake(self, kept: Collection[TopicPartition]) -> None:
-        """The application assigns these partitions and no others: no rebalance will commit what it stops reading.
-
-        Source: Kafka ``KafkaConsumer.assign``.
-        """
-        with self._shared.lock:
-            gone = self._shared.assignment.partitions().difference(kept)
-        offsets = self.consumed(gone) if self._config.enable_auto_commit else {}
-        if offsets:
-            self.commit_async(offsets, self.on_auto_commit)
-
-    def restore(self) -> None:
-        """Partitions were assigned by the application: they begin at what was committed."""
-        self._restoring.ask()
-
-    def _restore(self) -> None:
-        rows = self._restoring.answer()
-        if rows is None:
-            return
-        with self._shared.lock:
-            for state in [*self._shared.assignment]:
-                if state.begin == HELD and state.position is None:
-                    self._begin(state, rows.get(state.partition), {})
-            self._shared.change()
-        self._restoring.forget()  # at last: what an interrupt cuts off before, the next poll does
-
-    def _note_generation(self) -> None:
-        generation = self._membership.metadata().generation_id
-        if generation not in (-1, self._generation):
-            self._metrics.rebalanced()
-        self._generation = generation
-
-    def _add(self, added: Mapping[TopicPartition, OffsetRow]) -> None:
-        shared = self._shared
-        first_counts = self._membership.first_counts()  # before the lock: whoever holds the membership's may want ours
-        with shared.lock:
-            kept = {state.partition: state.begin for state in shared.assignment}
-            shared.assignment.replace({**kept, **dict.fromkeys(added, self._config.auto_offset_reset)})
-            for partition, row in added.items():
-                state = shared.assignment.get(partition)
-                if state is not None:
-                    self._begin(state, row, first_counts)
-            shared.forget_errors()
-            shared.change()
-            self._metrics.keep(shared.assignment.partitions())
-
-    def _begin(self, state: PartitionState, row: OffsetRow | None, first_counts: Mapping[str, int]) -> None:
-        """Where to go on with a partition. A new partition of a topic that the group subscribes to holds nothing older
-        than the subscription: with ``latest`` what came before it was noticed would be passed over."""
-        policy = self._config.auto_offset_reset
-        if row is not None and row.committed is not None:
-            self._shared.assignment.seek(state, row.committed.offset)
-            state.begin, state.topic_id = policy, row.topic_id or None
-            return
-        first_count = first_counts.get(state.partition.topic)
-        is_later = first_count is not None and state.partition.partition >= first_count
-        self._shared.assignment.begin_anew(state, EARLIEST if is_later and policy.kind != "none" else policy)
-
-    def _tell(
-        self, partitions: Collection[TopicPartition], event: str, listener: ConsumerRebalanceListener | None
-    ) -> None:
-        if listener is None:
-            return
-        call = {
-            ASSIGNED: listener.on_partitions_assigned,
-            REVOKED: listener.on_partitions_revoked,
-            LOST: listener.on_partitions_lost,
-        }[event]
-        began = self._clock.ticks_ms()
-        try:
-            call(partitions)
-        finally:
-            self._metrics.told_listener(event, self._clock.ticks_ms() - began)
-
-    def _drop(self, gone: Collection[TopicPartition], event: str, listener: ConsumerRebalanceListener | None) -> None:
-        """Tell the listener, then read these partitions no more, whatever it raises."""
-        shared = self._shared
-        with shared.lock:
-            known = sorted(set(gone) & shared.assignment.partitions())
-        try:
-            if known:
-                self._tell(known, event, listener)
-        finally:
-            with shared.lock:
-                kept = {s.partition: s.begin for s in shared.assignment if s.partition not in gone}
-                shared.assignment.replace(kept)
-                shared.forget_errors()
-                shared.change()
-                self._metrics.keep(kept)
-
-    def _tell_topics(self) -> None:
-        """Let the rounds know what reading has found of the topics: a partition that came is noticed at once."""
-        with self._shared.lock:
-            if self._views_version == self._shared.views_version:
-                return
-            self._views_version = self._shared.views_version
-            views = {topic: (view.topic_id, view.partition_count) for topic, view in self._shared.views.items()}
-        self._membership.tell_topics(views)
-
-    # Offsets.
-
-    def in_poll(self) -> None:
-        """Commit, if it is time to, where the application stands: all that earlier polls returned is processed by now.
-
-        For ``poll`` alone: in other calls what the last one returned may still be under way.
-
-        Source: Kafka ``ConsumerCoordinator.maybeAutoCommitOffsetsAsync``.
-        """
-        self.run_callbacks()
-        now = self._clock.ticks_ms()
-        if not self._config.enable_auto_commit or now < self._commit_due_ticks_ms:
-            return
-        self._commit_due_ticks_ms = now + self._config.auto_commit_interval_ms
-        offsets = self.consumed()
-        if offsets:
-            self.commit_async(offsets, self.on_auto_commit)
-
-    def consumed(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions of the assigned partitions, or of some of them; of those that have one."""
-        with self._shared.lock:
-            return {
-                state.partition: OffsetAndMetadata(state.position)
-                for state in self._shared.assignment
-                if state.position is not None and (partitions is None or state.partition in partitions)
-            }
-
-    def commit(self, offsets: Offsets, timeout_ms: float | None = None) -> Future[Rows]:
-        """Commit offsets, after all that was to be committed before.
-
-        Args:
-            timeout_ms: to commit in; ``default_api_timeout_ms`` by default.
-        Raises:
-            RebalanceInProgressError, CommitFailedError: see ``Consumer.commit``; those that the offset table tells are
-            in the future.
-        """
-        timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        topic_ids = self._topic_ids(offsets)
-        began = self._clock.ticks_ms()
-        if self._is_member:
-            stamps = self._membership.stamps(offsets)
-            missing = sorted(set(offsets) - stamps.keys())
-            if missing:
-                raise self._not_owned(missing[0])
-            change = CommitOffsets(offsets=dict(offsets), stamps=stamps, topic_ids=topic_ids)
-            future = self._keeper.change(change, timeout_ms=timeout_ms)
-        else:
-            unowned = UnownedCommit(self._empty_group, offsets, topic_ids)
-            future = self._keeper.change(unowned.make, timeout_ms=timeout_ms, again=unowned.again)
-        future.add_done_callback(lambda _: self._metrics.committed(self._clock.ticks_ms() - began))
-        return future
-
-    def give_up(self, committing: Future[Rows], timeout_ms: float) -> None:
-        """A commit wasn't done in time.
-
-        Raises:
-            KafkaTimeoutError: it hadn't begun, and never will be carried out.
-            CommitStateUnknownError: it has begun; unless it is done by now.
-        """
-        waited = f"offsets of group {self._group_id!r} were not committed within {timeout_ms:g} ms"
-        if self._keeper.withdraw(committing):
-            raise KafkaTimeoutError(f"{waited}, and won't be: earlier commits are still under way")
-        if not committing.done():
-            raise CommitStateUnknownError(f"{waited}: the commit is under way, and may still be carried out")
-
-    def commit_async(self, offsets: Offsets, callback: OnCommit | None) -> Future[Rows]:
-        """As :meth:`commit`, all errors in the future and told to ``callback`` in a later call of the consumer."""
-        try:
-            future = self.commit(offsets)
-        except Exception as error:
-            future = Future()
-            future.set_exception(error)
-        if callback is not None:
-            self._callbacks.append(_Callback(future, dict(offsets), callback))
-        return future
-
-    def fetch(self, partitions: Collection[TopicPartition]) -> Future[Rows]:
-        """The group's rows as of now, with all that was to be committed before, and what transactions did of these
-        partitions.
-
-        With ``isolation_level=read_committed`` the future has an ``UnstableOffsetCommitError`` while one may still
-        change a row. Source: Kafka's ``require_stable``.
-        """
-        timeout_ms = self._config.default_api_timeout_ms
-        waits = self._config.isolation_level == "read_committed"
-        return self._keeper.fetch(partitions, timeout_ms=timeout_ms, waits=waits)
-
-    def run_callbacks(self) -> None:
-        """Call back for the commits that are done, in their order."""
-        while self._callbacks and self._callbacks[0].future.done():
-            future, offsets, call = self._callbacks.popleft()
-            error = future.exception()
-            call(offsets, error if isinstance(error, Exception) else None)
-
-    def metadata(self) -> ConsumerGroupMetadata:
-        """This member, as ``send_offsets_to_transaction`` wants it."""
-        return self._membership.metadata()
-
-    def _not_owned(self, partition: TopicPartition) -> SparklogError:
-        self._membership.raise_error()  # it may be out for good
-        name = f"{partition.topic}-{partition.partition}"
-        with self._shared.lock:
-            is_lost = partition in self._shared.assignment  # and the application hasn't been told yet
-        if self._membership.is_joining and not is_lost:
-            return RebalanceInProgressError(
-                f"offsets of {name} weren't committed: group {self._group_id!r} is rebalancing; poll, then try again"
-            )
-        return CommitFailedError(
-            f"offsets of {name} weren't committed: this consumer doesn't own it (any more) in group "
-            f"{self._group_id!r}; if it took longer than max_poll_interval_ms between two polls, it left the group"
-        )
-
-    def _topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        with self._shared.lock:
-            states = {p: self._shared.assignment.get(p) for p in partitions}
-        return {p: state.topic_id for p, state in states.items() if state is not None and state.topic_id is not None}
-
-    def _begin_commit(self, partitions: Collection[TopicPartition]) -> Future[Rows]:
-        """Begin to commit where the application stands in partitions; errors are in the future."""
-        offsets = self.consumed(partitions)
-        if offsets:
-            return self.commit_async(offsets, None)
-        nothing: Future[Rows] = Future()
-        nothing.set_result({})
-        return nothing
-
-    def _commit_quietly(self, timeout_ms: float) -> None:
-        """Commit where the application stands, and wait; what goes wrong is logged. Source: Kafka
-        ``maybeAutoCommitOffsetsSync``."""
-        offsets = self.consumed()
-        if not offsets:
-            return
-        try:
-            committing = self.commit(offsets, timeout_ms)
-            try:
-                committing.exception(timeout_ms / 1_000)
-            except FutureTimeoutError:
-                self.give_up(committing, timeout_ms)
-            committing.result()
-        except SparklogError as error:
-            _LOGGER.warning("group %s: automatic commit: %s", self._group_id, error)
-
-    # Ending.
+        self._recheck_ticks_ms = {topic: self._recheck_ticks_ms.get(topic, 0.0) for topic in topics}
+        self._recheck_ticks_ms |= dict.fromkeys(due | new, now + _RECHECK_MS)
+        if due:
+            with self._fetch_state.lock:
+                self._fetch_state.forgive(due)
+        self._member.membership.doubt_topics(due | new)
 
     def leave(
         self,
@@ -457,104 +157,95 @@ class Coordinator:
         auto_commit: bool = True,
         timeout_ms: float | None = None,
     ) -> None:
-        """Commit, let go of all partitions and leave the group.
+        """Commit, give up all partitions and leave the group.
 
         Args:
             timeout_ms: for all of it together; ``default_api_timeout_ms`` by default.
         """
         timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._clock.ticks_ms() + timeout_ms
-        self._restoring.forget()
-        self._revoking.forget()
+        self._committed_positions.forget()
+        self._revocation_commit.forget()
         try:
             if auto_commit and self._config.enable_auto_commit:
-                self._commit_quietly(timeout_ms)
-            self._drain_callbacks(deadline)
+                self.commits.commit_before_closing(timeout_ms)
+            self.commits.wait_for_callbacks(deadline)
         finally:
-            if self._is_member:
+            if self.is_member:
                 try:
-                    self._let_go(listener)
-                    self._drain_callbacks(deadline)  # of what the listener committed
+                    self._give_up_all(listener)
+                    self.commits.wait_for_callbacks(deadline)  # of what the listener committed
                 finally:
-                    self._end_membership(deadline)
-
-    def _let_go(self, listener: ConsumerRebalanceListener | None) -> None:
-        with self._shared.lock:
-            now = self._shared.assignment.partitions()
-        lost = self._membership.take_lost() & now
-        try:
-            if lost:
-                self._drop(lost, LOST, listener)
-        finally:
-            self._drop(now - lost, REVOKED, listener)
-
-    def _end_membership(self, deadline: float) -> None:
-        self._is_member = False
-        self._generation = -1
-        self._membership.unsubscribe()
-        heartbeat, rounds, self._heartbeat, self._rounds = self._heartbeat, self._rounds, None, None
-        if heartbeat is not None and rounds is not None:
-            heartbeat.stop()
-            if heartbeat.join(self._left_ms(deadline) / 1_000):
-                self._leave_quietly(rounds, deadline)
-            else:
-                self._forget_membership()
-
-    def _forget_membership(self) -> None:
-        """A round hangs, and would go on with this membership: whoever subscribes again gets one of their own."""
-        hanging = self._membership
-        self._membership = self._new_membership(hanging.settings)
-        self._membership.ghosts = {*hanging.ghosts, hanging.member_id} - {""}
-
-    def _leave_quietly(self, rounds: Rounds, deadline: float) -> None:
-        try:
-            with self._cluster.store.patience(Patience(deadline_ticks_ms=deadline)):
-                rounds.leave()
-        except Exception as error:  # also of an assignor that isn't ours
-            _LOGGER.warning("group %s: not left, the session ends by itself: %s", self._group_id, error)
-
-    def _left_ms(self, deadline: float) -> float:
-        return max(0.0, deadline - self._clock.ticks_ms())
+                    self._generation = -1
+                    self._member.end(deadline)
 
     def stop(self) -> None:
         """End the threads as soon as they can, without leaving. From any thread."""
-        heartbeat = self._heartbeat
-        if heartbeat is not None:
-            heartbeat.stop()
-        self._keeper.stop()
+        self._member.stop()
+        self._commit_thread.stop()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the ends of the threads. True: they have ended."""
         deadline = time.monotonic() + timeout_s
-        heartbeat = self._heartbeat
-        ended = heartbeat is None or heartbeat.join(timeout_s)
-        return self._keeper.join(max(0.0, deadline - time.monotonic())) and ended
+        ended = self._member.join(timeout_s)
+        return self._commit_thread.join(max(0.0, deadline - time.monotonic())) and ended
 
-    def _drain_callbacks(self, deadline: float) -> None:
-        for callback in self._callbacks:
+    def _take_up_committed_positions(self) -> None:
+        rows = self._committed_positions.answer()
+        if rows is not None:
+            self._changes.begin_held(rows)
+            self._committed_positions.forget()  # at last: what an interrupt cuts off before, the next poll does
+
+    def _note_generation(self) -> None:
+        generation = self._member.membership.metadata().generation_id
+        if generation not in (-1, self._generation):
+            self._metrics.rebalanced()
+        self._generation = generation
+
+    def _release(self, listener: ConsumerRebalanceListener | None) -> None:
+        """Give up what the group takes away, once its automatic commit is over."""
+        membership = self._member.membership
+        released = membership.to_release()
+        if not released:
+            self._revocation_commit.forget()
+        elif not self._config.enable_auto_commit or self._revocation_commit.is_over(released):
             try:
-                callback.future.exception(self._left_ms(deadline) / 1_000)
-            except FutureTimeoutError:
-                break
-        self.run_callbacks()
+                self._changes.remove(released, REVOKED, listener)
+            finally:
+                membership.released(released)
 
-    def _take(
-        self, topic_ids: Mapping[TopicPartition, str], stamp: Stamp, done: Callable[[Rows | Exception], None]
-    ) -> None:
-        change = TakePartitions(topic_ids=topic_ids, stamp=stamp)
-        future = self._keeper.take(change, timeout_ms=self._config.session_timeout_ms)
-        future.add_done_callback(lambda f: done(f.exception() or f.result()))  # type: ignore[arg-type]
+    def _report_topics(self) -> None:
+        """Let the membership know what the fetcher has found: a partition that came is noticed at once."""
+        with self._fetch_state.lock:
+            if self._views_version == self._fetch_state.views_version:
+                return
+            self._views_version = self._fetch_state.views_version
+            views = {topic: (view.topic_id, view.partition_count) for topic, view in self._fetch_state.views.items()}
+        self._member.membership.tell_topics(views)
 
-    def _news(self) -> None:
-        with self._shared.lock:
-            self._shared.tell()
+    def _raise_errors(self) -> None:
+        """Raise what went wrong in the rounds of heartbeats, and which topics don't exist.
 
-    def _wake(self) -> None:
-        heartbeat = self._heartbeat
-        if heartbeat is not None:
-            heartbeat.wake()
+        Where the last call raised too, records are returned before the next error: what fails again and again doesn't
+        stop the rest.
+        """
+        with self._fetch_state.lock:
+            waits = self._has_raised and bool(self._fetch_state.assignment.ready())
+        self._has_raised = not waits
+        if waits:
+            return
+        self._member.membership.raise_error()
+        missing = self._member.membership.next_missing()
+        if missing is not None:
+            raise UnknownTopicOrPartitionError(f"unknown topic {missing!r}: it is read once it exists")
+        self._has_raised = False
 
-
-def _log_failure(offsets: Offsets, error: Exception | None) -> None:
-    if error is not None:
-        _LOGGER.warning("automatic commit of %d partitions failed: %s", len(offsets), error)
+    def _give_up_all(self, listener: ConsumerRebalanceListener | None) -> None:
+        with self._fetch_state.lock:
+            assigned = self._fetch_state.assignment.partitions()
+        lost = self._member.membership.take_lost() & assigned
+        try:
+            if lost:
+                self._changes.remove(lost, LOST, listener)
+        finally:
+            self._changes.remove(assigned - lost, REVOKED, listener)

@@ -1,4 +1,4 @@
-"""What the consumer's own thread and its fetcher share: one lock, two conditions, and the state that they guard."""
+"""State shared by the consumer's own thread and its fetcher: one lock, two conditions, and what they guard."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import threading
 from collections.abc import Collection
 
 from sparklog.clock import Clock
-from sparklog.consumer.partitions import Assignment
-from sparklog.consumer.topics import TopicView
+from sparklog.consumer.assignment import Assignment
+from sparklog.consumer.followed_topics import TopicView
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.interrupts import EventCount
 
-__all__ = ["Shared"]
+__all__ = ["FetchState"]
 
 
-class Shared:
+class FetchState:
     """Every attribute but ``lock`` is read and written under it, or by the one thread that is named.
 
     The consumer's own thread alone takes records away (but where another topic has taken the name of theirs); the
@@ -24,91 +24,101 @@ class Shared:
 
     def __init__(self, clock: Clock) -> None:
         self.lock = threading.RLock()
-        self.work = threading.Condition(self.lock)
-        """Where the fetcher waits."""
-        self.news = EventCount()
-        """Where the consumer waits, without the lock."""
-        self.news_count = 0
+        self.fetcher_condition = threading.Condition(self.lock)
+        """The fetcher waits here."""
+        self.updates = EventCount()
+        """The consumer waits here, without the lock."""
+        self.update_count = 0
         self.assignment = Assignment()
         self.topics: frozenset[str] = frozenset()
         """Subscribed to by name."""
         self.pattern: re.Pattern[str] | None = None
-        self.matched: frozenset[str] | None = None
+        self.matched_topics: frozenset[str] | None = None
         """Found by the pattern; None before the first listing."""
         self.views: dict[str, TopicView] = {}
         self.views_version = 0
         """Goes up when topics or partitions come or go."""
         self.errors: dict[str, Exception] = {}
         """By topic, or by "" where it concerns all. Nothing more is done for a topic until its error was raised."""
-        self.is_changed = True
+        self.is_update_requested = True
         """Did the consumer change what it wants since the fetcher looked last?"""
         self.has_room = True
         """Were records taken since the fetcher looked last?"""
         self.is_parked = False
-        """Does the fetcher wait until it is told to go on?"""
-        self.is_limited = False
+        """Does the fetcher wait until it is notified?"""
+        self.is_waiting_for_room = False
         """Does the fetcher wait though there may be more to read, because there was no room for it?"""
         self.is_stopped = False
         self.is_woken = False
-        self.polling: dict[object, None] = {}
+        self.waits: dict[object, None] = {}
         """A key for each wait of the consumer: calls of its listeners may wait within its own."""
-        self.polled_ticks_ms = 0.0
+        self.last_wait_ticks_ms = 0.0
+        """When the consumer's last wait ended."""
         self._clock = clock
 
-    def tell(self) -> None:
-        """There is something for the consumer to see. Under the lock."""
-        self.news_count += 1
-        self.news.notify_all()
+    def notify(self) -> None:
+        """Let the consumer, if it waits, look at this state again. Under the lock."""
+        self.update_count += 1
+        self.updates.notify_all()
 
-    def change(self) -> None:
-        """The consumer wants something else: the fetcher looks at once. Under the lock."""
-        self.is_changed = True
-        self.work.notify()
+    def notify_application(self) -> None:
+        """Notify as :meth:`notify` does, from any thread and without the lock."""
+        with self.lock:
+            self.notify()
 
-    def took(self) -> None:
-        """The consumer took records: there is room again. Under the lock."""
+    def wait_for_update(self, seen_count: int, timeout_s: float) -> None:
+        """Wait, without the lock, until the consumer is notified more often than ``seen_count`` times."""
+        self.updates.wait_for(lambda: seen_count != self.update_count, timeout_s)
+
+    def request_update(self) -> None:
+        """Have the fetcher look at once at what the consumer wants now. Under the lock."""
+        self.is_update_requested = True
+        self.fetcher_condition.notify()
+
+    def notify_room(self) -> None:
+        """Note that the consumer took records, so that the fetcher has room again. Under the lock."""
         self.has_room = True
-        if self.is_parked or self.is_limited:
-            self.work.notify()
+        if self.is_parked or self.is_waiting_for_room:
+            self.fetcher_condition.notify()
 
     def begin_wait(self, key: object) -> None:
-        """The consumer wants records: the fetcher goes on if it rested. Under the lock."""
-        self.polling[key] = None
+        """Note that the consumer waits for records: the fetcher goes on if it rested. Under the lock."""
+        self.waits[key] = None
         if self.is_parked:
-            self.work.notify()
+            self.fetcher_condition.notify()
 
     def end_wait(self, key: object) -> None:
-        """The consumer goes about its own business. Under the lock."""
-        self.polling.pop(key, None)
-        self.polled_ticks_ms = self._clock.ticks_ms()
+        """Note that the consumer waits no longer. Under the lock."""
+        self.waits.pop(key, None)
+        self.last_wait_ticks_ms = self._clock.ticks_ms()
 
     def stop(self) -> None:
-        """The fetcher ends as soon as it can. From any thread."""
+        """Let the fetcher end as soon as it can. From any thread."""
         with self.lock:
             self.is_stopped = True
-            self.work.notify_all()
+            self.fetcher_condition.notify_all()
 
     def wake(self) -> None:
         """End the consumer's wait. From any thread."""
         with self.lock:
             self.is_woken = True
-            self.tell()
+            self.notify()
 
     def next_error(self, *, without: Collection[str] = ()) -> tuple[str, Exception] | None:
         """An error to raise, and its topic; it is then forgotten, so that the fetcher tries again. Under the lock.
 
         Args:
-            without: topics whose errors stay where they are.
+            without: topics whose errors stay as they are.
         """
         for topic in self.errors:
             if topic not in without:
-                self.work.notify()
+                self.fetcher_condition.notify()
                 return topic, self.errors.pop(topic)
         for state in self.assignment.failed.values():
             if state.error is not None and not state.chunks and state.partition.topic not in without:
                 error = state.error
                 self.assignment.forgive(state)
-                self.change()
+                self.request_update()
                 return state.partition.topic, error
         return None
 
@@ -118,32 +128,67 @@ class Shared:
         partitions = {s.partition.topic for s in failed if isinstance(s.error, UnknownTopicOrPartitionError)}
         return partitions | {t for t, error in self.errors.items() if isinstance(error, UnknownTopicOrPartitionError)}
 
-    def look_again(self, topics: Collection[str]) -> None:
+    def forgive(self, topics: Collection[str]) -> None:
         """Forget the errors of topics, so that the fetcher tries again. Under the lock."""
         for topic in topics:
             self.errors.pop(topic, None)
         for state in [*self.assignment.failed.values()]:
             if state.partition.topic in topics:
                 self.assignment.forgive(state)
-        self.change()
+        self.request_update()
+
+    def set_views(self, views: dict[str, TopicView]) -> bool:
+        """Give the consumer the fetcher's views of the topics. True: something is new. Under the lock."""
+        before = self.views
+        if views is before or views == before:
+            return False
+        self.views = views
+        counts = [{t: (v.topic_id, v.partition_count) for t, v in each.items()} for each in (before, views)]
+        if counts[0] != counts[1]:
+            self.views_version += 1
+            self.notify()
+        return True
+
+    def set_matched_topics(self, pattern: re.Pattern[str], topics: frozenset[str]) -> None:
+        """Give the consumer the topics that match a pattern, if it still wants that. Under the lock."""
+        if self.pattern is pattern:
+            self.matched_topics = topics
+            self.views_version += 1
+            self.notify()
+
+    def fail(self, topic: str, error: Exception, *, was_never_there: bool) -> None:
+        """Have an error of a topic raised, if the topic is wanted. Under the lock.
+
+        Args:
+            was_never_there: the name was only listed, and is no topic's: it is dropped, and nothing is raised.
+        """
+        if topic not in self.wanted_topics():
+            return
+        if self.matched_topics is not None and (was_never_there or isinstance(error, UnknownTopicOrPartitionError)):
+            self.matched_topics -= {topic}
+        if was_never_there:
+            self.views_version += 1
+        else:
+            self.errors[topic] = error
+        self.notify()
 
     def wanted_topics(self) -> frozenset[str]:
-        """What the fetcher is to follow: what is subscribed, else what is assigned. Under the lock."""
+        """The topics that the fetcher is to follow: the subscribed, else those of the assignment. Under the lock."""
         if self.topics or self.pattern is not None:
-            return self.topics | (self.matched or frozenset())
+            return self.topics | (self.matched_topics or frozenset())
         return frozenset(self.assignment.topics())
 
-    def want(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
-        """Subscribe to other topics or another pattern. Under the lock."""
+    def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
+        """Have these topics followed, and those that match the pattern, and no others. Under the lock."""
         if pattern != self.pattern:
-            self.pattern, self.matched = pattern, None
+            self.pattern, self.matched_topics = pattern, None
         self.topics = topics
         self.views_version += 1
-        self.forget_errors()
-        self.change()
+        self.forget_unwanted_errors()
+        self.request_update()
 
-    def forget_errors(self) -> None:
-        """Of topics that aren't wanted any more, and where nothing is wanted all. Under the lock."""
+    def forget_unwanted_errors(self) -> None:
+        """Forget errors of topics that aren't wanted any more; where nothing is wanted, all. Under the lock."""
         wanted = self.wanted_topics()
         is_reading = bool(wanted) or self.pattern is not None
         self.errors = {

@@ -1,4 +1,4 @@
-"""The fetcher: it follows the topics and reads ahead what the consumer will ask for next."""
+"""The fetcher: follows the topics and reads ahead the records that the consumer will ask for next."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
-from sparklog.consumer.fetch_state import Shared
-from sparklog.consumer.locating import SearchByTime, locate
+from sparklog.consumer.assignment import Chunk
+from sparklog.consumer.fetch_positions import TimestampSearch, set_fetch_offset
+from sparklog.consumer.fetch_state import FetchState
+from sparklog.consumer.followed_topics import FollowedTopics, Polled
 from sparklog.consumer.metrics import ConsumerMetrics
-from sparklog.consumer.partitions import Chunk
-from sparklog.consumer.reading import Fetched, ReadLimits, SegmentFetcher, Want, empty_batch
-from sparklog.consumer.rhythm import Rhythm
-from sparklog.consumer.topics import FollowedTopics, Polled
+from sparklog.consumer.poll_schedule import PollSchedule
+from sparklog.consumer.segment_fetcher import ReadLimits, ReadRequest, ReadResult, SegmentFetcher, empty_batch
 from sparklog.errors import (
     InvalidTopicError,
     NotATopicError,
@@ -29,45 +29,50 @@ from sparklog.parallel import parallel_map
 __all__ = ["Fetcher"]
 
 _LONGEST_WAIT_MS = 1_000.0
-"""Where no time is known at which there is something to do."""
+"""The longest rest, where no earlier time is known at which there is something to do."""
 _LOOK_MS = 1_000.0
-"""As long as records that are known to be there are read, the topics are looked at so often."""
+"""The time between two looks at the topics, as long as records that are known to be there are read."""
 _NO_TOPIC = (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError)
 
 
 class Fetcher:
-    """One round after the other: see what is new, find positions, read. Owned by one thread."""
+    """Works in rounds: look at the topics, find offsets to fetch from, read. Owned by one thread."""
 
     def __init__(
-        self, cluster: Cluster, config: ConsumerConfig, shared: Shared, metrics: ConsumerMetrics, limits: ReadLimits
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        fetch_state: FetchState,
+        metrics: ConsumerMetrics,
+        limits: ReadLimits,
     ) -> None:
         self._config = config
-        self._shared = shared
+        self._fetch_state = fetch_state
         self._metrics = metrics
         self._clock: Clock = cluster.clock
         self._topics = FollowedTopics(cluster, self._opened)
-        self._rhythm = Rhythm(config.fetch_max_wait_ms)
+        self._schedule = PollSchedule(config.fetch_max_wait_ms)
         self._reader = SegmentFetcher(cluster.store, limits)
         self._epochs: dict[TopicPartition, int] = {}
-        """Of the partitions as they were before this round's look at the topics."""
+        """Epochs of the partitions before this round's look at the topics."""
         self._changed: set[str] = set()
         """Topics of partitions that were assigned or sought since they were looked at."""
-        self._sated: frozenset[str] = frozenset()
+        self._full_topics: frozenset[str] = frozenset()
         """Topics whose partitions all have enough buffered."""
         self.is_limited = False
         """Has a partition enough buffered, so that there is more to read once records are taken? Under the lock."""
-        self._has_wants = False
-        """Was there something to read when that was looked for last? Only news and the consumer change that."""
+        self._has_requests = False
+        """Did the newest :meth:`_read_requests` give any? Only news of topics and the consumer change that."""
         self._look_ticks_ms = 0.0
-        """When to look at the topics although what is known of them isn't read yet."""
+        """When to look at the topics although records that are known to be there aren't read yet."""
         self._retry_ticks_ms: dict[str, float] = {}
         self._listed_ticks_ms: float | None = None
-        self._kept: frozenset[str] = frozenset()
+        self._looked_at_topics: frozenset[str] = frozenset()
         """The topics that were wanted at the last look."""
         self._unconfirmed: set[str] = set()
         """Names that match the pattern and under which no topic was found yet."""
         self._turn = 0
-        """Goes up with each reading for a partition."""
+        """Goes up with each read for a partition."""
 
     def round(self, until_ticks_ms: float = math.inf) -> bool:
         """Do what there is to do. True: something was, and there may be more.
@@ -77,28 +82,30 @@ class Fetcher:
         Raises:
             StoreError: the store can't be read now.
         """
-        shared = self._shared
+        fetch_state = self._fetch_state
         has_opened = self._topics.have_opened
-        with shared.lock:
-            is_changed = shared.is_changed
+        with fetch_state.lock:
+            is_changed = fetch_state.is_update_requested
             if is_changed:
                 self._note_changes()
-            wants = self._wants() if is_changed or shared.has_room or self._has_wants else []
-            shared.is_changed = shared.has_room = False
-            is_known = bool(wants) and not (is_changed or has_opened) and self._clock.ticks_ms() < self._look_ticks_ms
+            requests = self._read_requests() if is_changed or fetch_state.has_room or self._has_requests else []
+            fetch_state.is_update_requested = fetch_state.has_room = False
+            is_known = (
+                bool(requests) and not (is_changed or has_opened) and self._clock.ticks_ms() < self._look_ticks_ms
+            )
         try:
             if is_known:
-                return self._read(wants)
+                return self._read(requests)
             self._list_if_due()
             found = self._look(until_ticks_ms) or is_changed
             if found:
-                self._search(self._locate())
-                with shared.lock:
-                    wants = self._wants()
-            return self._read(wants) or found
+                self._search(self._set_fetch_offsets())
+                with fetch_state.lock:
+                    requests = self._read_requests()
+            return self._read(requests) or found
         except Exception:
-            with shared.lock:
-                shared.is_changed = True  # what was wanted still is
+            with fetch_state.lock:
+                fetch_state.is_update_requested = True  # what was wanted still is
             raise
 
     def close(self) -> None:
@@ -109,73 +116,76 @@ class Fetcher:
     def has_news(self) -> bool:
         """Is there something to do whatever is due: the consumer wants something else, a topic was opened, or there is
         room for something that is known to be there? Under the lock."""
-        shared = self._shared
-        return shared.is_changed or self._topics.have_opened or (shared.has_room and bool(self._wants()))
+        fetch_state = self._fetch_state
+        return (
+            fetch_state.is_update_requested
+            or self._topics.have_opened
+            or (fetch_state.has_room and bool(self._read_requests()))
+        )
 
     @property
     def has_work(self) -> bool:
         """Is there a topic to look at? Under the lock."""
-        return "" not in self._shared.errors and (bool(self._to_look_at()) or self._shared.pattern is not None)
+        return "" not in self._fetch_state.errors and (
+            bool(self._to_look_at()) or self._fetch_state.pattern is not None
+        )
 
     def next_due_ticks_ms(self) -> float:
         """When there is something to look at next, as far as is known. Under the lock."""
         topics = self._to_look_at() - self._topics.opening
         retries = [self._retry_ticks_ms[topic] for topic in topics & self._retry_ticks_ms.keys()]
-        due = self._rhythm.next_due_ms(topics - self._retry_ticks_ms.keys())
+        due = self._schedule.next_due_ms(topics - self._retry_ticks_ms.keys())
         latest = self._clock.ticks_ms() + _LONGEST_WAIT_MS
         return min(latest, due, self._next_listing_ticks_ms(), *retries)
 
     def _opened(self) -> None:
-        """By another thread: a topic that was being opened is there, or can't be."""
-        with self._shared.lock:
-            self._shared.work.notify()
+        """Wake the fetcher's thread: a topic was opened, or can't be. Called by another thread."""
+        with self._fetch_state.lock:
+            self._fetch_state.fetcher_condition.notify()
 
     def _note_changes(self) -> None:
-        """What the consumer wants has changed: which partitions are assigned and where they begin. Under the lock."""
-        epochs = {state.partition: state.epoch for state in self._shared.assignment}
+        """Note which partitions are assigned, and which of them begin elsewhere than before. Under the lock."""
+        epochs = {state.partition: state.epoch for state in self._fetch_state.assignment}
         self._changed |= {at.topic for at, epoch in epochs.items() if self._epochs.get(at) != epoch}
         self._epochs = epochs
 
     def _to_look_at(self) -> frozenset[str]:
         """The wanted topics, without those that have enough buffered or an error to be raised. Under the lock."""
-        return self._shared.wanted_topics() - self._sated - self._shared.errors.keys()
+        return self._fetch_state.wanted_topics() - self._full_topics - self._fetch_state.errors.keys()
 
     def _next_listing_ticks_ms(self) -> float:
-        if self._shared.pattern is None:
+        if self._fetch_state.pattern is None:
             return math.inf
-        if self._listed_ticks_ms is None or self._shared.matched is None:
+        if self._listed_ticks_ms is None or self._fetch_state.matched_topics is None:
             return -math.inf
         return self._listed_ticks_ms + self._config.metadata_max_age_ms
 
     def _list_if_due(self) -> None:
-        shared, now = self._shared, self._clock.ticks_ms()
-        with shared.lock:
-            pattern = shared.pattern
+        fetch_state, now = self._fetch_state, self._clock.ticks_ms()
+        with fetch_state.lock:
+            pattern = fetch_state.pattern
             is_due = now >= self._next_listing_ticks_ms()
         if pattern is None or not is_due:
             return
         names = frozenset(name for name in self._topics.names() if pattern.match(name))
         self._listed_ticks_ms = now
         self._unconfirmed = {name for name in names if not self._topics.is_followed(name)}
-        with shared.lock:
-            if shared.pattern is pattern:
-                shared.matched = names
-                shared.views_version += 1
-                shared.tell()
+        with fetch_state.lock:
+            fetch_state.set_matched_topics(pattern, names)
 
     def _look(self, until_ticks_ms: float) -> bool:
-        """See what is new in the topics that are due. True: something."""
-        shared = self._shared
-        with shared.lock:
-            wanted = shared.wanted_topics()
-            asked = (self._to_look_at() | self._changed & wanted) - shared.errors.keys()
+        """Look at the topics that are due. True: something is new."""
+        fetch_state = self._fetch_state
+        with fetch_state.lock:
+            wanted = fetch_state.wanted_topics()
+            asked = (self._to_look_at() | self._changed & wanted) - fetch_state.errors.keys()
         self._keep(wanted)
         now = self._clock.ticks_ms()
         self._look_ticks_ms = now + _LOOK_MS
         until_ticks_ms = max(until_ticks_ms, now)
         asked = frozenset(topic for topic in asked if self._retry_ticks_ms.get(topic, now) <= until_ticks_ms)
         self._open(asked)
-        due = self._rhythm.due(asked, until_ticks_ms) | (asked & (self._changed | self._topics.behind()))
+        due = self._schedule.due(asked, until_ticks_ms) | (asked & (self._changed | self._topics.behind()))
         polled = self._poll(due)
         self._changed = (self._changed & wanted) - polled.news.keys()
         for topic in polled.news.keys() & self._retry_ticks_ms.keys():
@@ -185,10 +195,10 @@ class Fetcher:
         return self._publish() or any(polled.news.values())
 
     def _keep(self, wanted: frozenset[str]) -> None:
-        if wanted != self._kept:
+        if wanted != self._looked_at_topics:
             self._topics.keep(wanted)
-            self._rhythm.keep(wanted)
-            self._kept = wanted
+            self._schedule.keep(wanted)
+            self._looked_at_topics = wanted
 
     def _open(self, topics: Iterable[str]) -> None:
         opened = self._topics.open(topics)
@@ -197,7 +207,7 @@ class Fetcher:
         if len(outages) < 2:
             self._fail_all(opened.errors)
             return
-        # A store that can't be read now isn't an error of each topic: it is told once.
+        # A store that can't be read now isn't an error of each topic: it is raised once.
         self._fail_all({topic: error for topic, error in opened.errors.items() if topic not in outages})
         self._retry_later(outages)
         raise next(iter(outages.values()))
@@ -206,7 +216,7 @@ class Fetcher:
         began = self._clock.ticks_ms()
         polled = self._topics.poll(topics)
         ended = self._clock.ticks_ms()
-        self._rhythm.looked(polled.news, now_ms=ended, took_ms=ended - began)
+        self._schedule.looked(polled.news, now_ms=ended, took_ms=ended - began)
         return polled
 
     def _retry_later(self, topics: Iterable[str]) -> None:
@@ -219,53 +229,35 @@ class Fetcher:
             self._fail(topic, error)
 
     def _publish(self) -> bool:
-        """Let the consumer see the topics. True: something is new."""
+        """Give the consumer the views of the topics. True: something is new."""
         views = self._topics.views()
-        shared = self._shared
-        with shared.lock:
-            before = shared.views
-            if views is before or views == before:
-                return False
-            shared.views = views
-            counts = [{t: (v.topic_id, v.partition_count) for t, v in each.items()} for each in (before, views)]
-            if counts[0] != counts[1]:
-                shared.views_version += 1
-                shared.tell()
-            return True
+        with self._fetch_state.lock:
+            return self._fetch_state.set_views(views)
 
     def _fail(self, topic: str, error: Exception) -> None:
-        shared = self._shared
-        with shared.lock:
-            if topic not in shared.wanted_topics():
-                return
-            # A name that was listed need not be a topic's: those of deleted ones stay, and folders may be others'.
-            was_never_there = topic in self._unconfirmed and isinstance(error, _NO_TOPIC)
-            if shared.matched is not None and (was_never_there or isinstance(error, UnknownTopicOrPartitionError)):
-                shared.matched -= {topic}
-            if was_never_there:
-                shared.views_version += 1
-            else:
-                shared.errors[topic] = error
-            shared.tell()
+        # A name that was listed need not be a topic's: those of deleted ones stay, and folders may be others'.
+        was_never_there = topic in self._unconfirmed and isinstance(error, _NO_TOPIC)
+        with self._fetch_state.lock:
+            self._fetch_state.fail(topic, error, was_never_there=was_never_there)
 
-    def _locate(self) -> list[SearchByTime]:
-        shared = self._shared
+    def _set_fetch_offsets(self) -> list[TimestampSearch]:
+        fetch_state = self._fetch_state
         searches = []
-        with shared.lock:
-            for state in shared.assignment:
-                view = shared.views.get(state.partition.topic)
-                # One that was sought since the topics were looked at may know more than we do.
+        with fetch_state.lock:
+            for state in fetch_state.assignment:
+                view = fetch_state.views.get(state.partition.topic)
+                # A partition that was sought since the topics were looked at: its offset may lie beyond their views.
                 if view is None or self._epochs.get(state.partition) != state.epoch:
                     continue
-                search = locate(shared.assignment, state, view, policy=self._config.auto_offset_reset)
+                search = set_fetch_offset(fetch_state.assignment, state, view, policy=self._config.auto_offset_reset)
                 self._epochs[state.partition] = state.epoch
                 if search is not None:
                     searches.append(search)
-            shared.tell()
+            fetch_state.notify()
         return searches
 
-    def _search(self, searches: Sequence[SearchByTime]) -> None:
-        by_topic: dict[str, list[SearchByTime]] = {}
+    def _search(self, searches: Sequence[TimestampSearch]) -> None:
+        by_topic: dict[str, list[TimestampSearch]] = {}
         for search in searches:
             by_topic.setdefault(search.state.partition.topic, []).append(search)
         for found in parallel_map(self._search_topic, by_topic.values()):
@@ -273,9 +265,10 @@ class Fetcher:
                 self._begin_at(search, first)
 
     def _search_topic(
-        self, searches: Sequence[SearchByTime]
-    ) -> list[tuple[SearchByTime, OffsetAndTimestamp | SparklogError | None]]:
-        """Where partitions of one topic begin, or why that can't be told; the file of one may be broken."""
+        self, searches: Sequence[TimestampSearch]
+    ) -> list[tuple[TimestampSearch, OffsetAndTimestamp | SparklogError | None]]:
+        """The first records of partitions of one topic since their times, or why they can't be read: the file of one
+        partition may be broken."""
         follower = self._topics.follower(searches[0].state.partition.topic)
         now_ms = self._clock.now_ms()
         since_ms = {search.state.partition.partition: max(0, now_ms - search.duration_ms) for search in searches}
@@ -290,35 +283,37 @@ class Fetcher:
                     found[partition] = error
         return [(search, found[search.state.partition.partition]) for search in searches]
 
-    def _begin_at(self, search: SearchByTime, found: OffsetAndTimestamp | SparklogError | None) -> None:
-        state, shared = search.state, self._shared
+    def _begin_at(self, search: TimestampSearch, found: OffsetAndTimestamp | SparklogError | None) -> None:
+        state, fetch_state = search.state, self._fetch_state
         topic, partition = state.partition
-        with shared.lock:
+        with fetch_state.lock:
             if state.epoch != search.epoch:
                 return
             if isinstance(found, SparklogError):
-                shared.assignment.fail(state, found)
+                fetch_state.assignment.fail(state, found)
                 return
             end = self._topics.follower(topic).head.log_end_offsets[partition]
             state.position = state.fetch_offset = end if found is None else found.offset
-            shared.tell()
+            fetch_state.notify()
 
-    def _read(self, wants: list[Want]) -> bool:
-        with self._shared.lock:
-            room = self._config.fetch_max_bytes - self._shared.assignment.buffered_bytes
+    def _read(self, requests: list[ReadRequest]) -> bool:
+        with self._fetch_state.lock:
+            room = self._config.fetch_max_bytes - self._fetch_state.assignment.buffered_bytes
             self._forget_open(room)
-        if not wants:
+        if not requests:
             return False
         room -= self._reader.held_bytes
         if room <= 0:  # go on with what is open rather than open more
             opened = self._reader.opened
-            wants = [want for want in wants if want.state.partition in opened] or wants[:1]
-        followers = {want.state.partition.topic: self._topics.follower(want.state.partition.topic) for want in wants}
+            requests = [request for request in requests if request.state.partition in opened] or requests[:1]
+        followers = {
+            request.state.partition.topic: self._topics.follower(request.state.partition.topic) for request in requests
+        }
         began = self._clock.ticks_ms()
         size_bytes = record_count = 0
-        for fetched in self._reader.read(wants, followers, max(1, room)):
+        for fetched in self._reader.read(requests, followers, max(1, room)):
             self._turn += 1
-            fetched.want.state.turn = self._turn
+            fetched.request.state.turn = self._turn
             self._deliver(fetched)
             size_bytes += sum(batch.nbytes for batch in fetched.batches)
             record_count += sum(batch.num_rows for batch in fetched.batches)
@@ -332,7 +327,7 @@ class Fetcher:
 
     def _forget_open(self, room: int) -> None:
         """Close the segments of partitions that were sought or taken away; those of paused ones where room is short."""
-        assignment = self._shared.assignment
+        assignment = self._fetch_state.assignment
         is_short = self._reader.held_bytes >= room
         gone = []
         for partition, epoch in self._reader.opened.items():
@@ -341,20 +336,23 @@ class Fetcher:
                 gone.append(partition)
         self._reader.forget(gone)
 
-    def _wants(self) -> list[Want]:
-        """What there is room for; the emptiest partitions first, and of those the ones that have waited longest."""
-        shared, config = self._shared, self._config
-        has_room = shared.assignment.buffered_bytes < max(1, config.fetch_max_bytes)
-        hungry: set[str] = set()
+    def _read_requests(self) -> list[ReadRequest]:
+        """Reads that there is room for; the emptiest partitions first, of those the ones that have waited longest.
+
+        Under the lock.
+        """
+        fetch_state, config = self._fetch_state, self._config
+        has_room = fetch_state.assignment.buffered_bytes < max(1, config.fetch_max_bytes)
+        topics_with_room: set[str] = set()
         is_limited = False
-        wants = []
-        for state in shared.assignment:
+        requests = []
+        for state in fetch_state.assignment:
             topic, partition = state.partition
             is_full = not has_room or state.buffered_bytes >= max(1, config.max_partition_fetch_bytes)
             is_limited = is_limited or is_full
             if not is_full:
-                hungry.add(topic)
-            view = shared.views.get(topic)
+                topics_with_room.add(topic)
+            view = fetch_state.views.get(topic)
             if is_full or view is None or self._epochs.get(state.partition) != state.epoch:
                 continue
             if state.paused or state.is_leaving or state.error is not None or state.fetch_offset is None:
@@ -362,22 +360,24 @@ class Fetcher:
             end = view.log_end_offsets[partition] if partition < view.partition_count else -1
             if end >= 0 and view.log_start_offsets[partition] <= state.fetch_offset < end:
                 room = max(1, config.max_partition_fetch_bytes - state.buffered_bytes)
-                want = Want(state=state, epoch=state.epoch, offset=state.fetch_offset, end_offset=end, room_bytes=room)
-                wants.append(want)
-        self._sated = frozenset(shared.assignment.topics() - hungry)
+                request = ReadRequest(
+                    state=state, epoch=state.epoch, offset=state.fetch_offset, end_offset=end, room_bytes=room
+                )
+                requests.append(request)
+        self._full_topics = frozenset(fetch_state.assignment.topics() - topics_with_room)
         self.is_limited = is_limited
-        self._has_wants = bool(wants)
-        wants.sort(key=lambda want: (want.state.buffered_bytes, want.state.turn))
-        return wants
+        self._has_requests = bool(requests)
+        requests.sort(key=lambda request: (request.state.buffered_bytes, request.state.turn))
+        return requests
 
-    def _deliver(self, fetched: Fetched) -> None:
-        shared, want = self._shared, fetched.want
-        state = want.state
-        with shared.lock:
-            if state.epoch != want.epoch or state.partition not in shared.assignment:
+    def _deliver(self, fetched: ReadResult) -> None:
+        fetch_state, request = self._fetch_state, fetched.request
+        state = request.state
+        with fetch_state.lock:
+            if state.epoch != request.epoch or state.partition not in fetch_state.assignment:
                 return  # sought or taken away meanwhile
             size_bytes = sum(batch.nbytes for batch in fetched.batches)
-            if shared.assignment.is_too_much(state, size_bytes, keep_bytes=self._config.fetch_max_bytes // 2):
+            if fetch_state.assignment.is_too_much(state, size_bytes, keep_bytes=self._config.fetch_max_bytes // 2):
                 self._reader.forget([state.partition])
                 return
             now = self._clock.ticks_ms()
@@ -386,22 +386,22 @@ class Fetcher:
                 chunk = Chunk(
                     batch=batch, next_offset=last_offset + 1, size_bytes=int(batch.nbytes), fetched_ticks_ms=now
                 )
-                shared.assignment.deliver(state, chunk)
-            if not fetched.batches and fetched.error is None and want.offset == state.fetch_offset:
-                want.offset = self._skip_gap(want, now)
-            state.fetch_offset = want.offset
+                fetch_state.assignment.deliver(state, chunk)
+            if not fetched.batches and fetched.error is None and request.offset == state.fetch_offset:
+                request.offset = self._skip_gap(request, now)
+            state.fetch_offset = request.offset
             if fetched.error is not None:
-                shared.assignment.fail(state, fetched.error)
-            shared.tell()
+                fetch_state.assignment.fail(state, fetched.error)
+            fetch_state.notify()
 
-    def _skip_gap(self, want: Want, now: float) -> int:
+    def _skip_gap(self, request: ReadRequest, now: float) -> int:
         """Go on at the log end where the log holds no more records up to it: somebody deleted them."""
-        topic, partition = want.state.partition
+        topic, partition = request.state.partition
         try:
-            if next(self._topics.follower(topic).segments(partition, want.offset), None) is not None:
-                return want.offset
+            if next(self._topics.follower(topic).segments(partition, request.offset), None) is not None:
+                return request.offset
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):  # the next look at the topic says so
-            return want.offset
-        chunk = Chunk(batch=empty_batch(), next_offset=want.end_offset, size_bytes=0, fetched_ticks_ms=now)
-        self._shared.assignment.deliver(want.state, chunk)
-        return want.end_offset
+            return request.offset
+        chunk = Chunk(batch=empty_batch(), next_offset=request.end_offset, size_bytes=0, fetched_ticks_ms=now)
+        self._fetch_state.assignment.deliver(request.state, chunk)
+        return request.end_offset

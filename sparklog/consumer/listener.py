@@ -1,4 +1,4 @@
-"""What an application is told when its partitions change."""
+"""The listener that an application is called with when its partitions change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ConsumerRebalanceListener(ABC):
         """These partitions, never none, were added to those that the consumer had.
 
         Kafka's Java client also calls this with nothing, for a member that a rebalance gave nothing: what was written
-        for members that are told all they have, as ``seek_to_beginning(*assigned)``, would then mean every partition.
+        for members that are given all they have, as ``seek_to_beginning(*assigned)``, would then mean every partition.
         """
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:

@@ -1,4 +1,4 @@
-"""Questions about partitions, assigned or not. They are answered beside the fetcher, which goes on meanwhile."""
+"""Lookups of offsets and topics, of partitions assigned or not, beside the fetcher, which goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Lookups:
         return {at: found[at.topic][at.partition] for at in timestamps_ms}
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has; None without such a topic."""
+        """The number of a topic's partitions; None without such a topic."""
         try:
             return self._heads([topic])[topic].partition_count
         except UnknownTopicOrPartitionError:
@@ -99,15 +99,16 @@ class Lookups:
         return heads
 
     def _unchanged(self, topics: Iterable[str]) -> dict[str, TopicHead]:
-        """The topics among these that are known and have no newer entry, as far as that can be trusted (rule L1)."""
+        """The topics that are known and have no newer entry, as far as that can be trusted (rule L1, trust)."""
         began = self._cluster.clock.ticks_ms()
-        known = {topic: one for topic in topics if (one := self._known.get(topic)) and self._is_young(one, began)}
-        paths = [path for topic, one in known.items() for path in self._log(topic).paths_beyond(one.position, 1)]
+        known = {topic: self._known[topic] for topic in topics if topic in self._known}
+        known = {topic: head for topic, head in known.items() if self._is_young(head, began)}
+        paths = [path for topic, head in known.items() for path in self._log(topic).paths_beyond(head.position, 1)]
         heads = {}
-        for (topic, one), newer in zip(known.items(), self._cluster.store.read_many(paths), strict=True):
-            if newer is None and not self._log(topic).must_verify(one.position):
-                heads[topic] = one.head
-                self._known[topic] = replace(one, position=replace(one.position, anchor_ticks_ms=began))
+        for (topic, young), newer in zip(known.items(), self._cluster.store.read_many(paths), strict=True):
+            if newer is None and not self._log(topic).must_verify(young.position):
+                heads[topic] = young.head
+                self._known[topic] = replace(young, position=replace(young.position, anchor_ticks_ms=began))
         return heads
 
     def _is_young(self, known: _Known, now_ms: float) -> bool:

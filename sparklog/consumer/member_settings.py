@@ -17,7 +17,7 @@ _DEFAULT_STRATEGY = ("range", "cooperative-sticky")
 
 
 def member_settings(config: ConsumerConfig, group_id: str) -> MemberSettings:
-    """Raises ``InvalidConfigurationError``."""
+    """The settings of a member. Raises ``InvalidConfigurationError``."""
     strategy = config.partition_assignment_strategy
     try:
         encode_id(group_id)

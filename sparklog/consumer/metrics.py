@@ -1,4 +1,4 @@
-"""What a consumer counts about itself, under Kafka's names."""
+"""Metrics of a consumer, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparklog.model import TopicPartition
 __all__ = ["ASSIGNED", "LOST", "REVOKED", "ConsumerMetrics"]
 
 ASSIGNED, REVOKED, LOST = "assigned", "revoked", "lost"
-"""What a rebalance listener is told of."""
+"""Events that a rebalance listener is called with."""
 
 _S_PER_HOUR = 3_600
 
@@ -41,13 +41,13 @@ class ConsumerMetrics:
         self._ended_ticks_ms = 0.0
 
     def fetched(self, took_ms: float, size_bytes: int, record_count: int) -> None:
-        """The fetcher read records."""
+        """Count records that the fetcher read."""
         self._latency.record(took_ms)
         self._fetched_bytes.record(size_bytes)
         self._fetched_records.record(record_count)
 
     def poll_begins(self) -> None:
-        """The application polls."""
+        """Note that the application polls."""
         now = self._clock.ticks_ms()
         if self._began_ticks_ms is not None:
             between = now - self._began_ticks_ms
@@ -57,11 +57,11 @@ class ConsumerMetrics:
         self._began_ticks_ms = now
 
     def poll_ends(self) -> None:
-        """The application goes on."""
+        """Note that a poll returns to the application."""
         self._ended_ticks_ms = self._clock.ticks_ms()
 
     def consumed(self, partition: TopicPartition, record_count: int, size_bytes: int, *, lag: int, lead: int) -> None:
-        """Records were returned. ``lag``, ``lead``: the position before the log end, and beyond the log start."""
+        """Count records that were returned; ``lag``, ``lead``: position before the log end, beyond the log start."""
         self._records.record(record_count)
         self._bytes.record(size_bytes)
         self._lag.record(lag)
@@ -77,25 +77,25 @@ class ConsumerMetrics:
         self._partitions = {p: known for p, known in self._partitions.items() if p in kept}
 
     def committed(self, took_ms: float) -> None:
-        """A commit was carried out, or refused."""
+        """Count a commit that was carried out, or refused."""
         self._commits.record(took_ms)
 
     def heartbeat(self) -> None:
-        """The others could see that this member lives."""
+        """Count a heartbeat: the others could see that this member lives."""
         self._heartbeats.record(1)
         self._heartbeat_ticks_ms = self._clock.ticks_ms()
 
     def rebalanced(self) -> None:
-        """The application acts upon another generation."""
+        """Count a rebalance: the application acts upon another generation."""
         self._rebalances.record(1)
         self._rebalance_ticks_ms = self._clock.ticks_ms()
 
     def rebalance_failed(self) -> None:
-        """The group went on without this member."""
+        """Count a rebalance by which the group went on without this member."""
         self._failed_rebalances.record(1)
 
-    def told_listener(self, event: str, took_ms: float) -> None:
-        """The rebalance listener was called."""
+    def listener_called(self, event: str, took_ms: float) -> None:
+        """Count a call of the rebalance listener."""
         self._listener[event].record(took_ms)
 
     def snapshot(self, *, assigned_count: int) -> dict[str, dict[str, float]]:
@@ -152,5 +152,5 @@ class ConsumerMetrics:
         }
 
     def _seconds_since(self, ticks_ms: float | None) -> float:
-        """-1 where it never was, as Kafka's."""
+        """Seconds since a time; -1 where there is none, as in Kafka."""
         return -1.0 if ticks_ms is None else (self._clock.ticks_ms() - ticks_ms) // 1_000

@@ -1,4 +1,4 @@
-"""Handing out what was fetched: as records or as batches, fairly between partitions."""
+"""Fetched records on their way to the application: as records or as batches, fairly between partitions."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import pyarrow as pa
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
-from sparklog.consumer.fetch_state import Shared
+from sparklog.consumer.assignment import HANDED_OVER, Chunk, Handover, PartitionState
+from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.metrics import ConsumerMetrics
-from sparklog.consumer.partitions import HANDED, Chunk, Handover, PartitionState
 from sparklog.consumer.records import Deserializers, records_of
 from sparklog.errors import RecordDeserializationError
 from sparklog.model import CREATE_TIME, ConsumerRecord, TopicPartition
 
-__all__ = ["Draining", "Handing", "Records"]
+__all__ = ["RecordBuffer", "RecordIterator", "Records"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
 
 Records = dict[TopicPartition, list[ConsumerRecord]]
 
 
-class Draining:
-    """Takes records out of the buffers; used by the consumer's own thread alone."""
+class RecordBuffer:
+    """Takes records out of the partitions' chunks. Used by the consumer's own thread alone."""
 
-    def __init__(self, shared: Shared, config: ConsumerConfig, metrics: ConsumerMetrics, clock: Clock) -> None:
-        self._shared = shared
+    def __init__(self, fetch_state: FetchState, config: ConsumerConfig, metrics: ConsumerMetrics, clock: Clock) -> None:
+        self._fetch_state = fetch_state
         self._metrics = metrics
         self._clock = clock
         self._deserializers = Deserializers(config.key_deserializer, config.value_deserializer)
@@ -37,12 +37,12 @@ class Draining:
         self._max_wait_ms = config.fetch_max_wait_ms
 
     def ready_in_ms(self) -> float | None:
-        """How long to wait for ``fetch_min_bytes``; 0 where there is enough, None where there is nothing.
+        """The time, in ms, to wait for ``fetch_min_bytes``; 0 where there is enough, None where there is nothing.
 
-        What is there is waited on for at most ``fetch_max_wait_ms``.
+        Records that were fetched are returned after ``fetch_max_wait_ms`` at the latest.
         """
-        with self._shared.lock:
-            ready = self._shared.assignment.ready()
+        with self._fetch_state.lock:
+            ready = self._fetch_state.assignment.ready()
             if not ready:
                 return None
             if self._min_bytes <= 1 or sum(state.buffered_bytes for state in ready) >= self._min_bytes:
@@ -66,25 +66,25 @@ class Draining:
                 found[state.partition] = records
                 left -= len(records)
             if error is not None and not found:
-                with self._shared.lock:
-                    self._shared.assignment.put_last(state)
+                with self._fetch_state.lock:
+                    self._fetch_state.assignment.put_last(state)
                 raise error
             if error is not None:
-                with self._shared.lock:
-                    self._shared.assignment.put_first(state)
+                with self._fetch_state.lock:
+                    self._fetch_state.assignment.put_first(state)
             if error is not None or left <= 0:
                 break
         return self._intercepted(found) if found else found
 
     def batches(self, max_records: int | None, handover: Handover) -> dict[TopicPartition, pa.RecordBatch]:
-        """Of each partition what was fetched together, all of them up to ``max_records`` records; the positions move on
-        with ``handover``."""
+        """The first chunk of each partition, up to ``max_records`` records together; the positions move on with
+        ``handover``."""
         found: dict[TopicPartition, pa.RecordBatch] = {}
         left = max_records
         for state in self._ready():
             if left is not None and left <= 0:
                 break
-            with self._shared.lock:
+            with self._fetch_state.lock:
                 self._skip_empty(state)
                 if not state.chunks:
                     continue
@@ -97,26 +97,26 @@ class Draining:
 
     def skip_empty(self, state: PartitionState) -> None:
         """Move the position over offsets that hold no records any more, if those come next."""
-        with self._shared.lock:
+        with self._fetch_state.lock:
             self._skip_empty(state)
 
     def _ready(self) -> list[PartitionState]:
-        with self._shared.lock:
-            return self._shared.assignment.ready()
+        with self._fetch_state.lock:
+            return self._fetch_state.assignment.ready()
 
     def _skip_empty(self, state: PartitionState) -> None:
         while state.chunks and state.chunks[0].left_count == 0:
-            self._take(state, state.chunks[0], 0, HANDED)
+            self._take(state, state.chunks[0], 0, HANDED_OVER)
 
     def _records(
         self, state: PartitionState, limit: int, handover: Handover | None
     ) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
-        view = self._shared.views.get(state.partition.topic)
+        view = self._fetch_state.views.get(state.partition.topic)
         timestamp_type = view.timestamp_type if view else CREATE_TIME
         found: list[ConsumerRecord] = []
         while len(found) < limit and (chunk := self._first(state)) is not None:
             if chunk.left_count == 0:
-                if (found and handover is None) or not self._take(state, chunk, 0, handover or HANDED):
+                if (found and handover is None) or not self._take(state, chunk, 0, handover or HANDED_OVER):
                     break
                 continue
             batch = chunk.next_records(limit - len(found))
@@ -129,19 +129,23 @@ class Draining:
         return found, None
 
     def _first(self, state: PartitionState) -> Chunk | None:
-        with self._shared.lock:
+        with self._fetch_state.lock:
             return state.chunks[0] if state.chunks else None
 
     def _take(self, state: PartitionState, chunk: Chunk, count: int, handover: Handover | None) -> bool:
-        """False: the chunk isn't there any more. A deserializer sought, or another topic has taken the name."""
-        shared = self._shared
-        with shared.lock:
+        """Take the next records of a partition's first chunk.
+
+        Returns:
+            False: the chunk isn't there any more. A deserializer sought, or another topic has taken the name.
+        """
+        fetch_state = self._fetch_state
+        with fetch_state.lock:
             if not state.chunks or state.chunks[0] is not chunk:
                 return False
             if count or chunk.left_count == 0:
-                shared.assignment.take(state, count, handover)
-                shared.took()
-            view = shared.views.get(state.partition.topic)
+                fetch_state.assignment.take(state, count, handover)
+                fetch_state.notify_room()
+            view = fetch_state.views.get(state.partition.topic)
         if count == 0 or view is None or state.partition.partition >= view.partition_count:
             return True
         size_bytes = chunk.size_bytes * count // max(1, chunk.batch.num_rows)
@@ -161,28 +165,28 @@ class Draining:
         return found
 
 
-class Handing:
-    """Hands out the records of a poll one by one; each moves its partition's position when it is handed out."""
+class RecordIterator:
+    """Iterates over the records of a poll; each moves its partition's position when it is returned."""
 
-    def __init__(self, shared: Shared, found: Records) -> None:
-        self._shared = shared
+    def __init__(self, fetch_state: FetchState, found: Records) -> None:
+        self._fetch_state = fetch_state
         self._left: dict[TopicPartition, PartitionState] = {}
         for partition in found:
-            state = shared.assignment.get(partition)
+            state = fetch_state.assignment.get(partition)
             if state is not None:
                 self._left[partition] = state
         self._epochs = {partition: state.epoch for partition, state in self._left.items()}
-        self._records = self._hand_out(found)
+        self._records = self._iterate(found)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self._records
 
     def give_back(self) -> None:
-        """What wasn't handed out is fetched again."""
+        """Have the records fetched again that weren't returned."""
         for partition in [*self._left]:
             self._give_back(partition)
 
-    def _hand_out(self, found: Records) -> Iterator[ConsumerRecord]:
+    def _iterate(self, found: Records) -> Iterator[ConsumerRecord]:
         for partition, records in found.items():
             state = self._left.get(partition)
             if state is None:
@@ -200,6 +204,6 @@ class Handing:
         state = self._left.pop(partition, None)
         if state is None or state.epoch != self._epochs[partition] or state.position is None:
             return
-        with self._shared.lock:
-            self._shared.assignment.seek(state, state.position)
-            self._shared.change()
+        with self._fetch_state.lock:
+            self._fetch_state.assignment.seek(state, state.position)
+            self._fetch_state.request_update()

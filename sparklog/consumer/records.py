@@ -19,13 +19,13 @@ from sparklog.model import NO_HEADERS, ConsumerRecord, Headers, TopicPartition
 __all__ = ["Deserializers", "records_of"]
 
 _RECORD: Any = partial(tuple.__new__, ConsumerRecord)
-"""As ``ConsumerRecord._make`` without its check of the length."""
+"""Makes a record as ``ConsumerRecord._make`` does, without its check of the length."""
 _MICROSECONDS = 1_000
 _KEY, _VALUE = ConsumerRecord._fields.index("key"), ConsumerRecord._fields.index("value")
 
 
 class Deserializers:
-    """What a user's ``key_deserializer`` and ``value_deserializer`` make of records."""
+    """A user's ``key_deserializer`` and ``value_deserializer``."""
 
     def __init__(self, key: Deserialize | None, value: Deserialize | None) -> None:
         self._key = key
@@ -112,7 +112,8 @@ def _integers(column: pa.Array, number: int, kind: Any, *, more: int = 0) -> npt
 
 
 def _texts(column: pa.Array) -> list[Any]:
-    """What isn't UTF-8, as another engine may write it, is decoded with replacement characters (as in Java)."""
+    """The texts of a column. Bytes that aren't UTF-8, as another engine may write them, are decoded with replacement
+    characters, as in Java."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What a consumer wants to read: topics, a pattern, or partitions of its own choice. Pure."""
+"""The subscription of a consumer: topics, a pattern, or partitions of its own choice. No I/O."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sparklog.config.consumer import ResetPolicy
-from sparklog.consumer.topics import TopicView
+from sparklog.consumer.followed_topics import TopicView
 from sparklog.errors import IllegalStateError, InvalidArgumentError
 from sparklog.model import TopicPartition
 from sparklog.paths import check_topic_name
 
-__all__ = ["EARLIEST", "HELD", "LATEST", "Subscription", "check_partition", "check_partitions"]
+__all__ = ["EARLIEST", "HELD", "LATEST", "Subscription"]
 
 EARLIEST = ResetPolicy("earliest")
 LATEST = ResetPolicy("latest")
 HELD = ResetPolicy("held")
-"""Until it is known what the group has committed."""
+"""The policy until it is known what the group has committed."""
 
 _EXCLUSIVE = "subscribe to topics, to a pattern, and assign partitions exclude one another: unsubscribe first"
 
 
 @dataclass(slots=True)
 class Subscription:
-    """What was asked for. Changed by the consumer's own thread alone."""
+    """The topics or partitions that the application asked for. Changed by the consumer's own thread alone."""
 
     topics: frozenset[str] | None = None
     """Subscribed by name, or found by the pattern; None where neither was asked for."""
     pattern: re.Pattern[str] | None = None
     manual: bool = False
     _known: set[str] = field(default_factory=set)
-    """Topics that were seen, or that were looked for and weren't there: what they get later is younger than we are."""
+    """Topics that were seen, or that were looked for and weren't there: partitions that they get later are younger
+    than the subscription."""
     _listed: bool = False
 
     @property
@@ -81,7 +82,7 @@ class Subscription:
         self._listed = False
 
     def found(self, topics: Collection[str]) -> None:
-        """The pattern's topics as of now. Those of later listings are younger than the subscription."""
+        """Note the pattern's topics as of now. Those of later listings are younger than the subscription."""
         now = frozenset(topics)
         if self._listed and self.topics is not None:
             self._known |= now - self.topics
@@ -89,7 +90,7 @@ class Subscription:
         self._listed = True
 
     def missing(self, topic: str) -> None:
-        """A topic isn't there (any more): one of its name that comes later is younger than the subscription."""
+        """Note that a topic isn't there (any more): one that comes later is younger than the subscription."""
         self._known.add(topic)
 
     def partitions(self, views: Mapping[str, TopicView], policy: ResetPolicy) -> dict[TopicPartition, ResetPolicy]:
@@ -108,23 +109,3 @@ class Subscription:
                     wanted[TopicPartition(topic, partition)] = begin
                 self._known.add(topic)
         return wanted
-
-
-def check_partition(partition: object) -> TopicPartition:
-    """The argument, if it is a partition. Raises ``TypeError``, ``InvalidTopicError``, ``InvalidArgumentError``."""
-    if not isinstance(partition, tuple) or len(partition) != 2:
-        raise TypeError(f"got {partition!r}, expected a TopicPartition")
-    topic, number = partition
-    check_topic_name(topic)
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"got {partition!r}, expected a TopicPartition")
-    if number < 0:
-        raise InvalidArgumentError(f"partition {number} of {topic}: expected 0 or more")
-    return TopicPartition(topic, number)
-
-
-def check_partitions(partitions: object) -> list[TopicPartition]:
-    """The argument, if it is a collection of partitions, each once. Raises as :func:`check_partition`."""
-    if not isinstance(partitions, Collection) or isinstance(partitions, str | TopicPartition):
-        raise TypeError(f"got {partitions!r}, expected a list of TopicPartition")
-    return list(dict.fromkeys(check_partition(partition) for partition in partitions))

@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 FAR_FUTURE_MS = 253_402_300_799_999
-"""9999-12-31: the ``lastUpdated`` of a ``txn`` action that no engine may expire (protocol rules L6, L7)."""
+"""9999-12-31: the ``lastUpdated`` of a ``txn`` action that no engine may expire (protocol rules L6, start and end; L7,
+producer state)."""
 
 ENGINE_INFO = "sparklog"
 ENTRY_FORMAT = 1
@@ -52,6 +53,7 @@ class AddFile:
     """``numRecords``, ``minValues``, ``maxValues``, ``nullCount``; None where the writer gave none."""
 
     def to_json(self) -> dict[str, Any]:
+        """The action as a log entry has it, under its name ``add``."""
         body: dict[str, Any] = {
             "path": self.path,
             "partitionValues": dict(self.partition_values),
@@ -75,6 +77,7 @@ class RemoveFile:
     size_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
+        """The action as a log entry has it, under its name ``remove``."""
         return {
             "remove": {
                 "path": self.path,
@@ -96,6 +99,7 @@ class SetTransaction:
     last_updated_ms: int
 
     def to_json(self) -> dict[str, Any]:
+        """The action as a log entry has it, under its name ``txn``."""
         return {"txn": {"appId": self.app_id, "version": self.version, "lastUpdated": self.last_updated_ms}}
 
 
@@ -112,6 +116,7 @@ class Metadata:
     description: str | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """The action as a log entry has it, under its name ``metaData``."""
         body: dict[str, Any] = {
             "id": self.table_id,
             "format": {"provider": "parquet", "options": {}},
@@ -136,6 +141,7 @@ class Protocol:
     """Those of writer version 7."""
 
     def to_json(self) -> dict[str, Any]:
+        """The action as a log entry has it, under its name ``protocol``."""
         body: dict[str, Any] = {
             "minReaderVersion": self.min_reader_version,
             "minWriterVersion": self.min_writer_version,

@@ -1,7 +1,7 @@
 """Checkpoints: when one is due (pure), and writing one.
 
 A checkpoint is a copy of what the log already says, so it may be written late, twice or by anybody; nothing is decided
-by it but how far back opening a table must read (design section 4, rules L11, L12).
+by it but how far back opening a table must read (rules L11, fairness; L12, listing).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
     version = copy.listing.newest_version
     path = checkpoint_path(log.table, version)
     encoded = _encoded(log, copy)
-    if sync:  # a checkpoint whose own entry is lost opens nothing, and hides what lies below it (rule L9)
+    if sync:  # a checkpoint whose own entry is lost opens nothing, and hides what lies below it (rule L9, fsync)
         log.store.sync([entry_path(log.table, version)])
     deadline = log.clock.ticks_ms() + DEFAULT_RETRY_MS
     retry(lambda: log.store.create(path, encoded.data, sync=sync), clock=log.clock, deadline_ticks_ms=deadline)
@@ -126,7 +126,7 @@ def write_hint(log: DeltaLog, version: int, paths: Sequence[str]) -> None:
 
 def check_checkpoint(log: DeltaLog, paths: list[str], expected_version: int) -> None:
     """Read a checkpoint back. Raises ``CorruptLogError`` unless all its parts are whole and the table's protocol and
-    metadata are among them (rule L3)."""
+    metadata are among them (rule L3, cleanup)."""
     missing = {"metaData", "protocol"}
     for path in paths:
         try:

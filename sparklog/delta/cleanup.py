@@ -1,4 +1,5 @@
-"""Deleting old log entries in bulk: what may go (pure), and one short actor that deletes it (protocol rule L3).
+"""Deleting old log entries in bulk: what may go (pure), and one short actor that deletes it (protocol rule L3,
+cleanup).
 
 Requests that delete many objects delete them in no order, and may be carried out in part. Two things make that safe:
 
@@ -26,7 +27,7 @@ __all__ = ["CleanupBatch", "CleanupResult", "clean_log", "plan_cleanup"]
 
 _ATTEMPTS = 5
 _RETENTION_PER_TRUST = 10
-"""Source: protocol rule L3."""
+"""Source: protocol rule L3, cleanup."""
 _BATCH = 10_000
 """Objects that are deleted under one mark: ten requests on S3."""
 
@@ -157,7 +158,7 @@ def clean_log(log: DeltaLog, *, retention_ms: int) -> CleanupResult | None:
     deletes, which S3 takes in requests of 1,000.
 
     Args:
-        retention_ms: at least ten times ``log.tail_trust_ms`` is kept, whatever is asked for (rule L3).
+        retention_ms: at least ten times ``log.tail_trust_ms`` is kept, whatever is asked for (rule L3, cleanup).
     Raises:
         CorruptLogError: the newest checkpoint can't be read back; nothing was deleted.
         StoreUnavailableError: others cleaned again and again before it was; nothing was deleted.
@@ -190,7 +191,7 @@ def _delete_below(log: DeltaLog, listing: Listing, retention_ms: int) -> Cleanup
     newest_modified_ms = listing.entries[-1][1].modified_ms
     marks = list(log.store.list(log.cleanup_marks))
     below = max(map(mark_of, marks), default=0)
-    if below:  # whoever wrote it may have died before its fsync (rule L9)
+    if below:  # whoever wrote it may have died before its fsync (rule L9, fsync)
         log.store.sync([found.path for found in marks if mark_of(found) == below])
     deleted = 0
     for batch in plan_cleanup(

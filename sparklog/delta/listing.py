@@ -1,4 +1,4 @@
-"""What lies in a table's log folder: the one listing that opening a table costs (protocol rule L12)."""
+"""What lies in a table's log folder: the one listing that opening a table costs (protocol rule L12, listing)."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Listing:
 
     @property
     def newest_version(self) -> int:
+        """The version of the newest entry."""
         return self.entries[-1][0]
 
     def first_gap(self) -> int | None:
@@ -139,8 +140,9 @@ def still_there(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
 def is_untouched(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
     """Is the entry of a listing still the same object, and was nothing from its version on cleaned before this call?
 
-    One LIST, of the versions behind it and of the marks of cleanups, which sort behind all of them (rules L3, L12).
-    False also where it took longer than the trust: of marks that come and go meanwhile it may have missed some.
+    One LIST, of the versions behind it and of the marks of cleanups, which sort behind all of them (rules L3, cleanup;
+    L12, listing). False also where it took longer than the trust: of marks that come and go meanwhile it may have
+    missed some.
     """
     began = log.clock.ticks_ms()
     objects = log.store.list(log_folder(log.table), after=version_prefix(log.table, version))

@@ -39,19 +39,23 @@ def log_folder(table: str) -> str:
 
 
 def entry_path(table: str, version: int) -> str:
+    """The path of the entry that is ``version`` of a table's log."""
     return f"{log_folder(table)}{version:020d}.json"
 
 
 def checkpoint_path(table: str, version: int) -> str:
+    """The path of the classic single-file checkpoint of ``version``."""
     return f"{log_folder(table)}{version:020d}.checkpoint.parquet"
 
 
 def last_checkpoint_path(table: str) -> str:
+    """The path of the hint that names the newest checkpoint."""
     return f"{log_folder(table)}_last_checkpoint"
 
 
 def cleanup_marks_folder(table: str) -> str:
-    """The folder of the marks by which a cleanup says which entries may be gone (rule L3), with its trailing slash.
+    """The folder of the marks by which a cleanup says which entries may be gone (rule L3, cleanup), with its trailing
+    slash.
 
     It lies in the log's folder, sorts behind every entry, and has a name that no Delta engine knows.
     """

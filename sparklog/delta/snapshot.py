@@ -41,7 +41,7 @@ _KNOWN_FEATURES = frozenset({"appendOnly", "invariants"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newest:
-    """A table's newest entry: all that a new producer needs (rule L5)."""
+    """A table's newest entry: all that a new producer needs (rule L5, opening)."""
 
     entry: Entry
     position: Position

@@ -1,1 +1,1 @@
-"""Consumer groups: offset tables, membership, assignors (design section 7). ``docs/groups.md`` tells the protocol."""
+"""Consumer groups: offset tables, membership, assignors (``docs/groups.md``)."""

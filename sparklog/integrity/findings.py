@@ -160,6 +160,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
+        """How bad it is, by its code (:data:`SEVERITIES`)."""
         return SEVERITIES[self.code]
 
     def __str__(self) -> str:
@@ -215,19 +216,23 @@ class Report:
 
     @classmethod
     def of(cls, findings: Iterable[Finding], counts: Counts) -> Report:
+        """A report of ``findings`` in any order: they are sorted by severity."""
         order = list(Severity)
         return cls(findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))), counts=counts)
 
     @property
     def errors(self) -> tuple[Finding, ...]:
+        """The findings of severity ``ERROR``: something is lost, doubled or can't be read, or could become so."""
         return self._of(Severity.ERROR)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
+        """The findings of severity ``WARNING``: nothing is lost, but somebody should look."""
         return self._of(Severity.WARNING)
 
     @property
     def infos(self) -> tuple[Finding, ...]:
+        """The findings of severity ``INFO``: all may be as it should."""
         return self._of(Severity.INFO)
 
     def _of(self, severity: Severity) -> tuple[Finding, ...]:

@@ -17,7 +17,7 @@ from sparklog.errors import (
 )
 from sparklog.groups.membership.generations import GenerationLog, generation_log
 from sparklog.groups.membership.member_state import decode_member
-from sparklog.groups.offsets.changes import FLOOR
+from sparklog.groups.offsets.changes import GENERATION_FENCE
 from sparklog.groups.offsets.offset_state import OffsetState, load_state, load_whole, offset_log
 from sparklog.groups.offsets.rows import Decider, OffsetRow, Rows
 from sparklog.integrity.findings import Code, Counts, Finding, Subject
@@ -78,7 +78,7 @@ def check_group(cluster: Cluster, group: str, heads: TopicHeads) -> tuple[list[F
     findings += _check_whole(log, subject)
     committed = 0
     for partition, row in state.rows.items():
-        if partition == FLOOR or partition.topic == FLOOR.topic:
+        if partition == GENERATION_FENCE or partition.topic == GENERATION_FENCE.topic:
             continue
         committed += row.committed is not None
         findings += _check_row(group, partition, row, heads)

@@ -2,7 +2,7 @@
 
 The rules are those that writers decide by: ends move by as many records as an append adds (``plan_append``), a
 producer's counters go on by one (``check_counter``), ``txn`` actions and ``commitInfo`` tell the same starts and ends,
-which never decrease (protocol rule L6), a merge of files keeps every record.
+which never decrease (protocol rule L6, start and end), a merge of files keeps every record.
 """
 
 from __future__ import annotations
@@ -312,7 +312,8 @@ class TopicHistory:
         if before is not None:
             ends = zip(before.log_end_offsets, after.log_end_offsets, strict=False)
             for partition, (old, new) in enumerate(ends):
-                self._explain(partition, old, new)  # of another engine's numbers some may be unused (rules F1, F4)
+                # of another engine's numbers some may be unused (rules F1, foreign files; F4, order)
+                self._explain(partition, old, new)
 
     def _check_merge(
         self, entry: Entry, added: Sequence[Segment], removed: Sequence[str], gone: Sequence[Segment]

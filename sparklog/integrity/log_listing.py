@@ -1,9 +1,9 @@
 """What is kept of a topic's log, as a listing tells: which entries and checkpoints there are, and what is missing.
 
-Cleanup deletes only below a checkpoint and below a mark that it writes first (protocol rule L3), so from the mark on
-what is left is one run of versions up to the newest. What is left below the mark counts for nothing: a cleanup that was
-killed left it, or a writer which slept for longer than the log is kept created it under a name that was free again
-(rule L1). In a log without marks such *strays* are known by their age: they are younger than what follows.
+Cleanup deletes only below a checkpoint and below a mark that it writes first (protocol rule L3, cleanup), so from the
+mark on what is left is one run of versions up to the newest. What is left below the mark counts for nothing: a cleanup
+that was killed left it, or a writer which slept for longer than the log is kept created it under a name that was free
+again (rule L1, trust). In a log without marks such *strays* are known by their age: they are younger than what follows.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class _Repair:
         log = self._cluster.topic_log(topic)
         state = load_state(log)
         if state.head.unsequenced_count and not state.head.deleted:
-            sequence_topic(log, timeout_ms=self._timeout_ms)  # rule F2: a checkpoint forgets their order
+            sequence_topic(log, timeout_ms=self._timeout_ms)  # rule F2, sequencing: a checkpoint forgets their order
         version = write_checkpoint(log)
         known = list_kept(log).checkpoints
         newest = max(known, default=-1) if version is None else version

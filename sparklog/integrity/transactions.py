@@ -1,7 +1,8 @@
 """The logs of transactional ids, and what topics have of the transactions that they decide.
 
 A transaction's records are in a topic if, and only if, an entry ``PrepareCommit`` names them; where the entry after it
-says so, everywhere (protocol rules T1 to T4). Entries are read before the topics are, so that what is complete there
+says so, everywhere (protocol rules T1, deciding number, to
+T4, open sessions). Entries are read before the topics are, so that what is complete there
 must be in a topic that is loaded afterwards; what a topic has beyond them is looked up again.
 """
 
@@ -71,10 +72,12 @@ class TransactionsSeen:
 
     @property
     def findings(self) -> list[Finding]:
+        """The findings about all transactional ids."""
         return [finding for log in self.logs.values() for finding in log.findings]
 
     @property
     def counts(self) -> Counts:
+        """How many transactional ids were looked at, and how many of their commits."""
         commits = sum(len(log.commits) for log in self.logs.values())
         return Counts(transactional_ids=len(self.logs), transactions=commits)
 
@@ -114,7 +117,7 @@ class TopicTransactions:
         self.first_numbers.setdefault(name, number)
         log = self.seen.logs.get(name)
         if log is not None and 0 < log.oldest > number:
-            return  # its entry was cleaned: it was settled everywhere before (rule T6)
+            return  # its entry was cleaned: it was settled everywhere before (rule T6, an id's log)
         commit = log.commits.get(number) if log is not None else None
         entry = commit.entry if commit is not None else self._look_again(name, number)
         if entry is None:
@@ -271,7 +274,8 @@ def _see(cluster: Cluster, name: str, markers: Collection[SessionMarker], now_ms
 
 
 def _may_be_cleaned(listed: Mapping[int, int], end: int) -> bool:
-    """Whether a hole below entry ``end`` may be what a cleaning left that was killed: it deletes in no order (rule T6).
+    """Whether a hole below entry ``end`` may be what a cleaning left that was killed: it deletes in no order (rule T6,
+    an id's log).
 
     Args:
         listed: the modification time of each entry that is there.

@@ -55,8 +55,7 @@ class KafkaConsumer(Consumer):
             check_topic_name(topic)
         with reaching(root, storage_options):
             super().__init__(*topics, cluster=root, storage_options=storage_options, **settings)
-        if self._session.coordinator is not None:
-            self._session.coordinator.on_auto_commit = answering(self._on_commit)
+        self._runtime.call_after_auto_commits(answering(self._on_commit))
         self._deserializers = [configs.get(name) for name in ("key_deserializer", "value_deserializer")]
         self._is_open = True
 
@@ -103,14 +102,14 @@ class KafkaConsumer(Consumer):
                 :class:`~sparklog.kafka.commits.OffsetCommitResponse`; ``default_offset_commit_callback`` by default.
         """
         with self._guard:
-            coordinator = self._coordinator("commit_async")
-            wanted = coordinator.consumed() if offsets is None else without_nulls(offsets)
+            commits = self._runtime.commits_for("commit_async")
+            wanted = commits.consumed() if offsets is None else without_nulls(offsets)
             done = super().commit_async(wanted, answering(self._on_commit if callback is None else callback))
         return CommitFuture(done, wanted)
 
     def group_metadata(self) -> ConsumerGroupMetadata:  # type: ignore[override] # kafka-python's tells a state, too
         """This member; without a ``group_id`` one of no group."""
-        if self._session.config.group_id is None:
+        if self._runtime.config.group_id is None:
             return ConsumerGroupMetadata()
         mine = super().group_metadata()
         joined = MemberState.STABLE if mine.generation_id >= 0 else MemberState.REBALANCING

@@ -1,4 +1,5 @@
-"""Appending: upload files that have no offsets yet, then let one commit assign them (design section 4).
+"""Appending: upload files that have no offsets yet, then let one commit assign them (``docs/architecture.md``, A topic
+is a table).
 
 What may be appended and which offsets it gets is decided by :func:`~sparklog.log.append_plan.plan_append`;
 :class:`TopicWriter` acts: it uploads, runs the commit loop and finds out what became of a commit whose answer was lost.
@@ -79,7 +80,8 @@ class TopicWriter:
             checkpoints: who writes the topic's checkpoints when this writer's commits make them due; by default, a
                 thread of this writer's own.
             sequencing: who gives offsets to what other engines wrote without, when this writer meets it; None: nobody.
-            gaps: when this writer's entries ask for a gap in which other engines can commit (rule F5); None: never.
+            gaps: when this writer's entries ask for a gap in which other engines can commit (rule F5, gaps);
+                None: never.
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             NotATopicError, UnsupportedVersionError, CorruptLogError, StoreError.
@@ -132,7 +134,7 @@ class TopicWriter:
 
     @property
     def producer_id(self) -> int:
-        """Random, 63 bits. Another one after an append whose outcome couldn't be settled (rule L2)."""
+        """Random, 63 bits. Another one after an append whose outcome couldn't be settled (rule L2, unknown)."""
         return self._producer_id
 
     def upload(
@@ -167,7 +169,8 @@ class TopicWriter:
             while catch_up(self._state, ahead=_REFRESH_AHEAD):
                 pass
         except PositionLost:
-            # Whole: of a transaction that is decided and not carried out yet, others may have left the marker (L5).
+            # Whole: of a transaction that is decided and not carried out yet, others may have left the marker
+            # (rule L5, opening).
             self._state = load_state(self._log)
         if self.head.deleted or self.head.topic_id != self._topic_id:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
@@ -195,7 +198,7 @@ class TopicWriter:
         clock = self._log.clock
         began = clock.ticks_ms()
         append = _Append(self, files, ends_before=self.head.log_end_offsets)
-        if self._pause_until_ticks_ms > began:  # rule L11: others may have the next version
+        if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
         try:
             done = commit(
@@ -211,7 +214,7 @@ class TopicWriter:
             append.put_again_if_late(done.state)
             result = append.result(done)
         except BaseException as error:  # also a KeyboardInterrupt
-            self._take_new_id()  # a counter is never given to other bytes (rule L2)
+            self._take_new_id()  # a counter is never given to other bytes (rule L2, unknown)
             if isinstance(error, CommitStateUnknownError) or not isinstance(error, SparklogError):
                 self._staged.difference_update(file.path for file in files)
             raise
@@ -232,8 +235,8 @@ class TopicWriter:
         self._staged.difference_update(file.path for file in files)
 
     def check_uploads(self, files: Sequence[UploadedFile]) -> None:
-        """Before it is decided that uploaded files are published: may they be (rule L10)? One small GET for each that
-        somebody may have deleted.
+        """Before it is decided that uploaded files are published: may they be (rule L10, orphans)? One small GET for
+        each that somebody may have deleted.
 
         Raises:
             TransactionTimedOutError: one is too old, or is gone; names it.
@@ -251,13 +254,13 @@ class TopicWriter:
 
         Args:
             known_version: a :attr:`version` of before the transaction was decided. Its marker can only have come after
-                it; where this writer doesn't know all that did, it loads the table (rule L5).
+                it; where this writer doesn't know all that did, it loads the table (rule L5, opening).
         Raises:
             KafkaTimeoutError, CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
         """
         clock = self._log.clock
         began = clock.ticks_ms()
-        if self._pause_until_ticks_ms > began:  # rule L11: others may have the next version
+        if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
         if self._state.forgotten_version > known_version:
             self._state = retry(lambda: load_state(self._log), clock=clock, deadline_ticks_ms=began + timeout_ms)
@@ -349,7 +352,8 @@ class _Append:
         now = state.log.clock.ticks_ms()
         if self._first_decided_at is None:
             self._first_decided_at = now
-        elif now - self._first_decided_at >= PRODUCER_EXPIRATION_MS:  # rule L7: its absence proves nothing any more
+        # rule L7, producer state: its absence proves nothing any more
+        elif now - self._first_decided_at >= PRODUCER_EXPIRATION_MS:
             raise CommitStateUnknownError(
                 f"topic {writer.topic!r}: an append of producer {writer._producer_id} stalled for "
                 f"{(now - self._first_decided_at) / 86_400_000:.1f} days; read the log back before anything else"
@@ -370,7 +374,7 @@ class _Append:
         return plan
 
     def upload_again_if_at_risk(self) -> bool:
-        """Files that somebody may have deleted, or may be about to, get new names (rule L10)."""
+        """Files that somebody may have deleted, or may be about to, get new names (rule L10, orphans)."""
         state, now = self._state, self._writer._log.clock.ticks_ms()
         retention_ms = state.head.deleted_file_retention_ms
         gone = {
@@ -387,7 +391,7 @@ class _Append:
         return bool(gone)
 
     def put_again_if_late(self, state: TopicState) -> None:
-        """The same files under the same names, as far as the log names them now (rule L10)."""
+        """The same files under the same names, as far as the log names them now (rule L10, orphans)."""
         named = self.files
         if state.whole is not None:  # a commit that was found there may be so old that its files were merged since
             named = [file for file in named if file.path in state.whole.index.by_path]

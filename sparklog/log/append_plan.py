@@ -1,4 +1,5 @@
-"""The decision of an append: may it be made, and which offsets do its files get (rules L4, L7, L8)?"""
+"""The decision of an append: may it be made, and which offsets do its files get (rules L4, decide again; L7, producer
+state; L8, one log)?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A cluster is a root URI: its store, its identity, and whether its store can be trusted (design sections 2, 3)."""
+"""A cluster is a root URI: its store, its identity, and whether its store can be trusted (``docs/architecture.md``, A
+cluster is a root URI)."""
 
 from __future__ import annotations
 
@@ -87,9 +88,9 @@ def open_cluster(
 def topic_names(cluster: Cluster) -> list[str]:
     """The topics of a cluster, by name; deleted ones are left out.
 
-    Costs one listing of the folder of topics and, since a deleted topic's log goes on (rule L8), one look at the newest
-    commit of each, 32 at a time. A topic whose log can't be understood is listed: describing it says what is wrong.
-    A folder that isn't a topic's is passed over.
+    Costs one listing of the folder of topics and, since a deleted topic's log goes on (rule L8, one log), one look at
+    the newest commit of each, 32 at a time. A topic whose log can't be understood is listed: describing it says what is
+    wrong. A folder that isn't a topic's is passed over.
     """
     found = cluster.store.list_names(TOPICS_FOLDER)
     living = parallel_map(lambda name: _is_topic(cluster, name), found)

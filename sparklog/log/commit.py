@@ -1,7 +1,7 @@
 """The commit loop: decide, create the next version, and on losing the race apply what won and decide again.
 
 Every commit to a topic goes through :func:`commit`. What it writes is decided by a pure function of the state; the
-create-only put of one log entry is the commit point (design section 4; rules L1, L2, L4, L9).
+create-only put of one log entry is the commit point (rules L1, trust; L2, unknown; L4, decide again; L9, fsync).
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class TopicFollower:
         return 1 << min(max(0, self._full_polls - 1), _MAX_DOUBLINGS)
 
     def reload(self) -> None:
-        """Load the topic anew: a file that it names is gone (rule L10). Raises as the constructor."""
+        """Load the topic anew: a file that it names is gone (rule L10, orphans). Raises as the constructor."""
         self._caught_up = False
         self._state = self._load()
         self._check_alive()
@@ -96,7 +96,7 @@ class TopicFollower:
 
     @property
     def must_verify(self) -> bool:
-        """Does :meth:`take` need a request of its own, because trust in the position ran out (rule L1)?"""
+        """Does :meth:`take` need a request of its own, because trust in the position ran out (rule L1, trust)?"""
         return self._log.must_verify(self._state.position)
 
     def take(self, data: Sequence[bytes | None], *, began_ticks_ms: float) -> list[Entry]:
@@ -147,7 +147,8 @@ class TopicFollower:
         Columns: ``offset``, ``timestamp``, ``key``, ``value``, ``headers``, ``producer_id``, ``producer_epoch``,
         ``sequence``.
 
-        A file that was replaced or vacuumed under this follower is no error: the topic is loaded anew (rule L10).
+        A file that was replaced or vacuumed under this follower is no error: the topic is loaded anew
+        (rule L10, orphans).
 
         Raises:
             OffsetOutOfRangeError, CorruptRecordError, StoreError.

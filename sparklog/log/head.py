@@ -1,7 +1,7 @@
 """What a topic is at one version: settings, log starts and ends. Pure; it changes only by applying the next entry.
 
 Every commit of ours repeats it whole in ``commitInfo``, so that a producer opens a topic from the newest commit alone
-(design section 4, rules L5, L6).
+(rules L5, opening; L6, start and end).
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class TopicHead:
 
     @property
     def partition_count(self) -> int:
+        """How many partitions the topic has."""
         return len(self.log_end_offsets)
 
     def to_info(self) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def start_app_id(partition: int) -> str:
 def offset_actions(
     before: TopicHead | None, after: TopicHead, unrecorded_ends: Collection[int] = ()
 ) -> list[SetTransaction]:
-    """The ``txn`` actions that record every log start and end which ``after`` moves (rule L6).
+    """The ``txn`` actions that record every log start and end which ``after`` moves (rule L6, start and end).
 
     A partition that the topic lost when it was created again is recorded as empty, for whoever lets it grow again.
 
@@ -205,7 +206,7 @@ def apply_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
     """The head after ``entry``: what it tells itself if it is ours, else what its actions change.
 
     A foreign engine may change settings, rewrite or remove files and write files without a base offset; whatever it
-    does, starts and ends of a topic never decrease (rule L6).
+    does, starts and ends of a topic never decrease (rule L6, start and end).
     """
     if entry.info is not None:
         return head_of_info(table, entry.version, entry.info)

@@ -1,5 +1,5 @@
-"""What a client does for its topics beside its own work, in the background: checkpoints (design section 4, rule L11),
-and offsets for what other engines wrote without (rule F2)."""
+"""What a client does for its topics beside its own work, in the background: checkpoints (rule L11, fairness),
+and offsets for what other engines wrote without (rule F2, sequencing)."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Checkpoints:
         return max(newest.checkpoint_version, self._known.version)
 
     def _is_due(self, newest: _Committed) -> bool:
-        """Is it for this commit to start a checkpoint (rule L11)?"""
+        """Is it for this commit to start a checkpoint (rule L11, fairness)?"""
         return checkpoint_due(
             version=newest.version,
             checkpoint_version=self._known_version(newest),
@@ -202,8 +202,8 @@ class Checkpoints:
             return False
 
     def _sequence(self, log: DeltaLog) -> bool:
-        """Sequence before a checkpoint forgets the order of foreign commits (rule F2). False: another client is at it,
-        and the checkpoint is to wait for that."""
+        """Sequence before a checkpoint forgets the order of foreign commits (rule F2, sequencing). False: another
+        client is at it, and the checkpoint is to wait for that."""
         now = log.clock.ticks_ms()
         claim = take_claim(log.store, log.clock, sequencing_claim(log.table), self._claim)
         if isinstance(claim, OthersClaim):
@@ -270,10 +270,10 @@ class _GivenUp(Exception):  # noqa: N818 - a signal within this module
 
 
 class Sequencing:
-    """Gives offsets to files that other engines wrote without, wherever a client meets them (rule F2): one topic at a
-    time, away from the caller's thread, after a random wait and another look. Of many clients one does it: it claims
-    the work, and the others look every five seconds whether it is done, or its claim was left. What another engine
-    committed at once is left to maintenance if it is larger than 1 GiB, which is logged.
+    """Gives offsets to files that other engines wrote without, wherever a client meets them (rule F2, sequencing): one
+    topic at a time, away from the caller's thread, after a random wait and another look. Of many clients one does it:
+    it claims the work, and the others look every five seconds whether it is done, or its claim was left. What another
+    engine committed at once is left to maintenance if it is larger than 1 GiB, which is logged.
 
     A failure is logged and tried again after a second, two, four, … up to five minutes. A file that can't be sequenced
     is logged, and read again after a minute, two, four, … up to an hour.

@@ -1,8 +1,9 @@
 """Epoch and counter rules of idempotent appends. Pure: the old state and a batch in, a decision out.
 
 A producer's commits to a topic are totally ordered by the topic's log, so one ``txn`` action per producer is its
-whole state: appId = producer id, version = epoch and per-topic commit counter packed in one long (design section 4,
-rules L2, L7). Source of the rules: Kafka ``ProducerAppendInfo.checkSequence``, with commits in place of records.
+whole state: appId = producer id, version = epoch and per-topic commit counter packed in one long
+(rules L2, unknown; L7, producer state). Source of the rules: Kafka ``ProducerAppendInfo.checkSequence``, with commits
+in place of records.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MAX_PRODUCER_EPOCH = 32_767
 MAX_COUNTER = 2**48 - 1
 """The counter takes the low 48 bits beside a 15-bit epoch: at 1,000 commits per second it lasts 8,900 years."""
 PRODUCER_EXPIRATION_MS = 7 * 86_400_000
-"""The longest stall after which a producer may still learn whether its commit landed (rule L7)."""
+"""The longest stall after which a producer may still learn whether its commit landed (rule L7, producer state)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class Verdict:
 
 
 def new_producer_id() -> int:
-    """A random number of 63 bits (rule T5): nobody hands them out, none is ever given twice."""
+    """A random number of 63 bits (rule T5, epochs): nobody hands them out, none is ever given twice."""
     return secrets.randbits(63)
 
 
@@ -87,7 +88,7 @@ def check_counter(
 
     Args:
         known: the producer's newest commit in the topic; None accepts any counter (Kafka: no state, any sequence).
-        counter: of the new commit; the same counter always means the same bytes (rule L2).
+        counter: of the new commit; the same counter always means the same bytes (rule L2, unknown).
     Raises:
         InvalidProducerEpochError: the topic has seen a newer epoch; requires_abort.
         OutOfOrderSequenceError: a commit in between is missing, or a new epoch doesn't start at 0; requires_abort.

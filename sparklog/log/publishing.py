@@ -1,7 +1,8 @@
 """Carrying out in one topic what a transaction decided: one commit, once, whoever does it and however often.
 
 The commit carries a marker, a ``txn`` action whose version is the number of the entry that decided the transaction
-(rule L7). Whoever finds a marker that is not smaller knows that the topic has the transaction's records.
+(rule L7, producer state). Whoever finds a marker that is not smaller knows that the topic has the transaction's
+records.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Marker:
 
     @property
     def app_id(self) -> str:
+        """The ``appId`` of the ``txn`` action by which a topic keeps the marker."""
         return marker_app_id(self.transactional_id)
 
     def is_in(self, state: TopicState) -> bool:
@@ -52,7 +54,7 @@ class Published:
     """Offset of the first record of each file, in the order in which the files were given; -1 where nobody knows it any
     more, and where the topic is gone."""
     is_skipped: bool
-    """The topic of that id was deleted: there is nothing to publish in (rule L8)."""
+    """The topic of that id was deleted: there is nothing to publish in (rule L8, one log)."""
     delta_version: int
     """At which the records were seen to be there."""
 
@@ -108,7 +110,7 @@ def publish(
     """Publish the files of a decided transaction in one topic, unless the topic has them.
 
     Args:
-        state: whole, or opened before the transaction was decided (rule L5).
+        state: whole, or opened before the transaction was decided (rule L5, opening).
         topic_id: of the topic that the records were meant for.
         gaps: as for :func:`~sparklog.log.commit.commit`.
     Raises:

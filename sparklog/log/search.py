@@ -27,7 +27,7 @@ def first_records_since(
     Args:
         timestamps_ms: by partition, which is one of the topic's; milliseconds since the epoch.
     Raises:
-        ObjectNotFoundError: a file is gone (vacuumed): load the topic again (rule L10).
+        ObjectNotFoundError: a file is gone (vacuumed): load the topic again (rule L10, orphans).
         CorruptRecordError, StoreError.
     """
     candidates = {

@@ -41,7 +41,7 @@ __all__ = ["GAP_INFO", "TopicState", "WholeTopic", "load_state", "open_state"]
 _MAX_UNSYNCED = 10_000
 _MAX_FOREIGN_PATHS = 1_000
 GAP_INFO = "gap_ms"
-"""In ``commitInfo.sparklog``: the gap for foreign writers that an entry asks for (rule F5)."""
+"""In ``commitInfo.sparklog``: the gap for foreign writers that an entry asks for (rule F5, gaps)."""
 MAX_GAP_MS = 10_000
 """Nobody waits for longer, whatever an entry asks for."""
 
@@ -61,7 +61,7 @@ class TopicState:
     """A topic as one process sees it. Owned by one thread; what it holds are frozen values, but for the index.
 
     A *light* state knows the head and what it has seen since it was opened; a whole one also every live file and every
-    ``txn`` action. Rule L5 says who may decide with a light one.
+    ``txn`` action. Rule L5, opening, says who may decide with a light one.
     """
 
     log: DeltaLog
@@ -75,7 +75,8 @@ class TopicState:
     """The newest version that may have set ``txn`` actions which ``transactions`` lacks; -1: it lacks none."""
     whole: WholeTopic | None = None
     unrecorded_ends: frozenset[int] = frozenset()
-    """Partitions whose ends a foreign file raised and no ``txn`` tells of yet; the next commit of ours does (L6)."""
+    """Partitions whose ends a foreign file raised and no ``txn`` tells of yet; the next commit of ours does (rule L6,
+    start and end)."""
     unreadable: UnsupportedVersionError | NotATopicError | None = None
     """Why what follows can't be understood: a foreign engine asks for a newer Delta reader, or broke the topic's
     properties. Then the position alone goes on, until an entry says that it may be otherwise."""
@@ -88,7 +89,8 @@ class TopicState:
     unread: range = range(0)
     """The versions behind the checkpoint that a light state was opened over: nobody here has read them."""
     gap_ms: float = 0.0
-    """The length of the newest gap for foreign writers that an entry asked for, since this state was opened (F5)."""
+    """The length of the newest gap for foreign writers that an entry asked for, since this state was opened (rule F5,
+    gaps)."""
     gap_until_ticks_ms: float = float("-inf")
     """When that gap ends, by this process's ticks."""
     gap_count: int = 0
@@ -98,7 +100,7 @@ class TopicState:
     foreign_paths: dict[str, None] = field(default_factory=dict)
     """The newest of those files, decoded, oldest first."""
     unsynced: list[str] | None = None
-    """Objects that others wrote and nobody here fsynced yet; None: not known (rule L9)."""
+    """Objects that others wrote and nobody here fsynced yet; None: not known (rule L9, fsync)."""
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
         """What the topic is known to have of a producer."""
@@ -106,7 +108,7 @@ class TopicState:
 
     def require_whole(self) -> WholeTopic:
         """The live files and metadata. Raises ``IllegalStateError`` in a light state: a decision that needs them must
-        load the topic (rule L5)."""
+        load the topic (rule L5, opening)."""
         if self.whole is None:
             raise IllegalStateError(
                 f"{self.log.table}: opened from the newest commit alone, but its live files are needed"

@@ -1,4 +1,5 @@
-"""What is done to a topic as a whole: create, describe, change, delete. Each is one commit (rule L4: decided anew)."""
+"""What is done to a topic as a whole: create, describe, change, delete. Each is one commit (rule L4, decide
+again)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ __all__ = [
 HIGH_WATERMARK = -1
 """As an offset for :func:`delete_records`: everything that is in the log. Source: Kafka ``DeleteRecordsRequest``."""
 MAX_PARTITIONS = 10_000
-"""Every commit repeats all ends (rule L5), so their number is bounded."""
+"""Every commit repeats all ends (rule L5, opening), so their number is bounded."""
 DEFAULT_TIMEOUT_MS = 60_000.0
 _MOST_REMOVED = 4_096
 """Files that one entry of :func:`delete_records` removes: about 1 MB, which everybody reads who follows the topic."""
@@ -58,6 +59,7 @@ class TopicDescription:
 
     @property
     def partition_count(self) -> int:
+        """How many partitions the topic has."""
         return len(self.log_end_offsets)
 
 
@@ -71,7 +73,7 @@ def create_topic(
 ) -> TopicDescription:
     """Create a topic.
 
-    A name that was deleted is taken up again in the same log, with a new id and offsets from 0 (rule L8).
+    A name that was deleted is taken up again in the same log, with a new id and offsets from 0 (rule L8, one log).
 
     Args:
         num_partitions: 1 to 10,000.
@@ -221,7 +223,7 @@ def delete_records(
 
 def delete_topic(log: DeltaLog, name: str, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
     """Delete a topic: one commit removes all its files and marks it. Its log goes on: a purge deletes data later, and
-    creating the topic again is a further commit (rule L8).
+    creating the topic again is a further commit (rule L8, one log).
 
     Raises:
         UnknownTopicOrPartitionError: there is no such topic.
@@ -252,7 +254,7 @@ def _change(
 
     def decide_again(now: TopicState) -> Commit | None:
         nonlocal asked
-        if now.head.deleted or now.head.topic_id != topic_id:  # rule L4: it may be another topic by now
+        if now.head.deleted or now.head.topic_id != topic_id:  # rule L4, decide again: it may be another topic by now
             if asked and gone_is_done:
                 return None
             raise UnknownTopicOrPartitionError(f"unknown topic: {name!r} with id {topic_id} was deleted")

@@ -1,4 +1,5 @@
-"""Files that are uploaded and in no log yet: how long they are safe from whoever deletes what no log names (rule L10).
+"""Files that are uploaded and in no log yet: how long they are safe from whoever deletes what no log names (rule L10,
+orphans).
 
 Our own sweep spares them for a week. Other engines' vacuums delete what is older than the table's
 ``delta.deletedFileRetentionDuration``, or than a user tells them. Each lists what it will delete, then commits an entry

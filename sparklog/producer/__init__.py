@@ -1,4 +1,5 @@
-"""Sending records to topics: gathered, encoded and committed in the background (design section 5)."""
+"""Sending records to topics: gathered, encoded and committed in the background (``docs/architecture.md``, The path of a
+record)."""
 
 from sparklog.producer.client import Producer
 from sparklog.producer.future import BatchMetadata, FutureBatchMetadata, FutureRecordMetadata

@@ -1,4 +1,4 @@
-"""What is sent, until it is acknowledged: records or rows that were gathered, and the futures that wait for them.
+"""Batches of a topic: records or rows that were sent, until they are acknowledged, and the futures that wait for them.
 
 A batch is filled by the caller's threads, taken by its topic's sender, and settled once: with the partition and offset
 of every record, with an error for all, or with errors for some.
@@ -33,6 +33,7 @@ __all__ = [
     "TableBatch",
     "Unacknowledged",
     "Written",
+    "settle_batches",
 ]
 
 _LOGGER = logging.getLogger("sparklog.producer")
@@ -45,7 +46,7 @@ ROW_WIDTH = 4
 
 
 Details = tuple["int | None", "Headers | None", int, "int | None"]
-"""What ``send`` was given of a record beside its key and value: timestamp in ms (None: when it was sent), headers (None
+"""A record beside its key and value, as ``send`` was given it: timestamp in ms (None: when it was sent), headers (None
 without), their size in bytes (-1 without), and partition (None: by key). A named tuple would take ten times as long."""
 
 
@@ -74,9 +75,11 @@ class Outcome:
     """Of single records, by their place in the batch."""
 
     def error_of(self, index: int) -> SparklogError | None:
+        """The error of the batch, or of the record at ``index``; None: it is stored."""
         return self.error or (self.refused or {}).get(index)
 
     def require_written(self) -> Written:
+        """Where the records are. Raises ``IllegalStateError`` for a batch that failed."""
         if self.written is None:
             raise IllegalStateError("a batch that failed has no offsets")
         return self.written
@@ -94,9 +97,9 @@ class Batch(ABC):
         """It is settled, its callbacks have run, and its room was given back."""
         self.outcome: Outcome | None = None
         self._uploaded: Callable[[], Outcome] | None = None
-        self.hurry: Callable[[], None] = _no_hurry
-        """Called by whoever waits: within a transaction records would gather until it is committed."""
-        self._news = EventCount()
+        self.begin_flush: Callable[[], None] = _nothing_to_flush
+        """Called by whoever waits for it: within a transaction records would gather until it is committed."""
+        self._progress = EventCount()
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, Callable[[Outcome], None]]] = []
         self._keep: Callable[[Batch], None] | None = None
@@ -121,9 +124,9 @@ class Batch(ABC):
     def drop_records(self) -> None:
         """Give the records' memory back: they won't be needed."""
 
-    def wait(self, timeout_s: float | None) -> bool:
+    def wait_for_outcome(self, timeout_s: float | None) -> bool:
         """Whether the batch is settled, or uploaded within a transaction, after at most so long."""
-        return self._news.wait_for(lambda: self.outcome is not None or self._uploaded is not None, timeout_s)
+        return self._progress.wait_for(lambda: self.outcome is not None or self._uploaded is not None, timeout_s)
 
     def settle(self, outcome: Outcome) -> None:
         """Wake everybody who waits for it. The callbacks are run by :meth:`run_callbacks`, so that a callback may wait
@@ -131,38 +134,39 @@ class Batch(ABC):
         self.drop_records()
         with self._lock:
             self.outcome = outcome
-        self._news.notify_all()
+        self._progress.notify_all()
 
     @property
-    def uploaded(self) -> Outcome | None:
-        """Within a transaction: what is known once it is uploaded, without offsets."""
+    def uploaded_outcome(self) -> Outcome | None:
+        """What is known of it once it is uploaded within a transaction, without offsets; None before."""
         return None if self._uploaded is None else self._uploaded()
 
-    def hold(self, uploaded: Callable[[], Outcome], keep: Callable[[Batch], None]) -> bool:
-        """It is uploaded, and settled when its transaction ends; only futures and callbacks still want to know.
+    def mark_uploaded(self, outcome: Callable[[], Outcome], keep: Callable[[Batch], None]) -> bool:
+        """Note that it is uploaded within a transaction; it is settled when that ends. Until then only futures and
+        callbacks need it.
 
         Args:
-            uploaded: tells what is known of it.
+            outcome: returns what is known of it.
             keep: called once somebody asks to be called back: from then on it may not be forgotten.
         Returns:
             Whether somebody has asked already.
         """
         self.drop_records()
         with self._lock:
-            self._uploaded, self._keep = uploaded, keep
+            self._uploaded, self._keep = outcome, keep
             is_awaited = bool(self._waiting)
-        self._news.notify_all()
+        self._progress.notify_all()
         return is_awaited
 
     def fail_after_fork(self, error: SparklogError) -> None:
-        """In the child, where the one thread is: whoever waits there would wait for ever."""
-        self._lock, self._news = threading.Lock(), EventCount()
+        """Fail it, in a forked child: whoever waits there would wait for ever."""
+        self._lock, self._progress = threading.Lock(), EventCount()
         if self.outcome is None:
             self._waiting = []
             self.outcome = Outcome(error=error)
 
     def run_callbacks(self) -> None:
-        """By record; one that fails is logged."""
+        """Run the callbacks in the order of the records; one that fails is logged."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         if self.outcome is not None:
@@ -207,7 +211,7 @@ class RecordBatch(Batch):
         keys, values, times_ns, details = (rows[at::ROW_WIDTH] for at in range(ROW_WIDTH))
         given: dict[int, Details] = {}
         if self.has_details:
-            given = {index: found for index, found in enumerate(details) if found is not None}
+            given = {index: detail for index, detail in enumerate(details) if detail is not None}
         self._header_sizes = {index: size for index, (_, _, size, _) in given.items() if size >= 0}
         count = len(keys)
         columns = {
@@ -277,8 +281,10 @@ class Unacknowledged(Batch):
         )
 
     @classmethod
-    def one(cls, topic: str, *, timestamp_ms: int, key_size: int, value_size: int, header_size: int) -> Unacknowledged:
-        """Of ``send``; sizes as in :class:`Written`."""
+    def of_record(
+        cls, topic: str, *, timestamp_ms: int, key_size: int, value_size: int, header_size: int
+    ) -> Unacknowledged:
+        """A record of ``send``; sizes as in :class:`Written`."""
         return cls(
             topic,
             timestamps_ms=np.array([timestamp_ms], np.int64),
@@ -288,8 +294,8 @@ class Unacknowledged(Batch):
         )
 
     @classmethod
-    def rows(cls, topic: str, count: int) -> Unacknowledged:
-        """Of ``send_batch``, which tells only partitions and offsets."""
+    def of_rows(cls, topic: str, count: int) -> Unacknowledged:
+        """Rows of ``send_batch``, which reports only partitions and offsets."""
         nothing = np.full(count, -1, np.int32)
         return cls(topic, timestamps_ms=nothing.astype(np.int64), key_sizes=nothing, value_sizes=nothing)
 
@@ -307,6 +313,19 @@ class Unacknowledged(Batch):
         return self._header_size
 
 
+def settle_batches(outcomes: Sequence[tuple[Batch, Outcome]], callbacks: threading.RLock) -> None:
+    """Settle all of the batches, then run their callbacks, in order.
+
+    Args:
+        callbacks: held while callbacks run: no two of a producer run at once.
+    """
+    for batch, outcome in outcomes:
+        batch.settle(outcome)
+    for batch, _ in outcomes:
+        with callbacks:
+            batch.run_callbacks()
+
+
 def _timestamps_column(times_ns: Sequence[int], given: Mapping[int, Details]) -> pa.Array:
     timestamps = np.array(times_ns, np.int64) // 1_000_000
     for index, (timestamp_ms, _, _, _) in given.items():
@@ -322,7 +341,7 @@ def _column(values: Mapping[int, Any], count: int, kind: pa.DataType) -> pa.Arra
     return pa.array([values.get(index) for index in range(count)], kind)
 
 
-def _no_hurry() -> None:
+def _nothing_to_flush() -> None:
     """Nothing waits longer than it must."""
 
 

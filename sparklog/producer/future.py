@@ -1,4 +1,4 @@
-"""What ``send`` and ``send_batch`` return: the promise of where records will be. Names as kafka-python's."""
+"""Futures that ``send`` and ``send_batch`` return: the promise of where records will be. Names as kafka-python's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.model import RecordMetadata, TopicPartition
 from sparklog.producer.batch import ROW_WIDTH, Batch, Outcome
 
-__all__ = ["BatchMetadata", "FutureBatchMetadata", "FutureRecordMetadata", "first_of"]
+__all__ = ["BatchMetadata", "FutureBatchMetadata", "FutureRecordMetadata", "future_of_only_record"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,7 @@ class BatchMetadata:
 
     @property
     def record_count(self) -> int:
+        """How many rows were sent."""
         return len(self.offsets)
 
 
@@ -39,11 +40,11 @@ class _Future(Generic[T]):
     Whoever makes one sets its two attributes: a call of ``__init__`` is a tenth of what ``send`` costs.
     """
 
-    __slots__ = ("_batch", "_place")
+    __slots__ = ("_batch", "_rows_index")
 
     _batch: Batch
-    _place: int
-    """Of the record in :attr:`RecordBatch.rows`."""
+    _rows_index: int
+    """Index of the record's first value in :attr:`RecordBatch.rows`."""
 
     def _value_of(self, outcome: Outcome) -> T:
         raise NotImplementedError
@@ -99,9 +100,9 @@ class _Future(Generic[T]):
         """
         outcome = self._batch.outcome
         if outcome is None:
-            self._batch.hurry()
-            self._batch.wait(timeout)
-            outcome = self._batch.outcome or self._batch.uploaded
+            self._batch.begin_flush()
+            self._batch.wait_for_outcome(timeout)
+            outcome = self._batch.outcome or self._batch.uploaded_outcome
         if outcome is None:
             raise KafkaTimeoutError(f"a record of topic {self._batch.topic!r} is not acknowledged after {timeout} s")
         error = self._error_of(outcome)
@@ -117,7 +118,7 @@ class _Future(Generic[T]):
             if self._error_of(outcome) is None:
                 f(*args, self._value_of(outcome), **kwargs)
 
-        self._batch.when_done(self._place, on_outcome)
+        self._batch.when_done(self._rows_index, on_outcome)
         return self
 
     def add_errback(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:
@@ -128,7 +129,7 @@ class _Future(Generic[T]):
             if error is not None:
                 f(*args, error, **kwargs)
 
-        self._batch.when_done(self._place, on_outcome)
+        self._batch.when_done(self._rows_index, on_outcome)
         return self
 
     def add_both(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:
@@ -143,10 +144,10 @@ class FutureRecordMetadata(_Future[RecordMetadata]):
     __slots__ = ()
 
     def _error_of(self, outcome: Outcome) -> SparklogError | None:
-        return outcome.error_of(self._place // ROW_WIDTH)
+        return outcome.error_of(self._rows_index // ROW_WIDTH)
 
     def _value_of(self, outcome: Outcome) -> RecordMetadata:
-        written, index = outcome.require_written(), self._place // ROW_WIDTH
+        written, index = outcome.require_written(), self._rows_index // ROW_WIDTH
         partition = int(written.partitions[index])
         return RecordMetadata(
             topic=self._batch.topic,
@@ -161,10 +162,10 @@ class FutureRecordMetadata(_Future[RecordMetadata]):
         )
 
 
-def first_of(batch: Batch) -> FutureRecordMetadata:
+def future_of_only_record(batch: Batch) -> FutureRecordMetadata:
     """The promise of a batch's only record."""
     future = FutureRecordMetadata()
-    future._batch, future._place = batch, 0
+    future._batch, future._rows_index = batch, 0
     return future
 
 
@@ -174,19 +175,19 @@ class FutureBatchMetadata(_Future[BatchMetadata]):
     __slots__ = ("_batches",)
 
     def __init__(self, batches: Sequence[Batch]) -> None:
-        self._batch, self._place = batches[-1], 0  # a topic's batches are settled in their order
+        self._batch, self._rows_index = batches[-1], 0  # a topic's batches are settled in their order
         self._batches = batches
 
     def _error_of(self, outcome: Outcome) -> SparklogError | None:
         outcomes = [batch.outcome for batch in self._batches[:-1]]
-        for found in (*outcomes, outcome):
-            if found is not None and (found.error or found.refused):
-                return found.error or next(iter((found.refused or {}).values()))
+        for known in (*outcomes, outcome):
+            if known is not None and (known.error or known.refused):
+                return known.error or next(iter((known.refused or {}).values()))
         return None
 
     def _value_of(self, outcome: Outcome) -> BatchMetadata:
-        outcomes = [*(batch.outcome or batch.uploaded for batch in self._batches[:-1]), outcome]
-        written = [found.require_written() for found in outcomes if found is not None]
+        outcomes = [*(batch.outcome or batch.uploaded_outcome for batch in self._batches[:-1]), outcome]
+        written = [known.require_written() for known in outcomes if known is not None]
         return BatchMetadata(
             topic=self._batch.topic,
             partitions=pa.array(np.concatenate([part.partitions for part in written])),

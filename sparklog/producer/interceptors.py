@@ -15,7 +15,7 @@ _LOGGER = logging.getLogger("sparklog.producer")
 
 
 class ProducerRecord(NamedTuple):
-    """What ``send`` was given, before it is serialized."""
+    """A record as ``send`` was given it, before it is serialized."""
 
     topic: str
     value: Any = None
@@ -40,33 +40,35 @@ class Interceptors:
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """The record as the last interceptor left it."""
-        for one in self._interceptors:
+        for interceptor in self._interceptors:
             try:
-                changed = one.on_send(record)
+                changed = interceptor.on_send(record)
                 if not isinstance(changed, ProducerRecord):
                     raise TypeError(f"on_send returned {type(changed).__name__}, expected a ProducerRecord")
                 record = changed
             except Exception:
-                _LOGGER.exception("on_send of interceptor %r failed; the record is sent as it was before", one)
+                _LOGGER.exception("on_send of interceptor %r failed; the record is sent as it was before", interceptor)
         return record
 
     def watch(self, future: FutureRecordMetadata) -> None:
-        """Tell them when the record is acknowledged or has failed."""
+        """Call ``on_acknowledgement`` once the record is acknowledged or has failed."""
         future.add_callback(lambda metadata: self.on_acknowledgement(metadata, None))
         future.add_errback(lambda error: self.on_acknowledgement(None, error))
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        """Report the end of a record to every interceptor that wants to know."""
         self._each("on_acknowledgement", metadata, error)
 
     def close(self) -> None:
+        """Close every interceptor that has something to close."""
         self._each("close")
 
     def _each(self, method: str, *arguments: object) -> None:
-        for one in self._interceptors:
+        for interceptor in self._interceptors:
             try:
-                getattr(one, method, _nothing)(*arguments)
+                getattr(interceptor, method, _nothing)(*arguments)
             except Exception:
-                _LOGGER.exception("%s of interceptor %r failed", method, one)
+                _LOGGER.exception("%s of interceptor %r failed", method, interceptor)
 
 
 def _nothing(*arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""What a producer counts, under Kafka's names and in Kafka's groups. Source: Kafka ``SenderMetricsRegistry``."""
+"""A producer's metrics, under Kafka's names and in Kafka's groups. Source: Kafka ``SenderMetricsRegistry``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sparklog.clock import Clock
 from sparklog.log import StagedFile
 from sparklog.metrics import Sensor
-from sparklog.producer.accumulator import Buffer
 from sparklog.producer.batch import Batch
+from sparklog.producer.topic_queue import Buffer
 
 __all__ = ["ProducerMetrics"]
 

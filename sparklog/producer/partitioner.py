@@ -1,4 +1,4 @@
-"""Which partition a record goes to: murmur2 of its key as Kafka's Java client does it, or a sticky one without key."""
+"""Partitions of records: by murmur2 of the key as Kafka's Java client does it, or a sticky one without key."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class StickyPartition:
         return self._current
 
 
-def _without(partitions: Sequence[int], one: int) -> Sequence[int]:
-    return [partition for partition in partitions if partition != one] or partitions
+def _without(partitions: Sequence[int], excluded: int) -> Sequence[int]:
+    return [partition for partition in partitions if partition != excluded] or partitions

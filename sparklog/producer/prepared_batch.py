@@ -1,4 +1,4 @@
-"""From gathered batches to what is uploaded: one table per partition, and what each batch has to be told afterwards.
+"""From gathered batches to what is uploaded: one table per partition, and how each batch ends afterwards.
 
 Pure: the topic's settings, the time and the sticky partition are arguments.
 """
@@ -21,14 +21,14 @@ from sparklog.log.data.schema import TIMESTAMP
 from sparklog.producer.batch import I32, I64, Batch, Outcome, Written
 from sparklog.producer.partitioner import StickyPartition, key_partitions
 
-__all__ = ["Drain", "choose_partitions", "drain", "refuse", "sort_by_partition"]
+__all__ = ["PreparedBatch", "choose_partitions", "prepare", "refuse", "sort_by_partition"]
 
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: it is weakly referred to
-class Drain:
-    """Batches that are committed together."""
+class PreparedBatch:
+    """Batches of a queue that are uploaded together: checked, and cut into one table for each partition."""
 
     counts: Sequence[int]
     """Records of each batch."""
@@ -48,15 +48,16 @@ class Drain:
 
     @property
     def record_count(self) -> int:
-        """Those that are refused not counted."""
+        """Records that weren't refused."""
         return len(self.order)
 
-    def without_records(self) -> Drain:
-        """The same, once the parts are uploaded: what waits for its commit takes no memory but its files."""
+    def without_records(self) -> PreparedBatch:
+        """The same without the tables, once these are uploaded: what waits for its commit takes memory for its files
+        alone."""
         return replace(self, parts=())
 
     def outcomes(self, base_offsets: Sequence[int] | None) -> list[Outcome]:
-        """What each batch is told once the parts are in the log at these offsets.
+        """How each batch ends once the parts are in the log at these offsets.
 
         Args:
             base_offsets: one for each part, -1 where nobody knows it; None before there are any.
@@ -84,7 +85,7 @@ class Drain:
         return outcomes
 
     def failures(self, error: SparklogError) -> list[Outcome]:
-        """What each batch is told if nothing of it counts: a record that was refused has its own reason."""
+        """How each batch ends if nothing of it counts: a record that was refused has its own reason."""
         outcomes = []
         start = 0
         for count in self.counts:
@@ -98,9 +99,9 @@ class Drain:
         return {place - start: error for place, error in self.refused.items() if start <= place < end}
 
 
-def drain(
+def prepare(
     batches: Sequence[Batch], config: TopicConfig, *, partition_count: int, sticky: StickyPartition, now_ms: int
-) -> Drain:
+) -> PreparedBatch:
     """Put batches together: check their records, choose partitions, and sort by them. The batches lose their records.
 
     Args:
@@ -119,7 +120,7 @@ def drain(
     table = table.set_column(0, "timestamp", in_us)
     unused = ["partition", "headers"] if table["headers"].null_count == table.num_rows else ["partition"]
     order, parts = sort_by_partition(table.drop_columns(unused), partitions)
-    return Drain(
+    return PreparedBatch(
         counts=[batch.count for batch in batches],
         parts=parts,
         part_counts=[part.num_rows for _, part in parts],

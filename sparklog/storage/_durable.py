@@ -13,7 +13,7 @@ class Folders:
     """Makes the folders below ``root`` and flushes them.
 
     A folder's name is durable once its parent was flushed after the folder was made. A folder that somebody else made
-    may not be durable yet, so each one is flushed once per process. Source: protocol rule L9.
+    may not be durable yet, so each one is flushed once per process. Source: protocol rule L9, fsync.
     """
 
     def __init__(self, root: str) -> None:
@@ -49,7 +49,7 @@ class Folders:
 
         Raises:
             OSError: also where an earlier flush of it failed. The system tells of a lost write once; what it calls a
-                success after that proves nothing (rule L9).
+                success after that proves nothing (rule L9, fsync).
         """
         with self._lock:
             failed = path in self._failed

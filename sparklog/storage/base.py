@@ -100,10 +100,10 @@ class ObjectStore(ABC):
 
         Of any number of calls for one name, by any clients, exactly one is told ``CREATED``; it may also happen
         that none is, when the winner's answer was lost (``StoreOutcomeUnknownError``, or ``EXISTS`` after a retry
-        below us). Source: design section 3.
+        below us). Source: ``docs/architecture.md``, The primitive.
 
         A store doesn't repeat it. An error that isn't retriable says that it was not and never will be carried out;
-        after one that is, the caller takes it for unknown (rule L2).
+        after one that is, the caller takes it for unknown (rule L2, unknown).
         """
 
     @abstractmethod
@@ -126,7 +126,7 @@ class ObjectStore(ABC):
         """Make objects that are already visible survive a power loss (local: fsync; remote: nothing to do).
 
         Objects that are gone are passed over. Raises ``StoreOutcomeUnknownError`` where the disk refuses: what was
-        written may be lost. Source: protocol rule L9.
+        written may be lost. Source: protocol rule L9, fsync.
         """
 
     def sync_all(self) -> None:

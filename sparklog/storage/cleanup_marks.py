@@ -1,4 +1,5 @@
-"""Marks: objects without content whose names say which entries of a log a cleanup may have deleted (rule L3). Pure.
+"""Marks: objects without content whose names say which entries of a log a cleanup may have deleted (rule L3, cleanup).
+Pure.
 
 A cleanup writes the mark ``below-<number>`` before it deletes the first entry; whoever was silent for longer than it
 may trust what it knew lists the marks, and loses its position if it stands below one. So entries below a mark may be

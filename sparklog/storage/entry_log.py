@@ -1,7 +1,7 @@
 """A log of create-only entries: reading them, following them, and creating the next one. Decides nothing.
 
-A topic's Delta log is one, and so is everything else that must be decided once (design section 3): what an entry is
-called and what its bytes mean, whoever keeps the log says.
+A topic's Delta log is one, and so is everything else that must be decided once (``docs/architecture.md``, The
+primitive): what an entry is called and what its bytes mean, whoever keeps the log says.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class EntryLog(ABC, Generic[E]):
         """Read up to ``ahead`` entries beyond ``position``. One GET each, and one more when trust ran out.
 
         Raises:
-            PositionLost: what was found isn't to be trusted (rule L1).
+            PositionLost: what was found isn't to be trusted (rule L1, trust).
         """
         began = self.clock.ticks_ms()
         data = self.store.read_many(self.paths_beyond(position, ahead))
@@ -128,7 +128,7 @@ class EntryLog(ABC, Generic[E]):
             data: the objects under those names, in their order; None for one that isn't there.
             began_ticks_ms: when reading them began.
         Raises:
-            PositionLost: what was found isn't to be trusted (rule L1).
+            PositionLost: what was found isn't to be trusted (rule L1, trust).
             CorruptLogError: an entry can't be read.
         """
         there = data[: data.index(None) if None in data else len(data)]
@@ -147,7 +147,7 @@ class EntryLog(ABC, Generic[E]):
         )
 
     def must_verify(self, position: Position) -> bool:
-        """Must the entry at ``position`` be read again before what is learned now counts (rule L1)?"""
+        """Must the entry at ``position`` be read again before what is learned now counts (rule L1, trust)?"""
         now = self.clock.ticks_ms()
         return needs_verification(position, learned_ticks_ms=now, tail_trust_ms=self.tail_trust_ms)
 
@@ -163,17 +163,17 @@ class EntryLog(ABC, Generic[E]):
         """Create the entry after ``position``, and find out who holds that name, whatever the store answers.
 
         A create that failed is settled only by who holds the name: it is repeated until it says created or exists,
-        each time with another token, and an entry that carries any of ``tokens`` is ours (rule L2). Also one that was
-        refused for now: a client library or a proxy may have sent it twice, and told the refusal of the second. Another
-        token each time, because the name may have been cleaned between two attempts: bytes that come back under a
-        name whose entry others stood on must not look like that entry (rule L1).
+        each time with another token, and an entry that carries any of ``tokens`` is ours (rule L2, unknown). Also one
+        that was refused for now: a client library or a proxy may have sent it twice, and reported the refusal of the
+        second. Another token each time, because the name may have been cleaned between two attempts: bytes that come
+        back under a name whose entry others stood on must not look like that entry (rule L1, trust).
 
         Args:
             encode: the entry's bytes for a token.
             tokens: of all attempts at this commit, at whichever version; each attempt adds its own.
-            sync: fsync the entry (rule L9).
+            sync: fsync the entry (rule L9, fsync).
         Raises:
-            PositionLost: rule L1; whether the entry is in the log, the reloaded state decides.
+            PositionLost: rule L1, trust; whether the entry is in the log, the reloaded state decides.
             CommitStateUnknownError: the deadline passed, or the store refuses for good after an attempt that failed:
                 one may have been carried out, or may be yet.
             StoreError: the store refused the first attempt for good (read-only, full): nothing was or will be created.
@@ -196,7 +196,7 @@ class EntryLog(ABC, Generic[E]):
                     return Created(advance(position, version=version, token=token, tail_seen_at=began, is_durable=sync))
                 entry = self.read_entry(version)
                 if sync and entry is not None and entry.token in tokens:
-                    self.store.sync([path])  # the attempt that made it may have failed after the link (rule L9)
+                    self.store.sync([path])  # the attempt that made it may have failed after the link (rule L9, fsync)
                 self._verify_if_due(position)
             except StoreError as error:
                 if not (error.retriable or unknown):
@@ -220,7 +220,7 @@ class EntryLog(ABC, Generic[E]):
         commits what is to be flushed. Raises ``StoreError``."""
 
     def verify(self, position: Position) -> None:
-        """Check that nothing at or behind ``position`` was deleted before this call (rule L1): a GET and a LIST.
+        """Check that nothing at or behind ``position`` was deleted before this call (rule L1, trust): a GET and a LIST.
 
         The entry is read again, and then the marks of cleanups: old entries are deleted in no order, so an entry that
         is still there doesn't prove that the one behind it is.
@@ -248,7 +248,7 @@ class EntryLog(ABC, Generic[E]):
         return ""
 
     def cleaned_below(self) -> int:
-        """The number below which a cleanup may have deleted any entry (rule L3); 0 where there was no cleanup.
+        """The number below which a cleanup may have deleted any entry (rule L3, cleanup); 0 where there was no cleanup.
 
         One LIST. Raises ``StoreError``.
         """
@@ -279,7 +279,7 @@ class NumberedLog(EntryLog[E]):
 
     def flush(self, number: int) -> None:
         """Let an entry of another process survive a power loss, before anything is done because of it: who created it
-        may have died before its fsync. What lies before it, its creator has flushed (rule L9).
+        may have died before its fsync. What lies before it, its creator has flushed (rule L9, fsync).
 
         Raises ``StoreError``."""
         self.store.sync([self.path_of(number)])
@@ -303,7 +303,8 @@ class NumberedLog(EntryLog[E]):
         """The newest entry, and where one stands after reading it. A LIST and a GET.
 
         Without an entry the position is before number 1. Who was silent between the two may read what a stalled process
-        created under a name that had been cleaned: it lists once more, for the newest entry is never cleaned (rule L1).
+        created under a name that had been cleaned: it lists once more, for the newest entry is never cleaned
+        (rule L1, trust).
 
         Raises:
             CorruptLogError, UnsupportedVersionError, StoreError.

@@ -1,4 +1,4 @@
-"""Where a process stands in a log, and what it may believe of the next version (protocol rule L1). Pure.
+"""Where a process stands in a log, and what it may believe of the next version (protocol rule L1, trust). Pure.
 
 Cleanup deletes only entries whose *successor* has been there for ``log.retention.ms`` (at least ten times
 ``tail_trust_ms``), and only below a mark that it has written before. Two proofs follow; each is all that a look needs:
@@ -33,7 +33,8 @@ class Position:
     """A tick of this process's clock at which no version beyond this one existed yet, or none beyond an earlier
     position of the same unbroken chain."""
     is_durable: bool = field(default=False, compare=False)
-    """Is the entry known to survive a power loss (rule L9)? Tables' states know more than this, and don't ask."""
+    """Is the entry known to survive a power loss (rule L9, fsync)? Tables' states know more than this, and don't
+    ask."""
 
 
 def needs_verification(position: Position, *, learned_ticks_ms: float, tail_trust_ms: float) -> bool:

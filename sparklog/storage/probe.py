@@ -45,7 +45,7 @@ def probe_create_only(store: ObjectStore, *, clock: Clock) -> None:
     Raises:
         UnsafeStoreError: the store let several win, stored a loser's bytes, or gave away a name that was taken.
         StoreError: the store refused what the probe does, or stayed unavailable.
-    Source: design section 3.
+    Source: ``docs/architecture.md``, The primitive.
     """
     probe = _Probe(store, clock, f"_probe/{uuid.uuid4().hex}")
     try:

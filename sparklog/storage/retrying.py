@@ -1,7 +1,8 @@
 """Trying again, with a bound: a call, or every call to a store but the create-only put and fsync.
 
-The create-only put is left alone: what to do after a create whose answer was lost, the protocol decides (rule L2).
-Every other call may be repeated: a read changes nothing, a put writes the same bytes, a delete of what is gone is done.
+The create-only put is left alone: what to do after a create whose answer was lost, the protocol decides (rule L2,
+unknown). Every other call may be repeated: a read changes nothing, a put writes the same bytes, a delete of what is
+gone is done.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Backoff:
         self._most_ms = most_ms
 
     def wait(self, *, at_most_ms: float = math.inf) -> None:
+        """Wait before the next attempt, for ``at_most_ms`` at most; the wait after it is twice as long."""
         wait_ms = self._next_ms * random.uniform(0.5, 1.0)  # noqa: S311 - spreads callers, no secret
         self._clock.sleep_ms(min(wait_ms, at_most_ms))
         self._next_ms = min(self._next_ms * 2, self._most_ms)

@@ -36,6 +36,7 @@ class Backlog:
 
     @property
     def size(self) -> int:
+        """How many offsets there are to read; gaps count, so there may be fewer records."""
         return record_count(self.offsets, self.cuts[-1].ends)
 
 

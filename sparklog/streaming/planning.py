@@ -34,6 +34,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
+        """How many offsets are in the range; there may be fewer records."""
         return max(0, self.end - self.start)
 
 
@@ -79,6 +80,7 @@ class Narrowing:
         return replace(self, lowest=lowest, highest=highest)
 
     def excludes_partition(self, topic: str, partition: int) -> bool:
+        """Is no record of this partition of ``topic`` wanted?"""
         return (
             (self.topics is not None and topic not in self.topics)
             or (self.partitions is not None and partition not in self.partitions)

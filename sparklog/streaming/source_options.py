@@ -168,9 +168,11 @@ class GivenOptions:
         self._left = left
 
     def pop(self, name: str) -> str | None:
+        """The option's text, which is then read; None where it wasn't given."""
         return self._left.pop(name, None)
 
     def pop_as(self, name: str, read: Callable[[str, str], Any]) -> Any:
+        """The option as ``read(name, text)`` understands it; None where it wasn't given."""
         value = self.pop(name)
         return None if value is None else read(name, value)
 
@@ -288,6 +290,8 @@ def _numbers_by_partition(name: str, text: str, *, lowest: int = 0, words: str =
 
 
 def json_object(name: str, text: str, *, expected: str = "a JSON object") -> dict[str, Any]:
+    """The JSON object that an option's ``text`` is. Raises ``InvalidConfigurationError``, without the text where that
+    may hold a secret."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -299,6 +303,7 @@ def json_object(name: str, text: str, *, expected: str = "a JSON object") -> dic
 
 
 def topic_name(name: str) -> str:
+    """``name``, if Kafka allows a topic to have it. Raises ``InvalidConfigurationError``."""
     try:
         return check_topic_name(name)
     except InvalidTopicError as error:
@@ -306,6 +311,7 @@ def topic_name(name: str) -> str:
 
 
 def positive(name: str, text: str) -> int:
+    """A whole number from 1 on. Raises ``InvalidConfigurationError``."""
     if not text.strip().isdecimal() or int(text) == 0:
         raise bad_option(name, text, "a whole number from 1 on")
     return int(text)
@@ -339,4 +345,5 @@ def _default(value: T | None, default: T) -> T:
 
 
 def bad_option(name: str, seen: str, expected: str) -> InvalidConfigurationError:
+    """The error for an option that isn't ``expected``; it names the option and what was given."""
     return InvalidConfigurationError(f"{name}={seen!r}: expected {expected}")

@@ -374,7 +374,7 @@ def _known_of(entry: Entry, followed: Followed, later: Cut, *, is_lost: bool) ->
     """The cut behind an entry, and the one before it where what comes before is lost."""
     found = []
     for cut in cuts_of([entry], followed.follower.head.topic_id):
-        # Else a process that slept has created it under a name that was cleaned (rule L1).
+        # Else a process that slept has created it under a name that was cleaned (rule L1, trust).
         if all(end <= later.ends.get(partition, -1) for partition, end in cut.ends.items()):
             if is_lost:
                 found.append(KnownCut(_begin_of(entry, cut), is_next=False, is_lost=True))
@@ -384,7 +384,7 @@ def _known_of(entry: Entry, followed: Followed, later: Cut, *, is_lost: bool) ->
 
 def _oldest_entry(followed: Followed) -> int:
     """The first of the entries that the log still has without a gap up to the newest; what lies below the mark of a
-    cleanup counts for nothing (rule L3)."""
+    cleanup counts for nothing (rule L3, cleanup)."""
     log, newest = followed.follower.log, followed.follower.head.delta_version
     listed = list(log.store.list(log_folder(log.table)))
     below = max(map(mark_of, listed), default=0)

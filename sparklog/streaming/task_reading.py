@@ -46,7 +46,8 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task by offset, in batches with these columns of :data:`SOURCE_SCHEMA`.
 
-    A file that was replaced since the task was planned is looked for once more in the topic as it is now (rule L10).
+    A file that was replaced since the task was planned is looked for once more in the topic as it is now (rule L10,
+    orphans).
 
     Raises:
         OffsetOutOfRangeError: records that are still to be read were deleted.

@@ -1,4 +1,4 @@
-"""What no transaction can change any more: the barrier that a sweep of orphans relies on (rule L10).
+"""What no transaction can change any more: the barrier that a sweep of orphans relies on (rule L10, orphans).
 
 One barrier serves the sweeps of any number of topics. It is set in this order:
 
@@ -10,11 +10,11 @@ One barrier serves the sweeps of any number of topics. It is set in this order:
 A transaction that was decided before step 2 came to its id has been published by the end of that step, so whoever loads
 a topic *after* the barrier finds the transaction's files among the live ones. A transaction that is decided later is
 decided by the entry that follows the newest one, or by a later one. Its producer checked, when the newest entry was
-there already (rule T3) and before it created the next, that the transaction had been open for no longer than
-``transaction_timeout_ms``; the committer of a micro-batch, that no file was uploaded more than a day ago, by clocks
-that may differ by a day. So however long either of them sleeps in its create, its files are older than the id's newest
-entry by no more than the time-out, or two days. A session without a marker has no transaction open (rule T4), and what
-it begins later has no file that is older than two days at T.
+there already (rule T3, one at a time) and before it created the next, that the transaction had been open for no longer
+than ``transaction_timeout_ms``; the committer of a micro-batch, that no file was uploaded more than a day ago, by
+clocks that may differ by a day. So however long either of them sleeps in its create, its files are older than the id's
+newest entry by no more than the time-out, or two days. A session without a marker has no transaction open (rule T4,
+open sessions), and what it begins later has no file that is older than two days at T.
 
 How much later than the barrier a topic is swept doesn't matter, as long as ages are taken as of T.
 """

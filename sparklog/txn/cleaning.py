@@ -1,4 +1,4 @@
-"""Deleting old entries of a transactional id's log (rule T6), beside the transactions."""
+"""Deleting old entries of a transactional id's log (rule T6, an id's log), beside the transactions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["KEEP_MS", "LogCleaner", "clean_transaction_log"]
 
 _LOGGER = logging.getLogger("sparklog.txn")
 KEEP_MS = 600_000
-"""For so long at least an entry stays: 10 times ``tail_trust_ms`` (rules L3, T6)."""
+"""For so long at least an entry stays: 10 times ``tail_trust_ms`` (rules L3, cleanup; T6, an id's log)."""
 _CLEAN_EVERY = 500
 """Entries between two cleanings of a log …"""
 _CLEAN_EVERY_MS = 60_000
@@ -22,11 +22,11 @@ _JOIN_MS = 60_000.0
 
 
 def clean_transaction_log(log: TransactionLog, newest: TransactionEntry) -> int:
-    """Delete entries that nobody needs any more; returns how many (rule T6).
+    """Delete entries that nobody needs any more; returns how many (rule T6, an id's log).
 
     The newest two stay, everything from the newest complete entry on, and each whose successor is younger than ten
-    minutes by the store's own times: what was the newest a moment ago is relied upon, however old it is (rule L3).
-    They are deleted many at a time and in no order: nothing that is learned of such a log depends on one, see
+    minutes by the store's own times: what was the newest a moment ago is relied upon, however old it is (rule L3,
+    cleanup). They are deleted many at a time and in no order: nothing that is learned of such a log depends on one, see
     :class:`~sparklog.txn.entries.TransactionLog`. Safe to kill at any point and to run twice at once.
 
     Costs a LIST for each 1,000 entries that are deleted, two more, and a delete request for each 1,000.

@@ -1,5 +1,5 @@
 """One transaction of files that other processes have uploaded: to several topics at once, and once for each
-micro-batch of a streaming query (rule T7).
+micro-batch of a streaming query (rule T7, micro-batches).
 
 Between any two store calls here the process may die or sleep. Before the ``PrepareCommit`` entry is created nothing
 counts, and the files are orphans; afterwards all of it does, whoever carries it out. A batch that is run again finds
@@ -151,7 +151,8 @@ class UploadCommitter:
         session = self._begun(deadline_ticks_ms)
         if batch is not None and is_committed(session.batches, batch, skip_older=skip_older):
             return False
-        for topic, named in topics.items():  # before the decision: what a topic got since then, it is asked (rule L5)
+        # before the decision: what a topic got since then, it is asked (rule L5, opening)
+        for topic, named in topics.items():
             self._check_topic(topic, named)
             self._writers[topic].check_uploads(named.files)
         known = {topic: self._writers[topic].version for topic in topics}

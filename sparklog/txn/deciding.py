@@ -1,7 +1,8 @@
-"""Deciding another's transaction: read what its entry says, or abort it by creating exactly that entry (rule T1).
+"""Deciding another's transaction: read what its entry says, or abort it by creating exactly that entry (rule T1,
+deciding number).
 
-Its offset counts only once its records are in their topics (rule T2): whoever goes on behind the offset writes behind
-the records.
+Its offset counts only once its records are in their topics (rule T2, hand-over): whoever goes on behind the offset
+writes behind the records.
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ def _look(log: TransactionLog, number: int) -> _Look | None:
 
 
 def _decision(decider: Decider, entry: TransactionEntry | None, *, is_finished: bool) -> Decision:
-    """By the entry that has the number. Whatever was cleaned was settled everywhere before (rule T6), so a row that
-    still waits for it is of a transaction that was never committed."""
+    """By the entry that has the number. Whatever was cleaned was settled everywhere before (rule T6, an id's log), so a
+    row that still waits for it is of a transaction that was never committed."""
     is_committed = (
         entry is not None
         and entry.state is TransactionState.PREPARE_COMMIT
@@ -137,7 +138,7 @@ def _busy(log: TransactionLog, number: int) -> ConcurrentTransactionsError:
 
 def decide(cluster: Cluster, decider: Decider, *, reason: str, timeout_ms: float) -> bool:
     """Was a transaction committed? One that isn't decided yet is aborted: its producer finds the reason. The records of
-    one that is committed are in their topics afterwards, but in those that refuse them (rule T2).
+    one that is committed are in their topics afterwards, but in those that refuse them (rule T2, hand-over).
 
     Args:
         timeout_ms: for aborting it, and for each topic.

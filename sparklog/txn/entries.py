@@ -43,7 +43,7 @@ __all__ = [
 
 TRANSACTION_FORMAT = 1
 MAX_EPOCH = 32_766
-"""Source: rule T5 and Kafka ``TransactionMetadata.isEpochExhausted``."""
+"""Source: rule T5, epochs, and Kafka ``TransactionMetadata.isEpochExhausted``."""
 EXPIRED = "expired"
 """How the reason of an entry begins that took an id from whoever hadn't used it for too long."""
 
@@ -75,7 +75,7 @@ class Header:
     """Who writes: every entry of an epoch repeats it."""
 
     producer_id: int
-    """Random, 63 bits; another one after epoch 32766 (rule T5)."""
+    """Random, 63 bits; another one after epoch 32766 (rule T5, epochs)."""
     producer_epoch: int
     """0 … 32766; each ``init_transactions`` has a new one."""
     timeout_ms: int
@@ -86,13 +86,13 @@ class Header:
     @property
     def refresh_after_ms(self) -> int:
         """A session that has written nothing for longer than this writes its marker again when it begins a transaction
-        (rule T4)."""
+        (rule T4, open sessions)."""
         return self.timeout_ms // 2
 
     @property
     def abort_after_ms(self) -> int:
         """A session that has written neither an entry nor its marker for longer than this may be aborted by anybody:
-        a transaction that it has open is older than ``timeout_ms`` (rule T4)."""
+        a transaction that it has open is older than ``timeout_ms`` (rule T4, open sessions)."""
         return self.timeout_ms + self.refresh_after_ms
 
 
@@ -144,7 +144,7 @@ class TransactionEntry:
     """Wall time of its writer, milliseconds since the epoch."""
     batches: tuple[QueryBatch, ...] = ()
     """The newest micro-batch of each streaming query that was committed with this id, the newest query last. Every
-    entry hands it on: it is what tells that a batch which is run again is there already (rule T7)."""
+    entry hands it on: it is what tells that a batch which is run again is there already (rule T7, micro-batches)."""
 
     @property
     def is_forced(self) -> bool:
@@ -190,7 +190,8 @@ def first_entry(header: Header, *, now_ms: int) -> TransactionEntry:
 
 
 def next_header(before: Header) -> Header:
-    """Of the epoch after ``before``, for the same producer; a new producer id where epochs are used up (rule T5)."""
+    """Of the epoch after ``before``, for the same producer; a new producer id where epochs are used up (rule T5,
+    epochs)."""
     if before.producer_epoch >= MAX_EPOCH:
         return replace(before, producer_id=new_producer_id(), producer_epoch=0)
     return replace(before, producer_epoch=before.producer_epoch + 1)
@@ -200,9 +201,9 @@ def next_header(before: Header) -> Header:
 class TransactionLog(NumberedLog[TransactionEntry]):
     """The log of one transactional id. Opening it is a LIST for each 1,000 entries of ten minutes.
 
-    Its old entries are deleted many at a time and in no order (rule T6). So that an entry is there doesn't tell that
-    what follows it was never deleted, and trust comes from a listing instead: the newest entries are never deleted,
-    so a log that went on always shows an entry beyond.
+    Its old entries are deleted many at a time and in no order (rule T6, an id's log). So that an entry is there doesn't
+    tell that what follows it was never deleted, and trust comes from a listing instead: the newest entries are never
+    deleted, so a log that went on always shows an entry beyond.
     """
 
     transactional_id: str
@@ -337,7 +338,7 @@ def append_entry(
     """Create the entry after ``position``: the one way in which anything is decided.
 
     Args:
-        sync: fsync it (rule L9); not for a producer whose topics aren't fsynced either.
+        sync: fsync it (rule L9, fsync); not for a producer whose topics aren't fsynced either.
         tokens: of all attempts at this entry; to be handed in again where the outcome of an earlier call isn't known.
     Returns:
         The entry that has the number now, the position after it, and whether it is ours.

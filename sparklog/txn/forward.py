@@ -1,7 +1,8 @@
 """Carrying out what was decided: every topic, every group, then the entry that says so. Safe to repeat, by anybody.
 
 The topics come first: an offset counts only once its transaction's records are in their topics, so that whoever goes on
-behind the offset writes behind the records (rule T2). A topic or a group that refuses for good hinders no other.
+behind the offset writes behind the records (rule T2, hand-over). A topic or a group that refuses for good hinders no
+other.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class PublishedTopics:
     """Which topics don't have the records of a transaction, though they were published wherever that is possible."""
 
     skipped: Collection[str]
-    """They were deleted since: the records meant for them are nowhere (rule L8)."""
+    """They were deleted since: the records meant for them are nowhere (rule L8, one log)."""
     refused: Mapping[str, SparklogError]
     """They can't be written to, and why: of a newer format, damaged, or write access is denied. Whoever tries again
     once that was mended publishes the records."""
@@ -71,8 +72,8 @@ def publish_topics(
 ) -> PublishedTopics:
     """Publish the records of a committed transaction in each of its topics, once, whoever else does so.
 
-    Each topic is loaded whole: a marker may lie far back (rule L5). All topics are tried, side by side, whatever one of
-    them says.
+    Each topic is loaded whole: a marker may lie far back (rule L5, opening). All topics are tried, side by side,
+    whatever one of them says.
 
     Args:
         entry: a PrepareCommit that survives a power loss.

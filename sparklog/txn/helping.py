@@ -1,4 +1,4 @@
-"""Carrying out what producers left lying, by consumers that read anyway (rule T4)."""
+"""Carrying out what producers left lying, by consumers that read anyway (rule T4, open sessions)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ _LOGGER = logging.getLogger("sparklog.txn")
 class Helper:
     """Finishes decisions that are left lying; the consumers of a process that read one cluster share it.
 
-    Only ids whose sessions may have a transaction open are looked at (rule T4): what a producer left that closed is
-    found by :func:`~sparklog.txn.recovery.recover_transactions`. An id is looked at at once when it is new or its
-    marker was refreshed, then after 30 s, one minute, two, …: up to two minutes while its producer goes on, and up to
-    half an hour once it has rested for so long that its producer will refresh the marker before it decides anything.
+    Only ids whose sessions may have a transaction open are looked at (rule T4, open sessions): what a producer left
+    that closed is found by :func:`~sparklog.txn.recovery.recover_transactions`. An id is looked at at once when it is
+    new or its marker was refreshed, then after 30 s, one minute, two, …: up to two minutes while its producer goes on,
+    and up to half an hour once it has rested for so long that its producer will refresh the marker before it decides
+    anything.
 
     A look costs a LIST for each 1,000 markers, and for each id that is due, 32 at most, a LIST, and a GET where it
     went on. It takes about ten seconds at most, unless the store is slower.
@@ -163,7 +164,7 @@ class Helper:
             if number == 0:  # the newest entry is never deleted, so this tells it for certain
                 return False
             watched.newest = log.read_entry(number)
-            if log.clock.ticks_ms() - began > log.tail_trust_ms:  # what was read may be a stray by now (rule L1)
+            if log.clock.ticks_ms() - began > log.tail_trust_ms:  # what was read may be a stray by now (rule L1, trust)
                 watched.newest = None
             token = watched.newest.token if watched.newest is not None else ""
             watched.position = Position(version=number, token=token, anchor_ticks_ms=began)

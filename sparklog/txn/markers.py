@@ -1,4 +1,4 @@
-"""Letting topics forget transactional ids that nobody uses any more (rule L7).
+"""Letting topics forget transactional ids that nobody uses any more (rule L7, producer state).
 
 A marker says which transaction of an id a topic has last. It keeps whoever carries out a decision late from doing it
 twice, so it stays for as long as somebody may: seven days from when the id was taken from its producer, the longest

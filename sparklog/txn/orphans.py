@@ -1,4 +1,4 @@
-"""Data files that no log will ever name: found, and swept from a topic's folder (rule L10).
+"""Data files that no log will ever name: found, and swept from a topic's folder (rule L10, orphans).
 
 They are what is left of transactions that were aborted and of writers that died between an upload and its commit; and
 files that were removed from the table longer ago than any reader may still need them.
@@ -51,7 +51,7 @@ DAY_MS = 86_400_000
 ORPHAN_AGE_MS = 7 * DAY_MS
 """A file that no log is known to have named is an orphan once it is older; later where the topic's table has a longer
 ``delta.deletedFileRetentionDuration``, or while a transaction may be open that was begun so long ago. Source: protocol
-rule L10."""
+rule L10, orphans."""
 _DELETED_AT_ONCE = 1_000
 _NOW_MS = 2**62
 """Of a removal that has just been committed: later than any store's time."""
@@ -264,7 +264,7 @@ def _take_next_version(state: TopicState, *, timeout_ms: float) -> TopicState:
 def _with_removed_since(state: TopicState, removed: RemovedFiles, *, read_ticks_ms: float) -> RemovedFiles:
     """``removed``, and what others removed since it was read, up to ``state``: as if it were removed now.
 
-    Where that took so long that entries may have been cleaned meanwhile, the log is read anew (rule L1).
+    Where that took so long that entries may have been cleaned meanwhile, the log is read anew (rule L1, trust).
     """
     log = state.log
     found = log.read_raw_entries(range(removed.version + 1, state.position.version))

@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionMarker:
-    """Of a session that may have a transaction open (rule T4), as it was listed."""
+    """Of a session that may have a transaction open (rule T4, open sessions), as it was listed."""
 
     number: int
     """Of the entry that began the session's epoch."""
@@ -51,7 +51,7 @@ def transactional_ids(cluster: Cluster) -> list[str]:
 
 def markers_by_id(cluster: Cluster) -> dict[str, list[SessionMarker]]:
     """The markers of sessions that may have a transaction open, by transactional id, each id's sorted by number. One
-    listing (rule T4)."""
+    listing (rule T4, open sessions)."""
     return _markers(cluster, OPEN_TRANSACTIONS_FOLDER)
 
 

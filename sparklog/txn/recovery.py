@@ -1,4 +1,5 @@
-"""Finishing what producers left: decisions that nobody carried out, sessions that are past their time-out (rule T4).
+"""Finishing what producers left: decisions that nobody carried out, sessions that are past their time-out (rule T4,
+open sessions).
 
 Everything here may be done by anybody, at any time and twice: what is decided stays so, and a transaction that isn't is
 aborted by taking the number that would have decided it.
@@ -103,8 +104,8 @@ def recover_transactions(
 ) -> list[Recovered]:
     """Finish all that is decided, and abort the sessions that are past their time-outs.
 
-    Lists ``transactions/`` itself (rule T4). A session is judged by the store's own times, by the age of its newest
-    entry and of its marker, whichever is younger: a producer that idled refreshes the marker as it begins a
+    Lists ``transactions/`` itself (rule T4, open sessions). A session is judged by the store's own times, by the age of
+    its newest entry and of its marker, whichever is younger: a producer that idled refreshes the marker as it begins a
     transaction. It is past its time-out after one and a half times ``transaction_timeout_ms``, when a transaction that
     it has open is older than once that. A producer that was idle all the time notices nothing. Markers of earlier
     epochs are removed.

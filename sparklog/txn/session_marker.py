@@ -1,4 +1,5 @@
-"""The marker of a session that may have a transaction open (rule T4): its producer writes, refreshes and removes it."""
+"""The marker of a session that may have a transaction open (rule T4, open sessions): its producer writes, refreshes and
+removes it."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from sparklog.errors import StoreError
 from sparklog.log.cluster import Cluster
 from sparklog.paths import open_transactions, transaction_marker
 
-__all__ = ["OwnMarker"]
+__all__ = ["OwnSessionMarker"]
 
 _LOGGER = logging.getLogger("sparklog.txn")
 
 
-class OwnMarker:
-    """Of one epoch. Owned by one thread at a time."""
+class OwnSessionMarker:
+    """The marker of the caller's own session, for one epoch. Owned by one thread at a time."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, epoch_number: int) -> None:
         """Writes nothing yet.

@@ -2,7 +2,7 @@
 
 Source: Kafka ``TransactionState.VALID_PREVIOUS_STATES`` and ``TransactionManager.State.isTransitionValid``. What is
 written are the five states of :data:`WRITTEN`; *Ongoing* is what lies between a state that is complete and the next
-decision: nothing is written of it (rule T4).
+decision: nothing is written of it (rule T4, open sessions).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from sparklog.errors import (
 from sparklog.log import open_cluster
 from sparklog.model import ConsumerGroupMetadata
 from sparklog.paths import transaction_entry
-from sparklog.producer.lane import Lane
+from sparklog.producer.transaction_uploads import TransactionUploads
 from sparklog.storage import MemoryStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -60,12 +60,12 @@ def begun(cluster, transactional_id="tx", **settings):
 def left_undone(cluster, monkeypatch, transactional_id="tx"):
     """A producer whose transaction is decided, and that can't carry it out; and how it may again."""
 
-    def fails(lane, publication):
-        publication.done.set_exception(KafkaTimeoutError("not now"))
+    def fails(uploads, transaction):
+        transaction.published.set_exception(KafkaTimeoutError("not now"))
 
     producer = begun(cluster, transactional_id)
     with monkeypatch.context() as patch:
-        patch.setattr(Lane, "_carry_out", fails)
+        patch.setattr(TransactionUploads, "_publish_transaction", fails)
         with pytest.raises(KafkaTimeoutError, match="is committed, but not visible everywhere"):
             producer.commit_transaction()
     return producer

@@ -59,6 +59,7 @@ def test_every_command_and_option_is_on_the_page():
     page = PAGE.read_text()
     kinds = (cli, topics, groups, transactions)
     commands = [cli, *(command for kind in kinds for command in kind.commands.values())]
+    assert [name for name in cli.commands if f"sparklog {name}" not in page] == []
     names = {option for command in commands for parameter in command.params for option in parameter.opts}
     known = {"--help", "-h", "--version", "--replication-factor", "names", "query", "topic", "topics", "files", "shell"}
     missing = sorted(name for name in names - known if name.startswith("--") and name not in page)

@@ -12,7 +12,7 @@ from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError
 from sparklog.log import open_cluster
 from sparklog.model import ConsumerGroupMetadata
 from sparklog.paths import transaction_entry
-from sparklog.producer.lane import Lane
+from sparklog.producer.transaction_uploads import TransactionUploads
 from tests.cli.support import a_cluster, done, failure, run
 
 
@@ -97,13 +97,13 @@ def test_transactions_are_listed_and_described(cluster, producer):
 
 
 def test_a_commit_that_was_left_is_shown_and_recovered(cluster, producer, monkeypatch):
-    def fails(lane, publication):
-        publication.done.set_exception(KafkaTimeoutError("not now"))
+    def fails(uploads, transaction):
+        transaction.published.set_exception(KafkaTimeoutError("not now"))
 
     offsets = {TopicPartition("orders", 0): OffsetAndMetadata(0)}
     producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata("g"))
     with monkeypatch.context() as patch:
-        patch.setattr(Lane, "_carry_out", fails)
+        patch.setattr(TransactionUploads, "_publish_transaction", fails)
         with pytest.raises(KafkaTimeoutError):
             producer.commit_transaction()
     assert consumed(cluster) == []

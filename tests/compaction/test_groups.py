@@ -11,7 +11,7 @@ from sparklog.errors import SparklogError
 from sparklog.groups.admin.emptiness import empty_since_ms
 from sparklog.groups.admin.inspection import group_names
 from sparklog.groups.membership.generations import generation_log
-from sparklog.groups.offsets.changes import FLOOR
+from sparklog.groups.offsets.changes import GENERATION_FENCE
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.log import create_topic
 from sparklog.model import TopicPartition
@@ -40,7 +40,7 @@ def forget(stage: Stage, **more: bool) -> GroupReport:
 
 
 def rows(stage: Stage) -> set[TopicPartition]:
-    return {*OffsetTable(stage.cluster, "g").fetch()} - {FLOOR}
+    return {*OffsetTable(stage.cluster, "g").fetch()} - {GENERATION_FENCE}
 
 
 def commit(stage: Stage, *partitions: TopicPartition, generation: int = 0) -> None:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from sparklog.clock import Clock, SystemClock
 from sparklog.config import ConsumerConfig
 from sparklog.consumer import Consumer
-from sparklog.consumer.fetch_state import Shared
+from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.fetcher import Fetcher
 from sparklog.consumer.metrics import ConsumerMetrics
-from sparklog.consumer.reading import ReadLimits
+from sparklog.consumer.segment_fetcher import ReadLimits
 from sparklog.log import Cluster, create_topic
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.storage import MemoryStore, ObjectStore
@@ -91,21 +91,21 @@ class Rounds:
 
     def __init__(self, cluster: Cluster, *, limits: ReadLimits | None = None, **settings: object) -> None:
         self.config = ConsumerConfig.parse({"auto_offset_reset": "earliest", "retry_backoff_ms": 0, **settings})
-        self.shared = Shared(cluster.clock)
+        self.fetch_state = FetchState(cluster.clock)
         metrics = ConsumerMetrics(cluster.clock)
-        self.fetcher = Fetcher(cluster, self.config, self.shared, metrics, limits or ReadLimits())
+        self.fetcher = Fetcher(cluster, self.config, self.fetch_state, metrics, limits or ReadLimits())
 
     def assign(self, *partitions: TopicPartition) -> None:
-        with self.shared.lock:
-            self.shared.assignment.replace(dict.fromkeys(partitions, self.config.auto_offset_reset))
-            self.shared.change()
+        with self.fetch_state.lock:
+            self.fetch_state.assignment.replace(dict.fromkeys(partitions, self.config.auto_offset_reset))
+            self.fetch_state.request_update()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        state = self.shared.assignment.get(partition)
+        state = self.fetch_state.assignment.get(partition)
         assert state is not None
-        with self.shared.lock:
-            self.shared.assignment.seek(state, offset)
-            self.shared.change()
+        with self.fetch_state.lock:
+            self.fetch_state.assignment.seek(state, offset)
+            self.fetch_state.request_update()
 
     def run(self) -> None:
         """Rounds until there is nothing to do, and nothing being opened."""
@@ -115,18 +115,20 @@ class Rounds:
     def _has_opened(self) -> bool:
         """Wait until one of the topics that are being opened is open. False: there is none."""
         topics = self.fetcher._topics
-        with self.shared.lock:
-            return bool(topics._openings) and self.shared.work.wait_for(lambda: topics.have_opened, LONG_MS / 1_000)
+        with self.fetch_state.lock:
+            return bool(topics._openings) and self.fetch_state.fetcher_condition.wait_for(
+                lambda: topics.have_opened, LONG_MS / 1_000
+            )
 
     def take(self, partition: TopicPartition) -> list[tuple[int, str]]:
         """Offsets and values of all that is buffered, which is then gone."""
-        state = self.shared.assignment.get(partition)
+        state = self.fetch_state.assignment.get(partition)
         assert state is not None
         found = []
         while state.chunks:
             batch = state.chunks[0].next_records(state.chunks[0].left_count)
             found += [(r["offset"], r["value"].decode()) for r in batch.to_pylist()]
-            with self.shared.lock:
-                self.shared.assignment.take(state, batch.num_rows)
-                self.shared.took()
+            with self.fetch_state.lock:
+                self.fetch_state.assignment.take(state, batch.num_rows)
+                self.fetch_state.notify_room()
         return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.consumer.reading import ReadLimits
+from sparklog.consumer.segment_fetcher import ReadLimits
 from sparklog.delta.actions import RemoveFile
 from sparklog.errors import (
     CorruptRecordError,
@@ -120,7 +120,7 @@ def test_a_topic_is_polled_itself_before_trust_in_its_position_runs_out():
         assert store.counts() == {"get": 2}
 
 
-def test_a_consumer_that_empties_its_buffers_record_by_record_costs_no_more_requests_than_an_idle_one():
+def test_emptying_buffers_record_by_record_costs_no_more_requests_than_being_idle():
     memory = MemoryStore()
     with_topic(a_cluster(memory), "x" * 200)
     store = CountingStore(memory)
@@ -137,7 +137,7 @@ def test_a_consumer_that_empties_its_buffers_record_by_record_costs_no_more_requ
 
 
 def buffered(rounds, partition=0):
-    return rounds.shared.assignment.get(tp(partition)).buffered_count
+    return rounds.fetch_state.assignment.get(tp(partition)).buffered_count
 
 
 def test_a_partition_is_read_ahead_up_to_its_limit_and_on_when_there_is_room():
@@ -162,7 +162,7 @@ def test_all_partitions_together_are_read_ahead_up_to_their_limit_and_none_starv
     got = [0, 0, 0]
     for _ in range(40):
         rounds.run()
-        assert rounds.shared.assignment.buffered_bytes <= 4_000 + 8_000  # a file more
+        assert rounds.fetch_state.assignment.buffered_bytes <= 4_000 + 8_000  # a file more
         for partition in range(3):
             got[partition] += len(rounds.take(tp(partition)))
     assert got == [500, 500, 500]
@@ -191,7 +191,7 @@ def test_where_only_a_few_partitions_are_read_at_once_each_has_its_turn():
     assert got == [200] * 8
 
 
-def test_what_is_kept_of_files_that_are_being_read_is_bounded_whatever_the_number_of_partitions():
+def test_memory_for_files_being_read_is_bounded_whatever_the_number_of_partitions():
     cluster = with_topic(a_cluster(), partitions=12)
     for partition in range(12):
         send(cluster, [f"{number:0100}" for number in range(300)], partition=partition)
@@ -207,7 +207,7 @@ def test_what_is_kept_of_files_that_are_being_read_is_bounded_whatever_the_numbe
     assert all([offset for offset, _ in each] == list(range(300)) for each in got)
 
 
-def test_what_comes_for_a_partition_that_was_paused_meanwhile_does_not_take_the_room_of_the_others():
+def test_records_of_a_partition_that_was_paused_meanwhile_take_no_room_of_the_others():
     memory = MemoryStore()
     cluster = with_topic(a_cluster(memory), "x" * 500, partitions=2)
 
@@ -217,23 +217,23 @@ def test_what_comes_for_a_partition_that_was_paused_meanwhile_does_not_take_the_
         def read_many(self, paths):
             if any(path.endswith(".parquet") for path in paths) and not paused:
                 paused.append(state)
-                with rounds.shared.lock:
-                    rounds.shared.assignment.pause(paused[0], keep_bytes=2_000)
-                    rounds.shared.change()
+                with rounds.fetch_state.lock:
+                    rounds.fetch_state.assignment.pause(paused[0], keep_bytes=2_000)
+                    rounds.fetch_state.request_update()
             return super().read_many(paths)
 
     rounds = Rounds(a_cluster(Pausing(memory)), fetch_max_bytes=4_000)
     rounds.assign(tp(0), tp(1))
-    state = rounds.shared.assignment.get(tp(0))
+    state = rounds.fetch_state.assignment.get(tp(0))
     assert state is not None
     rounds.run()
     assert state.paused
     send(cluster, "yyy", partition=1)
     rounds.run()
     assert plain(rounds.take(tp(1))) == "yyy"
-    with rounds.shared.lock:
+    with rounds.fetch_state.lock:
         state.paused = False
-        rounds.shared.change()
+        rounds.fetch_state.request_update()
     rounds.run()
     assert rounds.take(tp(0))[0][0] == 0
 
@@ -243,7 +243,7 @@ def test_many_small_files_are_read_together_and_handed_out_as_one_batch():
     rounds = Rounds(cluster)
     rounds.assign(tp())
     rounds.run()
-    state = rounds.shared.assignment.get(tp())
+    state = rounds.fetch_state.assignment.get(tp())
     assert state is not None
     assert len(state.chunks) == 1
     assert plain(rounds.take(tp())) == "abcdefgh"
@@ -260,7 +260,7 @@ def test_a_large_file_is_read_in_pieces_and_on_where_it_was_left(by_ranges):
     found: list[Any] = []
     while len(found) < 1_000:
         rounds.run()
-        assert rounds.shared.assignment.buffered_bytes <= memory_bound + 6_000
+        assert rounds.fetch_state.assignment.buffered_bytes <= memory_bound + 6_000
         taken = rounds.take(tp())
         assert taken
         found += taken
@@ -303,7 +303,7 @@ def test_what_was_read_for_an_earlier_position_is_dropped():
 
 
 @pytest.mark.parametrize("limits", [ReadLimits(piece_bytes=1), ReadLimits(whole_file_bytes=0, piece_bytes=1)], ids=str)
-def test_a_partition_that_is_assigned_again_begins_anew_though_a_file_of_it_was_being_read(limits):
+def test_a_partition_assigned_again_begins_anew_though_a_file_of_it_was_being_read(limits):
     cluster = with_topic(a_cluster(), "x" * 100)
     with a_consumer(cluster, limits=limits, max_partition_fetch_bytes=1) as consumer:
         for count in (1, 3):
@@ -338,7 +338,7 @@ def test_a_topic_that_is_deleted_between_two_looks_is_an_error_of_its_own(other)
     rounds.take(tp())
     for _ in range(10):
         rounds.fetcher.round()
-    assert isinstance(rounds.shared.errors["t"], UnknownTopicOrPartitionError)
+    assert isinstance(rounds.fetch_state.errors["t"], UnknownTopicOrPartitionError)
     assert rounds.fetcher.round() is False
 
 
@@ -410,20 +410,20 @@ def test_a_broken_file_is_named_and_the_other_partitions_go_on(whole_file_bytes)
 
 
 @pytest.mark.parametrize("what", ["corrupt", "deleted"])
-def test_what_fails_again_and_again_does_not_starve_the_rest_though_the_application_waits_after_each_error(what):
+def test_repeated_errors_do_not_starve_the_rest_though_the_application_waits_between(what):
     cluster = with_topic(with_topic(a_cluster()), topic="u")
     with a_consumer(cluster, "t", "u", max_poll_records=1) as consumer:
-        shared = consumer._session.shared
+        fetch_state = consumer._runtime.fetch_state
         until(lambda: consumer.poll(timeout_ms=1) == {} and len(consumer.assignment()) == 2)
         send(cluster, "123", topic="u")
-        until(lambda: bool(shared.assignment.ready()))
+        until(lambda: bool(fetch_state.assignment.ready()))
         if what == "deleted":
             delete_topic(cluster.topic_log("t"), "t")
         else:
             foreign_commit(cluster.topic_log("t"), with_stats(broken_file(cluster)))
         seen = ""
         for _ in range(8):
-            until(lambda: bool(shared.errors or shared.assignment.failed))
+            until(lambda: bool(fetch_state.errors or fetch_state.assignment.failed))
             try:
                 seen += text([r for each in consumer.poll(timeout_ms=50).values() for r in each])
             except (CorruptRecordError, UnknownTopicOrPartitionError):
@@ -477,7 +477,7 @@ def with_stats(add):
 
 
 @pytest.mark.parametrize("limits", [ReadLimits(), ReadLimits(whole_file_bytes=0, piece_bytes=1)], ids=str)
-def test_files_of_other_engines_are_read_by_offset_though_unsorted_overlapping_or_with_gaps(limits):
+def test_unsorted_overlapping_or_gappy_files_of_other_engines_are_read_by_offset(limits):
     cluster = with_topic(a_cluster(), "ab")
     log = cluster.topic_log("t")
     foreign_commit(log, foreign_file(log, foreign_records("g", "e", "c", "d", deltas=[4, 2, 0, 1]), base_offset=2))

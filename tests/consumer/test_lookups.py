@@ -91,7 +91,7 @@ def test_the_ends_of_200_topics_are_looked_up_in_half_a_second_and_then_in_less(
         assert took == [7 * 3 * 20, 7 * 20]
 
 
-def test_offsets_by_time_cost_five_requests_a_topic_and_a_file_for_each_partition_more():
+def test_offsets_by_time_cost_five_requests_a_topic_and_a_file_more_a_partition():
     memory = MemoryStore()
     cluster = a_cluster(memory)
     for topic in "uv":
@@ -118,7 +118,7 @@ def test_a_look_up_is_answered_while_the_fetcher_waits_for_the_store():
         assert text(take(consumer, 3)) == "abc"
 
 
-def test_a_consumer_reads_on_while_a_look_up_that_timed_out_still_waits_and_close_waits_for_it():
+def test_a_consumer_reads_on_during_a_lookup_that_timed_out_and_close_waits_for_it():
     memory = MemoryStore()
     with_topic(with_topic(a_cluster(memory), "abc"), "de", topic="u")
     store = BlockedStore(memory, "/u/")

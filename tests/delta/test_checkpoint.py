@@ -47,7 +47,7 @@ def newest_checkpoint(log: DeltaLog) -> int:
 def test_the_threshold_is_a_twentieth_of_the_live_files_but_at_least_a_hundred_versions(
     live_files: int, threshold: int
 ) -> None:
-    assert checkpoint_threshold(live_files) == threshold  # design section 4: max(100, live files / 20)
+    assert checkpoint_threshold(live_files) == threshold  # rule L11, fairness: max(100, live files / 20)
 
 
 @pytest.mark.parametrize(

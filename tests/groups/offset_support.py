@@ -9,7 +9,7 @@ from sparklog.clock import Clock
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
-from sparklog.groups.offsets.changes import FLOOR, Change, CommitOffsets, CommitUnowned, TakePartitions
+from sparklog.groups.offsets.changes import GENERATION_FENCE, Change, CommitOffsets, CommitUnowned, TakePartitions
 from sparklog.groups.offsets.offset_maintenance import sweep
 from sparklog.groups.offsets.offset_state import load_state, load_whole
 from sparklog.groups.offsets.offset_table import Changed, OffsetTable
@@ -78,9 +78,9 @@ def a_row(
     return OffsetRow(topic_id=topic_id, stamp=stamp, committed=committed, commit_timestamp_ms=at_ms)
 
 
-def a_floor(generation: int, *, at_ms: int = T0_MS) -> dict[TopicPartition, OffsetRow]:
+def a_fence(generation: int, *, at_ms: int = T0_MS) -> dict[TopicPartition, OffsetRow]:
     """The row that stays when rows are deleted."""
-    return {FLOOR: a_row(None, stamp=Stamp(generation, ""), topic_id="", at_ms=at_ms)}
+    return {GENERATION_FENCE: a_row(None, stamp=Stamp(generation, ""), topic_id="", at_ms=at_ms)}
 
 
 def offsets_of(rows: Rows) -> dict[TopicPartition, int | None]:

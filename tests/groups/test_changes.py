@@ -16,7 +16,7 @@ from sparklog.errors import (
     UnknownMemberIdError,
 )
 from sparklog.groups.offsets.changes import (
-    FLOOR,
+    GENERATION_FENCE,
     SAME_COMMIT_MS,
     Change,
     CommitOffsets,
@@ -28,7 +28,7 @@ from sparklog.groups.offsets.changes import (
 )
 from sparklog.groups.offsets.rows import Rows, Stamp
 from sparklog.model import OffsetAndMetadata
-from tests.groups.offset_support import ANN, BOB, P0, P1, P2, a_floor, a_row, commit, offsets_of, take, unowned
+from tests.groups.offset_support import ANN, BOB, P0, P1, P2, a_fence, a_row, commit, offsets_of, take, unowned
 from tests.support import T0_MS
 
 LATER = T0_MS + 1_000
@@ -213,7 +213,7 @@ def test_deleting_a_group_is_refused_once_a_member_has_taken_a_partition() -> No
     for generation, owner in ((1, "t-0 .* 'ann' of generation 1"), (2, "t-1 .* 'bob' of generation 2")):
         with pytest.raises(NonEmptyGroupError, match=f"{owner}, .* empty generation {generation}"):
             DeleteAll(generation=generation).apply(rows, LATER)
-    assert DeleteAll(generation=3).apply(rows, LATER) == a_floor(3, at_ms=LATER)
+    assert DeleteAll(generation=3).apply(rows, LATER) == a_fence(3, at_ms=LATER)
     empty: Rows = {}
     assert DeleteAll(generation=0).apply(empty, LATER) is empty
 
@@ -228,7 +228,7 @@ def test_what_was_touched_since_it_was_judged_doesnt_expire(since: Change) -> No
 def test_a_sleeper_brings_nothing_back_once_the_group_was_deleted() -> None:
     """It was about to take a partition; the group is deleted meanwhile, and another begins under its name."""
     rows = after({}, take(ANN, P0), commit(ANN, {P0: 7}), DeleteAll(generation=3))
-    assert rows == a_floor(3, at_ms=LATER)
+    assert rows == a_fence(3, at_ms=LATER)
     for generation in (1, 2, 3):
         for partition in (P0, P1):
             with pytest.raises(IllegalGenerationError, match=rf"{partition.partition} .* after 3"):
@@ -239,31 +239,31 @@ def test_a_sleeper_brings_nothing_back_once_the_group_was_deleted() -> None:
 @pytest.mark.parametrize("forget", [DeleteOffsets(partitions=[P0]), ExpireOffsets(seen={P0: a_row(5, stamp=BOB)})])
 def test_a_sleeper_brings_no_row_back_that_a_newer_generation_had(forget: Change) -> None:
     rows = after({P0: a_row(5, stamp=BOB)}, forget)
-    assert rows == a_floor(1, at_ms=LATER)
+    assert rows == a_fence(1, at_ms=LATER)
     with pytest.raises(IllegalGenerationError):
         take(ANN, P0).apply(rows, LATER)
     assert P0 in after(rows, take(BOB, P0))
 
 
-def test_the_floor_only_rises_and_stays_whatever_is_deleted() -> None:
+def test_the_fence_only_rises_and_stays_whatever_is_deleted() -> None:
     rows = after({}, DeleteAll(generation=3))
     for change in (
         DeleteAll(generation=3),
         DeleteAll(generation=2),
-        DeleteOffsets(partitions=[FLOOR]),
+        DeleteOffsets(partitions=[GENERATION_FENCE]),
         ExpireOffsets(seen=rows),
     ):
         assert change.apply(rows, LATER + 1) is rows
-    assert after(rows, unowned({P0: 1}, generation=4), DeleteOffsets(partitions=[P0])) == a_floor(4, at_ms=LATER)
+    assert after(rows, unowned({P0: 1}, generation=4), DeleteOffsets(partitions=[P0])) == a_fence(4, at_ms=LATER)
 
 
-def test_the_floor_is_no_member_to_those_that_assign_partitions_themselves() -> None:
+def test_the_fence_is_no_member_to_those_that_assign_partitions_themselves() -> None:
     rows = after({}, DeleteAll(generation=3), unowned({P0: 1}, generation=0))
-    assert offsets_of(rows) == {FLOOR: None, P0: 1}
-    assert after(rows, DeleteAll(generation=3)) == a_floor(3, at_ms=LATER)
+    assert offsets_of(rows) == {GENERATION_FENCE: None, P0: 1}
+    assert after(rows, DeleteAll(generation=3)) == a_fence(3, at_ms=LATER)
 
 
-def test_a_row_that_is_there_is_taken_again_below_the_floor_by_who_took_it() -> None:
+def test_a_row_below_the_fence_is_taken_again_by_the_member_that_took_it() -> None:
     """The answer was lost, and other rows have expired since."""
     rows = after({P0: a_row(5, stamp=ANN), P1: a_row(5, stamp=BOB)}, DeleteOffsets(partitions=[P1]))
     assert after(rows, take(ANN, P0)) is rows

@@ -13,7 +13,7 @@ import pytest
 
 from sparklog.errors import CommitFailedError, StoreOutcomeUnknownError
 from sparklog.groups.admin.administration import delete_group
-from sparklog.groups.offsets.changes import FLOOR
+from sparklog.groups.offsets.changes import GENERATION_FENCE
 from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import create_topic, delete_topic
 from sparklog.model import TopicPartition
@@ -344,7 +344,7 @@ def test_whoever_sleeps_while_its_group_is_deleted_brings_nothing_back(at: int):
     pair.owner.loop.leave()
     sleeper.interrupted.interrupt(delete, at=at, after=False)
     sleeper.round()
-    rows = {partition: row for partition, row in group.rows.items() if partition != FLOOR}
+    rows = {partition: row for partition, row in group.rows.items() if partition != GENERATION_FENCE}
     assert all((row.committed, row.stamp.generation > deleted[0]) == (None, True) for row in rows.values())
     group.rounds(sleeper)
     assert {partition.partition: offset for partition, offset in sleeper.has.items()} == dict.fromkeys(range(4), 0)

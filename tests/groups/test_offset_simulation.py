@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
 from sparklog.errors import CommitFailedError, IllegalGenerationError, NonEmptyGroupError, UnknownMemberIdError
-from sparklog.groups.offsets.changes import FLOOR, Change, DeleteAll, DeleteOffsets
+from sparklog.groups.offsets.changes import GENERATION_FENCE, Change, DeleteAll, DeleteOffsets
 from sparklog.groups.offsets.offset_maintenance import sweep
 from sparklog.groups.offsets.offset_state import OffsetState, load_state, state_of
 from sparklog.groups.offsets.offset_table import OffsetTable
@@ -159,7 +159,7 @@ class AgainstADict(RuleBasedStateMachine):
         self.memory = MemoryStore(clock=self.clock)
         self.tables = [a_table(self.memory, self.clock) for _ in range(3)]
         self.model: dict[TopicPartition, tuple[str, Stamp, int | None]] = {}
-        self.floor = 0
+        self.fence = 0
 
     def carry_out(self, number: int, wanted: Change) -> Exception | None:
         done = change(self.tables[number], wanted)
@@ -171,7 +171,7 @@ class AgainstADict(RuleBasedStateMachine):
         before = self.model.get(partition)
         error = self.carry_out(number, take(stamp, partition, topic_id=topic_id))
         if before is None:
-            is_refused = 0 < self.floor >= stamp.generation
+            is_refused = 0 < self.fence >= stamp.generation
         else:
             owned = (before[1].generation, before[1].member > "")
             is_refused = before[1] != stamp and owned >= (stamp.generation, True)
@@ -216,7 +216,7 @@ class AgainstADict(RuleBasedStateMachine):
     def forget(self, partition: TopicPartition) -> None:
         if partition in self.model:
             _, stamp, _ = self.model.pop(partition)
-            self.floor = max(self.floor, stamp.generation - (stamp.member > ""))
+            self.fence = max(self.fence, stamp.generation - (stamp.member > ""))
 
     @rule(number=tables, generation=generations)
     def delete_all(self, number: int, generation: int) -> None:
@@ -227,7 +227,7 @@ class AgainstADict(RuleBasedStateMachine):
             assert error is None
             for partition in [*self.model]:
                 self.forget(partition)
-            self.floor = max(self.floor, generation)
+            self.fence = max(self.fence, generation)
 
     def has_members_since(self, generation: int) -> bool:
         return any(
@@ -260,7 +260,7 @@ def shown(rows: Rows) -> dict[TopicPartition, tuple[str, Stamp, int | None]]:
     return {
         partition: (row.topic_id, row.stamp, row.committed.offset if row.committed else None)
         for partition, row in rows.items()
-        if partition != FLOOR
+        if partition != GENERATION_FENCE
     }
 
 

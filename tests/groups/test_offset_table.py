@@ -52,7 +52,7 @@ from tests.groups.offset_support import (
     P1,
     P2,
     a_cluster,
-    a_floor,
+    a_fence,
     a_row,
     a_table,
     change,
@@ -145,9 +145,9 @@ def test_several_changes_are_one_commit_and_one_refused_hinders_no_other(
 
 def test_a_table_may_become_empty_and_be_filled_again(memory: MemoryStore, clock: ManualClock) -> None:
     table = filled(memory, clock)
-    assert do(table, DeleteAll(generation=2)) == a_table(memory, clock).fetch() == a_floor(2)
+    assert do(table, DeleteAll(generation=2)) == a_table(memory, clock).fetch() == a_fence(2)
     do(table, take(EVE, P2))
-    assert check_whole(memory, clock).keys() == {P2, *a_floor(2)}
+    assert check_whole(memory, clock).keys() == {P2, *a_fence(2)}
 
 
 def test_a_name_that_no_group_may_have_is_refused() -> None:

@@ -473,7 +473,7 @@ def test_a_clients_defaults_may_be_given_to_it(root, client):
         assert one.config == given
     if client is KafkaConsumer:
         with client(**{**given, "group_id": "g"}) as member:
-            assert member._session.config.enable_auto_commit
+            assert member._runtime.config.enable_auto_commit
 
 
 def test_no_credentials_of_the_store_are_among_the_settings(root):

@@ -1,4 +1,5 @@
-"""What things cost in store calls: exact, and the same at any age of a topic (design sections 3 and 4)."""
+"""What things cost in store calls: exact, and the same at any age of a topic (``docs/storage_format.md``, What it
+costs)."""
 
 from dataclasses import replace
 

@@ -367,7 +367,7 @@ def test_a_question_for_the_partitions_keeps_its_time_beside_gaps() -> None:
     with Producer(cluster=cluster, linger_ms=0, max_block_ms=1_000) as producer:
         producer.send("t", b"asks").get(10)
         waits = producer.send("t", b"waits")
-        producers.eventually(producer._all_lanes()[0]._writing.locked)  # the committer waits for the gap's end
+        producers.eventually(producer._pipelines.all()[0].topic.writing.locked)  # the committer waits for the gap's end
         assert producer.partitions_for("t") == {0}
         waits.get(10)
 

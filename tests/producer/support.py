@@ -7,15 +7,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import pytest
+
 from sparklog.clock import Clock, SystemClock
+from sparklog.errors import SparklogError
 from sparklog.log import Cluster, TopicFollower, create_topic
-from sparklog.producer import Producer
+from sparklog.producer import Producer, ProducerRecord
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
-from sparklog.testing import WrappedStore
+from sparklog.testing import Fault, FaultKind, WrappedStore
 
 T = TypeVar("T")
 
+FAR_FUTURE_MS = 2**60
+"""A timestamp that topics refuse, by their default settings."""
 LONG_S = 10.0
 """For what is there in milliseconds: reached only by a test that fails."""
 
@@ -150,3 +155,41 @@ def eventually(condition: Callable[[], object]) -> None:
             return
         pause.wait(0.001)
     raise AssertionError("it didn't come about")
+
+
+class Switch:
+    """Faults that befall calls from :meth:`on` to :meth:`off`."""
+
+    def __init__(self, kind: FaultKind, *ops: str) -> None:
+        self._on = threading.Event()
+        self.fault = Fault(kind=kind, ops=ops, times=None, when=lambda call: self._on.is_set())
+
+    def on(self) -> None:
+        self._on.set()
+
+    def off(self) -> None:
+        self._on.clear()
+
+
+def error_of(future: Any) -> SparklogError:
+    """The error that a future fails with."""
+    with pytest.raises(SparklogError) as caught:
+        future.get(LONG_S)
+    return caught.value
+
+
+class Interceptor:
+    """Logs its calls, and appends its name to values."""
+
+    def __init__(self, log: list[object], name: str = "") -> None:
+        self.log, self.name = log, name
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        self.log.append(("send", self.name, record.value))
+        return record._replace(value=f"{record.value}{self.name}")
+
+    def on_acknowledgement(self, metadata: Any, error: BaseException | None) -> None:
+        self.log.append(("ack", self.name, metadata and metadata.offset, error and type(error)))
+
+    def close(self) -> None:
+        self.log.append(("close", self.name))

@@ -13,9 +13,9 @@ import pytest
 
 from sparklog.errors import IllegalStateError, InvalidTxnStateError, KafkaTimeoutError
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.producer.accumulator import Buffer, TopicQueue
 from sparklog.producer.batch import Batch, Outcome, TableBatch
 from sparklog.producer.future import FutureRecordMetadata
+from sparklog.producer.topic_queue import Buffer, TopicQueue
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.interrupting import POINTS, interrupt, numbers
@@ -67,7 +67,7 @@ class AQueue:
         taken = []
         with self.buffer.lock:
             while self.queue.has_records:
-                taken += self.queue.take()
+                taken += self.queue.take_batches()
         return taken
 
     def check_whole(self, *, more: Sequence[Sequence[bytes]] = ((),)) -> None:
@@ -79,13 +79,13 @@ class AQueue:
         assert used_bytes == sum(batch.size_bytes for batch in batches) == self.buffer.used_bytes
         found = {batch: batch.take_table()["value"].to_pylist() for batch in batches}
         for value, future in self.sent:
-            assert found[future._batch][future._place // 4] == value
+            assert found[future._batch][future._rows_index // 4] == value
         there = sorted(value for column in found.values() for value in column)
         assert there in [sorted([*(value for value, _ in self.sent), *extra]) for extra in more]
         for batch in batches:
             assert not self.queue.flush(0.0)
             batch.settle(Outcome())
-            self.queue.finish(batch)
+            self.queue.finish_batch(batch)
         assert self.queue.flush(0.0)
         assert self.buffer.used_bytes == 0
         with self.buffer.lock:
@@ -162,7 +162,7 @@ def test_a_table_whose_sending_is_interrupted_anywhere_is_added_whole_or_not_at_
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("what", ["get", "flush", "hurry", "add_callback", "wait for room"])
+@pytest.mark.parametrize("what", ["get", "flush", "begin_flush", "add_callback", "wait for room"])
 def test_a_wait_that_is_interrupted_anywhere_holds_up_nobody(what: str, point: str) -> None:
     for at in numbers():
         one = AQueue()
@@ -170,7 +170,7 @@ def test_a_wait_that_is_interrupted_anywhere_holds_up_nobody(what: str, point: s
         calls: dict[str, Callable[[], object]] = {
             "get": partial(timing_out, partial(one.sent[0][1].get, 0)),
             "flush": partial(one.queue.flush, 0.0),
-            "hurry": one.queue.hurry,
+            "begin_flush": one.queue.begin_flush,
             "add_callback": partial(one.sent[0][1].add_callback, len),
             "wait for room": partial(timing_out, partial(one.queue.add, None, b"x", 10**6)),
         }
@@ -197,7 +197,7 @@ def test_a_batch_that_an_interrupted_send_left_empty_holds_up_no_other_thread(wh
     thread.start()
     eventually(lambda: waiting.waiting_count == 1)
     with one.buffer.lock:
-        assert one.queue.take() == []
+        assert one.queue.take_batches() == []
     thread.join(LONG_S)
     assert not thread.is_alive()
 
@@ -271,7 +271,7 @@ def test_the_first_send_to_a_topic_may_be_interrupted_and_repeated() -> None:
         with interrupted(store.wait_until_reached, then=store.let_go):
             producer.send("t", b"1")
         assert producer.send("t", b"2").get(LONG_S).offset == 0
-        assert len(producer._all_lanes()) == 1
+        assert len(producer._pipelines.all()) == 1
     eventually(lambda: threading.active_count() <= before)
 
 

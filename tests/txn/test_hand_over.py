@@ -22,7 +22,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.groups.offsets.changes import CommitUnowned, TakePartitions
-from sparklog.groups.offsets.commit_thread import OffsetKeeper
+from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.rows import Rows
 from sparklog.log import Cluster, delete_topic
@@ -88,18 +88,18 @@ def is_visible(cluster: Cluster) -> bool:
 
 
 @contextmanager
-def a_keeper(cluster: Cluster) -> Iterator[OffsetKeeper]:
+def a_commit_thread(cluster: Cluster) -> Iterator[OffsetCommitThread]:
     deciding = deciding_for(cluster, reason="its partitions moved", timeout_ms=TIMEOUT_MS)
-    keeper = OffsetKeeper(cluster, "g", deciding)
+    commit_thread = OffsetCommitThread(cluster, "g", deciding)
     try:
-        yield keeper
+        yield commit_thread
     finally:
-        keeper.stop()
-        assert keeper.join(10)
+        commit_thread.stop()
+        assert commit_thread.join(10)
 
 
-def taken(keeper: OffsetKeeper) -> Future[Rows]:
-    return keeper.take(TakePartitions(topic_ids={IN: "in-id"}, stamp=BOB), timeout_ms=TIMEOUT_MS)
+def taken(commit_thread: OffsetCommitThread) -> Future[Rows]:
+    return commit_thread.take(TakePartitions(topic_ids={IN: "in-id"}, stamp=BOB), timeout_ms=TIMEOUT_MS)
 
 
 def refused(cluster: Cluster, *paths: str) -> Cluster:
@@ -115,8 +115,8 @@ def test_outputs_keep_the_order_of_their_inputs_though_the_first_producer_died()
     """✗ Bob goes on behind the offset, and publishes b; recovery publishes a behind it, for good."""
     _, _, cluster = a_world()
     decided(cluster)
-    with a_keeper(cluster) as keeper:
-        assert offset_in(taken(keeper).result()) == 6
+    with a_commit_thread(cluster) as commit_thread:
+        assert offset_in(taken(commit_thread).result()) == 6
     assert is_visible(cluster)
     go_on(cluster)
     recover_transactions(cluster)
@@ -128,9 +128,9 @@ def test_whoever_reads_the_committed_offset_to_go_on_there_finds_the_records_too
     """A consumer that assigns partitions itself is handed nothing over: it reads where to go on."""
     _, _, cluster = a_world()
     decided(cluster)
-    with a_keeper(cluster) as keeper:
+    with a_commit_thread(cluster) as commit_thread:
         for waits in (True, False):
-            assert offset_in(keeper.fetch([IN], timeout_ms=TIMEOUT_MS, waits=waits).result()) == 6
+            assert offset_in(commit_thread.fetch([IN], timeout_ms=TIMEOUT_MS, waits=waits).result()) == 6
             assert is_visible(cluster)
     assert group_rows(cluster)[IN].pending is not None  # who reads changes no row
     assert states(cluster, "anns") == ["Empty", "PrepareCommit"]
@@ -139,7 +139,7 @@ def test_whoever_reads_the_committed_offset_to_go_on_there_finds_the_records_too
 def test_whoever_only_looks_writes_nothing() -> None:
     """Administration, SQL: they may have no right to."""
     _, _, cluster = a_world()
-    decider = decided(cluster).session._pended
+    decider = decided(cluster).session._offsets._decider
     assert decider is not None
     counting = CountingStore(cluster.store)
     looked = deciding_for(a_cluster(counting, cluster.clock), reason="", timeout_ms=TIMEOUT_MS).look(decider)
@@ -152,8 +152,8 @@ def test_who_commits_offsets_without_a_member_does_so_behind_the_records() -> No
     _, _, cluster = a_world()
     decided(cluster)
     change = CommitUnowned(offsets={IN: OffsetAndMetadata(7)}, topic_ids={}, generation=9)
-    with a_keeper(cluster) as keeper:
-        keeper.change(change, timeout_ms=TIMEOUT_MS).result()
+    with a_commit_thread(cluster) as commit_thread:
+        commit_thread.change(change, timeout_ms=TIMEOUT_MS).result()
     assert is_visible(cluster)
     assert committed(cluster) == 7
 
@@ -295,16 +295,16 @@ def test_a_store_that_is_away_is_tried_again_and_the_offset_counts_afterwards(is
     is_away = [True]
     fault = Fault(kind=FaultKind.THROTTLED, path="topics/t/", when=lambda _: is_away[0], times=None)
 
-    def ask(keeper: OffsetKeeper) -> Rows:
-        return (taken(keeper) if is_handed_over else keeper.fetch([IN], timeout_ms=TIMEOUT_MS)).result()
+    def ask(commit_thread: OffsetCommitThread) -> Rows:
+        return (taken(commit_thread) if is_handed_over else commit_thread.fetch([IN], timeout_ms=TIMEOUT_MS)).result()
 
-    with a_keeper(a_cluster(FaultyStore(memory, fault, clock=clock), clock)) as keeper:
+    with a_commit_thread(a_cluster(FaultyStore(memory, fault, clock=clock), clock)) as commit_thread:
         with pytest.raises(UnstableOffsetCommitError, match="its records aren't in all of its topics yet"):
-            ask(keeper)
+            ask(commit_thread)
         assert values(cluster, "u") == ["a"]  # what can be carried out is
         assert committed(cluster) == 5
         is_away[0] = False
-        assert offset_in(ask(keeper)) == 6
+        assert offset_in(ask(commit_thread)) == 6
     assert is_visible(cluster)
 
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 from sparklog.compaction import clean_arrow, rewrite_arrow
 from sparklog.compaction.keys import Counts, LatestOffsets
-from sparklog.consumer.coordinator import Coordinator
+from sparklog.consumer.assignment_changes import AssignmentChanges
 from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, ProducerFencedError, StoreUnavailableError
 from sparklog.groups.offsets import changes, commit_thread
 from sparklog.groups.offsets.changes import CommitOffsets
@@ -21,8 +21,9 @@ from sparklog.log.producer_state import Verdict
 from sparklog.log.publishing import Marker
 from sparklog.storage import entry_log
 from sparklog.testing.history import AnomalyKind
-from sparklog.txn import deciding, forward, session
+from sparklog.txn import deciding, epoch_log, forward
 from sparklog.txn.entries import Header, TransactionEntry, append_entry
+from sparklog.txn.epoch_log import EpochLog
 from sparklog.txn.session import TransactionSession
 
 __all__ = ["PLANTED", "Fault"]
@@ -98,23 +99,22 @@ def nobody_finishes_what_was_left() -> AbstractContextManager[object]:
     def finish(cluster: Any, log: Any, entry: Any, position: Any, *, timeout_ms: float) -> Any:
         return forward.complete(log, entry, position, timeout_ms=timeout_ms)[0]
 
-    return mock.patch.object(session, "finish", finish)
+    return mock.patch.object(epoch_log, "finish", finish)
 
 
 def a_fenced_producer_decides_once_more() -> AbstractContextManager[object]:
     """Rule T5: who was fenced takes the next number, in the new epoch."""
-    append = TransactionSession._append
+    append = EpochLog.append
 
-    def again(self: TransactionSession, position: Any, entry: TransactionEntry, *, deadline_ticks_ms: float) -> Any:
-        with mock.patch.object(TransactionSession, "_check_holder"):
-            found = append(self, position, entry, deadline_ticks_ms=deadline_ticks_ms)
+    def again(self: EpochLog, entry: TransactionEntry, *, deadline_ticks_ms: float) -> Any:
+        with mock.patch.object(EpochLog, "_check_holder"):
+            found = append(self, entry, deadline_ticks_ms=deadline_ticks_ms)
             if found.header != entry.header and found.state.is_open:
                 after = replace(entry, version=found.version + 1, header=found.header)
-                _, newest = self._require_newest()
-                return append(self, newest, after, deadline_ticks_ms=deadline_ticks_ms)
+                return append(self, after, deadline_ticks_ms=deadline_ticks_ms)
         return found
 
-    return mock.patch.object(TransactionSession, "_append", again)
+    return mock.patch.object(EpochLog, "append", again)
 
 
 def pending_offsets_are_forgotten() -> AbstractContextManager[object]:
@@ -189,38 +189,38 @@ def a_merged_file_lacks_its_last_record() -> AbstractContextManager[object]:
 
 def a_new_owner_begins_one_too_late() -> AbstractContextManager[object]:
     """Who takes a partition passes over the record at the committed offset."""
-    begin = Coordinator._begin
+    begin = AssignmentChanges._begin
 
-    def late(self: Coordinator, state: Any, row: Any, first_counts: Any) -> None:
+    def late(self: AssignmentChanges, state: Any, row: Any, first_counts: Any) -> None:
         if row is not None and row.committed is not None:
             row = replace(row, committed=row.committed._replace(offset=row.committed.offset + 1))
         begin(self, state, row, first_counts)
 
-    return mock.patch.object(Coordinator, "_begin", late)
+    return mock.patch.object(AssignmentChanges, "_begin", late)
 
 
 def a_new_owner_begins_anew() -> AbstractContextManager[object]:
     """Who takes a partition doesn't see what is committed."""
-    begin = Coordinator._begin
+    begin = AssignmentChanges._begin
 
-    def anew(self: Coordinator, state: Any, row: Any, first_counts: Any) -> None:
+    def anew(self: AssignmentChanges, state: Any, row: Any, first_counts: Any) -> None:
         begin(self, state, None if row is None else replace(row, committed=None), first_counts)
 
-    return mock.patch.object(Coordinator, "_begin", anew)
+    return mock.patch.object(AssignmentChanges, "_begin", anew)
 
 
 def a_commit_is_told_before_it_is_made() -> AbstractContextManager[object]:
     """A transaction's topics are published after the caller was told so, or never."""
     from concurrent.futures import Future
 
-    from sparklog.producer.lane import Lane
+    from sparklog.producer.transaction_uploads import TransactionUploads
 
-    def publish(self: Lane, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
+    def publish(self: TransactionUploads, marker: Marker, *, deadline_ticks_ms: float) -> Future[None]:
         done: Future[None] = Future()
         done.set_result(None)
         return done
 
-    return mock.patch.object(Lane, "publish", publish)
+    return mock.patch.object(TransactionUploads, "start_publishing", publish)
 
 
 def whoever_is_slow_is_timed_out() -> AbstractContextManager[object]:
@@ -230,14 +230,14 @@ def whoever_is_slow_is_timed_out() -> AbstractContextManager[object]:
 
 def a_producer_is_fenced_by_an_abort() -> AbstractContextManager[object]:
     """Rule T5: whose transaction another aborted is told that another holds its id."""
-    check_holder = TransactionSession._check_holder
+    check_holder = EpochLog._check_holder
 
-    def check(self: TransactionSession, found: TransactionEntry) -> None:
+    def check(self: EpochLog, found: TransactionEntry) -> None:
         check_holder(self, found)
         if found.is_forced:
             raise ProducerFencedError("aborted by another")
 
-    return mock.patch.object(TransactionSession, "_check_holder", check)
+    return mock.patch.object(EpochLog, "_check_holder", check)
 
 
 def nobody_flushes_what_others_left() -> AbstractContextManager[object]:
@@ -252,7 +252,7 @@ def decisions_are_not_flushed() -> AbstractContextManager[object]:
         return append_entry(*given, **{**kwargs, "sync": False})
 
     stack = ExitStack()
-    for place in (session, forward):
+    for place in (epoch_log, forward):
         stack.enter_context(mock.patch.object(place, "append_entry", append))
     stack.enter_context(mock.patch.object(entry_log.NumberedLog, "flush"))
     return stack

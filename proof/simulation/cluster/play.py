@@ -27,7 +27,7 @@ from proof.simulation.cluster.watching import Watch, WatchedStore
 from proof.simulation.cluster.weather import Weather, forecast
 from proof.simulation.cluster.world import Happened, Process, Stuck, World
 from sparklog.compaction import vacuum
-from sparklog.consumer import rhythm, runtime
+from sparklog.consumer import poll_schedule, runtime
 from sparklog.delta import checkpoint
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import SparklogError
@@ -59,8 +59,8 @@ _OUTAGES_MS = (2_000.0, 10_000.0, 40_000.0, 130_000.0)
 _NAPS_MS = (5_000.0, 20_000.0, 90_000.0)
 _RARER: tuple[tuple[ModuleType, str, object], ...] = (
     (runtime, "_LONGEST_WAIT_MS", 2_000.0),
-    (rhythm, "_LATELY_WAIT_MS", (200.0, 1_000.0)),
-    (rhythm, "_SHORTEST_WAIT_MS", 20.0),
+    (poll_schedule, "_RECENT_WAIT_MS", (200.0, 1_000.0)),
+    (poll_schedule, "_SHORTEST_WAIT_MS", 20.0),
 )
 """Who waits looks less often: simulated time passes as fast as there is nothing to do."""
 _SOONER: tuple[tuple[ModuleType, str, object], ...] = (

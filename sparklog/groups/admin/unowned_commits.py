@@ -52,7 +52,7 @@ class EmptyGroup:
 
 
 class UnownedCommit:
-    """One commit, as an :class:`~sparklog.groups.offsets.commit_thread.OffsetKeeper` carries it out.
+    """One commit, as an :class:`~sparklog.groups.offsets.commit_thread.OffsetCommitThread` carries it out.
 
     Args:
         topic_ids: of the partitions whose topics the consumer has seen; the others are looked at.

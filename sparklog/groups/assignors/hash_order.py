@@ -40,11 +40,13 @@ class HashedPartitions:
         return len(self._partitions)
 
     def add(self, partition: TopicPartition) -> None:
+        """Add a partition; one that is there already stays where it is. The table grows as Java's does."""
         self._partitions[partition] = None
         if _is_full(len(self._partitions), self._capacity):
             self._capacity *= 2
 
     def remove(self, partition: TopicPartition) -> None:
+        """Remove a partition. Raises ``KeyError`` where it isn't there."""
         del self._partitions[partition]
 
     def first(self) -> TopicPartition:

@@ -23,7 +23,7 @@ from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
 __all__ = [
-    "FLOOR",
+    "GENERATION_FENCE",
     "MAX_METADATA_BYTES",
     "Change",
     "CommitOffsets",
@@ -41,8 +41,8 @@ SAME_COMMIT_MS = 3_600_000
 """A commit of what is committed already writes nothing if the row is younger: an idle consumer that commits every five
 seconds would write a table version each time. Offsets expire after days, so an hour is near enough."""
 
-FLOOR = TopicPartition("", 0)
-"""Of no topic: the group's own row, which is there once rows were deleted that fenced somebody. Nobody takes a
+GENERATION_FENCE = TopicPartition("", 0)
+"""The key of the group's own row, of no topic: there once rows were deleted that fenced somebody. Nobody takes a
 partition without a row in the generation of its stamp, or an older one: a member that slept until after the group was
 deleted would bring a row back, and commit to it (rule G1)."""
 
@@ -115,17 +115,17 @@ class TakePartitions:
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
         after: dict[TopicPartition, OffsetRow] = {}
-        floor = rows.get(FLOOR)
+        fence = rows.get(GENERATION_FENCE)
         for partition, topic_id in self.topic_ids.items():
             row = rows.get(partition)
             if row is not None and row.stamp != self.stamp and _is_owned_after(row.stamp, self.stamp.generation):
                 raise IllegalGenerationError(
                     f"{_name(partition)} wasn't taken by {_owner(self.stamp)}: it is owned by {_owner(row.stamp)}"
                 )
-            if row is None and floor is not None and self.stamp.generation <= floor.stamp.generation:
+            if row is None and fence is not None and self.stamp.generation <= fence.stamp.generation:
                 raise IllegalGenerationError(
                     f"{_name(partition)} wasn't taken by {_owner(self.stamp)}: offsets were deleted since, expected a "
-                    f"generation after {floor.stamp.generation}"
+                    f"generation after {fence.stamp.generation}"
                 )
             if row is None or row.topic_id != topic_id or (row.committed is None and row.stamp != self.stamp):
                 after[partition] = OffsetRow(
@@ -276,7 +276,7 @@ def _is_news(row: OffsetRow, topic_id: str, committed: OffsetAndMetadata, now_ms
 def member_since(rows: Rows, generation: int) -> TopicPartition | None:
     """A partition that a member has taken although the group was empty as of ``generation``."""
     owned = (partition for partition, row in rows.items() if _is_owned_after(row.stamp, generation))
-    return next((partition for partition in owned if partition != FLOOR), None)
+    return next((partition for partition in owned if partition != GENERATION_FENCE), None)
 
 
 def _is_owned_after(stamp: Stamp, generation: int) -> bool:
@@ -284,21 +284,23 @@ def _is_owned_after(stamp: Stamp, generation: int) -> bool:
 
 
 def _without(rows: Rows, partitions: Collection[TopicPartition], now_ms: int, *, through: int = 0) -> Rows:
-    """The rows but for some; the floor rises to what fenced others until now.
+    """The rows but for some; the generation fence rises to what these fenced until now.
 
     Args:
-        through: the floor rises to this generation at least.
+        through: the fence rises to this generation at least.
     """
-    gone = {partition: rows[partition] for partition in partitions if partition in rows and partition != FLOOR}
-    floor = max((_fenced(row.stamp) for row in gone.values()), default=0)
-    floor = max(floor, through)
-    before = rows[FLOOR].stamp.generation if FLOOR in rows else 0
-    if not gone and floor <= before:
+    gone = {
+        partition: rows[partition] for partition in partitions if partition in rows and partition != GENERATION_FENCE
+    }
+    fenced = max((_fenced(row.stamp) for row in gone.values()), default=0)
+    fenced = max(fenced, through)
+    before = rows[GENERATION_FENCE].stamp.generation if GENERATION_FENCE in rows else 0
+    if not gone and fenced <= before:
         return rows
     kept = {partition: row for partition, row in rows.items() if partition not in gone}
-    if floor > before:
-        stamp = Stamp(floor, "")
-        kept[FLOOR] = OffsetRow(topic_id="", stamp=stamp, committed=None, commit_timestamp_ms=now_ms)
+    if fenced > before:
+        stamp = Stamp(fenced, "")
+        kept[GENERATION_FENCE] = OffsetRow(topic_id="", stamp=stamp, committed=None, commit_timestamp_ms=now_ms)
     return kept
 
 

@@ -1,4 +1,4 @@
-"""A consumer's offset table, kept by a thread of its own: what waits is carried out in order, in one commit."""
+"""A thread that reads and changes a group's offset table: what waits is carried out in order, in one commit."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.storage.retrying import Patience
 
-__all__ = ["OffsetKeeper"]
+__all__ = ["OffsetCommitThread"]
 
 
 Again = Callable[[SparklogError], "Change | None"]
-"""Called in the keeper's thread with why a change was refused; may do I/O. Gives the change that is to be tried now, or
-None where the refusal stands; may raise what is told in place of the refusal. Gives up by itself some time."""
+"""Called in the commit thread with why a change was refused; may do I/O. Gives the change that is to be tried now, or
+None where the refusal stands; may raise another error in place of the refusal. Gives up by itself some time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Job:
     make: Callable[[], Change | None]
-    """Called in the keeper's thread, may do I/O; None: the rows as of now are all that is wanted."""
+    """Called in the commit thread, may do I/O; None: the rows as of now are all that is wanted."""
     again: Again = lambda _: None
     deadline_ticks_ms: float
     partitions: Collection[TopicPartition] = ()
-    """What transactions left pending of these is looked into."""
+    """Offsets of these that transactions left pending are settled, or looked into."""
     waits: bool = False
-    """Of rows as of now: for what may still change."""
+    """Does a reader fail where a transaction may still change a row?"""
     future: Future[Rows] = field(default_factory=Future)
 
 
@@ -48,24 +48,24 @@ class _Refused(NamedTuple):
     refusal: SparklogError
 
 
-class OffsetKeeper:
+class OffsetCommitThread:
     """Carries out changes of a group's offsets, first come, first served. Any thread may call it.
 
     A heartbeat never waits for an offset table, nor does an application that commits without waiting.
 
     Args:
         deciding: of transactions that left offsets pending.
-        tell: called, without a lock, whenever something was done.
+        notify: called, without a lock, whenever something was done.
     """
 
     def __init__(
-        self, cluster: Cluster, group: str, deciding: Deciding, *, tell: Callable[[], None] = lambda: None
+        self, cluster: Cluster, group: str, deciding: Deciding, *, notify: Callable[[], None] = lambda: None
     ) -> None:
         self._deciding = deciding
         self._table = OffsetTable(cluster, group)
         self._store = cluster.store
         self._clock: Clock = cluster.clock
-        self._tell = tell
+        self._notify = notify
         self._lock = threading.RLock()
         """Taken as it is: ``with`` a condition, an interrupt could leave it held."""
         self._condition = threading.Condition(self._lock)
@@ -79,7 +79,7 @@ class OffsetKeeper:
         """Have ``change`` carried out; the future has the rows afterwards.
 
         Args:
-            change: or a function that makes it, in the keeper's thread, when its turn has come.
+            change: or a function that makes it, in the commit thread, when its turn has come.
             timeout_ms: if its turn hasn't come by then it is never carried out, and the future has a
                 ``KafkaTimeoutError``. What has begun goes on for as long as the most patient of the changes that are
                 carried out with it.
@@ -88,12 +88,13 @@ class OffsetKeeper:
         return self._submit(change if callable(change) else lambda: change, timeout_ms, again=again)
 
     def take(self, change: TakePartitions, *, timeout_ms: float) -> Future[Rows]:
-        """As :meth:`change`; then every transaction is decided that left offsets of these partitions pending, and its
-        records are in their topics; only then the partitions can be read (rule T2). May be repeated."""
+        """Take partitions as :meth:`change` does; then have every transaction decided that left offsets of these
+        partitions pending, and its records put into their topics; only then the partitions can be read (rule T2). May
+        be repeated."""
         return self._submit(lambda: change, timeout_ms, partitions=change.topic_ids.keys())
 
     def fetch(self, partitions: Collection[TopicPartition], *, timeout_ms: float, waits: bool = False) -> Future[Rows]:
-        """The rows as they are once all is done that was asked for before.
+        """Read the rows as they are once all is done that was asked for before.
 
         Args:
             partitions: what is decided, but not settled yet, counts for these, once its records are in their topics.
@@ -170,7 +171,7 @@ class OffsetKeeper:
                 jobs = [*self._jobs]
                 self._jobs.clear()
             self._carry_out(jobs)
-            self._tell()
+            self._notify()
             self._table.maintain_aside()  # what waits here goes on at once
 
     def _carry_out(self, jobs: Sequence[_Job]) -> None:
@@ -204,33 +205,42 @@ class OffsetKeeper:
                     job.future.set_exception(error)
 
     def _change(self, made: Sequence[tuple[_Job, Change]], deadline: float) -> Rows | None:
-        """The rows afterwards, if they are known to be of now."""
+        """Carry out changes, each of those refused once more as its ``again`` says, until none is left.
+
+        Returns:
+            The rows afterwards, if they are known to be of now.
+        """
         refused, rows = self._try(made, deadline)
         final: list[_Refused] = []
         while refused:
             again: list[tuple[_Job, Change]] = []
-            for one in refused:
+            for each in refused:
                 try:
-                    other = one.job.again(one.refusal)
+                    other = each.job.again(each.refusal)
                 except Exception as error:
-                    one.job.future.set_exception(error)
+                    each.job.future.set_exception(error)
                     continue
                 if other is None:
-                    final.append(one)
+                    final.append(each)
                 else:
-                    again.append((one.job, other))
+                    again.append((each.job, other))
             refused, rows = self._try(again, deadline) if again else ([], rows)
         unstable: list[_Refused] = []
-        for one in final:
-            if isinstance(one.refusal, UnstableOffsetCommitError):
-                unstable.append(one)
+        for each in final:
+            if isinstance(each.refusal, UnstableOffsetCommitError):
+                unstable.append(each)
             else:
-                one.job.future.set_exception(one.refusal)
+                each.job.future.set_exception(each.refusal)
         return self._change_stable(unstable, made, rows, deadline) if unstable else rows
 
     def _try(self, made: Sequence[tuple[_Job, Change]], deadline: float) -> tuple[list[_Refused], Rows | None]:
-        """Carry out changes in one commit; what was refused, and the rows afterwards, if they are known. Whatever
-        becomes of the others, what was carried out is told so at once."""
+        """Carry out changes in one commit.
+
+        The future of each that was carried out has its result at once, whatever becomes of the others.
+
+        Returns:
+            Those that were refused, and the rows afterwards, if they are known.
+        """
         try:
             changed = self._table.change([change for _, change in made], deadline_ticks_ms=deadline)
         except Exception as error:
@@ -240,12 +250,12 @@ class OffsetKeeper:
         refused: list[_Refused] = []
         for (job, change), refusal in zip(made, changed.errors, strict=True):
             if refusal is None:
-                self._hand_out(job, changed.rows, deadline)
+                self._finish(job, changed.rows, deadline)
             else:
                 refused.append(_Refused(job, change, refusal))
         return refused, changed.rows
 
-    def _hand_out(self, job: _Job, rows: Rows, deadline: float) -> None:
+    def _finish(self, job: _Job, rows: Rows, deadline: float) -> None:
         try:
             if pending_deciders(rows, job.partitions):
                 decide = self._deciding.decide
@@ -257,29 +267,29 @@ class OffsetKeeper:
     def _change_stable(
         self, unstable: Sequence[_Refused], made: Sequence[tuple[_Job, Change]], rows: Rows | None, deadline: float
     ) -> Rows | None:
-        """Changes were refused since a transaction may still change the same rows: have it decided, and repeat them.
+        """Have transactions decided that may still change the rows of refused changes, and repeat these changes.
 
         Args:
             made: all that was tried together, in the order in which it was asked for.
         """
-        changes = [one.change for one in unstable if isinstance(one.change, CommitUnowned)]
+        changes = [each.change for each in unstable if isinstance(each.change, CommitUnowned)]
         partitions = {partition for change in changes for partition in change.offsets}
         try:
             now = self._table.fetch() if rows is None else rows
             settle_pending(self._table, now, partitions, self._deciding.decide, deadline_ticks_ms=deadline)
         except Exception as error:
-            for one in unstable:
-                one.job.future.set_exception(error)
+            for each in unstable:
+                each.job.future.set_exception(error)
             return None
-        refused, rows = self._try([(one.job, _not_overtaken(one, made)) for one in unstable], deadline)
-        for one in refused:
-            one.job.future.set_exception(one.refusal)
+        refused, rows = self._try([(each.job, _not_overtaken(each, made)) for each in unstable], deadline)
+        for each in refused:
+            each.job.future.set_exception(each.refusal)
         return rows
 
 
 def _not_overtaken(refused: _Refused, made: Sequence[tuple[_Job, Change]]) -> Change:
-    """What is left of a change that is repeated: where a commit that was asked for later was carried out meanwhile,
-    that one counts."""
+    """The part of a refused change that is to be repeated: a partition's offset that a later commit has set meanwhile
+    stays."""
     change = refused.change
     if not isinstance(change, CommitUnowned):
         return change

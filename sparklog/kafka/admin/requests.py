@@ -89,12 +89,15 @@ def each(
 
 
 def raise_first(outcomes: Iterable[tuple[object, object, SparklogError | None]], raise_errors: bool) -> None:
+    """Raise the first error among ``outcomes`` of (item, result, error); nothing if ``raise_errors`` is false."""
     for _, _, error in outcomes:
         if error is not None and raise_errors:
             raise error
 
 
 def topics_of(call: str, resources: Iterable[ConfigResource]) -> list[ConfigResource]:
+    """The resources of a call that is about topics. Raises ``IncompatibleBrokerVersion`` for any other type of
+    resource."""
     listed = list(resources)
     for resource in listed:
         if resource.resource_type != ConfigResourceType.TOPIC:

@@ -85,8 +85,10 @@ class StagedFile:
 
     @property
     def path(self) -> str:
+        """Relative to the table's folder."""
         return self.facts.path
 
     @property
     def partition(self) -> int:
+        """The partition that all of its records belong to."""
         return self.facts.partition

@@ -67,6 +67,7 @@ class EncodedBatch:
 
     @property
     def last_offset_delta(self) -> int:
+        """``offset_delta`` of the last record: one less than their number."""
         return self.record_count - 1
 
 

@@ -1,4 +1,5 @@
-"""Reading the records of segments: always in offset order, whatever order the rows of a file are in (rule F1)."""
+"""Reading the records of segments: always in offset order, whatever order the rows of a file are in (rule F1, foreign
+files)."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def read_segment(
         data: the file's bytes, where they were read already.
     Raises:
         CorruptRecordError: the file is truncated or no Parquet, or doesn't number its records; names the file.
-        ObjectNotFoundError: the file is gone (vacuumed): load the topic again and plan anew (rule L10).
+        ObjectNotFoundError: the file is gone (vacuumed): load the topic again and plan anew (rule L10, orphans).
     """
     path = object_path(log.table, segment.path)
     wanted = ["offset_delta", *columns]
@@ -111,7 +112,8 @@ def conform(path: str, table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def complete_stats(log: DeltaLog, segment: Segment) -> Segment:
-    """A sequenced segment with the statistics that its writer left out, read from the file itself (rule F1).
+    """A sequenced segment with the statistics that its writer left out, read from the file itself (rule F1, foreign
+    files).
 
     A file that can't be read is returned as it is: whoever reads the segment gets the error that names it, and the
     other partitions stay readable.
@@ -149,7 +151,8 @@ def find_timestamp(
 def find_by_sequence(
     log: DeltaLog, segment: Segment, *, producer_id: int, producer_epoch: int, sequence: int
 ) -> int | None:
-    """The offset of the record that a producer numbered ``sequence``; None if the segment doesn't hold it (rule L2)."""
+    """The offset of the record that a producer numbered ``sequence``; None if the segment doesn't hold it (rule L2,
+    unknown)."""
     table = read_segment(log, segment, columns=("producer_id", "producer_epoch", "sequence"))
     same = pc.and_(
         pc.and_(pc.equal(table["producer_id"], producer_id), pc.equal(table["producer_epoch"], producer_epoch)),

@@ -80,7 +80,7 @@ def open_segments(
         piece_bytes: of a piece once decoded; a single larger record is a piece.
     Raises:
         CorruptRecordError: a file is no Parquet or doesn't number its records; names it. Also from the pieces.
-        ObjectNotFoundError: a file is gone (rule L10). Also from the pieces.
+        ObjectNotFoundError: a file is gone (rule L10, orphans). Also from the pieces.
     """
     if len(segments) == 1:
         return _open_file(log, segments[0], data[0] if data else None, data is None, start_offset, piece_bytes)

@@ -1,4 +1,4 @@
-"""The columns of a topic's table, as Delta and as Arrow name them (design section 4)."""
+"""The columns of a topic's table, as Delta and as Arrow name them (``docs/storage_format.md``, A topic's table)."""
 
 from __future__ import annotations
 
@@ -90,8 +90,9 @@ def columns_of(schema_string: str) -> dict[str, str]:
 def table_properties() -> dict[str, str]:
     """The ``delta.`` properties of every topic."""
     return {
-        "delta.enableExpiredLogCleanup": "false",  # rule L3: only our cleanup deletes log entries
-        "delta.checkpointInterval": str(2**31 - 1),  # design section 4: checkpoints are written in the background
-        "delta.setTransactionRetentionDuration": "interval 8 days",  # rule L7: 7, and a day for clocks that differ
-        "delta.dataSkippingStatsColumns": "offset_delta,timestamp,producer_id,sequence",  # rule F3 uses all
+        "delta.enableExpiredLogCleanup": "false",  # rule L3, cleanup: only our cleanup deletes log entries
+        "delta.checkpointInterval": str(2**31 - 1),  # rule L11, fairness: checkpoints are written in the background
+        # rule L7, producer state: 7, and a day for clocks that differ
+        "delta.setTransactionRetentionDuration": "interval 8 days",
+        "delta.dataSkippingStatsColumns": "offset_delta,timestamp,producer_id,sequence",  # rule F3, ingest, uses all
     }

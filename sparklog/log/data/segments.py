@@ -61,6 +61,7 @@ class Segment:
 
     @property
     def has_stats(self) -> bool:
+        """Does the log tell how many records the file has, which offsets, and how late they are?"""
         return None not in (self.record_count, self.min_offset_delta, self.max_offset_delta, self.max_timestamp_ms)
 
     @property
@@ -220,6 +221,7 @@ class SegmentIndex:
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> SegmentIndex:
+        """An index of the live files ``segments``; those without offsets are known by their path alone."""
         index = cls()
         index.by_path = {segment.path: segment for segment in segments}
         for segment in index.by_path.values():
@@ -293,15 +295,15 @@ class SegmentIndex:
 
     def end_offset(self, partition: int) -> int:
         """One more than the greatest offset among the live files; 0 where there is none. Only ever a lower bound of the
-        log end offset (rule L6)."""
+        log end offset (rule L6, start and end)."""
         return max((segment.last_offset + 1 for segment in self._ordered.get(partition, ())), default=0)
 
 
 def overlapping(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
     """Segments by their first offset, those together whose ranges of offsets overlap; most stand alone.
 
-    Files that share a base offset start out in disjoint ranges (rule F1), but another engine's OPTIMIZE may pack the
-    first and the third of them into one file.
+    Files that share a base offset start out in disjoint ranges (rule F1, foreign files), but another engine's OPTIMIZE
+    may pack the first and the third of them into one file.
     """
     together: list[Segment] = []
     last_offset = -1
@@ -330,5 +332,5 @@ def _int(value: Any) -> int | None:
 def _time(value: Any) -> int | None:
     try:
         return parse_timestamp(value) if isinstance(value, str) else None
-    except (ValueError, OverflowError):  # e.g. a year beyond 9999: no usable statistics (rule F1)
+    except (ValueError, OverflowError):  # e.g. a year beyond 9999: no usable statistics (rule F1, foreign files)
         return None

@@ -1,4 +1,5 @@
-"""Files that other engines wrote without offsets: what is kept of them, and what is filled in (rules F1, L13).
+"""Files that other engines wrote without offsets: what is kept of them, and what is filled in (rules F1, foreign files;
+L13, new path).
 
 A file that says its partition, numbers its records and gives each a timestamp is copied byte for byte, up to 128 MiB.
 Any other is encoded again, once, with what is missing as a producer would have had it: the partition from the key, the
@@ -295,8 +296,8 @@ def _schema(*, with_headers: bool) -> pa.Schema:
 
 
 def _missing_timestamp_ms(segment: Segment, config: TopicConfig, *, now_ms: int) -> int:
-    """What a record without a timestamp gets: of ``LogAppendTime`` the time of the copy's upload (rule F4), else the
-    time when its file was written, which is the nearest that is known to when it was made."""
+    """What a record without a timestamp gets: of ``LogAppendTime`` the time of the copy's upload (rule F4, order), else
+    the time when its file was written, which is the nearest that is known to when it was made."""
     if config["message.timestamp.type"] == "LogAppendTime":
         return now_ms
     return min(max(0, segment.modification_ms), MAX_TIMESTAMP_MS)

@@ -18,7 +18,7 @@ from sparklog.log.sequencing.foreign_source import ForeignSource
 __all__ = ["MAX_OFFSET_DELTA", "Numbers", "Scan", "scan_file"]
 
 MAX_OFFSET_DELTA = 2**48
-"""Greater numbers aren't kept: they would soon use up the offsets of a log that never restarts (rule L8)."""
+"""Greater numbers aren't kept: they would soon use up the offsets of a log that never restarts (rule L8, one log)."""
 
 _NARROW = ("offset_delta", "timestamp", "headers", "producer_id", "sequence")
 _NUMBERS_AT_ONCE = 2**22

@@ -1,4 +1,5 @@
-"""Sequencing: giving offsets to files that were written without (rules F1, F2, L4, L13).
+"""Sequencing: giving offsets to files that were written without (rules F1, foreign files; F2, sequencing; L4, decide
+again; L13, new path).
 
 Any Delta writer may add files whose ``base_offset`` is null; no reader shows them until a sequencing commit removes
 the file and adds its records under new paths with base offsets. The new path is what makes a foreign OPTIMIZE, DELETE
@@ -72,8 +73,8 @@ def plan_sequencing(
 
     Files of one commit and partition keep one common base if their writer numbered them in disjoint ranges; any other
     file gets a base of its own. A base is the log end offset, so greater than every base given before. What is no
-    longer live without a base offset is dropped (rule L4: two sequencers, a user's DELETE); of a file that became
-    several, all or none.
+    longer live without a base offset is dropped (rule L4, decide again: two sequencers, a user's DELETE); of a file
+    that became several, all or none.
 
     Args:
         append_only: no commit may remove records from the table. This one removes none, and there its ``remove``
@@ -105,8 +106,8 @@ def plan_sequencing(
 
 
 def sequencing_order(segments: Sequence[Segment]) -> list[Segment]:
-    """The order in which foreign files get their offsets (rule F2): by the version of their commit where the log's tail
-    still tells it, those of older commits first, by modification time and path."""
+    """The order in which foreign files get their offsets (rule F2, sequencing): by the version of their commit where
+    the log's tail still tells it, those of older commits first, by modification time and path."""
     return sorted(
         segments,
         key=lambda s: (s.delta_version, 0 if s.delta_version >= 0 else s.modification_ms, s.path),

@@ -20,9 +20,9 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.producer_state import new_producer_id
 from sparklog.paths import check_topic_name
+from sparklog.producer.arrow_tables import check_table
 from sparklog.producer.partitioner import StickyPartition
 from sparklog.producer.prepared_batch import choose_partitions, refuse, sort_by_partition
-from sparklog.producer.tables import check_table
 from sparklog.spark.sink.sink_options import SINK_COLUMNS, SinkOptions
 from sparklog.txn.committing import delete_uploads, learn
 

@@ -69,6 +69,7 @@ class SparklogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """What ``format()`` is given."""
         return "sparklog"
 
     def schema(self) -> StructType:

@@ -1,0 +1,254 @@
+"""The partitions assigned to a consumer: positions, and chunks fetched ahead. No I/O; its owner's lock guards it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+import pyarrow as pa
+
+from sparklog.config.consumer import ResetPolicy
+from sparklog.errors import SparklogError
+from sparklog.model import TopicPartition
+
+__all__ = ["HANDED_OVER", "Assignment", "Chunk", "Handover", "PartitionState"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Chunk:
+    """Records of a partition that were fetched together."""
+
+    batch: pa.RecordBatch
+    """A batch of :data:`~sparklog.log.data.record_streaming.RECORD_SCHEMA`; empty only where no records are left up to
+    ``next_offset``."""
+    next_offset: int
+    """The position once all of it is taken."""
+    size_bytes: int
+    fetched_ticks_ms: float
+    taken_count: int = 0
+
+    @property
+    def left_count(self) -> int:
+        """The number of its records that weren't taken yet."""
+        return int(self.batch.num_rows) - self.taken_count
+
+    def next_records(self, count: int) -> pa.RecordBatch:
+        """Up to ``count`` of the records that weren't taken yet; they stay here."""
+        return self.batch.slice(self.taken_count, count)
+
+
+class Handover:
+    """The records of one poll on their way to the caller.
+
+    Positions move when they are handed over, all by one step, which is the last of the poll: what an interrupted poll
+    had taken is in no position, and is not committed.
+    """
+
+    __slots__ = ("has_records", "is_done")
+
+    def __init__(self, *, is_done: bool = False) -> None:
+        self.is_done = is_done
+        self.has_records = False
+        """Were records taken that are to be handed over?"""
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Were records taken that the caller didn't get? Once the poll is over."""
+        return self.has_records and not self.is_done
+
+
+HANDED_OVER = Handover(is_done=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionState:
+    """A partition that is assigned."""
+
+    partition: TopicPartition
+    begin: ResetPolicy
+    """The policy by which the position is found where there is none."""
+    topic_id: str | None = None
+    """The id of the topic that ``position`` belongs to; None before it was seen."""
+    _positions: tuple[int | None, int | None, Handover] = field(default=(None, None, HANDED_OVER), init=False)
+    """The position before a handover, that after it, and the handover."""
+    fetch_offset: int | None = None
+    """The offset that is fetched next."""
+    paused: bool = False
+    is_leaving: bool = False
+    """Does the group take it away? Then nothing of it is fetched or returned any more."""
+    epoch: int
+    """Another one, never used before, when what is under way for this partition is no longer wanted."""
+    turn: int = 0
+    """The number of the read that gave its newest records; the fetcher's own."""
+    chunks: deque[Chunk] = field(default_factory=deque)
+    buffered_bytes: int = 0
+    error: SparklogError | None = None
+    """Why no more can be fetched; raised once the chunks are taken."""
+
+    @property
+    def position(self) -> int | None:
+        """The offset that is returned next; None until it is found by ``begin``."""
+        before, after, handover = self._positions
+        return after if handover.is_done else before
+
+    @position.setter
+    def position(self, offset: int | None) -> None:
+        self._positions = (offset, offset, HANDED_OVER)
+
+    def move(self, offset: int, handover: Handover) -> None:
+        """Go on at ``offset`` once the records before it are handed over."""
+        handover.has_records = True
+        self._positions = (self.position, offset, handover)
+
+    @property
+    def buffered_count(self) -> int:
+        return sum(chunk.left_count for chunk in self.chunks)
+
+
+class Assignment:
+    """The partitions that are assigned, and the order in which their records are returned."""
+
+    def __init__(self) -> None:
+        self._states: dict[TopicPartition, PartitionState] = {}
+        self._filled: dict[TopicPartition, PartitionState] = {}
+        """Partitions with something to return, the next one first."""
+        self.buffered_bytes = 0
+        self.failed: dict[TopicPartition, PartitionState] = {}
+        """Partitions with an error."""
+        self._epochs = count()
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._states
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(self._states.values())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, partition: TopicPartition) -> PartitionState | None:
+        """The state of a partition; None if it isn't assigned."""
+        return self._states.get(partition)
+
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions that are assigned; a copy."""
+        return set(self._states)
+
+    def topics(self) -> set[str]:
+        """The topics of the partitions."""
+        return {partition.topic for partition in self._states}
+
+    def replace(self, wanted: Mapping[TopicPartition, ResetPolicy]) -> None:
+        """Assign exactly these partitions, each with where to begin; those that stay keep their position."""
+        for partition in self._states.keys() - wanted.keys():
+            self._drop(self._states.pop(partition))
+        for partition, begin in wanted.items():
+            if partition not in self._states:
+                self._states[partition] = PartitionState(partition=partition, begin=begin, epoch=next(self._epochs))
+
+    def seek(self, state: PartitionState, offset: int) -> None:
+        """Go on at ``offset``."""
+        self._drop(state)
+        state.position = state.fetch_offset = offset
+
+    def begin_anew(self, state: PartitionState, begin: ResetPolicy) -> None:
+        """Forget the position; ``begin`` tells where to go on."""
+        self._drop(state)
+        state.position = state.fetch_offset = None
+        state.begin = begin
+
+    def fail(self, state: PartitionState, error: SparklogError) -> None:
+        """Fetch no more of a partition until the error was raised."""
+        state.error = error
+        self.failed[state.partition] = state
+
+    def forgive(self, state: PartitionState) -> None:
+        """Fetch a partition again: its error was raised."""
+        state.error = None
+        self.failed.pop(state.partition, None)
+
+    def deliver(self, state: PartitionState, chunk: Chunk) -> None:
+        """Append records to those that are buffered."""
+        state.chunks.append(chunk)
+        state.buffered_bytes += chunk.size_bytes
+        self.buffered_bytes += chunk.size_bytes
+        self._filled.setdefault(state.partition, state)
+
+    def pause(self, state: PartitionState, *, keep_bytes: int) -> None:
+        """Return and fetch no more of a partition. Its chunks are kept if those of all paused partitions then take no
+        more than ``keep_bytes``: the rest of the room is for the others."""
+        if state.paused:
+            return
+        state.paused = True
+        if state.position is not None and self._paused_bytes() > keep_bytes:
+            self.seek(state, state.position)
+
+    def leave(self, state: PartitionState) -> None:
+        """Return and fetch no more of a partition that the group takes away; what was fetched ahead makes room for
+        those that stay. Its position stays as it is."""
+        state.is_leaving = True
+        if state.position is not None:
+            self.seek(state, state.position)
+
+    def is_too_much(self, state: PartitionState, size_bytes: int, *, keep_bytes: int) -> bool:
+        """Was the partition paused while this was fetched, and would the paused ones keep more than ``keep_bytes``?"""
+        return state.paused and self._paused_bytes() + size_bytes > keep_bytes
+
+    def _paused_bytes(self) -> int:
+        return sum(state.buffered_bytes for state in self._filled.values() if state.paused)
+
+    def ready(self) -> list[PartitionState]:
+        """The partitions that have something to return, the next one first."""
+        return [state for state in self._filled.values() if not state.paused]
+
+    def put_first(self, state: PartitionState) -> None:
+        """Return what a partition has before all others."""
+        self._filled.pop(state.partition, None)
+        self._filled = {state.partition: state, **self._filled}
+
+    def put_last(self, state: PartitionState) -> None:
+        """Return what a partition has after all others."""
+        self._filled.pop(state.partition, None)
+        self._filled[state.partition] = state
+
+    def take(self, state: PartitionState, count: int, handover: Handover | None = HANDED_OVER) -> None:
+        """Take the next ``count`` records of the first chunk.
+
+        Args:
+            handover: with it the position goes beyond them; None: it stays.
+        """
+        chunk = state.chunks[0]
+        chunk.taken_count += count
+        if chunk.left_count == 0:
+            state.chunks.popleft()
+            state.buffered_bytes -= chunk.size_bytes
+            self.buffered_bytes -= chunk.size_bytes
+        if handover is not None:
+            is_empty = chunk.left_count == 0
+            reached = chunk.next_offset if is_empty else chunk.batch[0][chunk.taken_count - 1].as_py() + 1
+            state.move(reached, handover)
+        if state.chunks:
+            self.put_last(state)  # the others come first now
+        else:
+            del self._filled[state.partition]
+
+    def begin_again(self) -> None:
+        """Fetch all again from where the positions are: an interrupt may have ended a change in the middle."""
+        for state in self._states.values():
+            state.epoch = next(self._epochs)
+            state.chunks.clear()
+            state.buffered_bytes = 0
+            state.fetch_offset = state.position
+        self._filled = {}
+        self.failed = {state.partition: state for state in self._states.values() if state.error is not None}
+        self.buffered_bytes = 0
+
+    def _drop(self, state: PartitionState) -> None:
+        state.epoch = next(self._epochs)
+        state.chunks.clear()
+        self.buffered_bytes -= state.buffered_bytes
+        state.buffered_bytes = 0
+        self._filled.pop(state.partition, None)
+        self.forgive(state)

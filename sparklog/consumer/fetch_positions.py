@@ -1,0 +1,89 @@
+"""Offsets to fetch next: for positions that aren't known yet, and for those that fell out of the log. No I/O."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from sparklog.config.consumer import ResetPolicy
+from sparklog.consumer.assignment import Assignment, PartitionState
+from sparklog.consumer.followed_topics import TopicView
+from sparklog.consumer.subscription import EARLIEST, HELD
+from sparklog.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+
+__all__ = ["TimestampSearch", "set_fetch_offset"]
+
+_LOGGER = logging.getLogger("sparklog.consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampSearch:
+    """A search, in its files, for the offset at which a partition begins: it begins at a time."""
+
+    state: PartitionState
+    epoch: int
+    duration_ms: int
+
+
+def set_fetch_offset(
+    assignment: Assignment, state: PartitionState, view: TopicView, *, policy: ResetPolicy
+) -> TimestampSearch | None:
+    """Change an assignment: give a partition the offset to fetch next, or an error, or leave it for a later look.
+
+    Logs a warning where a position is reset.
+
+    Args:
+        view: the topic, seen after the partition was assigned or sought.
+        policy: for a position that fell out of the log.
+    Returns:
+        A search that must give the offset first.
+    """
+    partition = state.partition
+    if partition.partition >= view.partition_count:
+        if view.caught_up and state.error is None:
+            message = f"topic {partition.topic!r} has no partition {partition.partition}"
+            expected = f"it has 0 to {view.partition_count - 1}"
+            assignment.fail(state, UnknownTopicOrPartitionError(f"{message}; {expected}"))
+        return None
+    if state.begin == HELD and state.position is None:
+        return None
+    if state.topic_id not in (None, view.topic_id):  # another topic of this name: all its records are new
+        assignment.begin_anew(state, policy if policy.kind == "none" else EARLIEST)
+    state.topic_id = view.topic_id
+    start, end = view.log_start_offsets[partition.partition], view.log_end_offsets[partition.partition]
+    if state.fetch_offset is not None and _is_out_of_range(state, start, end, view):
+        message = f"offset {state.fetch_offset} of {partition.topic}-{partition.partition} is out of range"
+        message += f": log start {start}, log end {end}"
+        if policy.kind == "none":
+            error = OffsetOutOfRangeError(message, topic_partition=partition, offset=state.fetch_offset)
+            assignment.fail(state, error)
+            return None
+        _LOGGER.warning("%s; reset to %s", message, policy.kind)
+        assignment.begin_anew(state, policy)
+    return None if state.fetch_offset is not None else _begin(assignment, state, start, end, view)
+
+
+def _is_out_of_range(state: PartitionState, start: int, end: int, view: TopicView) -> bool:
+    """Is the offset to fetch next outside of the log? Chunks fetched before the log start rose are returned first."""
+    if state.fetch_offset is None or state.chunks or state.error is not None:
+        return False
+    return state.fetch_offset < start or (view.caught_up and state.fetch_offset > end)
+
+
+def _begin(
+    assignment: Assignment, state: PartitionState, start: int, end: int, view: TopicView
+) -> TimestampSearch | None:
+    begin = state.begin
+    if begin.kind == "earliest":
+        state.position = state.fetch_offset = start
+    elif not view.caught_up or state.error is not None:
+        return None
+    elif begin.kind == "latest":
+        state.position = state.fetch_offset = end
+    elif begin.kind == "by_duration":
+        return TimestampSearch(state, state.epoch, begin.duration_ms)
+    elif begin.kind == "none":
+        name = f"{state.partition.topic}-{state.partition.partition}"
+        message = f"{name} has no position, and auto_offset_reset is none: seek, or set it"
+        assignment.fail(state, NoOffsetForPartitionError(message, topic_partition=state.partition))
+    return None

@@ -1,0 +1,193 @@
+"""The topics that a consumer follows: their followers, and views of them for the consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+
+from sparklog.consumer.topic_opening import TopicOpener, open_topic
+from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.log import Cluster, TopicFollower
+from sparklog.log.follow import poll_all
+from sparklog.log.head import TopicHead
+from sparklog.log.maintenance import Sequencing
+from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
+from sparklog.parallel import attempt
+from sparklog.paths import TOPICS_FOLDER
+
+__all__ = ["FollowedTopics", "Polled", "TopicView"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A topic as the fetcher saw it last."""
+
+    topic_id: str
+    log_start_offsets: tuple[int, ...]
+    log_end_offsets: tuple[int, ...]
+    timestamp_type: int
+    caught_up: bool
+    """Was this the end of the log a moment ago? If not, it is older, and only a lower bound."""
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.log_end_offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The result of a look at several topics."""
+
+    news: Mapping[str, bool] = field(default_factory=dict)
+    """Was something new? Of each topic that could be looked at."""
+    errors: Mapping[str, Exception] = field(default_factory=dict)
+    """Why the others couldn't be looked at."""
+
+
+class FollowedTopics:
+    """The followers of a consumer's topics; owned by one thread.
+
+    Args:
+        opened: called by another thread, whenever a topic that is being opened is open or can't be.
+    """
+
+    def __init__(self, cluster: Cluster, opened: Callable[[], None]) -> None:
+        self.cluster = cluster
+        self._openings = TopicOpener(cluster, opened)
+        self._followers: dict[str, TopicFollower] = {}
+        self._views: dict[str, TopicView] = {}
+        self._heads: dict[str, TopicHead] = {}
+        """The heads that the views were made of."""
+        self._unseen: set[str] = set()
+        """Topics of which there may be something new that isn't in the views."""
+        self._sequencing = Sequencing()
+        self._stale: set[str] = set()
+        """Topics that couldn't be looked at when it was tried last."""
+
+    def keep(self, topics: Collection[str]) -> None:
+        """Follow no other topics than these."""
+        self._openings.keep(topics)
+        for topic in self._followers.keys() - set(topics):
+            self.drop(topic)
+
+    def drop(self, topic: str) -> None:
+        """Follow a topic no longer; it may be opened anew."""
+        self._followers.pop(topic, None)
+        self._heads.pop(topic, None)
+        self._stale.discard(topic)
+        self._unseen.add(topic)
+
+    def is_followed(self, topic: str) -> bool:
+        """Was the topic opened, and is it still there as far as is known?"""
+        return topic in self._followers
+
+    @property
+    def opening(self) -> Set[str]:
+        """The topics that are being opened."""
+        return self._openings.topics
+
+    @property
+    def have_opened(self) -> bool:
+        """Is a topic open, or known not to be there, that :meth:`open` hasn't returned yet?"""
+        return self._openings.have_ended
+
+    def open(self, topics: Iterable[str]) -> Polled:
+        """Begin to open those of the topics that aren't followed; take those that have been opened meanwhile.
+
+        Opening one takes four requests, one after the other; many are opened side by side, and the others that are open
+        go on. One that is alone is opened here: nothing else waits.
+
+        Returns:
+            The topics that are followed from now on; errors as :class:`TopicFollower` raises them, and
+            ``InvalidTopicError``.
+        """
+        wanted = [topic for topic in topics if topic not in self._followers and topic not in self._openings]
+        if len(wanted) == 1 and not self._followers and not self._openings:
+            ended = {wanted[0]: attempt(self._open, wanted[0])}
+        else:
+            for topic in wanted:
+                self._openings.begin(topic)
+            ended = self._openings.take()
+        opened = {topic: found for topic, found in ended.items() if isinstance(found, TopicFollower)}
+        self._followers.update(opened)
+        self._unseen |= opened.keys()
+        errors = {topic: found for topic, found in ended.items() if isinstance(found, Exception)}
+        return Polled(dict.fromkeys(opened, True), errors)
+
+    def poll(self, topics: Iterable[str]) -> Polled:
+        """Look at those of the topics that are followed: a GET each where nothing is new, all at once.
+
+        One that was deleted isn't followed any longer; its error is an ``UnknownTopicOrPartitionError``.
+
+        Raises:
+            StoreError: a retriable one; which topic it is about isn't known.
+        """
+        followers = {topic: self._followers[topic] for topic in sorted(topics) if topic in self._followers}
+        self._stale |= followers.keys()
+        self._unseen |= followers.keys()
+        news, errors = {}, {}
+        for topic, found in zip(followers, poll_all([*followers.values()]), strict=True):
+            if isinstance(found, Exception):
+                errors[topic] = found
+                if isinstance(found, UnknownTopicOrPartitionError):
+                    self.drop(topic)
+            else:
+                news[topic] = bool(found) or not followers[topic].caught_up
+                self._stale.discard(topic)
+        return Polled(news, errors)
+
+    def meet_foreign_files(self, topics: Iterable[str]) -> None:
+        """Have offsets given, in the background, to records that other engines wrote without (rule F2, sequencing)."""
+        for topic in topics:
+            self._sequencing.meet(self._followers[topic].state)
+
+    def close(self) -> None:
+        """Wait for what is under way in the background."""
+        self._openings.close()
+        self._sequencing.close()
+
+    def follower(self, topic: str) -> TopicFollower:
+        """The follower of a topic that is followed."""
+        return self._followers[topic]
+
+    def look_anew(self) -> None:
+        """Make all views anew: a follower may have loaded its topic anew since it was polled."""
+        self._unseen |= self._followers.keys()
+
+    def views(self) -> dict[str, TopicView]:
+        """The views of the topics that are followed; the same objects, and the same dict, where nothing changed."""
+        changed = {topic: view for topic in self._unseen if (view := self._view(topic)) is not self._views.get(topic)}
+        self._unseen.clear()
+        if changed:
+            views = {**self._views, **changed}
+            self._views = {topic: view for topic, view in views.items() if view is not None}
+        return self._views
+
+    def behind(self) -> set[str]:
+        """The topics whose ends weren't seen yet: more may be there."""
+        return {topic for topic, view in self.views().items() if not view.caught_up}
+
+    def _view(self, topic: str) -> TopicView | None:
+        follower = self._followers.get(topic)
+        if follower is None:
+            return None
+        head, caught_up = follower.head, follower.caught_up and topic not in self._stale
+        known = self._views.get(topic)
+        if known is not None and self._heads.get(topic) is head and known.caught_up is caught_up:
+            return known
+        self._heads[topic] = head
+        is_append_time = head.config["message.timestamp.type"] == "LogAppendTime"
+        return TopicView(
+            topic_id=head.topic_id,
+            log_start_offsets=head.log_start_offsets,
+            log_end_offsets=head.log_end_offsets,
+            timestamp_type=LOG_APPEND_TIME if is_append_time else CREATE_TIME,
+            caught_up=caught_up,
+        )
+
+    def names(self) -> list[str]:
+        """The names under which topics are, or were: those of deleted ones stay."""
+        return list(self.cluster.store.list_names(TOPICS_FOLDER))
+
+    def _open(self, topic: str) -> TopicFollower:
+        return open_topic(self.cluster, topic)

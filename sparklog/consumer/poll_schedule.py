@@ -1,0 +1,158 @@
+"""A schedule of looks at topics: soon after news, then ever less often. No I/O.
+
+No broker notifies a consumer of news, so it asks the store, and each look at a topic is a request. A topic that
+had news within the last second is looked at after ever longer waits, up to three times as long as a look takes, or 10
+to 100 ms. One that has been quiet for longer is looked at after a tenth of the time for which it has been quiet, at
+most after ``fetch_max_wait_ms``, or after 200 times as long as a look takes if that is shorter: so on a folder, where
+looks cost next to nothing, news is found soon whenever it comes.
+
+Many topics share a number of looks in each ``fetch_max_wait_ms``: the quiet ones 25, which is 50 a second by default,
+and those that had news within the last second 125. On a store that answers within 2 ms, such as a folder, they share as
+many as take a sixtieth of the time, or for those with news a sixth, if these are more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+__all__ = ["PollSchedule"]
+
+_SHORTEST_WAIT_MS = 1.0
+_FIRST_SHARE = 1 / 16
+"""The first wait after news, as a part of the longest; it grows from look to look."""
+_GROWTH = 1.5
+_RECENT_MS = 1_000.0
+"""A topic without news for longer is quiet."""
+_RECENT_LOOKS = 3.0
+"""A topic with recent news isn't looked at for so many times as long as a look takes …"""
+_RECENT_WAIT_MS = (10.0, 100.0)
+"""… but at most for a time between these."""
+_QUIET_LOOKS = 200.0
+_QUIET_SHARE = 0.1
+"""The longest wait for a quiet topic, as a part of the time for which it has been quiet."""
+_EARLY_SHARE = 1 / 8
+"""A topic may be looked at earlier by so much of its wait, in company of others."""
+_MOST_QUIET = 16
+"""Quiet topics in one look: the others, which are looked at together with them, wait for no more."""
+_NEAR_MS = 2.0
+"""A store that has answered so quickly is near: what it takes to look at one topic counts; else how long that lasts."""
+_WEIGHT = 0.25
+"""The weight of a look that took longer than looks are known to take: one that was held up is no rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """A bound for the looks that several topics share."""
+
+    looks: float
+    """In each ``fetch_max_wait_ms`` …"""
+    parts: float
+    """… or as many as take one of so many parts of the time, if these are more."""
+
+    def wait_ms(self, topic_count: int, *, look_ms: float, longest_ms: float) -> float:
+        """The time in which each of so many topics is looked at once, where a look at one takes ``look_ms``."""
+        return topic_count * min(longest_ms / self.looks, self.parts * look_ms)
+
+
+_QUIET_BUDGET = _Budget(looks=25.0, parts=60.0)
+_RECENT_BUDGET = _Budget(looks=125.0, parts=6.0)
+
+
+@dataclass(slots=True)
+class _Pace:
+    news_ticks_ms: float
+    """When something was new last, or the topic was opened."""
+    wait_ms: float
+    due_ticks_ms: float
+    is_quiet: bool = False
+
+
+class PollSchedule:
+    """Says which of a consumer's topics to look at, and when the next is due.
+
+    Args:
+        longest_wait_ms: ``fetch_max_wait_ms``; 0 means to look without a rest.
+    """
+
+    def __init__(self, longest_wait_ms: float) -> None:
+        self._longest_ms = max(_SHORTEST_WAIT_MS, longest_wait_ms)
+        self._paces: dict[str, _Pace] = {}
+        self._call_ms = math.inf
+        """The time that a look takes, whatever the number of its topics; not known before the first."""
+        self._each_ms = math.inf
+        """The time that a look takes for each of its topics."""
+        self._is_near = False
+
+    def keep(self, topics: Collection[str]) -> None:
+        """Forget all other topics."""
+        for topic in self._paces.keys() - set(topics):
+            del self._paces[topic]
+
+    def due(self, topics: Iterable[str], until_ms: float) -> set[str]:
+        """The topics among these to look at: all that had recent news and are due by then, and of the quiet ones those
+        that have been due for longest. A topic that is new is due at once."""
+        due, quiet = set(), []
+        for topic in topics:
+            pace = self._paces.get(topic)
+            if pace is None:
+                due.add(topic)
+            elif pace.due_ticks_ms - pace.wait_ms * _EARLY_SHARE <= until_ms:
+                if pace.is_quiet:
+                    quiet.append((pace.due_ticks_ms, topic))
+                else:
+                    due.add(topic)
+        return due | {topic for _, topic in sorted(quiet)[:_MOST_QUIET]}
+
+    def next_due_ms(self, topics: Collection[str]) -> float:
+        """When to look at the first of the topics: long ago if one is new, never if there is none."""
+        if not self._paces.keys() >= set(topics):
+            return -math.inf
+        return min((self._paces[topic].due_ticks_ms for topic in topics), default=math.inf)
+
+    def looked(self, news: Mapping[str, bool], *, now_ms: float, took_ms: float) -> None:
+        """Note that a look at topics has ended.
+
+        Args:
+            news: whether something was new, by topic; that may mean that there is more.
+            took_ms: how long the look took for all of them.
+        """
+        if not news:
+            return
+        self._learn(took_ms, len(news))
+        for topic, is_new in news.items():
+            pace = self._paces.setdefault(topic, _Pace(now_ms, 0.0, now_ms))
+            if is_new:
+                pace.news_ticks_ms, pace.wait_ms = now_ms, 0.0
+            pace.is_quiet = now_ms - pace.news_ticks_ms > _RECENT_MS
+        quiet_count = sum(pace.is_quiet for pace in self._paces.values())
+        for topic, is_new in news.items():
+            pace = self._paces[topic]
+            if not is_new:
+                longest_ms = self._longest_wait_ms(pace, now_ms, quiet_count)
+                first_ms = max(_SHORTEST_WAIT_MS, longest_ms * _FIRST_SHARE)
+                pace.wait_ms = min(max(pace.wait_ms * _GROWTH, first_ms), longest_ms)
+            pace.due_ticks_ms = now_ms + pace.wait_ms
+
+    def _longest_wait_ms(self, pace: _Pace, now_ms: float, quiet_count: int) -> float:
+        low_ms, high_ms = _RECENT_WAIT_MS
+        recent_ms = min(max(low_ms, min(_RECENT_LOOKS * self._call_ms, high_ms)), self._longest_ms)
+        if not pace.is_quiet:
+            return max(recent_ms, self._shared_ms(_RECENT_BUDGET, len(self._paces) - quiet_count))
+        quiet_ms = now_ms - pace.news_ticks_ms
+        alone_ms = max(recent_ms, min(_QUIET_LOOKS * self._call_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
+        return max(alone_ms, self._shared_ms(_QUIET_BUDGET, quiet_count))
+
+    def _shared_ms(self, budget: _Budget, topic_count: int) -> float:
+        look_ms = self._each_ms if self._is_near else self._call_ms
+        return budget.wait_ms(topic_count, look_ms=look_ms, longest_ms=self._longest_ms)
+
+    def _learn(self, took_ms: float, topic_count: int) -> None:
+        self._call_ms = _learned(self._call_ms, took_ms)
+        self._each_ms = _learned(self._each_ms, took_ms / topic_count)
+        self._is_near = self._is_near or took_ms < _NEAR_MS
+
+
+def _learned(known_ms: float, took_ms: float) -> float:
+    return took_ms if took_ms <= known_ms else known_ms + _WEIGHT * (took_ms - known_ms)

@@ -1,0 +1,272 @@
+"""Reads of the segments that a consumer's partitions need next, in pieces, up to the fetch limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sparklog.consumer.assignment import PartitionState
+from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.log import TopicFollower
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.record_streaming import (
+    RECORD_SCHEMA,
+    WHOLE_FILE_BYTES,
+    OpenSegments,
+    is_read_whole,
+    open_segments,
+)
+from sparklog.log.data.segments import Segment
+from sparklog.model import TopicPartition
+from sparklog.storage import ObjectStore
+
+__all__ = ["ReadLimits", "ReadRequest", "ReadResult", "SegmentFetcher"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLimits:
+    """Sizes in bytes."""
+
+    whole_file_bytes: int = WHOLE_FILE_BYTES
+    """A larger file is read by ranges."""
+    piece_bytes: int = 1024 * 1024
+    """A file that is larger once decoded is read in pieces of about this size; smaller ones are put together."""
+    request_bytes: int = 16 * 1024 * 1024
+    """Files read together, over all partitions; a first file is always read."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ReadRequest:
+    """A read that a partition has room for."""
+
+    state: PartitionState
+    epoch: int
+    offset: int
+    """The first one to read; moves on with what was read."""
+    end_offset: int
+    """The log end: there is nothing to read from it on."""
+    room_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult:
+    """The result of a read for one partition."""
+
+    request: ReadRequest
+    batches: list[pa.RecordBatch]
+    error: SparklogError | None = None
+    """Why nothing more can be read after the batches."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """Segments of which a part was read."""
+
+    epoch: int
+    segments: OpenSegments
+    next_offset: int
+    """After all of them."""
+
+
+class SegmentFetcher:
+    """Reads segments, and remembers for each partition which it is in the middle of. Owned by one thread."""
+
+    def __init__(self, store: ObjectStore, limits: ReadLimits) -> None:
+        self._store = store
+        self._limits = limits
+        self._open: dict[TopicPartition, _Open] = {}
+        self._growth: dict[str, float] = {}
+        """The factor by which decoded files were larger than stored, by topic; at least 1."""
+        self._gone: dict[TopicPartition, str] = {}
+        """The last file that couldn't be found, by partition."""
+
+        self.is_behind = False
+        """Do the followers know more than their views said when the requests were made?"""
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the segments which are being read take."""
+        return sum(opened.segments.held_bytes for opened in self._open.values())
+
+    @property
+    def opened(self) -> dict[TopicPartition, int]:
+        """The partitions of which a segment is being read, and the epochs that they were in."""
+        return {partition: opened.epoch for partition, opened in self._open.items()}
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin anew with the segments of these partitions."""
+        for partition in partitions:
+            self._open.pop(partition, None)
+
+    def read(
+        self, requests: Iterable[ReadRequest], followers: Mapping[str, TopicFollower], room_bytes: int
+    ) -> Iterator[ReadResult]:
+        """Read for each request about as much as it has room for, and for all of them as much as ``room_bytes``.
+
+        The first records are read however large they are. A file that is gone is looked for once more in the topic
+        loaded anew (rule L10).
+
+        Raises:
+            StoreError: the store can't be read now.
+        """
+        plans = self._plan(requests, followers, room_bytes)
+        paths = [path for _, groups in plans for group in groups for path in group.paths]
+        data = dict(zip(paths, self._store.read_many(paths), strict=True)) if paths else {}
+        left = room_bytes
+        for request, groups in plans:
+            fetched = self._read(request, groups, data, followers[request.state.partition.topic], left)
+            left -= sum(batch.nbytes for batch in fetched.batches)
+            yield fetched
+            if left - self.held_bytes <= 0:
+                return
+
+    def _plan(
+        self, requests: Iterable[ReadRequest], followers: Mapping[str, TopicFollower], room_bytes: int
+    ) -> list[tuple[ReadRequest, list[_Group]]]:
+        plans: list[tuple[ReadRequest, list[_Group]]] = []
+        left = min(room_bytes, self._limits.request_bytes)
+        for request in requests:
+            groups: list[_Group] = []
+            if request.state.partition not in self._open:
+                room = min(request.room_bytes, left)
+                for group in self._groups(request, followers[request.state.partition.topic]):
+                    if groups and room < group.size_bytes:
+                        break
+                    groups.append(group)
+                    room -= group.size_bytes
+                    left -= group.size_bytes
+                    if not group.paths:
+                        break  # by ranges: it is more than enough
+            plans.append((request, groups))
+            if left <= 0:
+                break
+        return plans
+
+    def _groups(self, request: ReadRequest, follower: TopicFollower) -> Iterator[_Group]:
+        try:
+            found = follower.segment_groups(request.state.partition.partition, request.offset)
+        except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):  # since the request was made
+            self.is_behind = True
+            return
+        for segments in found:
+            whole = is_read_whole(segments, whole_file_bytes=self._limits.whole_file_bytes)
+            decoded = sum(segment.size_bytes for segment in segments) * self._growth.get(follower.topic, 1.0)
+            size = int(decoded) if whole else self._limits.piece_bytes
+            yield _Group.of(follower.log.table, segments, size_bytes=size, by_ranges=not whole)
+
+    def _read(
+        self,
+        request: ReadRequest,
+        groups: list[_Group],
+        data: Mapping[str, bytes | None],
+        follower: TopicFollower,
+        room_bytes: int,
+    ) -> ReadResult:
+        partition = request.state.partition
+        room = min(request.room_bytes, room_bytes)
+        batches: list[pa.RecordBatch] = []
+        try:
+            if partition in self._open:
+                room = self._read_on(request, batches, room)
+            for group in groups:
+                if room <= 0:
+                    break
+                group.check()
+                opened = open_segments(
+                    follower.log,
+                    group.segments,
+                    [data[path] for path in group.paths] if group.paths else None,
+                    start_offset=request.offset,
+                    piece_bytes=self._limits.piece_bytes,
+                )
+                self._open[partition] = _Open(request.epoch, opened, group.next_offset)
+                before = room
+                room = self._read_on(request, batches, room)
+                if partition not in self._open and group.paths:
+                    stored = sum(segment.size_bytes for segment in group.segments)
+                    self._growth[partition.topic] = max(1.0, (before - room) / max(1, stored))
+            self._gone.pop(partition, None)
+        except ObjectNotFoundError as error:
+            self._open.pop(partition, None)
+            if self._gone.get(partition) == str(error):
+                del self._gone[partition]
+                return ReadResult(request=request, batches=self._together(batches), error=error)
+            self._gone[partition] = str(error)
+            with suppress(UnknownTopicOrPartitionError):  # the next look at the topic says so
+                follower.reload()
+            self.is_behind = True
+        except SparklogError as error:
+            self._open.pop(partition, None)
+            return ReadResult(request=request, batches=self._together(batches), error=error)
+        except BaseException:
+            self._open.pop(partition, None)  # a generator that failed is at its end: the rest would seem to be read
+            raise
+        return ReadResult(request=request, batches=self._together(batches))
+
+    def _read_on(self, request: ReadRequest, batches: list[pa.RecordBatch], room: int) -> int:
+        opened = self._open[request.state.partition]
+        for batch in opened.segments.pieces:
+            batches.append(batch)
+            request.offset = batch.column(0)[-1].as_py() + 1
+            room -= batch.nbytes
+            if request.offset >= opened.next_offset:
+                break  # nothing is kept of a file whose last record was read
+            if room <= 0 and opened.segments.held_bytes:
+                return room
+        del self._open[request.state.partition]
+        request.offset = max(request.offset, opened.next_offset)
+        return room
+
+    def _together(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The same records with small batches put together."""
+        found: list[pa.RecordBatch] = []
+        few: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            if few and size + batch.nbytes > self._limits.piece_bytes:
+                found.append(_concat(few))
+                few, size = [], 0
+            few.append(batch)
+            size += batch.nbytes
+        return [*found, _concat(few)] if few else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Segments that overlap, or one alone."""
+
+    segments: list[Segment]
+    paths: list[str]
+    """To be read before they are opened; none for a file that is read by ranges."""
+    size_bytes: int
+    """About the size of the records that are decoded at once."""
+    error: SparklogError | None
+
+    @classmethod
+    def of(cls, table: str, segments: list[Segment], *, size_bytes: int, by_ranges: bool) -> _Group:
+        try:
+            paths = [object_path(table, segment.path) for segment in segments]
+        except SparklogError as error:
+            return cls(segments=segments, paths=[], size_bytes=size_bytes, error=error)
+        return cls(segments=segments, paths=[] if by_ranges else paths, size_bytes=size_bytes, error=None)
+
+    @property
+    def next_offset(self) -> int:
+        return max(segment.last_offset for segment in self.segments) + 1
+
+    def check(self) -> None:
+        """Raises what is wrong with the paths."""
+        if self.error is not None:
+            raise self.error
+
+
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def empty_batch() -> pa.RecordBatch:
+    """A batch without records."""
+    return pa.RecordBatch.from_pylist([], schema=RECORD_SCHEMA)

@@ -1,0 +1,88 @@
+"""Opening of topics, side by side, away from the thread that reads those which are open already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Set
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from sparklog.log import Cluster, TopicFollower
+from sparklog.parallel import AT_ONCE
+
+__all__ = ["TopicOpener"]
+
+
+class TopicOpener:
+    """Opens topics, up to 32 at once. Owned by one thread.
+
+    Args:
+        ended: called whenever one of them is open or has failed, by another thread.
+    """
+
+    def __init__(self, cluster: Cluster, ended: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._ended = ended
+        self._threads: ThreadPoolExecutor | None = None
+        """None while nothing is being opened."""
+        self._futures: dict[str, Future[TopicFollower]] = {}
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._futures
+
+    def __bool__(self) -> bool:
+        return bool(self._futures)
+
+    @property
+    def topics(self) -> Set[str]:
+        """The topics that are being opened, or whose outcome :meth:`take` hasn't returned yet."""
+        return self._futures.keys()
+
+    @property
+    def have_ended(self) -> bool:
+        """Is there something to :meth:`take`?"""
+        return any(future.done() for future in self._futures.values())
+
+    def begin(self, topic: str) -> None:
+        """Open a topic, unless it is being opened."""
+        if topic in self._futures:
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(AT_ONCE, "sparklog-opening")
+        future = self._threads.submit(open_topic, self._cluster, topic)
+        self._futures[topic] = future
+        future.add_done_callback(lambda _: self._ended())
+
+    def keep(self, topics: Collection[str]) -> None:
+        """Open no others than these; :meth:`take` returns no others."""
+        for topic in self._futures.keys() - set(topics):
+            self._futures.pop(topic).cancel()
+
+    def take(self) -> dict[str, TopicFollower | Exception]:
+        """The followers of the topics that were opened since the last call, and why others couldn't be."""
+        ended = {topic: future for topic, future in self._futures.items() if future.done()}
+        for topic in ended:
+            del self._futures[topic]
+        if not self._futures and self._threads is not None:
+            self._threads.shutdown(wait=False)
+            self._threads = None
+        return {topic: _outcome(future) for topic, future in ended.items()}
+
+    def close(self) -> None:
+        """Wait for topics whose opening has begun; the others aren't opened any more."""
+        self._futures.clear()
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._threads = None
+
+
+def open_topic(cluster: Cluster, topic: str) -> TopicFollower:
+    """Load a topic. Raises as :class:`TopicFollower`, and ``InvalidTopicError``."""
+    return TopicFollower(cluster.topic_log(topic), topic)
+
+
+def _outcome(future: Future[TopicFollower]) -> TopicFollower | Exception:
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, Exception):
+        return error
+    raise error

@@ -1,0 +1,106 @@
+"""Arrow tables that are sent whole: checking them before anything is queued, and cutting them to batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import InvalidArgumentError, InvalidTypeError, MessageSizeTooLargeError
+from sparklog.log.data.encode import record_columns
+from sparklog.producer.topic_queue import MAX_BATCH_BYTES
+
+__all__ = ["check_table", "split_table"]
+
+_KNOWN = ("key", "value", "headers", "timestamp", "partition")
+
+
+def check_table(
+    topic: str,
+    table: object,
+    *,
+    now_ms: int,
+    partition_count: int,
+    max_record_bytes: int,
+    call: str = "send_batch",
+    limits: str = "max_request_size",
+) -> pa.Table:
+    """The table with the columns that a batch has: timestamp (int64 ms), key, value, headers, partition (int32).
+
+    Args:
+        now_ms: for rows without a timestamp.
+        call: what errors name as the caller.
+        limits: the caller's setting behind ``max_record_bytes``, beside the topic's own.
+    Raises:
+        InvalidTypeError: not a table.
+        InvalidArgumentError: no row, an unknown column, neither key nor value, a wrong type, a negative timestamp, a
+            partition that isn't there.
+        MessageSizeTooLargeError: a row is too large.
+    """
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise InvalidTypeError(f"{call} to {topic!r}: got {type(table).__name__}, expected a pyarrow Table")
+    names = table.column_names
+    unknown = sorted(set(names) - set(_KNOWN))
+    if unknown or not {"key", "value"} & set(names):
+        raise InvalidArgumentError(
+            f"{call} to {topic!r}: got columns {', '.join(names) or 'none'}; expected key or value or both, and "
+            "perhaps headers, timestamp and partition"
+        )
+    if table.num_rows == 0:
+        raise InvalidArgumentError(f"{call} to {topic!r}: the table has no rows")
+    if "timestamp" not in names:
+        table = table.append_column("timestamp", pa.nulls(table.num_rows))
+    columns = record_columns(table)
+    timestamps = columns["timestamp"].cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+    columns["timestamp"] = pc.fill_null(timestamps, now_ms)
+    columns["partition"] = _partitions(f"{call} to {topic!r}", table, partition_count)
+    _check_sizes(f"{call} to {topic!r}", columns["key"], columns["value"], max_record_bytes, limits)
+    earliest = pc.min(columns["timestamp"]).as_py()
+    if earliest < 0:
+        raise InvalidArgumentError(f"{call} to {topic!r}: timestamp {earliest} ms, expected 0 or later")
+    return pa.table(columns)
+
+
+def split_table(table: pa.Table) -> Iterator[pa.Table]:
+    """The table in pieces of about a batch's size, without copying."""
+    sizes = np.asarray(_row_sizes(table["key"], table["value"]))
+    beside = max(0, table.nbytes - int(sizes.sum())) / table.num_rows  # headers and the like: taken as even
+    ends = np.cumsum(sizes + beside)
+    start, before = 0, 0.0
+    while start < table.num_rows:
+        end = max(start + 1, int(np.searchsorted(ends, before + MAX_BATCH_BYTES, side="right")))
+        yield table.slice(start, end - start)
+        start, before = end, float(ends[end - 1])
+
+
+def _partitions(where: str, table: pa.Table, partition_count: int) -> pa.ChunkedArray | pa.Array:
+    if "partition" not in table.column_names:
+        return pa.nulls(table.num_rows, pa.int32())
+    column = table["partition"]
+    if not pa.types.is_integer(column.type) and not pa.types.is_null(column.type):
+        raise InvalidArgumentError(f"{where}: column partition is {column.type}, expected int32")
+    bounds = pc.min_max(column).as_py()
+    if bounds["min"] is not None and (bounds["min"] < 0 or bounds["max"] >= partition_count):
+        raise InvalidArgumentError(
+            f"{where}: column partition has {bounds['min']} to {bounds['max']}, expected 0 to {partition_count - 1}"
+        )
+    return column.cast(pa.int32())
+
+
+def _row_sizes(keys: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Bytes of each row's key and value."""
+    return pc.add(*(pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in (keys, values)))
+
+
+def _check_sizes(where: str, keys: pa.ChunkedArray, values: pa.ChunkedArray, limit_bytes: int, limits: str) -> None:
+    sizes = _row_sizes(keys, values)
+    largest = pc.max(sizes).as_py()
+    if largest > limit_bytes:
+        raise MessageSizeTooLargeError(
+            f"{where}: row {pc.index(sizes, largest).as_py()} has {largest} bytes, expected at most "
+            f"{limit_bytes} ({limits} and the topic's max.message.bytes)"
+        )

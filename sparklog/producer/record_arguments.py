@@ -1,0 +1,163 @@
+"""The arguments of ``send``, checked and serialized: bytes, headers, timestamp and partition of a record."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple, SupportsIndex
+
+from sparklog.config import ProducerConfig
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidTypeError,
+    MessageSizeTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.model import Headers
+from sparklog.producer.batch import Details, Unacknowledged
+from sparklog.producer.interceptors import ProducerRecord
+from sparklog.producer.topic_queue import memory_bytes
+from sparklog.producer.writable_topic import WritableTopic
+
+__all__ = ["SerializedRecord", "serialize_record"]
+
+
+class SerializedRecord(NamedTuple):
+    """A record as it is added to a topic's queue."""
+
+    key: bytes | None
+    value: bytes | None
+    memory_bytes: int
+    """Bytes that it counts against ``buffer_memory``."""
+    details: Details | None
+    """All but key and value; None for a record that has nothing else."""
+
+    def unacknowledged(self, topic: str, now_ms: int) -> Unacknowledged:
+        """The batch that a future is given with ``acks=0``: done from the start, without an offset."""
+        timestamp_ms, _, header_size, _ = self.details or (None, None, -1, None)
+        return Unacknowledged.of_record(
+            topic,
+            timestamp_ms=now_ms if timestamp_ms is None else timestamp_ms,
+            key_size=-1 if self.key is None else len(self.key),
+            value_size=-1 if self.value is None else len(self.value),
+            header_size=header_size,
+        )
+
+
+def serialize_record(record: ProducerRecord, topic: WritableTopic, config: ProducerConfig) -> SerializedRecord:
+    """Check what ``send`` was given, call the user's serializers and partitioner.
+
+    Raises:
+        InvalidTypeError: key or value aren't bytes after serializing; headers or partition of another shape.
+        InvalidArgumentError: a timestamp that no int64 holds, or a negative one.
+        MessageSizeTooLargeError: beyond ``max_request_size`` or the topic's ``max.message.bytes``.
+        UnknownTopicOrPartitionError: the topic has no such partition.
+    """
+    headers = _check_headers(record.headers)
+    key = _to_bytes("key", _serialize(config.key_serializer, topic.name, headers, record.key))
+    value = _to_bytes("value", _serialize(config.value_serializer, topic.name, headers, record.value))
+    header_size = sum(len(name.encode()) + len(data or b"") for name, data in headers) if headers else -1
+    size = len(key or b"") + len(value or b"") + max(0, header_size)
+    if size > topic.max_record_bytes:
+        raise MessageSizeTooLargeError(
+            f"a record of {size} bytes for topic {topic.name!r}: expected at most {topic.max_record_bytes} "
+            f"(max_request_size={config.max_request_size}, buffer_memory={config.buffer_memory}, the topic's "
+            f"max.message.bytes={topic.max_message_bytes})"
+        )
+    timestamp_ms = _check_timestamp(record.timestamp_ms)
+    partition = record.partition
+    if partition is None and config.partitioner is not None:
+        partition = _choose_partition(config.partitioner, topic, record, key, value)
+    if partition is not None:
+        partition = _check_partition(topic, partition)
+    details = None
+    if headers or timestamp_ms is not None or partition is not None:
+        details = (timestamp_ms, headers or None, header_size, partition)
+    return SerializedRecord(key, value, memory_bytes(size, headers, timestamp_ms, partition), details)
+
+
+class _Partitions:
+    """A cluster as kafka-python's partitioners see it."""
+
+    def __init__(self, topic: str, partitions: list[int]) -> None:
+        self._topic = topic
+        self._partitions = partitions
+
+    def topics(self) -> set[str]:
+        return {self._topic}
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return set(self._partitions) if topic == self._topic else None
+
+    available_partitions_for_topic = partitions_for_topic
+
+
+def _serialize(serializer: Any, topic: str, headers: Headers | None, data: Any) -> Any:
+    return data if serializer is None else serializer(topic, headers or [], data)
+
+
+def _to_bytes(argument: str, data: Any) -> bytes | None:
+    if data is None or type(data) is bytes:
+        return data
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise InvalidTypeError(
+        f"{argument}: got {type(data).__name__}, expected bytes or None; set {argument}_serializer to send other types"
+    )
+
+
+def _check_headers(headers: object) -> Headers | None:
+    if headers is None:
+        return None
+    if not isinstance(headers, list | tuple):
+        raise InvalidTypeError(f"headers: got {type(headers).__name__}, expected a list of (name, bytes or None)")
+    for item in headers:
+        if not (
+            isinstance(item, tuple | list)
+            and len(item) == 2
+            and isinstance(item[0], str)
+            and isinstance(item[1], bytes | None)
+            and _is_utf8(item[0])
+        ):
+            raise InvalidTypeError(f"headers: got {item!r}, expected (name as str of valid Unicode, bytes or None)")
+    return [(name, value) for name, value in headers]
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return True
+
+
+def _check_timestamp(timestamp_ms: object) -> int | None:
+    if timestamp_ms is None:
+        return None
+    if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int):
+        raise InvalidTypeError(f"timestamp_ms: got {type(timestamp_ms).__name__}, expected int milliseconds")
+    if not 0 <= timestamp_ms < 2**63:
+        raise InvalidArgumentError(f"timestamp_ms={timestamp_ms}: expected 0 to 2**63 - 1")
+    return timestamp_ms
+
+
+def _choose_partition(
+    partitioner: Any, topic: WritableTopic, record: ProducerRecord, key: bytes | None, value: bytes | None
+) -> int:
+    partitions = list(range(topic.partition_count))
+    method = getattr(partitioner, "partition", None)
+    if callable(method):  # kafka-python 3
+        return method(record.topic, record.key, key, record.value, value, _Partitions(record.topic, partitions))  # type: ignore[no-any-return]
+    return partitioner(key, partitions, partitions)  # type: ignore[no-any-return]
+
+
+def _check_partition(topic: WritableTopic, partition: object) -> int:
+    if isinstance(partition, bool) or not isinstance(partition, SupportsIndex):
+        raise InvalidTypeError(f"partition: got {partition!r}, expected int")
+    number = operator.index(partition)  # a partitioner may well return numpy's
+    if number >= topic.partition_count:
+        topic.refresh()  # it may be new
+    if not 0 <= number < topic.partition_count:
+        raise UnknownTopicOrPartitionError(
+            f"topic {topic.name!r} has no partition {number}; it has 0 to {topic.partition_count - 1}"
+        )
+    return number

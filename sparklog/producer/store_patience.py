@@ -1,0 +1,18 @@
+"""How long a producer's store calls are repeated, by its settings."""
+
+from __future__ import annotations
+
+from sparklog.config import ProducerConfig
+from sparklog.storage.retrying import Patience
+
+__all__ = ["store_patience"]
+
+
+def store_patience(config: ProducerConfig, deadline_ticks_ms: float) -> Patience:
+    """Repeat refused store calls as ``retries`` and ``retry_backoff_ms`` say, and not beyond a deadline."""
+    return Patience(
+        deadline_ticks_ms=deadline_ticks_ms,
+        retries=config.retries,
+        backoff_ms=config.retry_backoff_ms,
+        backoff_max_ms=config.retry_backoff_max_ms,
+    )

@@ -1,0 +1,204 @@
+"""The thread that appends what a topic's sender has uploaded, and settles the batches' futures."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from sparklog.clock import Clock
+from sparklog.config import ProducerConfig
+from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.producer.batch import Batch, Outcome
+from sparklog.producer.in_flight import InFlightBatches, UploadResult
+from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.topic_queue import TopicQueue
+from sparklog.producer.writable_topic import WritableTopic, unexpected_error
+
+__all__ = ["TopicCommitter"]
+
+_LOGGER = logging.getLogger("sparklog.producer")
+
+
+class TopicCommitter:
+    """A topic's second thread. Whatever is uploaded when it is free goes into one commit.
+
+    A batch that isn't in the log ``delivery_timeout_ms`` after its first record fails.
+    """
+
+    def __init__(
+        self,
+        topic: WritableTopic,
+        queue: TopicQueue,
+        in_flight: InFlightBatches,
+        *,
+        config: ProducerConfig,
+        clock: Clock,
+        metrics: ProducerMetrics,
+        callbacks: threading.RLock,
+    ) -> None:
+        """Create the thread, which isn't started.
+
+        Args:
+            callbacks: held while callbacks run: no two of a producer run at once.
+        """
+        self.thread = threading.Thread(target=self._run, name=f"sparklog-committer-{topic.name}", daemon=True)
+        self.is_needed: Callable[[], bool] = _never
+        """Must the thread go on although the sender has ended, for calls that are still to come? Asked with the lock
+        held."""
+        self._topic = topic
+        self._queue = queue
+        self._in_flight = in_flight
+        self._config = config
+        self._clock = clock
+        self._metrics = metrics
+        self._callbacks = callbacks
+        self._uploaded: deque[UploadResult] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._sender_ended = False
+
+    @property
+    def has_uploaded(self) -> bool:
+        """Does anything that was uploaded wait for its commit? The lock is held."""
+        return bool(self._uploaded)
+
+    def add(self, result: UploadResult) -> None:
+        """Commit this once it is its turn; what failed before its upload waits for its turn as well."""
+        with self._queue.lock:
+            if not self._in_flight.end_upload():
+                return
+            self._uploaded.append(result)
+            self._queue.changed.notify_all()
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Make a call in this thread, which alone commits. The lock is held."""
+        self._calls.append(call)
+        self._queue.changed.notify_all()
+
+    def end_when_done(self) -> None:
+        """Let the thread end once nothing is left: the sender has ended."""
+        with self._queue.lock:
+            self._sender_ended = True
+            self._queue.changed.notify_all()
+
+    def abort(self, error: SparklogError, *, in_callback: bool) -> None:
+        """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored.
+
+        Args:
+            in_callback: called by a callback: they fail after the callbacks that come before theirs. While a callback
+                runs elsewhere, theirs are left to the committer: it may never end.
+        """
+        with self._queue.lock:
+            self._in_flight.aborted = error
+            waiting = self._queue.take_all_batches()
+            self._in_flight.count += bool(waiting)
+            aborted = [result.aborted(error) for result in self._uploaded]
+            uploading = self._in_flight.uploading
+            aborted += [UploadResult(batches=batches, error=error) for batches in (uploading, waiting) if batches]
+            self._in_flight.uploading = ()
+            self._uploaded.clear()
+            self._queue.changed.notify_all()
+            if in_callback or not self._callbacks.acquire(blocking=False):
+                self._uploaded.extend(aborted)
+                self._queue.changed.notify_all()
+                for result in () if in_callback else aborted:
+                    for batch in result.batches:
+                        batch.settle(Outcome(error=result.error))
+                return
+        try:
+            self._fail(aborted, error)
+        finally:
+            self._callbacks.release()
+
+    def _run(self) -> None:
+        while True:
+            with self._queue.lock:
+                while not (self._uploaded or self._calls or self._is_done()):
+                    self._queue.changed.wait()
+                uploaded = list(self._uploaded)
+                self._uploaded.clear()
+                calls = list(self._calls)
+                self._calls.clear()
+                self._queue.changed.notify_all()
+            for call in calls:
+                call()
+            if not (uploaded or calls):
+                break
+            while uploaded:
+                uploaded = self._commit(uploaded)
+                if self._in_flight.aborted is not None:
+                    self._fail(uploaded, self._in_flight.aborted)
+                    break
+        self._topic.close()
+        self._queue.close()
+
+    def _is_done(self) -> bool:
+        """Has the sender ended, and is nothing left to do? The lock is held."""
+        return self._sender_ended and not (self._in_flight.aborted is None and self.is_needed())
+
+    def _commit(self, uploaded: Sequence[UploadResult]) -> list[UploadResult]:
+        """Commit all at once. Returns those that are to be tried again: others of the same commit came too late."""
+        files = [file for result in uploaded for file in result.files]
+        deadline = self._config.delivery_timeout_ms + min(result.batches[0].created_ticks_ms for result in uploaded)
+        outcomes: list[Sequence[Outcome]] = []
+        try:
+            base_offsets = self._topic.append_files(files, deadline_ticks_ms=deadline) if files else ()
+            start = 0
+            for result in uploaded:
+                end = start + len(result.files)
+                outcomes.append(result.outcomes(base_offsets[start:end]))
+                start = end
+        except CommitStateUnknownError as error:
+            self._fail(uploaded, error)
+        except KafkaTimeoutError as error:
+            return self._fail_late(uploaded, error)
+        except SparklogError as error:
+            if isinstance(error, UnknownTopicOrPartitionError):
+                self._topic.mark_gone()
+            self._fail(uploaded, error)
+        except BaseException as error:
+            self._fail(uploaded, unexpected_error(self._topic.name, error))
+        else:
+            for result, of_batches in zip(uploaded, outcomes, strict=True):
+                self._settle(result.batches, of_batches)
+        return []
+
+    def _fail_late(self, uploaded: Sequence[UploadResult], error: SparklogError) -> list[UploadResult]:
+        """Nothing of them is stored: fail those whose time is over, and the first in any case."""
+        now = self._clock.ticks_ms() - self._config.delivery_timeout_ms
+        late = [result for result in uploaded if result.batches[0].created_ticks_ms <= now] or [uploaded[0]]
+        self._fail(late, error)
+        return [result for result in uploaded if result not in late]
+
+    def _fail(self, uploaded: Sequence[UploadResult], error: SparklogError) -> None:
+        for result in uploaded:
+            self._settle(result.batches, [Outcome(error=result.error or error)] * len(result.batches))
+
+    def _settle(self, batches: Sequence[Batch], outcomes: Sequence[Outcome]) -> None:
+        """Settle batches that the sender took together, and give their room back."""
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            batch.settle(outcome)
+        with self._queue.lock:
+            self._in_flight.count -= 1
+        for batch in batches:
+            with self._callbacks:
+                batch.run_callbacks()
+            self._queue.finish_batch(batch)
+        self._metrics.settled(self._topic.name, batches)
+        if self._config.acks == 0:
+            _log_failures(self._topic.name, outcomes)
+
+
+def _log_failures(topic: str, outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if outcome.error is not None:
+            _LOGGER.warning("records of topic %s with acks=0 were lost: %s", topic, outcome.error)
+        elif outcome.refused:
+            first = next(iter(outcome.refused.values()))
+            _LOGGER.warning("%d records of topic %s with acks=0 were refused: %s", len(outcome.refused), topic, first)
+
+
+def _never() -> bool:
+    """Nobody makes calls in this thread."""
+    return False

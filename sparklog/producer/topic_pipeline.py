@@ -1,0 +1,112 @@
+"""One topic's way into its log: a queue, a sender thread that uploads, a committer thread that appends.
+
+Both threads keep the order of sending. With a transactional id, what the sender has uploaded stays in
+:class:`TransactionUploads` until its transaction is decided; then the committer publishes all of it in one commit.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from sparklog.config import ProducerConfig
+from sparklog.errors import SparklogError
+from sparklog.interrupts import bounded_s
+from sparklog.log import Cluster
+from sparklog.producer.in_flight import InFlightBatches
+from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.topic_committer import TopicCommitter
+from sparklog.producer.topic_queue import Buffer, TopicQueue
+from sparklog.producer.topic_sender import TopicSender
+from sparklog.producer.transaction_uploads import TransactionUploads
+from sparklog.producer.writable_topic import WritableTopic, open_writer
+
+__all__ = ["TopicPipeline"]
+
+
+class TopicPipeline:
+    """Ties one topic's queue, sender and committer together, and ends them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        config: ProducerConfig,
+        buffer: Buffer,
+        metrics: ProducerMetrics,
+        callbacks: threading.RLock,
+    ) -> None:
+        """Open the topic and start its threads; takes at most ``max_block_ms``.
+
+        Args:
+            callbacks: held while callbacks run: no two of a producer run at once.
+        Raises:
+            UnknownTopicOrPartitionError, StoreError, and what else opening a topic raises.
+        """
+        clock = self._clock = cluster.clock
+        writer = open_writer(cluster, topic, config)
+        self.queue = TopicQueue(
+            topic,
+            buffer,
+            clock,
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            max_block_ms=config.max_block_ms,
+            gathers=config.transactional_id is not None,
+        )
+        self.topic = WritableTopic(cluster, writer, self.queue, config, metrics)
+        self._in_flight = InFlightBatches()
+        self._committer = TopicCommitter(
+            self.topic,
+            self.queue,
+            self._in_flight,
+            config=config,
+            clock=clock,
+            metrics=metrics,
+            callbacks=callbacks,
+        )
+        self.uploads: TransactionUploads | None = None
+        """With a transactional id only."""
+        if config.transactional_id is not None:
+            self.uploads = TransactionUploads(
+                self.topic, self.queue, self._in_flight, self._committer, metrics=metrics, callbacks=callbacks
+            )
+        self._sender = TopicSender(
+            self.topic,
+            self.queue,
+            self._in_flight,
+            self._committer,
+            hand_over=self._committer.add if self.uploads is None else self.uploads.add,
+            config=config,
+            clock=clock,
+            metrics=metrics,
+        )
+        self._threads = (self._sender.thread, self._committer.thread)
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def in_flight_count(self) -> int:
+        """Groups of batches that are being uploaded or committed."""
+        return self._in_flight.count
+
+    def owns_current_thread(self) -> bool:
+        """Is this called by a callback, which runs in one of the topic's threads?"""
+        return threading.current_thread() in self._threads
+
+    def end_when_delivered(self, error: SparklogError) -> None:
+        """Take no more records: sending raises ``error``. Deliver those that are there, then end the threads."""
+        with self.queue.lock:
+            self._sender.end_when_empty()
+            self.queue.refuse_records(error)
+
+    def abort(self, error: SparklogError) -> None:
+        """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored."""
+        self._committer.abort(error, in_callback=self.owns_current_thread())
+
+    def join(self, timeout_s: float | None) -> bool:
+        """Wait until the threads have ended; they do so after :meth:`end_when_delivered`. False: not in time."""
+        deadline = None if timeout_s is None else self._clock.ticks_ms() + timeout_s * 1000
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(bounded_s(None if deadline is None else (deadline - self._clock.ticks_ms()) / 1000))
+        return not any(thread.is_alive() for thread in self._threads)

@@ -1,0 +1,422 @@
+"""Records that wait to be sent: the producer's one buffer, and in it a queue of batches for each topic.
+
+Everything here is guarded by the buffer's lock; the methods that callers' threads and senders use take it themselves.
+
+A KeyboardInterrupt may end a caller's method between any two of its instructions. So each of them changes something by
+one step that no interrupt can part, and that step is the last: what it notifies, it notifies before (nobody looks until
+the lock is free), and what can be computed from the batches is kept nowhere else. No caller waits with the lock held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from sparklog.clock import Clock
+from sparklog.errors import KafkaTimeoutError, SparklogError
+from sparklog.interrupts import EventCount
+from sparklog.model import Headers
+from sparklog.producer.batch import Batch, Details, RecordBatch, TableBatch
+from sparklog.producer.future import FutureRecordMetadata
+
+__all__ = ["MAX_BATCH_BYTES", "RECORD_OVERHEAD_BYTES", "Buffer", "TopicQueue", "memory_bytes"]
+
+RECORD_OVERHEAD_BYTES = 112
+"""Memory of a record beside its key and value: two bytes objects, an int and their places in a list."""
+_DETAILS_BYTES = 96
+"""Memory of :class:`Details`."""
+_DETAIL_BYTES = 64
+"""Memory of a timestamp or a list of headers in them; partitions are small numbers, which Python has anyway."""
+_HEADER_BYTES = 160
+"""Memory of a header beside its name and value: a tuple and the objects in it."""
+MAX_BATCH_BYTES = 6_291_456
+"""A batch that is larger isn't added to, so that encoding it takes a small part of ``buffer_memory``."""
+_ROOM_BYTES = 65_536
+"""Part of the buffer that a batch takes at a time where much is left: to ask for each record would cost too much."""
+
+
+def memory_bytes(size_bytes: int, headers: Headers | None, timestamp_ms: int | None, partition: int | None) -> int:
+    """Bytes that a record counts against ``buffer_memory``.
+
+    Args:
+        size_bytes: of its key, value and headers.
+    """
+    size_bytes += RECORD_OVERHEAD_BYTES
+    if headers:
+        size_bytes += _DETAIL_BYTES + _HEADER_BYTES * len(headers)
+    if timestamp_ms is not None:
+        size_bytes += _DETAIL_BYTES
+    return size_bytes + _DETAILS_BYTES * bool(headers or timestamp_ms is not None or partition is not None)
+
+
+class Buffer:
+    """Memory that all records of a producer share (``buffer_memory``): a batch takes room, its end gives it back."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.lock = threading.Lock()
+        self._room = EventCount()
+        self._queues: list[TopicQueue] = []
+
+    @property
+    def used_bytes(self) -> int:
+        """Of all records that aren't finished. The lock is held, or the number is of a moment ago."""
+        return sum(batch.size_bytes for queue in list(self._queues) for batch in queue.unfinished())
+
+    @property
+    def waiting_count(self) -> int:
+        """Threads that wait for room."""
+        return self._room.waiting_count
+
+    def add(self, queue: TopicQueue) -> None:
+        """Count what a queue holds."""
+        with self.lock:
+            self._queues.append(queue)
+
+    def remove(self, queue: TopicQueue) -> None:
+        """Count no more what a queue holds: its committer has ended."""
+        with self.lock:
+            self._queues.remove(queue)
+
+    def take_room(self, size_bytes: int, *, at_most: int) -> int:
+        """Take room for a batch to grow into. The lock is held.
+
+        Returns:
+            Bytes, ``size_bytes`` at least and ``at_most`` at most; 0: there isn't any.
+        """
+        free_bytes = self.limit_bytes - sum(queue.held_bytes() for queue in self._queues)
+        if free_bytes < size_bytes:  # others have taken room ahead, for records that may never come
+            for queue in self._queues:
+                queue.give_back_room()
+            used_bytes = self.used_bytes
+            free_bytes = self.limit_bytes - used_bytes
+            if free_bytes < size_bytes and used_bytes:
+                return 0
+        return max(size_bytes, min(_ROOM_BYTES, free_bytes // 8, at_most))
+
+    def wait_for_room(self, size_bytes: int, timeout_ms: float, *, given_up: Callable[[], bool]) -> bool:
+        """Wait until ``size_bytes`` fit in, or nothing else is in the buffer; False: not within the time. The lock
+        isn't held.
+
+        Nothing lingers meanwhile, in whichever topic.
+
+        Args:
+            given_up: whether there is nothing to wait for any more; looked at after :meth:`notify_room`.
+        """
+
+        def has_room() -> bool:
+            if given_up():
+                return True
+            with self.lock:
+                used_bytes = self.used_bytes
+                if used_bytes + size_bytes <= self.limit_bytes or used_bytes == 0:
+                    return True
+                for queue in self._queues:
+                    queue.changed.notify_all()
+            return False
+
+        return self._room.wait_for(has_room, timeout_ms / 1000)
+
+    def notify_room(self) -> None:
+        """Let those who wait for room look again."""
+        self._room.notify_all()
+
+
+class TopicQueue:
+    """One topic's batches: an open one that records are added to, and closed ones in their order."""
+
+    def __init__(
+        self,
+        topic: str,
+        buffer: Buffer,
+        clock: Clock,
+        *,
+        batch_size: int,
+        linger_ms: int,
+        max_block_ms: int,
+        gathers: bool = False,
+    ) -> None:
+        """
+        Args:
+            gathers: records wait until there are enough for a large file, or until somebody waits for them: within a
+                transaction nobody can see them before.
+        """
+        self.topic = topic
+        self.changed = threading.Condition(buffer.lock)
+        """Notified when the sender or the committer may have something to do. No thread of a caller waits for it."""
+        self.max_record_bytes = 0
+        """Bytes of key, value and headers, as the topic allows them; -1: nothing more, the topic is gone."""
+        self._finished = EventCount()
+        """Notified when batches are finished: flushing waits for that."""
+        self._buffer = buffer
+        self.lock = buffer.lock
+        """The buffer's, which guards its queues and what is in flight."""
+        self._clock = clock
+        self.gathers = gathers
+        """Do records wait for more of them as long as nobody waits for them?"""
+        self._max_batch_bytes = max(batch_size, MAX_BATCH_BYTES)
+        if gathers:  # a part of the buffer, so that others find room in it meanwhile
+            self._max_batch_bytes = max(batch_size, min(MAX_BATCH_BYTES, buffer.limit_bytes // 4))
+        self._batch_size = self._max_batch_bytes if gathers else batch_size
+        self._linger_ms = linger_ms
+        self._max_block_ms = max_block_ms
+        self._open: RecordBatch | None = None
+        """The last of ``_waiting``, while records are added to it."""
+        self._waiting: deque[Batch] = deque()
+        """Batches that the sender hasn't taken, in their order. An interrupt may have left some without a record."""
+        self._taken: dict[Batch, None] = {}
+        """Batches that it has taken and that aren't finished, in their order."""
+        self._ended: SparklogError | None = None
+        self.check_open: Callable[[], None] = _always_open
+        """Raises while nothing may be added. Called when a batch begins: after :meth:`begin_flush`, for any record."""
+        self._now_ns = clock.now_ns
+        buffer.add(self)
+
+    def add_plain(self, key: object, value: object) -> FutureRecordMetadata | None:
+        """Add a record that has nothing but its bytes, as of now. This is what ``send`` costs: every line counts.
+
+        Returns:
+            None where it isn't as plain as that, or too large: see :meth:`add`.
+        """
+        if type(value) is bytes and type(key) is bytes:
+            size = len(value) + len(key)
+        elif (value is None or type(value) is bytes) and (key is None or type(key) is bytes):
+            size = (len(value) if value else 0) + (len(key) if key else 0)
+        else:
+            return None
+        if size > self.max_record_bytes:
+            return None
+        size += RECORD_OVERHEAD_BYTES
+        clock = self._now_ns
+        with self.lock:
+            batch = self._open
+            if batch is not None:
+                size_after = batch.size_bytes + size
+                if size_after <= batch.room_bytes:
+                    rows = batch.rows
+                    future = FutureRecordMetadata()
+                    future._batch = batch
+                    future._rows_index = len(rows)
+                    now_ns = clock()
+                    batch.size_bytes = size_after
+                    rows += (key, value, now_ns, None)  # no interrupt can part this
+                    return future
+        return self.add(key, value, size)
+
+    def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        size_bytes: int,
+        details: Details | None = None,
+    ) -> FutureRecordMetadata:
+        """Add a record.
+
+        Args:
+            size_bytes: what it counts against ``buffer_memory``.
+        Raises:
+            KafkaTimeoutError: the buffer is full for ``max_block_ms``.
+            SparklogError: what the queue was ended with.
+        """
+        deadline: float | None = None
+        while True:
+            with self.lock:
+                batch = self._open
+                if batch is None or batch.size_bytes + size_bytes > batch.room_bytes:
+                    batch = self._batch_with_room(size_bytes)
+                if batch is not None:
+                    rows = batch.rows
+                    future = FutureRecordMetadata()
+                    future._batch, future._rows_index = batch, len(rows)
+                    now_ns = self._now_ns()
+                    batch.has_details = batch.has_details or details is not None
+                    batch.size_bytes += size_bytes
+                    rows += (key, value, now_ns, details)
+                    return future
+            deadline = self._wait_for_room(size_bytes, deadline)
+
+    def add_tables(self, batches: Sequence[TableBatch]) -> None:
+        """Add the pieces of a table behind the records that were added before: all of them, once there is room for all.
+
+        A table that is larger than the buffer waits until nothing else is in it. Raises as :meth:`add`.
+        """
+        size = sum(batch.size_bytes for batch in batches)
+        deadline: float | None = None
+        while True:
+            with self.lock:
+                self._raise_if_ended()
+                if self._buffer.take_room(size, at_most=size):
+                    self.close_open()
+                    self._waiting.extend(batches)
+                    return
+            deadline = self._wait_for_room(size, deadline)
+
+    def close_open(self) -> None:
+        """Make the open batch wait no longer for more records. The lock is held."""
+        self.changed.notify_all()
+        self._open = None
+
+    def wait_ms(self, *, now_ticks_ms: float, idle: bool) -> float | None:
+        """How long the sender has to wait for a batch: 0 when there is one, None as long as nothing is there.
+
+        Pure; the lock is held.
+
+        Args:
+            idle: nothing that was sent before waits for its commit. While something does, records gather, unless a
+                batch is full: waiting costs no time then, and makes larger files.
+        """
+        if not self._waiting:
+            return None
+        if self._open is None or len(self._waiting) > 1:
+            return 0.0
+        if self._open.size_bytes >= self._batch_size or self._buffer.waiting_count:
+            return 0.0
+        if not idle or self.gathers:
+            return None
+        return max(0.0, self._open.created_ticks_ms + self._linger_ms - now_ticks_ms)
+
+    def take_batches(self) -> list[Batch]:
+        """The next batches, together not larger than one may be; none where those that were due have no records. For
+        the sender. The lock is held."""
+        if self._waiting and self._waiting[0] is self._open:
+            self._open = None
+        taken: list[Batch] = []
+        size, is_any_empty = 0, False
+        while self._waiting and self._waiting[0] is not self._open:
+            batch = self._waiting[0]
+            if taken and size + batch.size_bytes > self._max_batch_bytes:
+                break
+            if batch.count:
+                taken.append(batch)
+                size += batch.size_bytes
+                self._taken[batch] = None
+            else:
+                batch.is_finished = is_any_empty = True
+            self._waiting.popleft()
+        if is_any_empty:  # nobody settles these: whoever flushes, or waits for their room, looks again now
+            self._finished.notify_all()
+            self._buffer.notify_room()
+        return taken
+
+    def take_all_batches(self) -> list[Batch]:
+        """Every batch that wasn't taken. For the sender and the committer. The lock is held."""
+        self.close_open()
+        taken: list[Batch] = []
+        while self._waiting:
+            taken += self.take_batches()
+        return taken
+
+    @property
+    def has_records(self) -> bool:
+        """Whether something is left to take. The lock is held."""
+        return bool(self._waiting)
+
+    def unfinished(self) -> list[Batch]:
+        """Every batch that isn't settled, with its callbacks run, in their order."""
+        return [*self._taken, *self._waiting]
+
+    def begin_flush(self) -> None:
+        """Let the records that were gathered wait no longer for more of them."""
+        with self.lock:
+            self.close_open()
+
+    def flush(self, deadline_ticks_ms: float | None) -> bool:
+        """Wait until everything that was added before is settled and its callbacks have run; False: not in time."""
+        with self.lock:
+            self.close_open()
+            before = self.unfinished()
+
+        def is_finished() -> bool:
+            while before and before[-1].is_finished:
+                before.pop()
+            return not before
+
+        timeout_s = None if deadline_ticks_ms is None else (deadline_ticks_ms - self._clock.ticks_ms()) / 1000
+        return self._finished.wait_for(is_finished, timeout_s)
+
+    def finish_batch(self, batch: Batch) -> None:
+        """The batch is settled and its callbacks have run: give its room back. Again does nothing."""
+        with self.lock:
+            self.changed.notify_all()
+            self._taken.pop(batch, None)
+            batch.is_finished = True
+        self._finished.notify_all()
+        self._buffer.notify_room()
+
+    def held_bytes(self) -> int:
+        """Bytes of the buffer that the batches take, with the room that the open one has ahead. The lock is held."""
+        spare = 0 if self._open is None else max(0, self._open.room_bytes - self._open.size_bytes)
+        return spare + sum(batch.size_bytes for batch in self.unfinished())
+
+    def give_back_room(self) -> None:
+        """Let the next record ask for room. The lock is held."""
+        if self._open is not None:
+            self._open.room_bytes = 0
+
+    def refuse_records(self, error: SparklogError) -> None:
+        """Take no more records: adding raises ``error``. The lock is held."""
+        self.close_open()
+        self._ended = error
+        self._buffer.notify_room()
+
+    def close(self) -> None:
+        """Leave the buffer: nothing will be added or taken any more."""
+        self._buffer.remove(self)
+
+    def fail_after_fork(self, error: SparklogError) -> None:
+        """Fail all batches, in a forked child: it has no thread that sends them, and locks may be held by nobody."""
+        for batch in self.unfinished():
+            batch.fail_after_fork(error)
+
+    def _batch_with_room(self, size_bytes: int) -> RecordBatch | None:
+        """The open batch with more room, or a new one; None: the buffer has none for the record. The lock is held."""
+        batch = self._open
+        if batch is None or batch.size_bytes >= self._max_batch_bytes:
+            return self._begin(size_bytes)
+        size_after = batch.size_bytes + size_bytes
+        mark = self._batch_size if size_after < self._batch_size else self._max_batch_bytes
+        batch.room_bytes = 0
+        room = self._buffer.take_room(size_bytes, at_most=mark - 1 - batch.size_bytes)
+        if room == 0:
+            return None
+        if size_after >= self._batch_size > batch.size_bytes:
+            self.changed.notify_all()
+        batch.room_bytes = batch.size_bytes + room
+        return batch
+
+    def _begin(self, size_bytes: int) -> RecordBatch | None:
+        self._raise_if_ended()
+        room_bytes = self._buffer.take_room(size_bytes, at_most=self._batch_size - 1)
+        if room_bytes == 0:
+            return None
+        self.changed.notify_all()
+        batch = RecordBatch(self.topic, created_ticks_ms=self._clock.ticks_ms())
+        batch.room_bytes = room_bytes
+        if self.gathers:
+            batch.begin_flush = self.begin_flush
+        self._waiting.append(batch)
+        self._open = batch
+        return batch
+
+    def _wait_for_room(self, size_bytes: int, deadline_ticks_ms: float | None) -> float:
+        """Wait until the record fits in; others may be faster than the caller, who waits again then.
+
+        Returns the tick at which ``max_block_ms`` are over."""
+        now = self._clock.ticks_ms()
+        deadline = now + self._max_block_ms if deadline_ticks_ms is None else deadline_ticks_ms
+        if not self._buffer.wait_for_room(size_bytes, deadline - now, given_up=lambda: self._ended is not None):
+            raise KafkaTimeoutError(
+                f"no room for {size_bytes} bytes in max_block_ms={self._max_block_ms}: {self._buffer.used_bytes} of "
+                f"buffer_memory={self._buffer.limit_bytes} wait to be delivered"
+            )
+        return deadline
+
+    def _raise_if_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended.with_traceback(None)
+        self.check_open()
+
+
+def _always_open() -> None:
+    """Records may be sent at any time."""

@@ -1,0 +1,211 @@
+"""A topic that a producer has open: its writer, who may use it when, and what the topic allows records to be."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from sparklog.config import ACKS_ALL, ProducerConfig
+from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.interrupts import bounded_s, uninterrupted
+from sparklog.log import Cluster, Marker, StagedFile, TopicWriter, UploadedFile
+from sparklog.log.data.record_reading import object_path
+from sparklog.log.gaps import ForeignGaps
+from sparklog.log.head import TopicHead
+from sparklog.log.maintenance import Sequencing
+from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.store_patience import store_patience
+from sparklog.producer.topic_queue import TopicQueue
+
+__all__ = ["WritableTopic", "open_writer", "unexpected_error"]
+
+_LOGGER = logging.getLogger("sparklog.producer")
+
+
+def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWriter:
+    """Open a topic for writing; takes at most ``max_block_ms``.
+
+    Raises ``UnknownTopicOrPartitionError``, ``StoreError``, and what else opening a topic raises.
+    """
+    patience = store_patience(config, cluster.clock.ticks_ms() + config.max_block_ms)
+    with cluster.store.patience(patience):
+        return TopicWriter(
+            cluster.topic_log(topic),
+            topic,
+            sync=config.acks == ACKS_ALL,
+            sequencing=Sequencing(),
+            gaps=ForeignGaps(),
+        )
+
+
+class WritableTopic:
+    """A topic's writer with the producer's settings: time limits, repeated store calls, compression.
+
+    One thread uploads; another one appends and publishes, alone or beside a caller that refreshes: see :attr:`writing`.
+    """
+
+    def __init__(
+        self, cluster: Cluster, writer: TopicWriter, queue: TopicQueue, config: ProducerConfig, metrics: ProducerMetrics
+    ) -> None:
+        self.name = writer.topic
+        self.writing = threading.Lock()
+        """Held by the thread that uses the writer's state: the committer, or a caller that asks for new partitions."""
+        self.is_gone = False
+        """The topic was deleted: a producer that sends to it again looks for it anew."""
+        self._cluster = cluster
+        self._clock = cluster.clock
+        self._writer = writer
+        self._queue = queue
+        self._config = config
+        self._metrics = metrics
+        self._update_record_limit()
+
+    @property
+    def topic_id(self) -> str:
+        """Id of the topic that records are sent to; a topic that is created anew has another one."""
+        return self._writer.topic_id
+
+    @property
+    def head(self) -> TopicHead:
+        """The topic's settings and partitions, as of the newest commit that is known."""
+        return self._writer.head
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions, as of the newest commit that is known."""
+        return self.head.partition_count
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Most bytes of key, value and headers, by the topic's and the producer's settings; -1 once it is gone."""
+        return self._queue.max_record_bytes
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The topic's ``max.message.bytes``."""
+        return self.head.config.integer("max.message.bytes")
+
+    def refresh(self) -> None:
+        """Learn of new partitions and settings.
+
+        Raises ``UnknownTopicOrPartitionError``, ``StoreError``, ``KafkaTimeoutError``."""
+        uninterrupted(self._refresh)
+
+    def _refresh(self) -> None:
+        max_block_ms = self._config.max_block_ms
+        deadline = self._clock.ticks_ms() + max_block_ms
+        self.finish_by(deadline)
+        if not self.writing.acquire(timeout=bounded_s(max_block_ms / 1000)):
+            raise KafkaTimeoutError(f"topic {self.name!r}: a commit was under way for max_block_ms={max_block_ms}")
+        try:
+            with self._cluster.store.patience(store_patience(self._config, deadline)):
+                self._writer.refresh()
+            self._update_record_limit()
+        except UnknownTopicOrPartitionError:
+            self.mark_gone()
+            raise
+        finally:
+            self.writing.release()
+
+    def finish_by(self, deadline_ticks_ms: float | None) -> None:
+        """Let commits hurry: whoever waits for what was sent gives up at that tick; None: never."""
+        if deadline_ticks_ms is not None:
+            self._writer.finish_by(deadline_ticks_ms)
+
+    def mark_gone(self) -> None:
+        """Refuse records from now on: the topic was deleted."""
+        self.is_gone = True
+        self._update_record_limit()
+
+    def upload_parts(self, parts: Sequence[tuple[int, pa.Table]], *, deadline_ticks_ms: float) -> Sequence[StagedFile]:
+        """Encode and upload the records of some partitions. For the sender.
+
+        Raises ``StoreError``, ``UnknownTopicOrPartitionError``."""
+        with self._cluster.store.patience(store_patience(self._config, deadline_ticks_ms)):
+            return self._writer.upload(parts, compression=self._compression())
+
+    def append_files(self, files: Sequence[StagedFile], *, deadline_ticks_ms: float) -> Sequence[int]:
+        """Append uploaded files in one commit. For the committer.
+
+        Returns:
+            The base offset of each file.
+        Raises:
+            SparklogError: as :meth:`TopicWriter.append`.
+        """
+        began = self._clock.ticks_ms()
+        with self.writing, self._cluster.store.patience(store_patience(self._config, deadline_ticks_ms)):
+            appended = self._writer.append(files, timeout_ms=max(0.0, deadline_ticks_ms - began))
+        self._update_record_limit()
+        self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
+        return appended.base_offsets
+
+    def publish_files(
+        self, files: Sequence[UploadedFile], marker: Marker, *, deadline_ticks_ms: float
+    ) -> Sequence[int]:
+        """Publish the files of a transaction that is decided, in one commit. For the committer. Safe to repeat.
+
+        Returns:
+            The base offset of each file; -1 where nobody knows it any more, or the topic was deleted.
+        Raises:
+            SparklogError: as :meth:`TopicWriter.publish`.
+        """
+        began = self._clock.ticks_ms()
+        with self.writing, self._cluster.store.patience(store_patience(self._config, deadline_ticks_ms)):
+            published = self._writer.publish(
+                files,
+                marker,
+                known_version=min(file.topic_version for file in files),
+                timeout_ms=max(0.0, deadline_ticks_ms - began),
+            )
+        if published.is_skipped:
+            _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", self.name)
+            self.mark_gone()
+        self._update_record_limit()
+        self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
+        return published.base_offsets
+
+    def check_uploads(self, files: Sequence[UploadedFile]) -> None:
+        """Before it is decided that files are published: may they be? Raises as :meth:`TopicWriter.check_uploads`."""
+        with self.writing:
+            self._writer.check_uploads(files)
+
+    def forget_files(self, files: Sequence[UploadedFile]) -> None:
+        """Let go of uploaded files that won't be published."""
+        self._writer.forget(files)
+
+    def delete_files(self, files: Sequence[UploadedFile]) -> None:
+        """Delete files that no log will ever name.
+
+        Raises ``StoreError``; then the sweep of orphans deletes them later."""
+        table = self._writer.table
+        self._cluster.store.delete([object_path(table, file.path) for file in files])
+
+    def use_producer_id(self, *, producer_id: int, producer_epoch: int) -> None:
+        """Write in the name of a transactional id's producer."""
+        self._writer.adopt(producer_id=producer_id, producer_epoch=producer_epoch)
+
+    def close(self) -> None:
+        """End the writer. For the committer, at its end."""
+        self._writer.close()
+
+    def _update_record_limit(self) -> None:
+        config = self._config
+        limit = min(config.max_request_size, config.buffer_memory, self.max_message_bytes)
+        self._queue.max_record_bytes = -1 if self.is_gone else limit
+
+    def _compression(self) -> str:
+        """The topic's own codec, where it doesn't leave it to the producer. Source: Kafka ``compression.type``."""
+        codec = str(self.head.config["compression.type"])
+        return self._config.compression_type if codec == "producer" else codec
+
+
+def unexpected_error(topic: str, error: BaseException) -> SparklogError:
+    """The error for records that failed by a defect: one that isn't sparklog's own. It is logged, and still nobody may
+    wait for ever."""
+    _LOGGER.critical("sending to topic %s failed unexpectedly", topic, exc_info=error)
+    unexpected = IllegalStateError(f"sending to topic {topic!r} failed unexpectedly: {error!r}")
+    unexpected.__cause__ = error
+    return unexpected

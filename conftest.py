@@ -34,10 +34,10 @@ SHARED = ("spark", "kafka")
 OWN_JVM = (
     "tests/integration/test_demo.py",
     "tests/integration/test_spark_stream.py",
-    "tests/spark/test_sink_kill.py",
+    "tests/spark/sink/test_sink_kill.py",
 )
 """Files whose tests start JVMs of their own, and kill some."""
-WALKS = ("_bad_days", "_crashes", "_faults", "_power_loss", "simulation", "state_machine")
+WALKS = ("_bad_days", "_crashes", "_faults", "_power_loss", "interleavings", "simulation", "state_machine")
 """How the names of files end whose tests walk over all store calls or through many schedules: all of them are slow."""
 LONG_S = 200
 """A test that may take longer than this says so, and is begun before those that don't."""
@@ -87,7 +87,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_slow(file: str) -> bool:
-    """Whether all tests of a file are: walks, and the proof but for the scenarios beside Kafka."""
+    """Whether all tests of a file are: walks, and the proof but for the scenarios beside Kafka.
+
+    The faults that tests of integrity play are damage, not calls of a store.
+    """
+    if file.startswith("tests/integrity/"):
+        return False
     return Path(file).stem.endswith(WALKS) or (file.startswith("proof/") and not file.startswith("proof/parity/"))
 
 

@@ -45,6 +45,9 @@ OUTSIDE = {
     "pyspark": "spark",
     "delta": "spark",
 }
+MOST_LINES = 450
+"""Of a product file."""
+MOST_FUNCTION_LINES = 60
 
 
 def test_every_import_points_down():
@@ -90,6 +93,30 @@ def test_a_wrong_import_is_found(tmp_path, path, source, problem):
 )
 def test_a_right_import_passes(tmp_path, path, source):
     assert list(problems(plant(tmp_path, path, source), tmp_path)) == []
+
+
+def test_files_and_functions_are_short():
+    files = [*(REPOSITORY / "sparklog").rglob("*.py"), *(REPOSITORY / "jobs").rglob("*.py")]
+    lengthy = {str(file.relative_to(REPOSITORY)): [*too_long(file.read_text())] for file in files}
+    assert {path: what for path, what in lengthy.items() if what} == {}
+
+
+def test_a_long_file_and_a_long_function_are_found():
+    function = "class C:\n    def f(self):\n" + "        print()\n" * MOST_FUNCTION_LINES
+    assert [*too_long(function)] == [f"f has {MOST_FUNCTION_LINES + 1} lines"]
+    assert [*too_long("print()\n" * (MOST_LINES + 1))] == [f"{MOST_LINES + 1} lines"]
+    assert [*too_long("print()\n" * MOST_LINES)] == []
+
+
+def too_long(source: str) -> Iterator[str]:
+    """Everything in a module that is longer than it may be: the module itself, functions. Decorators don't count."""
+    if len(source.splitlines()) > MOST_LINES:
+        yield f"{len(source.splitlines())} lines"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > MOST_FUNCTION_LINES:
+                yield f"{node.name} has {length} lines"
 
 
 def problems(file: Path, root: Path) -> Iterator[str]:

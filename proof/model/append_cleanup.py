@@ -11,10 +11,10 @@ step                      what it mirrors
 lists / reads             ``delta.snapshot.open_newest`` (light), ``delta.snapshot.read_log`` (whole)
 creates                   the create of ``storage.entry_log.EntryLog.create_next``
 reads who has …           the read after *exists* there
-looks …                   ``EntryLog.look``, as of ``log.commit.catch_up``
+looks …                   ``EntryLog.look``, as of ``log.catch_up.catch_up``
 verifies …                ``EntryLog._verify_if_due``, ``DeltaLog.verify``; what is believed then:
-                          ``log.commit.commit``, ``storage.position.advance``
-decides again             ``log.append_plan.plan_append``, ``producer_state.check_counter``,
+                          ``delta.commit.run_commit_loop``, ``storage.position.advance``
+decides again             ``log.append_plan.plan_append``, ``producer_state.is_duplicate_commit``,
                           ``_Append._find``
 gives up                  ``commit``'s and ``create_next``'s deadline, ``TopicWriter._take_new_id``
 plans / deletes           ``delta.cleanup.plan_cleanup``, ``clean_log``

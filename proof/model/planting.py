@@ -23,7 +23,6 @@ from sparklog.groups.offsets.pending import PendOffsets
 from sparklog.groups.offsets.rows import Decider, OffsetRow
 from sparklog.log import Cluster, append, append_plan
 from sparklog.log.commit import commit
-from sparklog.log.producer_state import Verdict
 from sparklog.storage.entry_log import Created, EntryLog, Look, NumberedLog, Taken
 from sparklog.storage.position import Position, advance
 from sparklog.txn import deciding
@@ -112,7 +111,7 @@ def exists_is_success() -> Planted:
 
 def nobody_looks_for_the_counter() -> Planted:
     """Rule L2: who loads the log commits again what may be there."""
-    return mock.patch.object(append_plan, "check_counter", return_value=Verdict(duplicate=False))
+    return mock.patch.object(append_plan, "is_duplicate_commit", return_value=False)
 
 
 def the_first_decision_stands() -> Planted:

@@ -13,7 +13,7 @@ from sparklog.delta.cleanup import clean_log
 from sparklog.delta.names import entry_path
 from sparklog.errors import StoreOutcomeUnknownError
 from sparklog.log.append import AppendResult, TopicWriter
-from sparklog.log.commit import catch_up
+from sparklog.log.catch_up import catch_up
 from sparklog.log.state import load_state
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.entry_log import PositionLost

@@ -1,7 +1,7 @@
 """Groups of processes, some of which are killed or suspended: the others go on at the committed offsets, nothing is
 lost, and who was suspended harms nobody when it wakes up.
 
-How long a take-over may take is held in simulated time: ``tests/groups/test_member_rounds.py``.
+How long a take-over may take is held in simulated time: ``tests/groups/membership/test_heartbeat_rounds.py``.
 """
 
 from __future__ import annotations

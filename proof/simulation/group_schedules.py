@@ -25,7 +25,7 @@ from proof.simulation.cluster.threads import InlineExecutor
 from proof.simulation.group_threads import ThreadedWorld
 from sparklog import parallel
 from sparklog.errors import FencedInstanceIdError, StoreOutcomeUnknownError, StoreUnavailableError
-from sparklog.groups.offsets import offset_state, offset_table
+from sparklog.groups.offsets import offset_commit, offset_state
 from sparklog.groups.offsets.rows import OffsetRow, Rows
 from sparklog.log.topic import describe_topic
 from sparklog.model import TopicPartition
@@ -179,13 +179,13 @@ class Schedule:
         topic = self.draw.choice(sorted(TOPICS))
         if self.world.topics[topic] < 8:
             self.world.grow_topic(topic, self.world.topics[topic] + 1)
-            self.tell_topics()
+            self.report_topics()
 
-    def tell_topics(self) -> None:
+    def report_topics(self) -> None:
         """As a consumer's reading does."""
         found = {topic: (topic_id(topic), partition_count) for topic, partition_count in self.world.topics.items()}
         for player in self.world.players:
-            player.membership.tell_topics(found)
+            player.membership.report_topics(found)
 
     def hang(self) -> None:
         player = self.someone()
@@ -199,7 +199,7 @@ class Schedule:
         for player in world.players:
             player.is_polling = True
             world.wake(player)
-        self.tell_topics()
+        self.report_topics()
         world.run(SESSION_MS + 2 * INTERVAL_MS)  # for so long those who died may be taken for members
         while not world.living:  # those who lived may have found out that they are fenced
             self.join()
@@ -311,7 +311,7 @@ def cheap_rows() -> Iterator[None]:
         return dict(known[data])
 
     with (
-        mock.patch.object(offset_table, "encode_rows", encode_rows),
+        mock.patch.object(offset_commit, "encode_rows", encode_rows),
         mock.patch.object(offset_state, "decode_rows", decode_rows),
     ):
         yield

@@ -12,7 +12,7 @@ from proof.simulation.cluster.settling import look_for_low_starts
 from proof.simulation.cluster.watching import Watch, WatchedStore
 from sparklog.delta.actions import RemoveFile, encode_entry
 from sparklog.groups.membership.membership import MemberSettings, Membership
-from sparklog.groups.membership.reconciliation import Held
+from sparklog.groups.membership.reconciliation import HeldPartition
 from sparklog.groups.offsets.changes import (
     Change,
     CommitOffsets,
@@ -338,5 +338,5 @@ def a_member_with(partition: TopicPartition) -> Membership:
     )
     member = Membership(settings, ManualClock())
     row = OffsetRow(topic_id="t", stamp=OF_Q, committed=None, commit_timestamp_ms=0)
-    member.reconciliation.held[partition] = Held(stamp=OF_Q, row=row)
+    member.reconciliation.held[partition] = HeldPartition(stamp=OF_Q, row=row)
     return member

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from proof.simulation.group_schedules import Played, play, play_many, run_schedule
-from sparklog.groups.membership.heartbeat_rounds import Rounds
+from sparklog.groups.membership import heartbeat_rounds
 from sparklog.groups.membership.membership import Membership
 from sparklog.groups.membership.reconciliation import Reconciliation
 from sparklog.groups.offsets import changes
@@ -52,7 +52,7 @@ def test_many_schedules_keep_every_promise(threads: bool, count: int):
 
 
 def nobody_looks_at_claims() -> AbstractContextManager[object]:
-    return mock.patch.object(Rounds, "_claimed", return_value=set())
+    return mock.patch.object(heartbeat_rounds, "claimed_by_others", return_value=set())
 
 
 def stamps_are_not_compared() -> AbstractContextManager[object]:

@@ -181,7 +181,7 @@ def stampede(seed: int, *, clients: int) -> tuple[int, int]:
         try:
             follower = TopicFollower(a_log(store, clock), "t")
             while follower.head.unsequenced_count:
-                client.meet(follower.state)
+                client.start_if_needed(follower.state)
                 clock.advance(200)
                 follower.poll()
         except SimulatedCrash:

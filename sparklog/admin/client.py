@@ -1,58 +1,42 @@
-"""The admin client. Every change is an entry in a log, of a topic, a group or a transactional id; there is nobody to
-ask."""
+"""The admin client. There is no broker to ask: every change is an entry in the log of a topic, group or transactional
+id."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from sparklog.admin import topic_changes
+from sparklog.admin.connection import ClusterConnection
+from sparklog.admin.group_resets import plan_group_reset
 from sparklog.admin.many import (
-    by_topic,
     check_group,
-    check_once,
     check_transactional_id,
     checked_names,
     checked_offsets,
     checked_partitions,
     each,
     listed,
-    partition_of,
 )
-from sparklog.admin.offsets import EARLIEST, LATEST, check_spec, topic_bounds, topic_offsets
-from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic, check_partition_count, config_entries
+from sparklog.admin.offsets import EARLIEST, LATEST, check_spec, partition_offsets
+from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic, config_entries
 from sparklog.clock import Clock
 from sparklog.config import AdminConfig
-from sparklog.errors import (
-    GroupIdNotFoundError,
-    IllegalStateError,
-    InvalidArgumentError,
-    InvalidPartitionsError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
-)
+from sparklog.errors import InvalidArgumentError
 from sparklog.groups.admin import administration
 from sparklog.groups.admin.description import GroupDescription, GroupListing
 from sparklog.groups.admin.inspection import group_listings, group_names
-from sparklog.groups.admin.resets import OffsetReset, PartitionBounds, ResetTo, plan_reset
+from sparklog.groups.admin.resets import OffsetReset, ResetTo
 from sparklog.groups.offsets.pending import Deciding
-from sparklog.log.cluster import Cluster, open_cluster, topic_names
+from sparklog.log.cluster import Cluster, topic_names
 from sparklog.log.sequencing.sequencing import SequencingResult, sequence_topic
-from sparklog.log.topic import (
-    TopicDescription,
-    alter_topic,
-    create_partitions,
-    create_topic,
-    delete_records,
-    delete_topic,
-    describe_topic,
-)
+from sparklog.log.topic import TopicDescription, describe_topic
 from sparklog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from sparklog.parallel import parallel_map
 from sparklog.paths import check_topic_name
-from sparklog.storage import ObjectStore, open_store
+from sparklog.storage import ObjectStore
 from sparklog.txn import description as transactions
 from sparklog.txn.deciding import deciding_for
 from sparklog.txn.description import TransactionDescription, TransactionListing
@@ -92,16 +76,8 @@ class Admin:
         **settings: object,
     ) -> None:
         self._config = AdminConfig.parse(settings)
-        self._clock = clock
         self._create = create
-        self._closed = False
-        self._opened = cluster if isinstance(cluster, Cluster) else None
-        self._root: ObjectStore | None = None
-        self._own: ObjectStore | None = None
-        if isinstance(cluster, ObjectStore):
-            self._root = cluster
-        elif not isinstance(cluster, Cluster):
-            self._root = self._own = open_store(cluster, storage_options)
+        self._connection = ClusterConnection(cluster, storage_options=storage_options, clock=clock)
 
     def create_topics(
         self, new_topics: Iterable[NewTopic | str], *, timeout_ms: float | None = None, validate_only: bool = False
@@ -115,28 +91,13 @@ class Admin:
             TopicAlreadyExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigurationError, StoreError.
             UnsafeStoreError: there was no cluster, and the store can't hold one.
         """
-        asked = [NewTopic(topic) if isinstance(topic, str) else topic for topic in listed(new_topics)]
-        for topic in asked:
-            if not isinstance(topic, NewTopic):
-                raise InvalidArgumentError(f"got {topic!r} for a topic to create, expected NewTopic or a name")
-            topic.check()
-        check_once([topic.name for topic in asked])
-        by_name = {topic.name: topic for topic in asked}
+        topics = topic_changes.checked_new_topics(new_topics)
         if validate_only:
-            self._check_free(by_name)
+            topic_changes.check_names_are_free(self._connection, topics, may_lack_cluster=self._create)
             return {}
         bound_ms = self._bound_ms(timeout_ms)
         cluster = self._cluster(create=self._create)
-        return each(
-            by_name,
-            lambda name, topic: create_topic(
-                cluster.topic_log(name),
-                name,
-                num_partitions=topic.partition_count(),
-                configs=topic.settings(),
-                timeout_ms=bound_ms,
-            ),
-        )
+        return topic_changes.create_topics(cluster, topics, timeout_ms=bound_ms)
 
     def list_topics(self) -> list[str]:
         """The names of the topics, sorted.
@@ -160,8 +121,7 @@ class Admin:
         Raises ``UnknownTopicOrPartitionError``.
         """
         cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
-        names = dict.fromkeys(checked_names(topics))
-        each(names, lambda name, _: delete_topic(cluster.topic_log(name), name, timeout_ms=bound_ms))
+        topic_changes.delete_topics(cluster, checked_names(topics), timeout_ms=bound_ms)
 
     def create_partitions(
         self,
@@ -176,25 +136,12 @@ class Admin:
             InvalidPartitionsError: not more than there are now.
             UnknownTopicOrPartitionError.
         """
-        counts = {
-            check_topic_name(name): asked.total_count if isinstance(asked, NewPartitions) else asked
-            for name, asked in topic_partitions.items()
-        }
-        for name, count in counts.items():
-            check_partition_count(name, count)
+        counts = topic_changes.checked_partition_counts(topic_partitions)
         cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
         if validate_only:
-            for topic in self.describe_topics(counts):
-                if counts[topic.name] <= topic.partition_count:
-                    raise InvalidPartitionsError(
-                        f"topic {topic.name!r} has {topic.partition_count} partitions, asked for {counts[topic.name]}: "
-                        "partitions only grow"
-                    )
+            topic_changes.check_growth(self.describe_topics(counts), counts)
             return {}
-        return each(
-            counts,
-            lambda name, count: create_partitions(cluster.topic_log(name), name, count, timeout_ms=bound_ms),
-        )
+        return topic_changes.add_partitions(cluster, counts, timeout_ms=bound_ms)
 
     def describe_configs(self, topics: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         """Every setting of topics, by topic and name. Raises ``UnknownTopicOrPartitionError``."""
@@ -220,9 +167,7 @@ class Admin:
         if validate_only:
             return {}
         cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
-        return each(
-            configs, lambda name, changes: alter_topic(cluster.topic_log(name), name, changes, timeout_ms=bound_ms)
-        )
+        return topic_changes.alter_settings(cluster, configs, timeout_ms=bound_ms)
 
     def delete_records(
         self, records_to_delete: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
@@ -236,11 +181,7 @@ class Admin:
             PolicyViolationError: the topic's ``cleanup.policy`` is without delete.
         """
         cluster, bound_ms = self._cluster(), self._bound_ms(timeout_ms)
-        after = each(
-            by_topic(records_to_delete),
-            lambda name, offsets: delete_records(cluster.topic_log(name), name, offsets, timeout_ms=bound_ms),
-        )
-        return {at: after[at.topic].log_start_offsets[at.partition] for at in map(partition_of, records_to_delete)}
+        return topic_changes.delete_records_before(cluster, records_to_delete, timeout_ms=bound_ms)
 
     def sequence(self, topic: str, *, timeout_ms: float | None = None) -> SequencingResult:
         """Give offsets to what other Delta writers added to a topic without: only then readers see it.
@@ -270,19 +211,16 @@ class Admin:
             InvalidArgumentError: another negative number.
             UnknownTopicOrPartitionError.
         """
-        asked = by_topic({at: check_spec(spec) for at, spec in specs.items()})
-        cluster = self._cluster()
-        looks = parallel_map(lambda name: topic_offsets(cluster, name, asked[name]), asked)
-        found = dict(zip(asked, looks, strict=True))
-        return {at: found[at.topic][at.partition] for at in map(partition_of, specs)}
+        asked = {at: check_spec(spec) for at, spec in specs.items()}
+        return partition_offsets(self._connection, asked)
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Log start offsets."""
-        return self._bounds(partitions, EARLIEST)
+        return self._offsets(partitions, EARLIEST)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Log end offsets: the next to be given."""
-        return self._bounds(partitions, LATEST)
+        return self._offsets(partitions, LATEST)
 
     def list_groups(self) -> list[str]:
         """The names of the consumer groups, sorted: those that have members, offsets, or had members.
@@ -310,7 +248,7 @@ class Admin:
         Raises ``InvalidArgumentError``: a name that no group may have.
         """
         cluster = self._cluster()
-        names = None if groups is None else [check_group(one) for one in listed(groups)]
+        names = None if groups is None else [check_group(group) for group in listed(groups)]
         return administration.describe_groups(cluster, names)
 
     def list_group_offsets(
@@ -324,20 +262,15 @@ class Admin:
         Args:
             partitions: to tell of; all by default.
         """
-        found = administration.committed_offsets(
-            self._cluster(), check_group(group), self._deciding(self._bound_ms(None))
-        )
+        deciding = self._deciding(self._bound_ms(None))
+        committed = administration.committed_offsets(self._cluster(), check_group(group), deciding)
         if partitions is None:
-            return found
+            return committed
         wanted = set(checked_partitions(partitions))
-        return {partition: committed for partition, committed in found.items() if partition in wanted}
+        return {partition: offset for partition, offset in committed.items() if partition in wanted}
 
     def alter_group_offsets(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        *,
-        timeout_ms: float | None = None,
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: float | None = None
     ) -> None:
         """Commit offsets for a group that has no members, all or none. Creates the group if it isn't there.
 
@@ -346,13 +279,8 @@ class Admin:
             UnknownTopicOrPartitionError, OffsetMetadataTooLargeError, InvalidArgumentError, KafkaTimeoutError.
         """
         bound_ms = self._bound_ms(timeout_ms)
-        administration.alter_offsets(
-            self._cluster(),
-            check_group(group),
-            checked_offsets(offsets),
-            self._deciding(bound_ms),
-            timeout_ms=bound_ms,
-        )
+        cluster, name, checked = self._cluster(), check_group(group), checked_offsets(offsets)
+        administration.alter_offsets(cluster, name, checked, self._deciding(bound_ms), timeout_ms=bound_ms)
 
     def reset_group_offsets(
         self,
@@ -378,19 +306,9 @@ class Admin:
         Source: Kafka ``ConsumerGroupCommand.resetOffsets``.
         """
         [described] = self.describe_groups([group])
-        if described.error is not None:
-            raise described.error
-        if described.members:
-            raise administration.has_members(group)
-        committed = {one.partition: one.committed.offset for one in described.partitions if one.committed is not None}
-        if partitions is None and isinstance(to, Mapping):
-            partitions = to
-        if partitions is None and not described.exists:
-            raise GroupIdNotFoundError(f"unknown group: {group!r}")
-        wanted = sorted(set(committed if partitions is None else checked_partitions(partitions)))
-        plan = plan_reset(to, self._bounds_of(wanted, committed, to))
+        plan = plan_group_reset(self._cluster(), described, to, partitions)
         if plan and not dry_run:
-            offsets = {one.partition: OffsetAndMetadata(one.new_offset) for one in plan}
+            offsets = {reset.partition: OffsetAndMetadata(reset.new_offset) for reset in plan}
             self.alter_group_offsets(group, offsets, timeout_ms=timeout_ms)
         return plan
 
@@ -452,7 +370,7 @@ class Admin:
             state_filter: states, or their names as Kafka writes them: ``Ongoing``, ``PrepareCommit``, …
         Raises ``InvalidArgumentError``: a name that no state has.
         """
-        states = None if state_filter is None else {transactions.check_state(one) for one in listed(state_filter)}
+        states = None if state_filter is None else {transactions.check_state(state) for state in listed(state_filter)}
         producer_ids = None if producer_id_filter is None else set(producer_id_filter)
         return transactions.list_transactions(self._cluster(), states=states, producer_ids=producer_ids)
 
@@ -465,9 +383,7 @@ class Admin:
             TransactionalIdNotFoundError: no producer ever used the id.
             InvalidArgumentError: a name that no id may have.
         """
-        names = (
-            None if transactional_ids is None else [check_transactional_id(one) for one in listed(transactional_ids)]
-        )
+        names = None if transactional_ids is None else list(map(check_transactional_id, listed(transactional_ids)))
         return transactions.describe_transactions(self._cluster(), names)
 
     def abort_transaction(self, transactional_id: str, *, timeout_ms: float | None = None) -> None:
@@ -501,9 +417,7 @@ class Admin:
 
     def close(self) -> None:
         """Close the connections to a store that this admin opened; any other call is an error afterwards."""
-        self._closed = True
-        if self._own is not None:
-            self._own.close()
+        self._connection.close()
 
     def __enter__(self) -> Admin:
         return self
@@ -517,52 +431,13 @@ class Admin:
         raise TypeError("an Admin can't be pickled: make one in each process")
 
     def _cluster(self, *, create: bool = False) -> Cluster:
-        if self._closed:
-            raise IllegalStateError("the admin is closed")
-        if self._opened is None and self._root is not None:
-            self._opened = open_cluster(self._root, clock=self._clock, create=create)
-        if self._opened is None:
-            raise IllegalStateError("the admin has no store")
-        return self._opened
+        return self._connection.cluster(create=create)
 
-    def _check_free(self, topics: Iterable[str]) -> None:
-        try:
-            cluster = self._cluster()
-        except InvalidArgumentError:
-            if not self._create:
-                raise
-            return  # no cluster yet, and so no topic
-
-        def is_free(name: str) -> bool:
-            try:
-                describe_topic(cluster.topic_log(name), name)
-            except UnknownTopicOrPartitionError:
-                return True
-            return False
-
-        names = list(topics)
-        for name, free in zip(names, parallel_map(is_free, names), strict=True):
-            if not free:
-                raise TopicAlreadyExistsError(f"topic {name!r} already exists")
-
-    def _bounds_of(
-        self,
-        partitions: Iterable[TopicPartition],
-        committed: Mapping[TopicPartition, int],
-        to: ResetTo | Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, PartitionBounds]:
-        cluster = self._cluster()
-        since_ms = to.number if isinstance(to, ResetTo) and to.kind == "time" else None
-        asked = by_topic(dict.fromkeys(partitions, 0))
-        looks = parallel_map(lambda name: topic_bounds(cluster, name, asked[name], since_ms=since_ms), asked)
-        found = dict(zip(asked, looks, strict=True))
-        return {at: replace(found[at.topic][at.partition], committed=committed.get(at)) for at in partitions}
-
-    def _bounds(self, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:
-        return {at: found.offset for at, found in self.list_offsets(dict.fromkeys(partitions, spec)).items()}
+    def _offsets(self, partitions: Iterable[TopicPartition], spec: int) -> dict[TopicPartition, int]:
+        return {at: looked_up.offset for at, looked_up in self.list_offsets(dict.fromkeys(partitions, spec)).items()}
 
     def _deciding(self, timeout_ms: float) -> Deciding:
-        """Where transactions are decided that left offsets pending."""
+        """The way to decide transactions that left offsets of a group pending."""
         reason = "an administrator changed the offsets of its group"
         return deciding_for(self._cluster(), reason=reason, timeout_ms=timeout_ms)
 

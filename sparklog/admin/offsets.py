@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 
 import pyarrow.compute as pc
 
+from sparklog.admin.connection import ClusterConnection
+from sparklog.admin.many import by_topic, partition_of
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.groups.admin.resets import PartitionBounds
 from sparklog.log.cluster import Cluster
@@ -13,9 +15,19 @@ from sparklog.log.data.record_reading import milliseconds, read_segment
 from sparklog.log.follow import TopicFollower
 from sparklog.log.head import TopicHead
 from sparklog.log.topic import TopicDescription, describe_topic
-from sparklog.model import OffsetAndTimestamp
+from sparklog.model import OffsetAndTimestamp, TopicPartition
+from sparklog.parallel import parallel_map
 
-__all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "check_partition", "check_spec", "topic_bounds", "topic_offsets"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "check_partition",
+    "check_spec",
+    "partition_offsets",
+    "topic_bounds",
+    "topic_offsets",
+]
 
 LATEST = -1
 """The log end offset."""
@@ -43,6 +55,17 @@ def check_partition(topic: str, partition_count: int, partition: int) -> None:
         raise UnknownTopicOrPartitionError(
             f"topic {topic!r} has no partition {partition}; it has 0 to {partition_count - 1}"
         )
+
+
+def partition_offsets(
+    connection: ClusterConnection, specs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """The offset that each partition's spec asks for, as :func:`topic_offsets` finds it; up to 32 topics at once."""
+    by_name = by_topic(specs)
+    cluster = connection.cluster()
+    looked_up = parallel_map(lambda name: topic_offsets(cluster, name, by_name[name]), by_name)
+    offsets = dict(zip(by_name, looked_up, strict=True))
+    return {at: offsets[at.topic][at.partition] for at in map(partition_of, specs)}
 
 
 def topic_offsets(cluster: Cluster, topic: str, specs: Mapping[int, int]) -> dict[int, OffsetAndTimestamp]:

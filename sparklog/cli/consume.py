@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sparklog.cli.formats import Formatter, console_format, json_line, kcat_format
 from sparklog.cli.options import complete_groups, complete_topics, connection_options, pairs, root_of
-from sparklog.cli.start_positions import BEGINNING, END, parse_place
+from sparklog.cli.start_positions import BEGINNING, END, StartPosition, parse_start_position
 from sparklog.model import ConsumerRecord
+
+if TYPE_CHECKING:
+    from sparklog.cli.reading import Plan
 
 __all__ = ["consume"]
 
@@ -97,63 +100,82 @@ def consume(
       sparklog consume orders -o @2026-01-31T12:00:00Z --json
       sparklog consume orders -o beginning -F '%p %o %k=%s\n'
     """
-    if from_beginning and offset is not None:
-        raise click.UsageError("Give --from-beginning or --offset, not both.", ctx)
-    if group is not None and (partitions or offset is not None):
-        raise click.UsageError("--group decides where to begin and which partitions: no --offset, no --partition.", ctx)
-    if json_ and format_ is not None:
-        raise click.UsageError("Give --json or --format, not both.", ctx)
-    try:
-        place = parse_place(offset) if offset is not None else BEGINNING if from_beginning else END
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--offset") from None
-    shown = {
+    _check_usage(ctx)
+    position = _position(offset, from_beginning=from_beginning)
+    printed = {
         "timestamp": print_timestamp,
         "partition": print_partition,
         "offset": print_offset,
         "headers": print_headers,
         "key": print_key or key_separator is not None,
     }
-    null = os.fsencode(null_marker)
-    formatter: Formatter
-    if json_:
-        formatter = json_line
-    elif format_ is not None:
-        try:
-            formatter = kcat_format(format_, null=null)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--format") from None
-    else:
-        formatter = console_format(
-            fields=tuple(name for name, wanted in shown.items() if wanted),
-            separator=os.fsencode(separator),
-            key_separator=None if key_separator is None else os.fsencode(key_separator),
-            null=null,
-        )
+    fields = tuple(name for name, wanted in printed.items() if wanted)
+    formatter = json_line if json_ else _formatter(format_, fields, separator, key_separator, null_marker)
     settings: dict[str, Any] = dict(pairs(config, "--config"))
-    uri, options = root_of(ctx)
+    if group is not None:
+        settings = {**({"auto_offset_reset": "earliest"} if from_beginning else {}), **settings, "group_id": group}
 
-    from sparklog.cli.reading import Grouped, Plan, followed, present
-    from sparklog.config import ConsumerConfig
-    from sparklog.consumer import Consumer
+    from sparklog.cli.reading import Plan
 
     plan = Plan(
         topics=tuple(dict.fromkeys(topics)),
         partitions=tuple(dict.fromkeys(partitions)),
-        place=place,
+        start=position,
         follow=follow or not (from_beginning or offset is not None),
         timeout_ms=timeout_ms,
         max_count=max_messages,
     )
-    if group is not None:
-        settings = {**({"auto_offset_reset": "earliest"} if from_beginning else {}), **settings, "group_id": group}
+    _print_records(ctx, plan, formatter, settings, is_member=group is not None)
+
+
+def _check_usage(ctx: click.Context) -> None:
+    given = ctx.params
+    if given["from_beginning"] and given["offset"] is not None:
+        raise click.UsageError("Give --from-beginning or --offset, not both.", ctx)
+    if given["group"] is not None and (given["partitions"] or given["offset"] is not None):
+        raise click.UsageError("--group decides where to begin and which partitions: no --offset, no --partition.", ctx)
+    if given["json_"] and given["format_"] is not None:
+        raise click.UsageError("Give --json or --format, not both.", ctx)
+
+
+def _position(offset: str | None, *, from_beginning: bool) -> StartPosition:
+    if offset is None:
+        return BEGINNING if from_beginning else END
+    try:
+        return parse_start_position(offset)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--offset") from None
+
+
+def _formatter(
+    template: str | None, fields: tuple[str, ...], separator: str, key_separator: str | None, null_marker: str
+) -> Formatter:
+    null = os.fsencode(null_marker)
+    if template is None:
+        key_end = None if key_separator is None else os.fsencode(key_separator)
+        return console_format(fields=fields, separator=os.fsencode(separator), key_separator=key_end, null=null)
+    try:
+        return kcat_format(template, null=null)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--format") from None
+
+
+def _print_records(
+    ctx: click.Context, plan: Plan, formatter: Formatter, settings: Mapping[str, Any], *, is_member: bool
+) -> None:
+    """Print the records that a plan names, as they are read by a consumer with these settings."""
+    from sparklog.cli.reading import Grouped, followed, present
+    from sparklog.config import ConsumerConfig
+    from sparklog.consumer import Consumer
+
+    uri, options = root_of(ctx)
     consumer = Consumer(cluster=uri, storage_options=options, **settings)
-    if group is not None:
+    if is_member:
         with Grouped(consumer, plan, commits=ConsumerConfig.parse(settings).enable_auto_commit) as polls:
-            _print(polls, formatter, max_messages)
+            _print(polls, formatter, plan.max_count)
         return
     with consumer:
-        _print(followed(consumer, plan) if plan.follow else present(consumer, plan), formatter, max_messages)
+        _print(followed(consumer, plan) if plan.follow else present(consumer, plan), formatter, plan.max_count)
 
 
 def _print(polls: Iterable[list[ConsumerRecord]], formatter: Formatter, max_count: int | None) -> None:

@@ -79,7 +79,7 @@ def reset_offsets(
         raise click.UsageError("Give --execute or --dry-run, not both.", ctx)
     if export and json_:
         raise click.UsageError("Give --export or --json, not both.", ctx)
-    to = _place(ctx, word, to_offset, shift_by, to_datetime, from_file)
+    to = _reset_target(ctx, word, to_offset, shift_by, to_datetime, from_file)
     if from_file is None and all_topics == bool(topics):
         raise click.UsageError("Of which topics? Give --topic or --all-topics.", ctx)
     if from_file is not None and (all_topics or topics):
@@ -110,7 +110,7 @@ def partitions_of(admin: Admin, given: Iterable[str]) -> list[TopicPartition]:
     return list(found)
 
 
-def _place(
+def _reset_target(
     ctx: click.Context,
     word: str | None,
     to_offset: int | None,

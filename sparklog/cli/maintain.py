@@ -45,7 +45,7 @@ FAILED, TRY_AGAIN = 1, 75
     is_flag=True,
     help="Look at every topic, also where nothing has happened since the last run, and search its folder.",
 )
-@click.option("--dry-run", is_flag=True, help="Tell what would be done as of now, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="StepListener what would be done as of now, and change nothing.")
 @click.option("--json", "json_", is_flag=True, help="Print a JSON object.")
 @connection_options()
 @click.pass_context
@@ -70,7 +70,7 @@ def maintain(
     """
     from sparklog.compaction import Step
     from sparklog.compaction import maintain as maintain_cluster
-    from sparklog.compaction.maintain import Telling, quiet
+    from sparklog.compaction.maintain import ProgressListener, ignore_steps
     from sparklog.compaction.report_format import error_as_plain, report_as_plain
     from sparklog.compaction.topic_access import may_succeed_later
     from sparklog.errors import SparklogError
@@ -84,7 +84,7 @@ def maintain(
             policy=_policy(target_bytes),
             dry_run=dry_run,
             full=full,
-            tell=Telling(_tell, _tell_progress) if _is_watched() else quiet,
+            tell=ProgressListener(_tell, _tell_progress) if _is_watched() else ignore_steps,
         )
     except SparklogError as error:
         if json_:

@@ -77,14 +77,7 @@ def produce(
       sparklog produce orders -K , keyed.csv
       sparklog consume orders --from-beginning --json | sparklog produce copy --format json
     """
-    if format_ == "json":
-        for name, given in (("--key-separator", key_separator), ("--null-marker", null_marker)):
-            if given is not None:
-                raise click.UsageError(f"{name} has no meaning with --format json.", ctx)
-    if key is not None and key_separator is not None:
-        raise click.UsageError("Give --key or --key-separator, not both.", ctx)
-    if key_separator == "":
-        raise click.BadParameter("expected a text that isn't empty", param_hint="--key-separator")
+    _check_usage(ctx, format_, key_separator, null_marker, key)
     common: dict[str, Any] = {"key": _encoded(key), "headers": _header_list(headers), "partition": partition}
     parser = (
         JsonLines(**common)
@@ -109,15 +102,33 @@ def produce(
     with Producer(uri, storage_options=options, **settings) as producer:
         is_transactional = "transactional_id" in {name.replace(".", "_") for name in settings}
         sender = (_TransactionSender if is_transactional else _Sender)(producer, topic, parser)
-        producer.partitions_for(topic)  # an unknown topic is told before anything is read
-        try:
-            with reading_progress(files) as advance:
-                for name in files or ("-",):
-                    with click.open_file(name, "rb") as stream:
-                        sender.send_lines("stdin" if name == "-" else name, stream, advance)
-                sender.finish()
-        finally:
-            click.echo(sender.summary(), err=True)
+        producer.partitions_for(topic)  # an unknown topic is an error before anything is read
+        _send_files(sender, files)
+
+
+def _check_usage(
+    ctx: click.Context, format_: str, key_separator: str | None, null_marker: str | None, key: str | None
+) -> None:
+    if format_ == "json":
+        for name, given in (("--key-separator", key_separator), ("--null-marker", null_marker)):
+            if given is not None:
+                raise click.UsageError(f"{name} has no meaning with --format json.", ctx)
+    if key is not None and key_separator is not None:
+        raise click.UsageError("Give --key or --key-separator, not both.", ctx)
+    if key_separator == "":
+        raise click.BadParameter("expected a text that isn't empty", param_hint="--key-separator")
+
+
+def _send_files(sender: _Sender, files: tuple[str, ...]) -> None:
+    """Send the lines of files, or of standard input; whatever happens, say how many records are stored."""
+    try:
+        with reading_progress(files) as advance:
+            for name in files or ("-",):
+                with click.open_file(name, "rb") as stream:
+                    sender.send_lines("stdin" if name == "-" else name, stream, advance)
+            sender.finish()
+    finally:
+        click.echo(sender.summary(), err=True)
 
 
 class _Sender:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
-from sparklog.cli.start_positions import Place, first_offsets
+from sparklog.cli.start_positions import StartPosition, first_offsets
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
 from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
 from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
@@ -26,7 +26,7 @@ class Plan:
     topics: tuple[str, ...]
     partitions: tuple[int, ...]
     """Empty for all."""
-    place: Place
+    start: StartPosition
     follow: bool
     """Go on beyond what was there at the beginning."""
     timeout_ms: int | None
@@ -55,7 +55,7 @@ def present(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
     """What is there now, poll by poll."""
     partitions = _partitions(consumer, plan)
     ends = consumer.end_offsets(partitions)
-    starts = first_offsets(consumer, partitions, plan.place)
+    starts = first_offsets(consumer, partitions, plan.start)
     rest = {at for at in partitions if starts[at] < ends[at]}
     if not rest:
         return
@@ -80,7 +80,7 @@ def present(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
 def followed(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
     """What is there and what comes, poll by poll, until nothing came for so long."""
     partitions = _partitions(consumer, plan)
-    starts = first_offsets(consumer, partitions, plan.place)
+    starts = first_offsets(consumer, partitions, plan.start)
     if plan.partitions:
         consumer.assign(partitions)
         for at, start in starts.items():

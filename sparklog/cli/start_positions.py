@@ -1,4 +1,4 @@
-"""Where to begin reading: the words that kcat and Kafka's console consumer know."""
+"""Start positions of reading, in the words that kcat and Kafka's console consumer know."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sparklog.model import TopicPartition
 if TYPE_CHECKING:
     from sparklog.consumer import Consumer
 
-__all__ = ["BEGINNING", "END", "Place", "first_offsets", "parse_place", "parse_time"]
+__all__ = ["BEGINNING", "END", "StartPosition", "first_offsets", "parse_start_position", "parse_time"]
 
 _EXPECTED = "expected beginning, end, an offset N, -N (that many before the end), or @TIME (ISO 8601, or ms)"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One of four ways to say where."""
+class StartPosition:
+    """A position at which reading begins: one of four kinds."""
 
     kind: str
     """``beginning``, ``end``, ``offset`` (negative: from the end) or ``time``."""
@@ -28,20 +28,20 @@ class Place:
     """The offset, or milliseconds since the epoch."""
 
 
-BEGINNING, END = Place("beginning"), Place("end")
+BEGINNING, END = StartPosition("beginning"), StartPosition("end")
 _WORDS = {"beginning": BEGINNING, "earliest": BEGINNING, "end": END, "latest": END}
 
 
-def parse_place(text: str) -> Place:
-    """Read what a user gave. Raises ``ValueError`` with what was expected."""
+def parse_start_position(text: str) -> StartPosition:
+    """Parse a start position that a user gave. Raises ``ValueError`` with what was expected."""
     if text in _WORDS:
         return _WORDS[text]
     if re.fullmatch(r"-?\d{1,18}", text):
-        return Place("offset", int(text)) if text != "-0" else END
+        return StartPosition("offset", int(text)) if text != "-0" else END
     time = re.fullmatch(r"s?@(?P<time>.+)", text)
     if time is None:
         raise ValueError(f"got {text!r}, {_EXPECTED}")
-    return Place("time", parse_time(time["time"]))
+    return StartPosition("time", parse_time(time["time"]))
 
 
 def parse_time(text: str) -> int:
@@ -59,16 +59,16 @@ def parse_time(text: str) -> int:
 
 
 def first_offsets(
-    consumer: Consumer, partitions: Collection[TopicPartition], place: Place
+    consumer: Consumer, partitions: Collection[TopicPartition], start: StartPosition
 ) -> dict[TopicPartition, int]:
-    """Where each partition begins. An offset outside of a partition's log is moved to the nearer end of it."""
+    """The offset at which reading of each partition begins; one outside of the partition's log is moved into it."""
     starts, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
-    if place.kind == "time":
-        found = consumer.offsets_for_times(dict.fromkeys(partitions, place.number))
-        return {at: offset.offset if offset else ends[at] for at, offset in found.items()}
-    if place == BEGINNING:
+    if start.kind == "time":
+        by_time = consumer.offsets_for_times(dict.fromkeys(partitions, start.number))
+        return {at: offset.offset if offset else ends[at] for at, offset in by_time.items()}
+    if start == BEGINNING:
         return starts
-    if place == END:
+    if start == END:
         return ends
-    wanted = {at: place.number if place.number >= 0 else ends[at] + place.number for at in partitions}
+    wanted = {at: start.number if start.number >= 0 else ends[at] + start.number for at in partitions}
     return {at: min(max(wanted[at], starts[at]), ends[at]) for at in partitions}

@@ -1,13 +1,13 @@
-"""Keeping topics in shape: retention, compaction by key, merging small files, vacuum.
+"""The maintenance of topics: retention, compaction by key, merging small files (optimize), vacuum.
 
-What is to be done is decided by pure functions (``retention``, ``cleaner``, ``optimizing``). Records are read and
-written by two functions that another engine may replace (``rewriting.Rewrite``, ``cleaning.Clean``). Whoever did that,
-sparklog's own committer commits it.
+Pure functions plan what is to be done (``retention``, ``plan_cleaning``, ``plan_optimize``). Records are read and
+written by two functions that another engine may replace (``rewrite_arrow.Rewrite``, ``clean_arrow.Clean``); sparklog's
+own committer commits the result in either case.
 """
 
 from sparklog.compaction.commit_replacement import Outcome
 from sparklog.compaction.compact import CleanedPartition, CompactReport, compact_topic
-from sparklog.compaction.group_cleanup import GroupReport, forget_groups
+from sparklog.compaction.group_cleanup import GroupReport, expire_groups
 from sparklog.compaction.maintain import maintain
 from sparklog.compaction.optimize import MergedRange, OptimizeReport, optimize_topic
 from sparklog.compaction.plan_optimize import OptimizePolicy
@@ -30,7 +30,7 @@ __all__ = [
     "TopicMaintenance",
     "VacuumReport",
     "compact_topic",
-    "forget_groups",
+    "expire_groups",
     "maintain",
     "optimize_topic",
     "retain_topic",

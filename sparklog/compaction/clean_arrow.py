@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.compaction.file_ranges import DEFAULT_FILE_BYTES, FileRange, Unit, units_of
+from sparklog.compaction.file_ranges import DEFAULT_FILE_BYTES, FileRange, FileUnit, file_units
 from sparklog.compaction.keys import Counts, LatestOffsets, judge
 from sparklog.compaction.plan_cleaning import CleanPlan
 from sparklog.compaction.rewrite_arrow import OpenRange, RangeWriter, Rewritten
@@ -27,10 +27,10 @@ __all__ = [
     "KEY_BYTES",
     "Clean",
     "CleanPass",
-    "Cleaned",
+    "CleanedFiles",
     "clean_with_arrow",
-    "groups_of",
-    "range_of",
+    "file_range_of",
+    "split_into_ranges",
 ]
 
 KEY_BYTES = 128 * 1024 * 1024
@@ -47,7 +47,7 @@ _MOST_FILES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
+class CleanedFiles:
     """What a pass found in some files, and what is to replace some of them."""
 
     first_offset: int
@@ -65,7 +65,7 @@ class CleanPass:
     """Up to where it cleans (exclusive): the keys of all records below are known."""
     due_tombstones_end: int
     """It drops the tombstones below this offset that the plan says are due."""
-    pieces: Generator[Cleaned, None, None]
+    pieces: Generator[CleanedFiles, None, None]
     """Of all files that hold offsets below ``end_offset``, in offset order. Raises what reading raises. Closed early,
     it ends what is still at work."""
 
@@ -93,7 +93,7 @@ def clean_with_arrow(
     """
     known = _learn(log, plan, key_bytes)
     units = [unit for unit in plan.units if unit.first_offset < known.end_offset]
-    groups = groups_of(units, partition=plan.partition, size_bytes=file_bytes)
+    groups = split_into_ranges(units, partition=plan.partition, size_bytes=file_bytes)
     pieces = (_clean(log, group, known, compression) for group in groups)
     return CleanPass(end_offset=known.end_offset, due_tombstones_end=known.due_tombstones_end, pieces=pieces)
 
@@ -115,7 +115,7 @@ def _learn(log: DeltaLog, plan: CleanPlan, key_bytes: int) -> _Known:
     latest = LatestOffsets()
     end_offset = plan.first_dirty_offset
     dirty = [unit for unit in plan.units if unit.last_offset >= plan.first_dirty_offset]
-    for group in groups_of(dirty, partition=plan.partition, size_bytes=_LEARNED_AT_ONCE):
+    for group in split_into_ranges(dirty, partition=plan.partition, size_bytes=_LEARNED_AT_ONCE):
         if latest.exceeds(key_bytes):
             break
         is_large = group.size_bytes > 2 * _LEARNED_AT_ONCE
@@ -138,7 +138,9 @@ def _learn_due_tombstones(log: DeltaLog, plan: CleanPlan, latest: LatestOffsets,
     clean part, whose keys aren't learned otherwise. Returns up to where they fit in memory (exclusive)."""
     due_end = plan.due_tombstones_end
     units = [unit for unit in plan.units if unit.first_offset < min(due_end, plan.first_dirty_offset)]
-    for group in groups_of(units, partition=plan.partition, size_bytes=_LEARNED_AT_ONCE) if plan.tombstones_due else ():
+    for group in (
+        split_into_ranges(units, partition=plan.partition, size_bytes=_LEARNED_AT_ONCE) if plan.tombstones_due else ()
+    ):
         for piece, offsets in _read(log, group, ["offset_delta", "key", "value"]):
             due = pc.and_(pc.is_null(piece["value"]), pc.less(offsets, due_end))
             latest.add(piece["key"].filter(due), offsets.filter(due))
@@ -147,30 +149,30 @@ def _learn_due_tombstones(log: DeltaLog, plan: CleanPlan, latest: LatestOffsets,
     return due_end
 
 
-def _read(log: DeltaLog, found: FileRange, columns: Sequence[str]) -> Iterator[tuple[pa.Table, pa.ChunkedArray]]:
+def _read(log: DeltaLog, file_range: FileRange, columns: Sequence[str]) -> Iterator[tuple[pa.Table, pa.ChunkedArray]]:
     """The records of a range, each piece with the offsets of its records; none is empty."""
-    for piece in OpenRange.read(log, found).pieces(columns, once=True):
+    for piece in OpenRange.read(log, file_range).pieces(columns, once=True):
         if piece.num_rows:
-            yield piece, pc.add(piece["offset_delta"], pa.scalar(found.base_offset, pa.int64()))
+            yield piece, pc.add(piece["offset_delta"], pa.scalar(file_range.base_offset, pa.int64()))
 
 
-def _clean(log: DeltaLog, group: FileRange, known: _Known, compression: str) -> Cleaned:
+def _clean(log: DeltaLog, group: FileRange, known: _Known, compression: str) -> CleanedFiles:
     began = log.clock.ticks_ms()
     opened = OpenRange.read(log, group)
-    judged = _Judged(units_of(group.segments))
+    judged = _Judged(file_units(group.segments))
     _judge(opened, known, judged)
     judged.check(log, group)
     rewritten = tuple(
         _rewrite(log, opened.part(found), found, judged.kept_from(position), compression, began)
         for found, position in judged.changed(group)
     )
-    return Cleaned(first_offset=group.first_offset, counts=judged.counts, rewritten=rewritten)
+    return CleanedFiles(first_offset=group.first_offset, counts=judged.counts, rewritten=rewritten)
 
 
 class _Judged:
     """What was found among the records of a group of files, in the order of their offsets: a bit for each."""
 
-    def __init__(self, units: Sequence[Unit]) -> None:
+    def __init__(self, units: Sequence[FileUnit]) -> None:
         self.counts = Counts()
         self._units = units
         self._firsts = np.array([unit.first_offset for unit in units], np.int64)
@@ -208,7 +210,7 @@ class _Judged:
         at = np.flatnonzero(self._dropped)
         for run in np.split(at, np.flatnonzero(np.diff(at) > 1) + 1) if len(at) else ():
             units = [self._units[number] for number in run]
-            yield range_of(group.partition, units, group.file_bytes), int(self._found[: run[0]].sum())
+            yield file_range_of(group.partition, units, group.file_bytes), int(self._found[: run[0]].sum())
 
     def kept_from(self, position: int) -> Callable[[int], Mask]:
         """What gives, for the next so many records from this one on, which of them stay."""
@@ -263,37 +265,37 @@ def _judge_together(tables: Sequence[pa.Table], known: _Known, judged: _Judged) 
 def _rewrite(
     log: DeltaLog,
     opened: OpenRange,
-    found: FileRange,
+    file_range: FileRange,
     kept: Callable[[int], Mask],
     compression: str,
     began_ticks_ms: float,
 ) -> Rewritten:
     """A range without what goes; no file where all of it goes."""
-    writer = RangeWriter.of(log, found, opened, compression)
+    writer = RangeWriter.of(log, file_range, opened, compression)
     for piece in opened.pieces(once=True):
         writer.write(piece.filter(pa.array(kept(piece.num_rows))))
-    return Rewritten(range=found, files=writer.close(), began_ticks_ms=began_ticks_ms)
+    return Rewritten(range=file_range, files=writer.close(), began_ticks_ms=began_ticks_ms)
 
 
-def groups_of(units: Iterable[Unit], *, partition: int, size_bytes: int) -> Iterator[FileRange]:
+def split_into_ranges(units: Iterable[FileUnit], *, partition: int, size_bytes: int) -> Iterator[FileRange]:
     """Units in their order, as many together as are read at once.
 
     Args:
         size_bytes: of the files of a group, but a single unit may be larger; and of a file that is written of it.
     """
-    group: list[Unit] = []
+    group: list[FileUnit] = []
     size = 0
     for unit in units:
         if group and (size + unit.size_bytes > size_bytes or len(group) >= _MOST_FILES):
-            yield range_of(partition, group, size_bytes)
+            yield file_range_of(partition, group, size_bytes)
             group, size = [], 0
         group.append(unit)
         size += unit.size_bytes
     if group:
-        yield range_of(partition, group, size_bytes)
+        yield file_range_of(partition, group, size_bytes)
 
 
-def range_of(partition: int, units: Iterable[Unit], file_bytes: int = DEFAULT_FILE_BYTES) -> FileRange:
+def file_range_of(partition: int, units: Iterable[FileUnit], file_bytes: int = DEFAULT_FILE_BYTES) -> FileRange:
     """The files of units that stand next to each other."""
     segments = tuple(segment for unit in units for segment in unit.segments)
     return FileRange(partition=partition, segments=segments, file_bytes=file_bytes)

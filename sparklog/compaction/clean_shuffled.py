@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparklog.compaction.clean_arrow import Cleaned, groups_of, range_of
-from sparklog.compaction.file_ranges import FileRange, Unit, units_of
+from sparklog.compaction.clean_arrow import CleanedFiles, file_range_of, split_into_ranges
+from sparklog.compaction.file_ranges import FileRange, FileUnit, file_units
 from sparklog.compaction.keys import Counts
 from sparklog.compaction.plan_cleaning import CleanPlan
 from sparklog.compaction.rewrite_arrow import OpenRange, RangeWriter, Rewritten
@@ -62,7 +62,7 @@ class Layout:
             InvalidArgumentError: positions don't fit in a long: more than 2**62 offsets.
         """
         units = [unit for unit in plan.units if unit.last_offset < plan.end_offset]
-        groups = tuple(groups_of(units, partition=plan.partition, size_bytes=file_bytes))
+        groups = tuple(split_into_ranges(units, partition=plan.partition, size_bytes=file_bytes))
         spans = (group.last_offset - group.first_offset for group in groups)
         bits = max((span.bit_length() for span in spans), default=0) + 1
         if bits + len(groups).bit_length() > _POSITION_BITS:
@@ -72,7 +72,7 @@ class Layout:
             )
         return cls(
             groups=groups,
-            reads=tuple(groups_of(units, partition=plan.partition, size_bytes=_READ_AT_ONCE)),
+            reads=tuple(split_into_ranges(units, partition=plan.partition, size_bytes=_READ_AT_ONCE)),
             group_bits=bits,
             due_tombstones_end=plan.due_tombstones_end,
             compression=compression,
@@ -114,7 +114,7 @@ def read_keys(log: DeltaLog, layout: Layout, number: int) -> Iterator[pa.RecordB
     _check_count(log, found, count)
 
 
-def clean_group(log: DeltaLog, layout: Layout, number: int, latest: Offsets) -> Cleaned:
+def clean_group(log: DeltaLog, layout: Layout, number: int, latest: Offsets) -> CleanedFiles:
     """Write ``layout.groups[number]`` anew where records go from it.
 
     Args:
@@ -143,40 +143,40 @@ def clean_group(log: DeltaLog, layout: Layout, number: int, latest: Offsets) -> 
         tombstones_dropped=int(np.count_nonzero(due)),
         tombstones_kept=int(np.count_nonzero(tombstones)) - int(np.count_nonzero(due)),
     )
-    return Cleaned(first_offset=group.first_offset, counts=counts, rewritten=tuple(rewritten))
+    return CleanedFiles(first_offset=group.first_offset, counts=counts, rewritten=tuple(rewritten))
 
 
 def _changed(group: FileRange, kept: Offsets) -> Iterator[FileRange]:
     """The units that records go from; those together that stand next to each other."""
-    run: list[Unit] = []
-    for unit in units_of(group.segments):
+    run: list[FileUnit] = []
+    for unit in file_units(group.segments):
         first, end = np.searchsorted(kept, [unit.first_offset, unit.last_offset + 1])
         if end - first != unit.record_count:
             run.append(unit)
         elif run:
-            yield range_of(group.partition, run, group.file_bytes)
+            yield file_range_of(group.partition, run, group.file_bytes)
             run = []
     if run:
-        yield range_of(group.partition, run, group.file_bytes)
+        yield file_range_of(group.partition, run, group.file_bytes)
 
 
 def _rewrite(
-    log: DeltaLog, found: FileRange, kept: Offsets, compression: str, began_ticks_ms: float
+    log: DeltaLog, file_range: FileRange, kept: Offsets, compression: str, began_ticks_ms: float
 ) -> tuple[Rewritten, int]:
     """A range as files that hold nothing but ``kept``, no file where that is empty; and how many records of it have no
     key."""
-    opened = OpenRange.read(log, found)
-    writer = RangeWriter.of(log, found, opened, compression)
+    opened = OpenRange.read(log, file_range)
+    writer = RangeWriter.of(log, file_range, opened, compression)
     count = keyless = 0
     for piece in opened.pieces(once=True):
         offsets = piece["offset_delta"].to_numpy() + opened.base_offset
         count += len(offsets)
         keyless += piece["key"].null_count
         writer.write(piece.filter(pa.array(_are_among(offsets, kept))))
-    _check_count(log, found, count)
+    _check_count(log, file_range, count)
     if writer.record_count != len(kept):
-        raise _corrupt(log, found, f"{writer.record_count} of {len(kept)} records that stay are there")
-    return Rewritten(range=found, files=writer.close(), began_ticks_ms=began_ticks_ms), keyless
+        raise _corrupt(log, file_range, f"{writer.record_count} of {len(kept)} records that stay are there")
+    return Rewritten(range=file_range, files=writer.close(), began_ticks_ms=began_ticks_ms), keyless
 
 
 def _are_among(offsets: Offsets, kept: Offsets) -> npt.NDArray[np.bool_]:
@@ -187,12 +187,11 @@ def _are_among(offsets: Offsets, kept: Offsets) -> npt.NDArray[np.bool_]:
     return np.isin(offsets, kept[first:end], assume_unique=True)
 
 
-def _check_count(log: DeltaLog, found: FileRange, count: int) -> None:
-    if count != found.record_count:
-        raise _corrupt(log, found, f"found {count} records, the log tells of {found.record_count}")
+def _check_count(log: DeltaLog, file_range: FileRange, count: int) -> None:
+    if count != file_range.record_count:
+        raise _corrupt(log, file_range, f"found {count} records, the log tells of {file_range.record_count}")
 
 
-def _corrupt(log: DeltaLog, found: FileRange, what: str) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"{log.table}, partition {found.partition}, offsets {found.first_offset} to {found.last_offset}: {what}"
-    )
+def _corrupt(log: DeltaLog, file_range: FileRange, what: str) -> CorruptRecordError:
+    offsets = f"offsets {file_range.first_offset} to {file_range.last_offset}"
+    return CorruptRecordError(f"{log.table}, partition {file_range.partition}, {offsets}: {what}")

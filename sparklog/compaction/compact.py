@@ -16,9 +16,16 @@ from sparklog.compaction.clean_arrow import Clean, clean_with_arrow
 from sparklog.compaction.commit_replacement import Outcome, Replacement, commit_replacement, why_gone
 from sparklog.compaction.file_ranges import unreadable_files
 from sparklog.compaction.keys import Counts
-from sparklog.compaction.plan_cleaning import CleanerRules, CleanerState, CleanPlan, Reason, cleaner_rules, plan_clean
+from sparklog.compaction.plan_cleaning import (
+    CleanerRules,
+    CleanerState,
+    CleanPlan,
+    Reason,
+    cleaner_rules,
+    plan_cleaning,
+)
 from sparklog.compaction.plan_optimize import TARGET_BYTES
-from sparklog.compaction.progress import Progress, silent
+from sparklog.compaction.progress import Progress, ignore_progress
 from sparklog.compaction.rewrite_arrow import NOT_REWRITABLE, Rewritten
 from sparklog.compaction.topic_access import (
     check_columns,
@@ -47,7 +54,7 @@ DEFAULT_TIMEOUT_MS = 60_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedPartition:
-    """Where a partition of a compacted topic stands, and what was done about it."""
+    """The compaction of one partition: its state before, and what was done."""
 
     partition: int
     reason: Reason
@@ -77,7 +84,7 @@ class CleanedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport:
-    """What compaction did to a topic, or would do."""
+    """The compaction of one topic, done or planned."""
 
     topic: str
     compacts: bool
@@ -99,7 +106,7 @@ def compact_topic(
     target_bytes: int = TARGET_BYTES,
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> CompactReport:
     """Drop the records of a compacted topic whose keys came again, where it is worth it; offsets and order stay.
 
@@ -109,7 +116,7 @@ def compact_topic(
         now_ms: the store's time, or what asks for it; a topic that isn't compacted is not worth the question.
         target_bytes: how large a rewritten file may become; ``segment.bytes`` may say less.
         timeout_ms: for each commit.
-        progress: is told after each part of a pass.
+        progress: is called after each part of a pass.
     Raises:
         InvalidConfigurationError: a setting isn't understood; nothing was dropped.
         PolicyViolationError: the table is append-only.
@@ -139,18 +146,18 @@ def compact_state(
     target_bytes: int = TARGET_BYTES,
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
-    progress: Progress = silent,
-    alone: AbstractContextManager[object] | None = None,
+    progress: Progress = ignore_progress,
+    rewrite_lock: AbstractContextManager[object] | None = None,
     begins: Callable[[Sequence[CleanPlan]], object] | None = None,
 ) -> tuple[CompactReport, TopicState]:
     """As :func:`compact_topic`, of a topic that is loaded. Returns the state to go on with, too. Where nothing is due
     no store is called.
 
     Args:
-        now_ms: asks for the store's time, by which it is told what is due; it may be a little earlier.
+        now_ms: asks for the store's time, by which the plan is made; it may be a little earlier.
         fresh_ms: asks for the store's time now, by which tombstones are remembered; by default ``now_ms`` does.
-        alone: is entered while records are read and written.
-        begins: is told the partitions that are due, before anything is done about them; what it raises is raised.
+        rewrite_lock: is entered while records are read and written.
+        begins: is called with the plans that are due, before anything is done about them; what it raises is raised.
     """
     log = state.log
     if state.head.deleted:
@@ -167,21 +174,21 @@ def compact_state(
     plans = plan_topic(state, rules, now_ms=now_ms())
     due = [plan for plan in plans if plan.reason is not Reason.NONE]
     if dry_run or not due:
-        found = [_told(plan, None if plan.reason is Reason.NONE else Outcome.PLANNED) for plan in plans]
+        reports = [_initial_report(plan, None if plan.reason is Reason.NONE else Outcome.PLANNED) for plan in plans]
     else:
         if begins is not None:
             begins(due)
         compression = str(strict_config(log.table, metadata, ["compression.type"])["compression.type"])
         file_bytes = min(target_bytes, rules.segment_bytes)
-        with alone or nullcontext(), made_durable(log) as committing:
+        with rewrite_lock or nullcontext(), made_durable(log) as committing:
             began_ms = (fresh_ms or now_ms)()
             job = _Job(state, rules, clean, compression, file_bytes, began_ms, timeout_ms, committing, progress)
-            found = [job.run(plan) for plan in sorted(plans, key=lambda plan: -plan.dirty_ratio)]
+            reports = [job.run(plan) for plan in sorted(plans, key=lambda plan: -plan.dirty_ratio)]
         state = job.state
     report = CompactReport(
         topic=topic,
         compacts=True,
-        partitions=tuple(sorted(found, key=lambda one: one.partition)),
+        partitions=tuple(sorted(reports, key=lambda report: report.partition)),
         delta_version=state.position.version,
         dry_run=dry_run,
         unreadable=unreadable_files(state.require_whole().index),
@@ -210,7 +217,7 @@ def plan_topic(state: TopicState, rules: CleanerRules, *, now_ms: int) -> list[C
 
 
 def _plan(state: TopicState, rules: CleanerRules, partition: int, *, now_ms: int) -> CleanPlan:
-    return plan_clean(
+    return plan_cleaning(
         state.require_whole().index.partition(partition),
         rules,
         CleanerState.of(state.transactions, state.head.topic_id, partition),
@@ -221,25 +228,25 @@ def _plan(state: TopicState, rules: CleanerRules, partition: int, *, now_ms: int
 
 
 @dataclass(slots=True)
-class _Going:
-    """What is to be told of a partition so far, however its pass ends."""
+class _PartitionProgress:
+    """The report of a partition so far, however its pass ends."""
 
-    told: CleanedPartition
+    report: CleanedPartition
 
     def add(self, rewritten: Rewritten) -> None:
-        """One more range was replaced."""
-        told = self.told
-        self.told = replace(
-            told,
-            files_before=told.files_before + len(rewritten.range.segments),
-            bytes_before=told.bytes_before + rewritten.range.size_bytes,
-            files_after=told.files_after + len(rewritten.files),
-            bytes_after=told.bytes_after + sum(file.size_bytes for file in rewritten.files),
+        """Count one more range that was replaced."""
+        report = self.report
+        self.report = replace(
+            report,
+            files_before=report.files_before + len(rewritten.range.segments),
+            bytes_before=report.bytes_before + rewritten.range.size_bytes,
+            files_after=report.files_after + len(rewritten.files),
+            bytes_after=report.bytes_after + sum(file.size_bytes for file in rewritten.files),
         )
 
 
 class _Job:
-    """The partitions of one topic, one after the other."""
+    """The compaction of one topic's partitions, one after the other."""
 
     def __init__(
         self,
@@ -267,14 +274,14 @@ class _Job:
         self._progress = progress
 
     def run(self, plan: CleanPlan) -> CleanedPartition:
-        """Pass after pass, up to where the partition was cleanable at first."""
-        going = _Going(_told(plan, None))
+        """Clean a partition, pass after pass, up to where it was cleanable at first."""
+        progress = _PartitionProgress(_initial_report(plan, None))
         if plan.reason is Reason.NONE:
-            return going.told
+            return progress.report
         next_plan = plan
         try:
-            while self._pass(next_plan, going):
-                if going.told.first_dirty_offset >= plan.end_offset or is_gone(self.state, self._topic_id):
+            while self._pass(next_plan, progress):
+                if progress.report.first_dirty_offset >= plan.end_offset or is_gone(self.state, self._topic_id):
                     break
                 next_plan = _plan(self.state, self._rules, plan.partition, now_ms=self._now_ms())
                 if not next_plan.dirty_bytes:  # each pass cleans some; what was left is gone
@@ -283,27 +290,31 @@ class _Job:
             self.state = load_state(self._log)
             segments = [segment for unit in next_plan.units for segment in unit.segments]
             lost = why_gone(self.state, segments, error, topic_id=self._topic_id)
-            return self._failed(going.told, error, lost) if lost else replace(going.told, outcome=Outcome.OVERTAKEN)
+            return (
+                self._failed(progress.report, error, lost)
+                if lost
+                else replace(progress.report, outcome=Outcome.OVERTAKEN)
+            )
         except NOT_REWRITABLE as error:
-            return self._failed(going.told, error, str(error))
+            return self._failed(progress.report, error, str(error))
         except RetriableError as error:  # lost races, or an engine that gave up: other partitions may fare better
             if not may_succeed_later(error):  # the topic is gone, or nobody knows what became of a commit
                 raise
-            return self._failed(going.told, error, str(error))
-        return going.told
+            return self._failed(progress.report, error, str(error))
+        return progress.report
 
-    def _failed(self, told: CleanedPartition, error: SparklogError, why: str) -> CleanedPartition:
-        _LOGGER.warning("%s: partition %d isn't compacted: %s", self._log.table, told.partition, why)
-        return replace(told, outcome=Outcome.FAILED, error=why, retriable=may_succeed_later(error))
+    def _failed(self, report: CleanedPartition, error: SparklogError, why: str) -> CleanedPartition:
+        _LOGGER.warning("%s: partition %d isn't compacted: %s", self._log.table, report.partition, why)
+        return replace(report, outcome=Outcome.FAILED, error=why, retriable=may_succeed_later(error))
 
-    def _pass(self, plan: CleanPlan, going: _Going) -> bool:
-        """One pass; did it come to its end?"""
+    def _pass(self, plan: CleanPlan, progress: _PartitionProgress) -> bool:
+        """Do one pass. True: it came to its end."""
         cleaning = self._clean(self._log, plan, self._compression, self._file_bytes)
         tombstones_kept = records = 0
         total = sum(unit.record_count for unit in plan.units if unit.first_offset < cleaning.end_offset)
         with closing(cleaning.pieces) as pieces:
             for piece in pieces:
-                going.told = replace(going.told, counts=going.told.counts + piece.counts)
+                progress.report = replace(progress.report, counts=progress.report.counts + piece.counts)
                 for rewritten in piece.rewritten:
                     outcome = self._replace(rewritten)
                     if outcome is not Outcome.DONE:
@@ -311,17 +322,17 @@ class _Job:
                         if came_to > plan.first_dirty_offset and self._remember(
                             plan, came_to, tombstones_kept, cleaning.due_tombstones_end
                         ):
-                            going.told = replace(going.told, first_dirty_offset=came_to)
-                        going.told = replace(going.told, outcome=outcome)
+                            progress.report = replace(progress.report, first_dirty_offset=came_to)
+                        progress.report = replace(progress.report, outcome=outcome)
                         return False
-                    going.add(rewritten)
+                    progress.add(rewritten)
                 tombstones_kept += piece.counts.tombstones_kept
                 records += piece.counts.records
                 self._progress(f"partition {plan.partition}: {records} of {total} records")
         if not self._remember(plan, cleaning.end_offset, tombstones_kept, cleaning.due_tombstones_end):
-            going.told = replace(going.told, outcome=Outcome.OVERTAKEN)
+            progress.report = replace(progress.report, outcome=Outcome.OVERTAKEN)
             return False
-        going.told = replace(going.told, outcome=Outcome.DONE, first_dirty_offset=cleaning.end_offset)
+        progress.report = replace(progress.report, outcome=Outcome.DONE, first_dirty_offset=cleaning.end_offset)
         return True
 
     def _replace(self, rewritten: Rewritten) -> Outcome:
@@ -340,10 +351,10 @@ class _Job:
         """Commit up to where the partition is clean. False: somebody else has cleaned it meanwhile."""
 
         def decide(now: TopicState) -> Commit | None:
-            found = CleanerState.of(now.transactions, self._topic_id, plan.partition)
-            if is_gone(now, self._topic_id) or found != plan.state:
+            state = CleanerState.of(now.transactions, self._topic_id, plan.partition)
+            if is_gone(now, self._topic_id) or state != plan.state:
                 return None
-            after = found.after_pass(
+            after = state.after_pass(
                 end_offset=end_offset,
                 tombstone_count=tombstone_count,
                 due_tombstones_end=due_tombstones_end,
@@ -356,8 +367,8 @@ class _Job:
         self._committing()
         done = commit_job(self.state, decide, timeout_ms=self._timeout_ms)
         self.state = done.state
-        found = CleanerState.of(self.state.transactions, self._topic_id, plan.partition)
-        return done.commit is not None or found in wanted  # found: our own commit, whose answer was lost
+        state = CleanerState.of(self.state.transactions, self._topic_id, plan.partition)
+        return done.commit is not None or state in wanted  # in wanted: our own commit, whose answer was lost
 
     def _now_ms(self) -> int:
         """The store's time, carried on by ticks: no clock that an administrator sets."""
@@ -365,7 +376,7 @@ class _Job:
         return now_ms + int(self._log.clock.ticks_ms() - ticks_ms)
 
 
-def _told(plan: CleanPlan, outcome: Outcome | None) -> CleanedPartition:
+def _initial_report(plan: CleanPlan, outcome: Outcome | None) -> CleanedPartition:
     return CleanedPartition(
         partition=plan.partition,
         reason=plan.reason,

@@ -1,4 +1,4 @@
-"""The files of a partition as jobs see them: in offset order, those together that can only be dealt with together."""
+"""Ranges of a partition's files, in offset order: units of files that overlap, and runs of them that jobs rewrite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparklog.log.data.segments import Segment, SegmentIndex, overlapping
 
-__all__ = ["DEFAULT_FILE_BYTES", "FileRange", "Unit", "units_of", "unreadable_files"]
+__all__ = ["DEFAULT_FILE_BYTES", "FileRange", "FileUnit", "file_units", "unreadable_files"]
 
 DEFAULT_FILE_BYTES = 128 * 1024 * 1024
 """Source: Delta's ``OPTIMIZE`` aims at a gigabyte; here a file is put as one object out of memory."""
@@ -48,8 +48,8 @@ class FileRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """Files of a partition whose ranges of offsets overlap; most hold but one. No other file lies between them."""
+class FileUnit:
+    """Files of a partition whose ranges of offsets overlap, and which are only dealt with together; mostly one file."""
 
     segments: tuple[Segment, ...]
     first_offset: int
@@ -67,17 +67,17 @@ class Unit:
     """Do all its files tell the offsets of their records? Who can't tell them must not be removed or rewritten."""
 
     @classmethod
-    def of(cls, segments: Iterable[Segment]) -> Unit:
-        found = tuple(segments)
+    def of(cls, segments: Iterable[Segment]) -> FileUnit:
+        files = tuple(segments)
         return cls(
-            segments=found,
-            first_offset=min(segment.first_offset for segment in found),
-            last_offset=max(segment.last_offset for segment in found),
-            size_bytes=sum(segment.size_bytes for segment in found),
-            record_count=sum(segment.record_count or 0 for segment in found),
-            largest_timestamp_ms=max(_timestamp_ms(segment, segment.max_timestamp_ms) for segment in found),
-            smallest_timestamp_ms=min(_timestamp_ms(segment, segment.min_timestamp_ms) for segment in found),
-            is_known=all(_tells_its_offsets(segment) for segment in found),
+            segments=files,
+            first_offset=min(segment.first_offset for segment in files),
+            last_offset=max(segment.last_offset for segment in files),
+            size_bytes=sum(segment.size_bytes for segment in files),
+            record_count=sum(segment.record_count or 0 for segment in files),
+            largest_timestamp_ms=max(_timestamp_ms(segment, segment.max_timestamp_ms) for segment in files),
+            smallest_timestamp_ms=min(_timestamp_ms(segment, segment.min_timestamp_ms) for segment in files),
+            is_known=all(_tells_its_offsets(segment) for segment in files),
         )
 
     @property
@@ -86,21 +86,21 @@ class Unit:
         return all(segment.has_stats for segment in self.segments)
 
 
-def units_of(segments: Iterable[Segment]) -> list[Unit]:
+def file_units(segments: Iterable[Segment]) -> list[FileUnit]:
     """The units of a partition's segments, which come in offset order."""
-    return [Unit.of(together) for together in overlapping(segments)]
+    return [FileUnit.of(together) for together in overlapping(segments)]
 
 
 def unreadable_files(index: SegmentIndex) -> tuple[str, ...]:
     """The paths of the live files that don't tell the offsets of their records, because nobody can look into them: no
     job goes beyond one."""
-    found = (segment for partition in index.partitions() for segment in index.partition(partition))
-    return tuple(segment.path for segment in found if not _tells_its_offsets(segment))
+    files = (segment for partition in index.partitions() for segment in index.partition(partition))
+    return tuple(segment.path for segment in files if not _tells_its_offsets(segment))
 
 
 def _tells_its_offsets(segment: Segment) -> bool:
     return None not in (segment.record_count, segment.min_offset_delta, segment.max_offset_delta)
 
 
-def _timestamp_ms(segment: Segment, told: int | None) -> int:
-    return segment.modification_ms if told is None or told < 0 else told
+def _timestamp_ms(segment: Segment, timestamp_ms: int | None) -> int:
+    return segment.modification_ms if timestamp_ms is None or timestamp_ms < 0 else timestamp_ms

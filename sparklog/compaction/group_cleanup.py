@@ -19,7 +19,7 @@ from sparklog.groups.offsets.rows import Rows
 from sparklog.log import Cluster
 from sparklog.parallel import parallel_map
 
-__all__ = ["GroupReport", "forget_group", "forget_groups"]
+__all__ = ["GroupReport", "expire_group", "expire_groups"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +41,15 @@ class GroupReport:
     """Why it couldn't be looked at, or not to the end."""
 
 
-def forget_groups(
+def expire_groups(
     cluster: Cluster, *, now_ms: int, retention_ms: int = DEFAULT_RETENTION_MS, dry_run: bool = False, timeout_ms: float
 ) -> list[GroupReport]:
-    """:func:`forget_group` for each of a cluster's groups, 32 at a time; one that fails hinders no other. Raises
+    """:func:`expire_group` for each of a cluster's groups, 32 at a time; one that fails hinders no other. Raises
     ``StoreError`` where they can't be listed."""
 
     def forget(group: str) -> GroupReport:
         try:
-            return forget_group(
+            return expire_group(
                 cluster, group, now_ms=now_ms, retention_ms=retention_ms, dry_run=dry_run, timeout_ms=timeout_ms
             )
         except SparklogError as error:
@@ -58,7 +58,7 @@ def forget_groups(
     return parallel_map(forget, group_names(cluster))
 
 
-def forget_group(
+def expire_group(
     cluster: Cluster,
     group: str,
     *,

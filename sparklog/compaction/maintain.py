@@ -1,4 +1,4 @@
-"""All that keeps a cluster in shape, in order: for a scheduler to call every now and then.
+"""The maintenance of a cluster, all steps in order: for a scheduler to call every now and then.
 
 A topic is first given what other engines wrote, then cut, compacted, merged, and cleaned of what is left of all that.
 One topic, group or step that fails hinders no other; each may be done again at any time.
@@ -11,21 +11,21 @@ from dataclasses import replace
 from typing import TypeVar
 
 from sparklog.compaction.due import is_due, is_plausible
-from sparklog.compaction.group_cleanup import forget_groups
+from sparklog.compaction.group_cleanup import expire_groups
 from sparklog.compaction.idle_notes import TopicNote, is_newest, read_notes, write_notes
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.reports import MaintenanceReport, SequenceReport, Step, TopicMaintenance
-from sparklog.compaction.run_context import Run
+from sparklog.compaction.run_context import MaintenanceRun
 from sparklog.compaction.topic_steps import (
     DEFAULT_TIMEOUT_MS,
-    Tell,
-    Telling,
+    MaintenanceOptions,
+    ProgressListener,
+    StepListener,
     TopicOutcome,
-    Wanted,
-    as_ours,
+    as_sparklog_error,
     attempt,
+    ignore_steps,
     maintain_topic,
-    quiet,
 )
 from sparklog.errors import InvalidTopicError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster
@@ -37,19 +37,19 @@ from sparklog.txn.recovery import EXPIRATION_MS, Recovered, recover_transactions
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
     "EachTopic",
+    "MaintenanceOptions",
     "MaintenanceReport",
+    "ProgressListener",
     "SequenceReport",
     "Step",
-    "Tell",
-    "Telling",
+    "StepListener",
     "TopicMaintenance",
     "TopicOutcome",
-    "Wanted",
-    "as_ours",
+    "as_sparklog_error",
     "each_topic_at_once",
+    "ignore_steps",
     "maintain",
     "maintain_topic",
-    "quiet",
 ]
 
 _TOPICS_AT_ONCE = 16
@@ -57,12 +57,14 @@ _TOPICS_AT_ONCE = 16
 
 T = TypeVar("T")
 
-EachTopic = Callable[[Run, Mapping[str, int], Wanted, Tell], Iterable["TopicOutcome | None"]]
+EachTopic = Callable[
+    [MaintenanceRun, Mapping[str, int], MaintenanceOptions, StepListener], Iterable["TopicOutcome | None"]
+]
 """Carries out the steps of topics.
 
 Its arguments: the run; the topics by name, and the store's time from which on vacuum is to search each one's folder;
-what is to be done; whom to tell. The outcomes come in the order of the topics, None for what is no topic; an error of a
-topic is told in its report.
+what is to be done; the listener. The outcomes come in the order of the topics, None for what is no topic; an error of a
+topic is in its report.
 """
 
 
@@ -75,7 +77,7 @@ def maintain(
     dry_run: bool = False,
     full: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
-    tell: Tell = quiet,
+    tell: StepListener = ignore_steps,
     each_topic: EachTopic | None = None,
 ) -> MaintenanceReport:
     """Do ``steps`` for a cluster, 16 topics at a time. Safe to run twice at once and to kill at any point.
@@ -92,23 +94,23 @@ def maintain(
             Transactions are left alone, and ages are by this machine's clock: to ask for the store's takes a write.
         full: look at every topic, and search its folder.
         timeout_ms: for each commit.
-        tell: is told the topic (empty for the cluster) and the step that comes next; a :class:`Telling` also how far
-            merging and compaction have come. By the threads that do it.
+        tell: is called with the topic (empty for the cluster) and the step that comes next; a :class:`ProgressListener`
+            also learns how far merging and compaction have come. By the threads that do it.
         each_topic: what carries out the steps of topics; :func:`each_topic_at_once` by default.
     Raises:
         UnknownTopicOrPartitionError: one of ``topics`` isn't there; nothing was done.
         StoreError: the topics can't be listed.
     """
-    run = Run(cluster, timeout_ms=timeout_ms, dry_run=dry_run)
-    wanted = Wanted(steps=steps, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms)
+    run = MaintenanceRun(cluster, timeout_ms=timeout_ms, dry_run=dry_run)
+    options = MaintenanceOptions(steps=steps, policy=policy, dry_run=dry_run, timeout_ms=timeout_ms)
     names = _named(cluster, topics)
     of_cluster = _ClusterSteps(steps if topics is None else (), tell)
     transactions = None if dry_run else of_cluster.do(Step.TRANSACTIONS, lambda: _recover(run, timeout_ms))
     carry_out = each_topic or each_topic_at_once
-    reports = _maintain_topics(run, names, wanted, tell, carry_out, by_notes=topics is None and not dry_run, full=full)
+    reports = _maintain_topics(run, names, options, tell, carry_out, by_notes=topics is None and not dry_run, full=full)
     groups = of_cluster.do(
         Step.GROUPS,
-        lambda: forget_groups(cluster, now_ms=run.now_ms(), dry_run=dry_run, timeout_ms=timeout_ms),
+        lambda: expire_groups(cluster, now_ms=run.now_ms(), dry_run=dry_run, timeout_ms=timeout_ms),
     )
     return MaintenanceReport(
         topics=tuple(sorted(reports, key=lambda report: report.topic)),
@@ -120,26 +122,26 @@ def maintain(
 
 
 def each_topic_at_once(
-    run: Run, topics: Mapping[str, int], wanted: Wanted, tell: Tell
+    run: MaintenanceRun, topics: Mapping[str, int], options: MaintenanceOptions, tell: StepListener
 ) -> Sequence[TopicOutcome | None]:
     """An :data:`EachTopic` in this process: 16 topics at a time, of which one at a time is rewritten."""
 
     def maintain_one(name: str) -> TopicOutcome | None:
-        return maintain_topic(run, name, wanted, search_ms=topics[name], tell=tell)
+        return maintain_topic(run, name, options, search_ms=topics[name], tell=tell)
 
     return parallel_map(maintain_one, topics, at_once=_TOPICS_AT_ONCE, stop=run.stop)
 
 
 class _ClusterSteps:
-    """The steps that were asked for, of those that are the cluster's; what fails is kept."""
+    """The steps that concern the whole cluster, as far as they were asked for; errors are kept."""
 
-    def __init__(self, steps: Collection[Step], tell: Tell) -> None:
+    def __init__(self, steps: Collection[Step], tell: StepListener) -> None:
         self.errors: dict[Step, SparklogError] = {}
         self._steps = steps
         self._tell = tell
 
     def do(self, step: Step, act: Callable[[], T]) -> T | None:
-        """What came of it; None where it isn't wanted, or failed."""
+        """The result of a step; None where it wasn't asked for, or failed."""
         if step not in self._steps:
             return None
         self._tell("", step)
@@ -160,37 +162,37 @@ def _named(cluster: Cluster, topics: Iterable[str] | None) -> list[str]:
 
 
 def _maintain_topics(
-    run: Run,
+    run: MaintenanceRun,
     names: Sequence[str],
-    wanted: Wanted,
-    tell: Tell,
+    options: MaintenanceOptions,
+    tell: StepListener,
     each_topic: EachTopic,
     *,
     by_notes: bool,
     full: bool,
 ) -> list[TopicMaintenance]:
-    """What became of the topics, in no order.
+    """The reports of the topics, in no order.
 
     Args:
         by_notes: pass over what is noted to need nothing, and note it for the next run.
         full: but pass over none.
     """
     notes = _plausible(run, read_notes(run.cluster)) if by_notes else {}
-    is_asked = not by_notes or full or (Step.VACUUM in wanted.steps and {*wanted.steps} != {*Step})
-    unchanged = {} if is_asked else _unchanged(run, names, notes, wanted)
+    is_asked = not by_notes or full or (Step.VACUUM in options.steps and {*options.steps} != {*Step})
+    unchanged = {} if is_asked else _unchanged(run, names, notes, options)
     looked_at = {
         name: 0 if is_asked or name not in notes else notes[name].search_ms for name in names if name not in unchanged
     }
-    found = [one for one in each_topic(run, looked_at, wanted, tell) if one is not None]
+    outcomes = [outcome for outcome in each_topic(run, looked_at, options, tell) if outcome is not None]
     if by_notes:
-        after = {one.report.topic: _merged(notes.get(one.report.topic), one.note) for one in found if one.note}
+        after = {o.report.topic: _merged_note(notes.get(o.report.topic), o.note) for o in outcomes if o.note}
         write_notes(run.cluster, notes, after, names)
-    return [*unchanged.values(), *(one.report for one in found)]
+    return [*unchanged.values(), *(outcome.report for outcome in outcomes)]
 
 
 def _check_topic(cluster: Cluster, name: str) -> None:
     """Raise ``UnknownTopicOrPartitionError``, ``NotATopicError`` or ``InvalidTopicError`` where there is no such topic.
-    One that can't be understood is there: its steps tell why they failed."""
+    One that can't be understood exists: its steps report why they failed."""
     try:
         open_state(cluster.topic_log(name))
     except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):
@@ -199,35 +201,35 @@ def _check_topic(cluster: Cluster, name: str) -> None:
         return
 
 
-def _recover(run: Run, timeout_ms: float) -> Sequence[Recovered]:
+def _recover(run: MaintenanceRun, timeout_ms: float) -> Sequence[Recovered]:
     run.began_ms  # noqa: B018 - before: a sweep goes by what is recovered after the time is known (rule L10)
-    found = recover_transactions(run.cluster, timeout_ms=timeout_ms, expire_after_ms=EXPIRATION_MS)
-    run.recovered(found)
-    return found
+    recovered = recover_transactions(run.cluster, timeout_ms=timeout_ms, expire_after_ms=EXPIRATION_MS)
+    run.recovered(recovered)
+    return recovered
 
 
-def _plausible(run: Run, notes: Mapping[str, TopicNote]) -> dict[str, TopicNote]:
-    """The notes that may be gone by."""
+def _plausible(run: MaintenanceRun, notes: Mapping[str, TopicNote]) -> dict[str, TopicNote]:
+    """The notes that may be relied on."""
     if not notes:
         return {}
     try:
         now_ms = run.now_ms()
-    except SparklogError:  # each step tells why
+    except SparklogError:  # each step reports why
         return {}
     return {name: note for name, note in notes.items() if is_plausible(note, now_ms=now_ms)}
 
 
 def _unchanged(
-    run: Run, names: Sequence[str], notes: Mapping[str, TopicNote], wanted: Wanted
+    run: MaintenanceRun, names: Sequence[str], notes: Mapping[str, TopicNote], options: MaintenanceOptions
 ) -> dict[str, TopicMaintenance]:
     """The topics that are passed over, by name."""
     if not notes:
         return {}
-    now_ms, steps = run.now_ms(), wanted.steps_of(deleted=False)
+    now_ms, steps = run.now_ms(), options.steps_of(deleted=False)
 
     def is_unchanged(name: str) -> bool:
         note = notes.get(name)
-        if note is None or note.version < 0 or is_due(note, steps, policy=wanted.policy, now_ms=now_ms):
+        if note is None or note.version < 0 or is_due(note, steps, policy=options.policy, now_ms=now_ms):
             return False
         try:
             return is_newest(run.cluster.topic_log(name), note)
@@ -242,8 +244,8 @@ def _unchanged(
     }
 
 
-def _merged(before: TopicNote | None, after: TopicNote) -> TopicNote:
-    """What is known of a topic: of the steps that a run didn't do, what an earlier one found."""
+def _merged_note(before: TopicNote | None, after: TopicNote) -> TopicNote:
+    """The note of a topic after a run; for the steps that the run didn't do, it says what the earlier note did."""
     if before is None:
         return after
     search_ms = max(before.search_ms, after.search_ms)

@@ -62,18 +62,18 @@ class OpenRange:
     """The records of a range, piece by piece in offset order. Small files are in memory as they are stored, a window of
     them at a time."""
 
-    def __init__(self, log: DeltaLog, found: FileRange, files: Mapping[str, pq.ParquetFile] | None = None) -> None:
+    def __init__(self, log: DeltaLog, file_range: FileRange, files: Mapping[str, pq.ParquetFile] | None = None) -> None:
         self._log = log
-        self._range = found
-        self._windows = [*_windows(found.segments)]
+        self._range = file_range
+        self._windows = [*_windows(file_range.segments)]
         self._files = dict(files or {})
         """Those of one window, by path. Large ones are opened when they are needed."""
         self._with_headers: bool | None = None
-        self.base_offset = found.base_offset
+        self.base_offset = file_range.base_offset
         """What the records are numbered from."""
 
     @classmethod
-    def read(cls, log: DeltaLog, found: FileRange) -> OpenRange:
+    def read(cls, log: DeltaLog, file_range: FileRange) -> OpenRange:
         """Read the first files.
 
         Raises:
@@ -82,16 +82,16 @@ class OpenRange:
             InvalidArgumentError: one lies outside of the table.
             InvalidRecordError: one has values in columns that a topic doesn't have.
         """
-        opened = cls(log, found)
-        opened._file(found.segments[0])
+        opened = cls(log, file_range)
+        opened._file(file_range.segments[0])
         return opened
 
-    def part(self, found: FileRange) -> OpenRange:
+    def part(self, file_range: FileRange) -> OpenRange:
         """A range within this one, as if it had been read by itself; it takes over the files that are in memory."""
         if len(self._windows) > 1:
             self._files = {}
-        paths = {segment.path for segment in found.segments}
-        return OpenRange(self._log, found, {path: file for path, file in self._files.items() if path in paths})
+        paths = {segment.path for segment in file_range.segments}
+        return OpenRange(self._log, file_range, {path: file for path, file in self._files.items() if path in paths})
 
     def codec(self, compression: str) -> str:
         """The codec of files that are written of these records.

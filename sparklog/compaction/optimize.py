@@ -12,12 +12,12 @@ from sparklog.compaction.commit_replacement import Outcome, Replacement, commit_
 from sparklog.compaction.file_ranges import FileRange
 from sparklog.compaction.plan_cleaning import CleanerState
 from sparklog.compaction.plan_optimize import SETTINGS, OptimizePolicy, plan_optimize
-from sparklog.compaction.progress import Progress, of_bytes, silent
+from sparklog.compaction.progress import Progress, bytes_done, ignore_progress
 from sparklog.compaction.rewrite_arrow import Rewrite, Rewritten, rewrite_with_arrow
 from sparklog.compaction.topic_access import check_columns, is_gone, made_durable, may_succeed_later, strict_config
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, UnknownTopicOrPartitionError
-from sparklog.log.commit import catch_up
+from sparklog.log.catch_up import catch_up
 from sparklog.log.state import TopicState, load_state
 from sparklog.storage.entry_log import PositionLost
 
@@ -80,7 +80,7 @@ def optimize_topic(
     rewrite: Rewrite = rewrite_with_arrow,
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> OptimizeReport:
     """Merge small files of each partition into few large ones; not a record changes.
 
@@ -115,15 +115,15 @@ def optimize_state(
     rewrite: Rewrite = rewrite_with_arrow,
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
-    progress: Progress = silent,
-    alone: AbstractContextManager[object] | None = None,
+    progress: Progress = ignore_progress,
+    rewrite_lock: AbstractContextManager[object] | None = None,
     begins: Callable[[Sequence[FileRange]], object] | None = None,
 ) -> tuple[OptimizeReport, TopicState]:
     """As :func:`optimize_topic`, of a topic that is loaded. Returns the state to go on with, too. Where nothing is
     worth being merged no store is called.
 
     Args:
-        alone: is entered while records are read and written.
+        rewrite_lock: is entered while records are read and written.
         begins: is told the ranges before anything is done about them; what it raises is raised.
     """
     log = state.log
@@ -141,7 +141,7 @@ def optimize_state(
         begins(ranges)
     job = _Job(state, ranges, timeout_ms, progress)
     with (
-        alone or nullcontext(),
+        rewrite_lock or nullcontext(),
         made_durable(log) as committing,
         closing(rewrite(log, job.left, compression)) as results,
     ):
@@ -167,13 +167,13 @@ def _policy_of(state: TopicState, policy: OptimizePolicy | None) -> tuple[Optimi
 
 
 class _Job:
-    """The ranges of one topic, one after the other."""
+    """The merging of one topic's ranges, one after the other."""
 
     def __init__(self, state: TopicState, ranges: Sequence[FileRange], timeout_ms: float, progress: Progress) -> None:
         self.state = state
         self.topic_id = state.head.topic_id
         self.merged: list[MergedRange] = []
-        self.left = _StillThere(ranges, lambda found: is_live(self.state, found.segments))
+        self.left = _LiveRanges(ranges, lambda found: is_live(self.state, found.segments))
         self._log = state.log
         self._known_version = state.position.version
         self._timeout_ms = timeout_ms
@@ -181,7 +181,7 @@ class _Job:
         self._bytes_before, self._total_bytes = 0, sum(found.size_bytes for found in ranges)
 
     def replace(self, rewritten: Rewritten, committing: Callable[[], None]) -> None:
-        """Commit what was written in the place of one range, or tell why not."""
+        """Commit the files that replace one range, or report why they don't."""
         if isinstance(rewritten.error, ObjectNotFoundError):
             self.state = load_state(self._log)
             self.merged.append(_missing(self.state, rewritten, rewritten.error, topic_id=self.topic_id))
@@ -202,7 +202,7 @@ class _Job:
                 self.state = _caught_up(self.state)
         self._bytes_before += rewritten.range.size_bytes
         self._progress(
-            f"{len(self.merged)} of {len(self.left)} ranges, {of_bytes(self._bytes_before, self._total_bytes)}"
+            f"{len(self.merged)} of {len(self.left)} ranges, {bytes_done(self._bytes_before, self._total_bytes)}"
         )
 
 
@@ -215,7 +215,7 @@ def _caught_up(state: TopicState) -> TopicState:
     return state
 
 
-class _StillThere(Sequence[FileRange]):
+class _LiveRanges(Sequence[FileRange]):
     """The ranges of a plan. Whoever goes through them one by one comes upon no range that somebody else has changed by
     then."""
 
@@ -247,34 +247,34 @@ class _StillThere(Sequence[FileRange]):
         return self._ranges[at]
 
 
-def _planned(found: FileRange) -> MergedRange:
-    return _merged(_untouched(found), Outcome.PLANNED)
+def _planned(file_range: FileRange) -> MergedRange:
+    return _merged(_untouched(file_range), Outcome.PLANNED)
 
 
-def _untouched(found: FileRange) -> Rewritten:
-    return Rewritten(range=found, files=(), began_ticks_ms=0)
+def _untouched(file_range: FileRange) -> Rewritten:
+    return Rewritten(range=file_range, files=(), began_ticks_ms=0)
 
 
 def _missing(now: TopicState, rewritten: Rewritten, error: ObjectNotFoundError, *, topic_id: str) -> MergedRange:
-    told = why_gone(now, rewritten.range.segments, error, topic_id=topic_id)
-    return _failed(now.log, rewritten, told) if told else _merged(rewritten, Outcome.OVERTAKEN)
+    problem = why_gone(now, rewritten.range.segments, error, topic_id=topic_id)
+    return _failed(now.log, rewritten, problem) if problem else _merged(rewritten, Outcome.OVERTAKEN)
 
 
-def _failed(log: DeltaLog, rewritten: Rewritten, told: str) -> MergedRange:
-    _LOGGER.warning("%s: files aren't merged: %s", log.table, told)
+def _failed(log: DeltaLog, rewritten: Rewritten, problem: str) -> MergedRange:
+    _LOGGER.warning("%s: files aren't merged: %s", log.table, problem)
     retriable = rewritten.error is not None and may_succeed_later(rewritten.error)
-    return _merged(rewritten, Outcome.FAILED, error=told, retriable=retriable)
+    return _merged(rewritten, Outcome.FAILED, error=problem, retriable=retriable)
 
 
 def _merged(rewritten: Rewritten, outcome: Outcome, *, error: str = "", retriable: bool = False) -> MergedRange:
-    found = rewritten.range
+    file_range = rewritten.range
     return MergedRange(
-        partition=found.partition,
-        first_offset=found.first_offset,
-        last_offset=found.last_offset,
-        record_count=found.record_count,
-        files_before=len(found.segments),
-        bytes_before=found.size_bytes,
+        partition=file_range.partition,
+        first_offset=file_range.first_offset,
+        last_offset=file_range.last_offset,
+        record_count=file_range.record_count,
+        files_before=len(file_range.segments),
+        bytes_before=file_range.size_bytes,
         files_after=len(rewritten.files),
         bytes_after=sum(file.size_bytes for file in rewritten.files),
         outcome=outcome,

@@ -1,4 +1,4 @@
-"""Compaction by key: what is remembered of it, when a partition is due, and up to where it may be cleaned. Pure.
+"""The plan of compaction by key: when a partition is due, up to where it may be cleaned, what is remembered. Pure.
 
 Kafka's words: below the *first dirty offset* every key is there once at most, but for those that came again since;
 *cleanable* is what lies between it and the newest file, which plays the active segment, or the first file that is
@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from sparklog.compaction.file_ranges import Unit, units_of
+from sparklog.compaction.file_ranges import FileUnit, file_units
 from sparklog.compaction.topic_access import strict_config
 from sparklog.delta.actions import FAR_FUTURE_MS, Metadata, SetTransaction
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import cleaner_app_id
 
-__all__ = ["CleanPlan", "CleanerRules", "CleanerState", "Reason", "cleaner_rules", "plan_clean"]
+__all__ = ["CleanPlan", "CleanerRules", "CleanerState", "Reason", "cleaner_rules", "plan_cleaning"]
 
 _SETTINGS = (
     "cleanup.policy",
@@ -53,7 +53,7 @@ class Reason(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerState:
-    """What a topic's table remembers of the compaction of one partition."""
+    """The state of one partition's compaction, which the topic's table remembers."""
 
     first_dirty_offset: int = 0
     """Up to here (exclusive) it was cleaned; never decreases while the topic lives."""
@@ -66,9 +66,9 @@ class CleanerState:
 
     @classmethod
     def of(cls, transactions: Mapping[str, SetTransaction], topic_id: str, partition: int) -> CleanerState:
-        """As a table's ``txn`` actions tell. A topic of the same name that was deleted had another id."""
-        found = (transactions.get(cleaner_app_id(name, topic_id, partition)) for name in _FIELDS)
-        offset, horizon, horizon_ms, tombstones = (0 if txn is None else txn.version for txn in found)
+        """The state that a table's ``txn`` actions hold. A topic of the same name that was deleted had another id."""
+        actions = (transactions.get(cleaner_app_id(name, topic_id, partition)) for name in _FIELDS)
+        offset, horizon, horizon_ms, tombstones = (0 if txn is None else txn.version for txn in actions)
         return cls(first_dirty_offset=offset, horizon_offset=horizon, horizon_ms=horizon_ms, tombstone_count=tombstones)
 
     def to_actions(self, topic_id: str, partition: int) -> list[SetTransaction]:
@@ -88,7 +88,7 @@ class CleanerState:
     def after_pass(
         self, *, end_offset: int, tombstone_count: int, due_tombstones_end: int, now_ms: int
     ) -> CleanerState:
-        """What is to be remembered of a pass.
+        """The state after a pass.
 
         Args:
             end_offset: up to where it cleaned (exclusive).
@@ -107,7 +107,7 @@ class CleanerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerRules:
-    """What a topic's settings say about compaction."""
+    """A topic's settings that concern compaction."""
 
     compacts: bool
     """Does ``cleanup.policy`` hold ``compact``?"""
@@ -135,13 +135,13 @@ def cleaner_rules(table: str, metadata: Metadata) -> CleanerRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanPlan:
-    """What a pass over one partition would deal with."""
+    """The plan of a pass over one partition."""
 
     partition: int
     state: CleanerState
     """As the plan was made."""
     reason: Reason
-    units: tuple[Unit, ...]
+    units: tuple[FileUnit, ...]
     """All that may be rewritten, from the log start on."""
     first_dirty_offset: int
     end_offset: int
@@ -163,7 +163,7 @@ class CleanPlan:
         return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
 
 
-def plan_clean(
+def plan_cleaning(
     segments: Sequence[Segment],
     rules: CleanerRules,
     state: CleanerState,
@@ -172,14 +172,14 @@ def plan_clean(
     log_start_offset: int,
     now_ms: int,
 ) -> CleanPlan:
-    """What is to be done about a partition; its ``reason`` says whether anything is.
+    """The plan of a pass over a partition; its ``reason`` says whether one is due.
 
     Args:
         segments: of the partition, in offset order.
         now_ms: the store's time.
     """
     first_dirty = max(state.first_dirty_offset, log_start_offset)
-    units = [unit for unit in units_of(segments)[:-1] if unit.last_offset >= log_start_offset or not unit.is_known]
+    units = [unit for unit in file_units(segments)[:-1] if unit.last_offset >= log_start_offset or not unit.is_known]
     clean = [unit for unit in units if unit.last_offset < first_dirty]
     is_understood = all(unit.is_known for unit in clean)  # else what it holds can't be told, and who it supersedes
     waiting = units[len(clean) :] if is_understood else []
@@ -202,7 +202,7 @@ def plan_clean(
     return replace(plan, reason=_reason(plan, rules, now_ms=now_ms), due_later_ms=later_ms)
 
 
-def _due_later_ms(plan: CleanPlan, rules: CleanerRules, held: Sequence[Unit]) -> int | None:
+def _due_later_ms(plan: CleanPlan, rules: CleanerRules, held: Sequence[FileUnit]) -> int | None:
     """The next moment at which time alone may make something due.
 
     Args:
@@ -218,15 +218,15 @@ def _due_later_ms(plan: CleanPlan, rules: CleanerRules, held: Sequence[Unit]) ->
     return min(moments, default=None) if rules.compacts else None
 
 
-def _cleanable(dirty: Sequence[Unit], rules: CleanerRules, *, now_ms: int) -> list[Unit]:
+def _cleanable(dirty: Sequence[FileUnit], rules: CleanerRules, *, now_ms: int) -> list[FileUnit]:
     """The dirty units up to the first that is too young, or can't be read."""
-    found: list[Unit] = []
+    cleanable: list[FileUnit] = []
     for unit in dirty:
         is_young = rules.min_lag_ms > 0 and now_ms - unit.largest_timestamp_ms < rules.min_lag_ms
         if is_young or not unit.is_known:
             break
-        found.append(unit)
-    return found
+        cleanable.append(unit)
+    return cleanable
 
 
 def _reason(plan: CleanPlan, rules: CleanerRules, *, now_ms: int) -> Reason:

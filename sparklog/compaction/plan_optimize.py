@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sparklog.compaction.file_ranges import DEFAULT_FILE_BYTES, FileRange, Unit, units_of
+from sparklog.compaction.file_ranges import DEFAULT_FILE_BYTES, FileRange, FileUnit, file_units
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.segments import Segment
@@ -81,7 +81,7 @@ def plan_optimize(
         boundary_offset: no range lies on both sides of it: what is compacted by key stays apart from what isn't.
     """
     ranges = []
-    for run in _runs(units_of(segments)[:-1], policy, boundary_offset):
+    for run in _runs(file_units(segments)[:-1], policy, boundary_offset):
         for chunk, is_full in _chunks(run, policy):
             for units in _worthwhile(chunk, policy, is_full=is_full):
                 files = tuple(segment for unit in units for segment in unit.segments)
@@ -89,9 +89,9 @@ def plan_optimize(
     return ranges
 
 
-def _runs(units: Iterable[Unit], policy: OptimizePolicy, boundary_offset: int) -> Iterator[list[Unit]]:
+def _runs(units: Iterable[FileUnit], policy: OptimizePolicy, boundary_offset: int) -> Iterator[list[FileUnit]]:
     """Small units that stand next to each other."""
-    run: list[Unit] = []
+    run: list[FileUnit] = []
     for unit in units:
         is_small = unit.has_stats and unit.size_bytes < policy.target_bytes / 2
         if run and (not is_small or run[-1].last_offset < boundary_offset <= unit.last_offset):
@@ -103,9 +103,9 @@ def _runs(units: Iterable[Unit], policy: OptimizePolicy, boundary_offset: int) -
         yield run
 
 
-def _chunks(run: Sequence[Unit], policy: OptimizePolicy) -> Iterator[tuple[list[Unit], bool]]:
+def _chunks(run: Sequence[FileUnit], policy: OptimizePolicy) -> Iterator[tuple[list[FileUnit], bool]]:
     """The run in pieces that may make a file each; True with one that would be too large with the next unit."""
-    chunk: list[Unit] = []
+    chunk: list[FileUnit] = []
     size = files = oldest_ms = newest_ms = 0
     for unit in run:
         is_full = size + unit.size_bytes > policy.target_bytes
@@ -125,7 +125,7 @@ def _chunks(run: Sequence[Unit], policy: OptimizePolicy) -> Iterator[tuple[list[
         yield chunk, False
 
 
-def _worthwhile(chunk: list[Unit], policy: OptimizePolicy, *, is_full: bool) -> Iterator[list[Unit]]:
+def _worthwhile(chunk: list[FileUnit], policy: OptimizePolicy, *, is_full: bool) -> Iterator[list[FileUnit]]:
     """The parts of a chunk that are worth being merged, oldest first."""
     size = sum(unit.size_bytes for unit in chunk)
     if is_full and size >= policy.target_bytes / 2 and _file_count(chunk) > 1:
@@ -143,7 +143,7 @@ def _worthwhile(chunk: list[Unit], policy: OptimizePolicy, *, is_full: bool) -> 
             waiting += [part[largest + 1 :], part[:largest]]
 
 
-def _grows(units: Sequence[Unit], policy: OptimizePolicy) -> bool:
+def _grows(units: Sequence[FileUnit], policy: OptimizePolicy) -> bool:
     """In bytes and in records: a few large records outweigh many small ones, and the other way round."""
     return all(
         sum(sizes) >= policy.growth * max(sizes)
@@ -151,5 +151,5 @@ def _grows(units: Sequence[Unit], policy: OptimizePolicy) -> bool:
     )
 
 
-def _file_count(units: Iterable[Unit]) -> int:
+def _file_count(units: Iterable[FileUnit]) -> int:
     return sum(len(unit.segments) for unit in units)

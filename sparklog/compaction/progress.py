@@ -1,22 +1,22 @@
-"""How far a step has come, in words: for whoever waits for it."""
+"""The progress of a step, in words: for people who wait for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Progress", "of_bytes", "silent"]
+__all__ = ["Progress", "bytes_done", "ignore_progress"]
 
 Progress = Callable[[str], object]
-"""Is told how far a step has come, as ``37 of 800 ranges, 4.7 of 100.0 GB``; after each commit, or part of a pass."""
+"""Called with how far a step came, as ``37 of 800 ranges, 4.7 of 100.0 GB``, after each commit or part of a pass."""
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def silent(_: str) -> None:
-    """A :data:`Progress` that passes nothing on."""
+def ignore_progress(_: str) -> None:
+    """A :data:`Progress` that does nothing."""
 
 
-def of_bytes(done: int, total: int) -> str:
+def bytes_done(done: int, total: int) -> str:
     """So many bytes of so many, in the unit that suits the total."""
     at = 0
     while total >= 1000 ** (at + 1) and at + 1 < len(_UNITS):

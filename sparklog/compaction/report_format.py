@@ -1,4 +1,4 @@
-"""What jobs tell people and programs of what they did: a report as rows of a table, or as plain values for JSON."""
+"""Maintenance reports for people and programs: as rows of a table, or as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NUMBERS = ("files", "bytes")
 
 
 def report_rows(report: MaintenanceReport) -> list[Row]:
-    """What was done, or would be; no row for a step that found nothing."""
+    """The rows of a report: what was done, or would be. A step that had nothing to do has none."""
     return [*_rows_of_cluster(report), *(row for topic in report.topics for row in _rows(topic))]
 
 
 def _rows_of_cluster(report: MaintenanceReport) -> Iterator[Row]:
-    for one in report.transactions:
-        if one.action.value != "nothing":
-            yield "", "transactions", None, None, f"{one.transactional_id}: {one.action.value}"
+    for recovered in report.transactions:
+        if recovered.action.value != "nothing":
+            yield "", "transactions", None, None, f"{recovered.transactional_id}: {recovered.action.value}"
     for group in report.groups:
         if group.expired_offsets or group.deleted:
             gone = "; the group is empty and gone" if group.deleted else ""
@@ -59,8 +59,8 @@ def _rows(topic: TopicMaintenance) -> Iterator[Row]:
                 )
                 oldest_ms = cleaned.oldest_dirty_ms
                 if oldest_ms is not None:
-                    told = format_timestamp(oldest_ms) if can_format_timestamp(oldest_ms) else f"{oldest_ms} ms"
-                    what += f", oldest of {told}"
+                    oldest = format_timestamp(oldest_ms) if can_format_timestamp(oldest_ms) else f"{oldest_ms} ms"
+                    what += f", oldest of {oldest}"
             result = f"partition {cleaned.partition}: {what}"
             yield name, "compact", cleaned.files_before, cleaned.bytes_before, result
     for merged in topic.optimize.ranges if topic.optimize is not None else ():

@@ -1,4 +1,4 @@
-"""What a run tells of what it did: for each topic, and for the cluster."""
+"""The reports of a maintenance run: for each topic, and for the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["MaintenanceReport", "SequenceReport", "Step", "TopicMaintenance"]
 
 
 class Step(str, Enum):
-    """What :func:`maintain` does, in this order."""
+    """The steps of :func:`~sparklog.compaction.maintain.maintain`, in their order."""
 
     TRANSACTIONS = "transactions"
     """Finish what is decided, abort what is past its time-out, take back ids that nobody has used for a week."""
@@ -40,7 +40,7 @@ class Step(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceReport:
-    """What became of the files that other engines wrote without offsets."""
+    """The sequencing of files that other engines wrote without offsets."""
 
     sequenced_files: int
     """In a dry run: how many wait, about."""
@@ -70,9 +70,9 @@ class TopicMaintenance:
     @property
     def failures(self) -> list[str]:
         """What went wrong, a line each; files that can't be rewritten, or given offsets, among it."""
-        return [line for line, _ in self.told_failures()]
+        return [line for line, _ in self.failures_with_prospects()]
 
-    def told_failures(self) -> Iterator[tuple[str, bool]]:
+    def failures_with_prospects(self) -> Iterator[tuple[str, bool]]:
         """What went wrong, a line each, and whether the same may succeed later."""
         for step, error in self.errors.items():
             yield f"{step.value}: {error}", may_succeed_later(error)
@@ -107,22 +107,22 @@ class MaintenanceReport:
     @property
     def failures(self) -> list[str]:
         """What went wrong, a line each."""
-        return [line for line, _ in self._told_failures()]
+        return [line for line, _ in self._failures()]
 
     @property
     def may_succeed_later(self) -> bool:
         """Did something fail, and may all that failed succeed when it is simply done again?"""
-        found = [may for _, may in self._told_failures()]
-        return bool(found) and all(found)
+        prospects = [may for _, may in self._failures()]
+        return bool(prospects) and all(prospects)
 
-    def _told_failures(self) -> Iterator[tuple[str, bool]]:
+    def _failures(self) -> Iterator[tuple[str, bool]]:
         for step, error in self.errors.items():
             yield f"{step.value}: {error}", may_succeed_later(error)
-        for one in self.transactions:
-            if one.error is not None:
-                yield f"transactions: {one.transactional_id}: {one.error}", may_succeed_later(one.error)
+        for recovered in self.transactions:
+            if (failure := recovered.error) is not None:
+                yield f"transactions: {recovered.transactional_id}: {failure}", may_succeed_later(failure)
         for topic in self.topics:
-            for line, may in topic.told_failures():
+            for line, may in topic.failures_with_prospects():
                 yield f"topic {topic.topic}: {line}", may
         for group in self.groups:
             if group.error is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sparklog.compaction.file_ranges import Unit, unreadable_files
+from sparklog.compaction.file_ranges import FileUnit, unreadable_files
 from sparklog.compaction.topic_access import check_removal, commit_job, is_gone, made_durable, strict_config
 from sparklog.delta.actions import RemoveFile
 from sparklog.delta.log import DeltaLog
@@ -142,13 +142,13 @@ class _Walk:
     """From the oldest unit on."""
 
     def __init__(self, segments: Sequence[Segment], *, end_offset: int, most_files: int) -> None:
-        self._units = map(Unit.of, overlapping(segments))  # as far as it walks: producers win while it plans
+        self._units = map(FileUnit.of, overlapping(segments))  # as far as it walks: producers win while it plans
         self._next = next(self._units, None)
         self._end_offset = end_offset
         self._room = most_files
         self.left_bytes = sum(segment.size_bytes for segment in segments)
 
-    def take(self, goes: Callable[[Unit], bool]) -> list[Segment]:
+    def take(self, goes: Callable[[FileUnit], bool]) -> list[Segment]:
         """The files of the units that go, up to the first that stays."""
         taken: list[Segment] = []
         while (unit := self._next) is not None and self._room > 0:
@@ -219,7 +219,7 @@ def retention_due_ms(state: TopicState, *, now_ms: int) -> int | None:
     if not rules.deletes or rules.retention_ms == UNLIMITED:
         return None
     index = state.require_whole().index
-    oldest = (next(map(Unit.of, overlapping(index.partition(number))), None) for number in index.partitions())
+    oldest = (next(map(FileUnit.of, overlapping(index.partition(number))), None) for number in index.partitions())
     return min(
         (unit.largest_timestamp_ms + rules.retention_ms + 1 for unit in oldest if unit and unit.is_known), default=None
     )

@@ -106,24 +106,25 @@ def rewrite_with_arrow(
     return (_attempt(log, found, compression) for found in ranges)
 
 
-def _attempt(log: DeltaLog, found: FileRange, compression: str) -> Rewritten:
+def _attempt(log: DeltaLog, file_range: FileRange, compression: str) -> Rewritten:
     began = log.clock.ticks_ms()
     try:
-        files = _rewrite(log, found, compression)
+        files = _rewrite(log, file_range, compression)
     except (*NOT_REWRITABLE, ObjectNotFoundError) as error:
-        return Rewritten(range=found, files=(), began_ticks_ms=began, error=error)
-    return Rewritten(range=found, files=files, began_ticks_ms=began)
+        return Rewritten(range=file_range, files=(), began_ticks_ms=began, error=error)
+    return Rewritten(range=file_range, files=files, began_ticks_ms=began)
 
 
-def _rewrite(log: DeltaLog, found: FileRange, compression: str) -> tuple[RewrittenFile, ...]:
-    records = OpenRange.read(log, found)
-    writer = RangeWriter.of(log, found, records, compression)
+def _rewrite(log: DeltaLog, file_range: FileRange, compression: str) -> tuple[RewrittenFile, ...]:
+    records = OpenRange.read(log, file_range)
+    writer = RangeWriter.of(log, file_range, records, compression)
     for piece in records.pieces(once=True):
         writer.write(piece)
-    if writer.record_count != found.record_count:
+    if writer.record_count != file_range.record_count:
+        offsets = f"offsets {file_range.first_offset} to {file_range.last_offset}"
         raise CorruptRecordError(
-            f"{log.table}, partition {found.partition}, offsets {found.first_offset} to {found.last_offset}: found "
-            f"{writer.record_count} records, the log tells of {found.record_count}"
+            f"{log.table}, partition {file_range.partition}, {offsets}: found "
+            f"{writer.record_count} records, the log tells of {file_range.record_count}"
         )
     return writer.close()
 
@@ -132,31 +133,33 @@ class RangeWriter:
     """Writes records of a range into new files, none of which is larger than the range says, and uploads each as soon
     as it is whole, durably and under a new name. What is uploaded and not committed, is swept a week later."""
 
-    def __init__(self, log: DeltaLog, found: FileRange, *, codec: str, with_headers: bool) -> None:
+    def __init__(self, log: DeltaLog, file_range: FileRange, *, codec: str, with_headers: bool) -> None:
         """
         Args:
             codec: of the Parquet pages, by Kafka's name.
             with_headers: False where no record has any.
         """
         self._log = log
-        self._range = found
+        self._range = file_range
         self._codec = codec
         self._with_headers = with_headers
-        self._most_bytes = max(found.file_bytes, _LEAST_FILE_BYTES) * 31 // 32  # beside its records a file has a footer
+        self._most_bytes = (
+            max(file_range.file_bytes, _LEAST_FILE_BYTES) * 31 // 32
+        )  # beside its records a file has a footer
         self._files: list[RewrittenFile] = []
         self._file: DataFileWriter | None = None
-        self._base_offset = found.base_offset
+        self._base_offset = file_range.base_offset
         """What the records of the file are numbered from that is being written."""
         self.record_count = 0
 
     @classmethod
-    def of(cls, log: DeltaLog, found: FileRange, records: OpenRange, compression: str) -> RangeWriter:
+    def of(cls, log: DeltaLog, file_range: FileRange, records: OpenRange, compression: str) -> RangeWriter:
         """A writer for records of a range, or for a part of them.
 
         Args:
             compression: of the topic: a codec, or :data:`PRODUCER`.
         """
-        return cls(log, found, codec=records.codec(compression), with_headers=records.has_headers())
+        return cls(log, file_range, codec=records.codec(compression), with_headers=records.has_headers())
 
     def write(self, records: pa.Table) -> None:
         """Append records: the columns of ``DATA_SCHEMA``, in its types, by offset delta, which is relative to the

@@ -1,4 +1,4 @@
-"""What all topics of one run share: the store's time, and what is known of the cluster's transactional ids."""
+"""The context that all topics of one maintenance run share: the store's time, the cluster's transactional ids."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sparklog.txn.barrier import IdSeen, TransactionBarrier, look_at_ids, set_ba
 from sparklog.txn.overview import store_time_ms
 from sparklog.txn.recovery import Recovered
 
-__all__ = ["Run", "RunFacts"]
+__all__ = ["MaintenanceRun", "RunFacts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What a run knows of its cluster, for other processes that do a part of it."""
+    """The facts of a run that other processes need to do a part of it."""
 
     began_ms: int
     """The store's time as the run began, milliseconds since the epoch."""
@@ -26,7 +26,7 @@ class RunFacts:
     """None where nobody asks."""
 
 
-class Run:
+class MaintenanceRun:
     """One run over the topics of a cluster. May be used from several threads.
 
     The store is asked for its time once; from then on a clock carries it that no administrator sets. The transactional
@@ -50,20 +50,20 @@ class Run:
         self._ids: Mapping[str, IdSeen] | None = None
         self._barrier: TransactionBarrier | None = None
         self._stopped = threading.Event()
-        self.alone = threading.RLock()
+        self.rewrite_lock = threading.RLock()
         """Held while files are copied or rewritten, and while a topic is dealt with that takes much memory."""
 
     def stop(self) -> None:
-        """Let :meth:`go_on` raise from now on, in whichever thread."""
+        """Let :meth:`check_stopped` raise from now on, in every thread."""
         self._stopped.set()
 
-    def go_on(self) -> None:
+    def check_stopped(self) -> None:
         """Raise ``KeyboardInterrupt`` where the run was stopped: between two commits, so that each is whole."""
         if self._stopped.is_set():
             raise KeyboardInterrupt
 
     @classmethod
-    def of(cls, cluster: Cluster, facts: RunFacts, *, timeout_ms: float, dry_run: bool = False) -> Run:
+    def of(cls, cluster: Cluster, facts: RunFacts, *, timeout_ms: float, dry_run: bool = False) -> MaintenanceRun:
         """A part of a run that another process began. Its time lags by as long as the part waited to be begun, so that
         things look younger than they are."""
         run = cls(cluster, timeout_ms=timeout_ms, dry_run=dry_run)
@@ -72,7 +72,7 @@ class Run:
         return run
 
     def facts(self, *, with_transactions: bool) -> RunFacts:
-        """What other processes need to do a part of the run.
+        """The facts that other processes need to do a part of the run.
 
         Args:
             with_transactions: some of the topics will be vacuumed; else nothing is asked of transactional ids.
@@ -108,13 +108,13 @@ class Run:
         """The store's time now. A PUT, a LIST and a DELETE; none in a dry run."""
         return self.cluster.clock.now_ms() if self._dry_run else store_time_ms(self.cluster)
 
-    def recovered(self, found: Sequence[Recovered]) -> None:
-        """All transactions were just recovered, after :attr:`began_ms` was learned: it needn't be done again."""
+    def recovered(self, recovered: Sequence[Recovered]) -> None:
+        """Note that all transactions were just recovered, after :attr:`began_ms` was learned: once is enough."""
         with self._ids_lock:
-            self._recovered = found
+            self._recovered = recovered
 
     def ids(self) -> Mapping[str, IdSeen]:
-        """What the newest entries of the transactional ids say. Raises ``StoreError``: the listings."""
+        """The transactional ids, by what their newest entries say. Raises ``StoreError``: the listings."""
         with self._ids_lock:
             if self._ids is None and self._recovered is not None:
                 self._ids = self.barrier().ids  # costs the same, and somebody may need it, too

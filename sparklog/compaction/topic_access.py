@@ -21,7 +21,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.commit import Committed, Decide, commit
+from sparklog.log.commit import Decide, TopicCommitResult, commit
 from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS, columns_of
 from sparklog.log.state import TopicState
 
@@ -76,7 +76,7 @@ def check_columns(table: str, metadata: Metadata) -> None:
         )
 
 
-def commit_job(state: TopicState, decide: Decide, *, timeout_ms: float) -> Committed:
+def commit_job(state: TopicState, decide: Decide, *, timeout_ms: float) -> TopicCommitResult:
     """Commit what a job decided; see :func:`~sparklog.log.commit.commit` for what it raises.
 
     It isn't made durable before it is visible, as an append with ``acks=all`` is (rule L9): to flush what all producers

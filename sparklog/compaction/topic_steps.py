@@ -17,11 +17,11 @@ from sparklog.compaction.idle_notes import TopicNote
 from sparklog.compaction.optimize import optimize_state
 from sparklog.compaction.plan_cleaning import CleanPlan
 from sparklog.compaction.plan_optimize import OptimizePolicy
-from sparklog.compaction.progress import Progress, silent
+from sparklog.compaction.progress import Progress, ignore_progress
 from sparklog.compaction.reports import SequenceReport, Step, TopicMaintenance
 from sparklog.compaction.retention import retain_state
 from sparklog.compaction.rewrite_arrow import Rewrite, rewrite_with_arrow
-from sparklog.compaction.run_context import Run
+from sparklog.compaction.run_context import MaintenanceRun
 from sparklog.compaction.vacuum import vacuum_state
 from sparklog.delta.listing import read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
@@ -31,13 +31,13 @@ from sparklog.log.state import TopicState, load_state, open_state
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
-    "Tell",
-    "Telling",
+    "MaintenanceOptions",
+    "ProgressListener",
+    "StepListener",
     "TopicOutcome",
-    "Wanted",
-    "as_ours",
+    "as_sparklog_error",
+    "ignore_steps",
     "maintain_topic",
-    "quiet",
 ]
 
 DEFAULT_TIMEOUT_MS = 60_000.0
@@ -49,29 +49,30 @@ _STALE_MS = 60_000.0
 _LOGGER = logging.getLogger("sparklog.compaction")
 T = TypeVar("T")
 
-Tell = Callable[[str, Step], object]
-"""Is told the topic (empty for the cluster, or all topics at once) and the step that comes next; by several threads."""
+StepListener = Callable[[str, Step], object]
+"""Called with the topic (empty for the cluster, or all topics at once) and the step that comes next; by several
+threads."""
 
 
-def quiet(topic: str, step: Step) -> None:
-    """A :data:`Tell` that passes nothing on."""
+def ignore_steps(topic: str, step: Step) -> None:
+    """A :data:`StepListener` that does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """A :data:`Tell` that is also told, of steps that may take long, how far they have come."""
+class ProgressListener:
+    """A :data:`StepListener` that also learns how far steps that may take long have come."""
 
-    begins: Tell
-    goes_on: Callable[[str, Step, str], object]
-    """Is told the topic, the step, and how far it has come, in words."""
+    on_step: StepListener
+    on_progress: Callable[[str, Step, str], object]
+    """Called with the topic, the step, and how far it has come, in words."""
 
     def __call__(self, topic: str, step: Step) -> object:
-        return self.begins(topic, step)
+        return self.on_step(topic, step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is to be done for each topic, and how."""
+class MaintenanceOptions:
+    """The steps to do for each topic, and how to do them."""
 
     steps: Collection[Step] = tuple(Step)
     policy: OptimizePolicy | None = None
@@ -80,9 +81,9 @@ class Wanted:
     timeout_ms: float = DEFAULT_TIMEOUT_MS
     """For each commit."""
     rewrite: Rewrite = rewrite_with_arrow
-    """What merges files."""
+    """The function that merges files."""
     clean: Clean = clean_with_arrow
-    """What compacts a partition."""
+    """The function that compacts a partition."""
     most_merged_bytes: int | None = None
     """If a topic has more to be merged, that is left, see :attr:`TopicOutcome.left`; None: it never is."""
     most_compacted_bytes: int | None = None
@@ -93,7 +94,7 @@ class Wanted:
         return [step for step in self.steps if step in _OF_TOPICS and (step is Step.VACUUM or not deleted)]
 
     def failed(self, topic: str, error: SparklogError) -> TopicOutcome:
-        """What is to be told of a topic of which nothing could be tried."""
+        """The outcome of a topic for which no step could be tried."""
         errors = dict.fromkeys(self.steps_of(deleted=False), error)
         return TopicOutcome(report=TopicMaintenance(topic=topic, deleted=False, errors=errors))
 
@@ -103,17 +104,22 @@ _OF_TOPICS = (Step.SEQUENCE, Step.RETENTION, Step.COMPACT, Step.OPTIMIZE, Step.V
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOutcome:
-    """What became of a topic."""
+    """The outcome of a topic's steps."""
 
     report: TopicMaintenance
     note: TopicNote | None = None
-    """What the next run may go by; None after a dry run."""
+    """The note that the next run may rely on; None after a dry run."""
     left: tuple[Step, ...] = ()
-    """The steps that are left: the first is too much, see :class:`Wanted`. Nothing was done about them."""
+    """The steps that are left: the first is too much, see :class:`MaintenanceOptions`. Nothing was done about them."""
 
 
 def maintain_topic(
-    run: Run, topic: str, wanted: Wanted, *, search_ms: int = 0, tell: Tell = quiet
+    run: MaintenanceRun,
+    topic: str,
+    options: MaintenanceOptions,
+    *,
+    search_ms: int = 0,
+    tell: StepListener = ignore_steps,
 ) -> TopicOutcome | None:
     """Do for one topic what is wanted; of one that was deleted only vacuum looks at what it left.
 
@@ -137,18 +143,18 @@ def maintain_topic(
             if not _is_topic(log):
                 return None
             deleted = False
-        except Exception:  # whatever it is, each step meets it and tells it
+        except Exception:  # whatever it is, each step meets it and reports it
             deleted = False
-        return _Steps(run, opened, topic, wanted, tell, deleted=deleted).do(search_ms=search_ms)
+        return _Steps(run, opened, topic, options, tell, deleted=deleted).do(search_ms=search_ms)
 
 
-def as_ours(unforeseen: Exception) -> SparklogError:
-    """What is told of an error that isn't ours."""
+def as_sparklog_error(unforeseen: Exception) -> SparklogError:
+    """An unforeseen error as one of sparklog's."""
     return SparklogError(f"{type(unforeseen).__name__}: {unforeseen}")
 
 
 def attempt(what: str, act: Callable[[], T], failed: Callable[[SparklogError], object]) -> T | None:
-    """What came of it; None where it failed, which is told."""
+    """The result of ``act``; None where it failed, and ``failed`` was called with the error."""
     try:
         return act()
     except SparklogError as error:
@@ -157,17 +163,17 @@ def attempt(what: str, act: Callable[[], T], failed: Callable[[SparklogError], o
         raise
     except Exception as unforeseen:  # whatever is in one topic: the others go on
         _LOGGER.exception("%s", what)
-        failed(as_ours(unforeseen))
+        failed(as_sparklog_error(unforeseen))
     return None
 
 
-def _room_for(run: Run, log: DeltaLog) -> AbstractContextManager[object]:
+def _room_for(run: MaintenanceRun, log: DeltaLog) -> AbstractContextManager[object]:
     """Many topics are loaded at once, but of those that take much memory one after the other."""
     try:
         is_much = read_checkpoint_hint(log).row_count > _MUCH_TO_LOAD
-    except SparklogError:  # whoever loads the topic tells it
+    except SparklogError:  # whoever loads the topic reports it
         is_much = False
-    return run.alone if is_much else nullcontext()
+    return run.rewrite_lock if is_much else nullcontext()
 
 
 def _is_topic(log: DeltaLog) -> bool:
@@ -181,7 +187,7 @@ def _is_topic(log: DeltaLog) -> bool:
 
 
 class _TooMuch(Exception):  # noqa: N818 - a signal within this module
-    """A step is left to somebody else."""
+    """Too much for this process: the step is left to another."""
 
 
 class _OpenTopic:
@@ -194,7 +200,7 @@ class _OpenTopic:
         self._error: SparklogError | None = None
 
     def state(self) -> TopicState:
-        """As it is known; loaded anew after a step that failed, or took long. Raises as
+        """The topic's state as it is known; loaded anew after a step that failed, or took long. Raises as
         :func:`~sparklog.log.state.load_state`, and then always."""
         if self._error is not None:
             raise self._error.with_traceback(None)
@@ -205,35 +211,44 @@ class _OpenTopic:
             except SparklogError as error:
                 self._error = error
                 raise
-            self.go_on(state)
+            self.keep(state)
         return state
 
-    def go_on(self, state: TopicState) -> None:
-        """A step left the topic so."""
+    def keep(self, state: TopicState) -> None:
+        """Keep the state in which a step left the topic."""
         self._state, self._known_ticks_ms = state, self._log.clock.ticks_ms()
 
     def forget(self) -> None:
-        """A step failed, or others may have changed it: nobody knows how the topic is now."""
+        """Forget the state: a step failed, or others may have changed the topic."""
         self._state = None
 
 
 class _Steps:
-    """The steps that are wanted, for one topic; what fails is kept, and hinders no other."""
+    """The steps of one topic, as far as they were asked for; errors are kept, and hinder no other step."""
 
-    def __init__(self, run: Run, opened: _OpenTopic, topic: str, wanted: Wanted, tell: Tell, *, deleted: bool) -> None:
+    def __init__(
+        self,
+        run: MaintenanceRun,
+        opened: _OpenTopic,
+        topic: str,
+        options: MaintenanceOptions,
+        tell: StepListener,
+        *,
+        deleted: bool,
+    ) -> None:
         self._run = run
         self._opened = opened
         self._topic = topic
-        self._wanted = wanted
+        self._options = options
         self._tell = tell
-        self._steps = wanted.steps_of(deleted=deleted)
+        self._steps = options.steps_of(deleted=deleted)
         self._deleted = deleted
         self._errors: dict[Step, SparklogError] = {}
         self._left: tuple[Step, ...] = ()
 
     def do(self, *, search_ms: int) -> TopicOutcome:
         """All of them, in order."""
-        dry_run, timeout_ms, run = self._wanted.dry_run, self._wanted.timeout_ms, self._run
+        dry_run, timeout_ms, run = self._options.dry_run, self._options.timeout_ms, self._run
         report = TopicMaintenance(
             topic=self._topic,
             deleted=self._deleted,
@@ -251,11 +266,11 @@ class _Steps:
                     self._topic,
                     now_ms=run.now_ms,
                     fresh_ms=run.fresh_ms,
-                    clean=self._wanted.clean,
+                    clean=self._options.clean,
                     dry_run=dry_run,
                     timeout_ms=timeout_ms,
                     progress=self._progress(Step.COMPACT),
-                    alone=run.alone,
+                    rewrite_lock=run.rewrite_lock,
                     begins=self._compacts,
                 ),
             ),
@@ -264,12 +279,12 @@ class _Steps:
                 lambda state: optimize_state(
                     state,
                     self._topic,
-                    policy=self._wanted.policy,
-                    rewrite=self._wanted.rewrite,
+                    policy=self._options.policy,
+                    rewrite=self._options.rewrite,
                     dry_run=dry_run,
                     timeout_ms=timeout_ms,
                     progress=self._progress(Step.OPTIMIZE),
-                    alone=run.alone,
+                    rewrite_lock=run.rewrite_lock,
                     begins=self._merges,
                 ),
             ),
@@ -291,10 +306,10 @@ class _Steps:
         return TopicOutcome(report=report, note=note, left=self._left)
 
     def _attempt(self, step: Step, act: Callable[[TopicState], tuple[T, TopicState]]) -> T | None:
-        """What came of a step; None where it isn't wanted, or failed."""
+        """The result of a step; None where it wasn't asked for, or failed."""
         if step not in self._steps or step in self._left:
             return None
-        self._run.go_on()
+        self._run.check_stopped()
         self._tell(self._topic, step)
 
         def failed(error: SparklogError) -> None:
@@ -302,9 +317,9 @@ class _Steps:
             self._opened.forget()
 
         def do() -> T:
-            found, state = act(self._opened.state())
-            self._opened.go_on(state)
-            return found
+            result, state = act(self._opened.state())
+            self._opened.keep(state)
+            return result
 
         try:
             return attempt(f"{self._topic}: {step.value}", do, failed)
@@ -315,31 +330,35 @@ class _Steps:
     def _compacts(self, due: Sequence[CleanPlan]) -> None:
         """Raise where one of the partitions that are due is too much; asked before anything is committed, so that one
         report tells of all partitions."""
-        most = self._wanted.most_compacted_bytes
+        most = self._options.most_compacted_bytes
         if most is not None and any(plan.clean_bytes + plan.dirty_bytes > most for plan in due):
             raise _TooMuch
 
     def _merges(self, ranges: Sequence[FileRange]) -> None:
-        most = self._wanted.most_merged_bytes
-        if most is not None and sum(found.size_bytes for found in ranges) > most:
+        most = self._options.most_merged_bytes
+        if most is not None and sum(file_range.size_bytes for file_range in ranges) > most:
             raise _TooMuch
 
     def _progress(self, step: Step) -> Progress:
-        """What a step tells how far it has come; a run that was stopped goes no further."""
-        tell = partial(self._tell.goes_on, self._topic, step) if isinstance(self._tell, Telling) else silent
+        """The function that a step calls to report how far it has come; it ends a run that was stopped."""
+        tell = (
+            partial(self._tell.on_progress, self._topic, step)
+            if isinstance(self._tell, ProgressListener)
+            else ignore_progress
+        )
 
-        def told(how_far: str) -> None:
+        def report_progress(how_far: str) -> None:
             tell(how_far)
-            self._run.go_on()
+            self._run.check_stopped()
 
-        return told
+        return report_progress
 
     def _sequence(self, state: TopicState) -> tuple[SequenceReport, TopicState]:
         count = state.head.unsequenced_count
-        if self._wanted.dry_run or not count:
+        if self._options.dry_run or not count:
             return SequenceReport(sequenced_files=count, refused={}), state
-        with self._run.alone:
-            done = sequence_state(state, timeout_ms=self._wanted.timeout_ms)
+        with self._run.rewrite_lock:
+            done = sequence_state(state, timeout_ms=self._options.timeout_ms)
         return SequenceReport(sequenced_files=done.sequenced_count, refused=done.refused), load_state(state.log)
 
     def _without_what_deletion_caused(self, report: TopicMaintenance) -> TopicMaintenance:
@@ -355,17 +374,17 @@ class _Steps:
             return self._opened.state().head.deleted
         except UnknownTopicOrPartitionError:
             return True
-        except SparklogError:  # then what the steps told stands
+        except SparklogError:  # then what the steps reported stands
             return False
 
     def _note(self, report: TopicMaintenance, search_ms: int) -> TopicNote:
-        """What the next run may go by."""
+        """The note that the next run may rely on."""
         if report.vacuum is not None and report.vacuum.searched:
             search_ms = self._run.began_ms + LOOK_EVERY_MS
         if not report.failures and not self._left:
             try:
                 state, now_ms = self._opened.state(), self._run.now_ms()
-                return note_of(state, self._steps, policy=self._wanted.policy, now_ms=now_ms, search_ms=search_ms)
+                return note_of(state, self._steps, policy=self._options.policy, now_ms=now_ms, search_ms=search_ms)
             except SparklogError as error:  # it is looked at again
                 _LOGGER.warning("%s: when something is due can't be told: %s", self._topic, error)
         return TopicNote(search_ms=search_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sparklog.compaction.run_context import Run
+from sparklog.compaction.run_context import MaintenanceRun
 from sparklog.compaction.topic_access import strict_config
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
@@ -70,13 +70,13 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
         UnknownTopicOrPartitionError: there never was such a topic.
         SparklogError: a transaction can't be finished, so no file is deleted; and whatever reading a log raises.
     """
-    run = Run(cluster, timeout_ms=timeout_ms, dry_run=dry_run)
+    run = MaintenanceRun(cluster, timeout_ms=timeout_ms, dry_run=dry_run)
     run.began_ms  # noqa: B018 - before the topic is loaded: what is removed later is younger
     return vacuum_state(load_state(cluster.topic_log(topic)), topic, run, dry_run=dry_run, timeout_ms=timeout_ms)[0]
 
 
 def vacuum_state(
-    state: TopicState, topic: str, run: Run, *, search: bool = True, dry_run: bool = False, timeout_ms: float
+    state: TopicState, topic: str, run: MaintenanceRun, *, search: bool = True, dry_run: bool = False, timeout_ms: float
 ) -> tuple[VacuumReport, TopicState]:
     """As :func:`vacuum_topic`, of a topic that was loaded since the run began. Returns the state to go on with, too.
 
@@ -122,13 +122,15 @@ def vacuum_state(
     return report, state
 
 
-def _write_checkpoint_if_worthwhile(state: TopicState, run: Run, *, timeout_ms: float) -> tuple[int | None, TopicState]:
+def _write_checkpoint_if_worthwhile(
+    state: TopicState, run: MaintenanceRun, *, timeout_ms: float
+) -> tuple[int | None, TopicState]:
     log, head = state.log, state.head
     known = {"version": state.position.version, "checkpoint_version": state.checkpoint_version}
     if not checkpoint_worthwhile(**known, live_file_count=head.live_file_count):
         return None, state
     if head.unsequenced_count and not head.deleted:
-        with run.alone:
+        with run.rewrite_lock:
             sequence_topic(log, timeout_ms=timeout_ms)  # rule F2: a checkpoint forgets the order of foreign commits
         state = load_state(log)
     version = write_checkpoint(log)
@@ -138,7 +140,13 @@ def _write_checkpoint_if_worthwhile(state: TopicState, run: Run, *, timeout_ms: 
 
 
 def _sweep(
-    state: TopicState, topic: str, candidates: Sequence[ObjectInfo], run: Run, *, dry_run: bool, timeout_ms: float
+    state: TopicState,
+    topic: str,
+    candidates: Sequence[ObjectInfo],
+    run: MaintenanceRun,
+    *,
+    dry_run: bool,
+    timeout_ms: float,
 ) -> tuple[Sequence[Orphan], TopicState]:
     if not dry_run:
         swept = sweep_candidates(

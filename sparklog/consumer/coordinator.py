@@ -221,7 +221,7 @@ class Coordinator:
                 return
             self._views_version = self._fetch_state.views_version
             views = {topic: (view.topic_id, view.partition_count) for topic, view in self._fetch_state.views.items()}
-        self._member.membership.tell_topics(views)
+        self._member.membership.report_topics(views)
 
     def _raise_errors(self) -> None:
         """Raise what went wrong in the rounds of heartbeats, and which topics don't exist.

@@ -139,7 +139,7 @@ class FollowedTopics:
     def meet_foreign_files(self, topics: Iterable[str]) -> None:
         """Have offsets given, in the background, to records that other engines wrote without (rule F2, sequencing)."""
         for topic in topics:
-            self._sequencing.meet(self._followers[topic].state)
+            self._sequencing.start_if_needed(self._followers[topic].state)
 
     def close(self) -> None:
         """Wait for what is under way in the background."""

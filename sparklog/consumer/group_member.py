@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from sparklog.clock import Clock
 from sparklog.consumer.subscription import Subscription
-from sparklog.groups.membership.heartbeat_rounds import Rounds
+from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.heartbeat_thread import HeartbeatThread
 from sparklog.groups.membership.membership import MemberSettings, Membership
 from sparklog.groups.offsets.changes import TakePartitions
@@ -55,7 +55,7 @@ class GroupMember:
         """Are topics subscribed, so that the group decides which partitions are read?"""
         self._starting = threading.Lock()
         self._heartbeat: HeartbeatThread | None = None
-        self._rounds: Rounds | None = None
+        self._rounds: HeartbeatRounds | None = None
 
     def subscribe(self, subscription: Subscription) -> None:
         """Want what is subscribed now; the heartbeats begin with the first poll."""
@@ -94,13 +94,13 @@ class GroupMember:
         return heartbeat is None or heartbeat.join(timeout_s)
 
     def _new_membership(self, settings: MemberSettings) -> Membership:
-        return Membership(settings, self._clock, tell=self._notify_application, wake=self._wake_heartbeat)
+        return Membership(settings, self._clock, notify=self._notify_application, wake=self._wake_heartbeat)
 
     def _start_heartbeats(self) -> None:
         with self._starting:
             if self._heartbeat is None:
-                self._rounds = Rounds(self._cluster, self.membership, self._take)
-                heartbeat = HeartbeatThread(self._rounds, self.membership, beaten=self._beaten)
+                self._rounds = HeartbeatRounds(self._cluster, self.membership, self._take)
+                heartbeat = HeartbeatThread(self._rounds, self.membership, on_heartbeat=self._beaten)
                 heartbeat.start()
                 self._heartbeat = heartbeat
 
@@ -108,9 +108,9 @@ class GroupMember:
         """Give whoever subscribes again a membership of their own: the round that hangs goes on with the old one."""
         hanging = self.membership
         self.membership = self._new_membership(hanging.settings)
-        self.membership.ghosts = {*hanging.ghosts, hanging.member_id} - {""}
+        self.membership.old_member_ids = {*hanging.old_member_ids, hanging.member_id} - {""}
 
-    def _leave(self, rounds: Rounds, deadline_ticks_ms: float) -> None:
+    def _leave(self, rounds: HeartbeatRounds, deadline_ticks_ms: float) -> None:
         try:
             with self._cluster.store.patience(Patience(deadline_ticks_ms=deadline_ticks_ms)):
                 rounds.leave()

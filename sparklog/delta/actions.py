@@ -131,7 +131,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """What an engine must know to read and to write the table."""
+    """The versions that an engine must know to read and to write the table."""
 
     min_reader_version: int
     min_writer_version: int

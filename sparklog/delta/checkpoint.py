@@ -40,7 +40,7 @@ quarter of what a live file takes (1 and 3 to 4 microseconds of CPU); the rest k
 
 
 def checkpoint_threshold(live_file_count: int, other_row_count: int = 0) -> int:
-    """How many versions may follow a checkpoint before the next is due.
+    """The number of versions that may follow a checkpoint before the next is due.
 
     A checkpoint costs in proportion to its rows, so waiting in proportion to them keeps the cost of a commit constant.
 

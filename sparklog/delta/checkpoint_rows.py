@@ -109,7 +109,7 @@ class CheckpointPartFile:
                     yield found
 
     def rows(self, kind: str, fields: pa.StructType) -> list[dict[str, Any]]:
-        """As :meth:`batches`, as Python values: maps are lists of pairs."""
+        """The rows of :meth:`batches` as Python values: maps are lists of pairs."""
         with _Naming(self.path):
             return [row for batch in self.batches(kind, fields) for row in batch.to_pylist()]
 
@@ -154,7 +154,7 @@ def live_files(parts: Mapping[str, bytes]) -> pa.Table:
 
 
 def _value_count(metadata: pq.FileMetaData, group: int, leaf: int) -> int:
-    """How many values a column has in a row group; all that it may have, where the file doesn't say."""
+    """The number of values of a column in a row group; all that it may have, where the file doesn't say."""
     column = metadata.row_group(group).column(leaf)
     statistics = column.statistics
     is_known = statistics is not None and statistics.has_null_count

@@ -62,7 +62,7 @@ class EncodedCheckpoint:
 
 @dataclass(slots=True, kw_only=True)
 class _Tail:
-    """What the entries behind a checkpoint add up to: of each file and application the newest action."""
+    """The sum of the entries behind a checkpoint: of each file and application the newest action."""
 
     files: dict[str, tuple[str, Action]] = field(default_factory=dict)
     """By path: ``add`` or ``remove``, and its fields."""
@@ -71,7 +71,7 @@ class _Tail:
     metadata: Action | None = None
     protocol: Action | None = None
 
-    def apply(self, entry: bytes) -> None:
+    def apply_entry(self, entry: bytes) -> None:
         """Go on by one entry. A path that it both removes and adds is live afterwards."""
         added: dict[str, tuple[str, Action]] = {}
         for kind, fields in _actions(entry):
@@ -108,7 +108,7 @@ def next_checkpoint(parts: Mapping[str, bytes], entries: Iterable[bytes], *, now
     tail = _Tail()
     try:
         for entry in entries:
-            tail.apply(entry)
+            tail.apply_entry(entry)
         return _merge([CheckpointPartFile(path, data) for path, data in parts.items()], tail, now_ms)
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError, pa.ArrowException) as error:
         raise NotUnderstoodError(f"an action isn't as it should be: {error!r}") from error

@@ -34,7 +34,7 @@ _BATCH = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupResult:
-    """What a cleanup did."""
+    """The result of a cleanup."""
 
     deleted_count: int
     """Entries, checkpoints, and what Spark keeps beside them."""
@@ -59,7 +59,7 @@ class CleanupBatch:
 
 @dataclass(slots=True, kw_only=True)
 class _Version:
-    """What a listing has shown of one version."""
+    """The objects of one version that a listing has shown."""
 
     number: int
     entry_modified_ms: int | None = None
@@ -77,7 +77,7 @@ def plan_cleanup(
     cleaned_below: int = 0,
     batch_size: int = _BATCH,
 ) -> Iterator[CleanupBatch]:
-    """What may be deleted, from the oldest version on, in batches of about ``batch_size`` objects. Pure.
+    """Plan what may be deleted, from the oldest version on, in batches of about ``batch_size`` objects. Pure.
 
     An entry may go when it lies below the checkpoint and its *successor* is at least ``retention_ms`` older than the
     newest entry, by the store's own modification times. (The successor, because an entry that stood as the newest for
@@ -131,7 +131,7 @@ def _versions(objects: Iterable[ObjectInfo]) -> Iterator[_Version]:
 def _deletable(
     versions: Iterable[_Version], checkpoint_version: int, cleaned_below: int, latest_ms: int
 ) -> Iterator[_Version]:
-    """Those below the checkpoint that lie below the mark, or whose entries' successors are as old as ``latest_ms``."""
+    """The versions below the checkpoint that lie below the mark, or whose successors are as old as ``latest_ms``."""
     held: list[_Version] = []  # an entry, and versions without one: whether they may go, the next entry decides
     for version in versions:
         if version.entry_modified_ms is not None:

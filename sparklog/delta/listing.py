@@ -64,7 +64,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointHint:
-    """What ``_last_checkpoint`` says. Source: Delta protocol, "Last Checkpoint File". What it says may be old."""
+    """The content of ``_last_checkpoint``, which may be old. Source: Delta protocol, "Last Checkpoint File"."""
 
     version: int = -1
     """-1 where it names no checkpoint."""

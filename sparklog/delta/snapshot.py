@@ -71,7 +71,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointHeader:
-    """What a checkpoint holds beside its files; empty where there is no checkpoint."""
+    """The content of a checkpoint beside its files; empty where there is no checkpoint."""
 
     transactions: Mapping[str, SetTransaction]
     metadata: Metadata | None

@@ -1,8 +1,8 @@
 """A topic's log, entry by entry: does each follow from the one before, and what do they add up to? Pure.
 
 The rules are those that writers decide by: ends move by as many records as an append adds (``plan_append``), a
-producer's counters go on by one (``check_counter``), ``txn`` actions and ``commitInfo`` tell the same starts and ends,
-which never decrease (protocol rule L6, start and end), a merge of files keeps every record.
+producer's counters go on by one (``is_duplicate_commit``), ``txn`` actions and ``commitInfo`` tell the same starts and
+ends, which never decrease (protocol rule L6, start and end), a merge of files keeps every record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparklog.errors import SparklogError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.ranges import RangeSet
 from sparklog.log.data.segments import Segment, segment_of_add
-from sparklog.log.head import TopicHead, apply_entry, end_app_id, head_of_info, start_app_id
+from sparklog.log.head import TopicHead, end_app_id, head_after_entry, head_of_info, start_app_id
 from sparklog.log.producer_state import ProducerEntry, producer_entry
 from sparklog.log.publishing import transactional_id_of
 
@@ -110,7 +110,7 @@ class TopicHistory:
         try:
             if self.head is None:
                 return head_of_info(self.table, entry.version, entry.info or {})
-            return apply_entry(self.table, self.head, entry)
+            return head_after_entry(self.table, self.head, entry)
         except SparklogError as error:
             self._tell(Code.ENTRY_CORRUPT, entry, str(error), "what a topic may be")
             return self.head

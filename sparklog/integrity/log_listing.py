@@ -1,4 +1,4 @@
-"""What is kept of a topic's log, as a listing tells: which entries and checkpoints there are, and what is missing.
+"""Listings of a log: which entries and checkpoints there are, and which are missing.
 
 Cleanup deletes only below a checkpoint and below a mark that it writes first (protocol rule L3, cleanup), so from the
 mark on what is left is one run of versions up to the newest. What is left below the mark counts for nothing: a cleanup
@@ -25,22 +25,22 @@ from sparklog.storage.cleanup_marks import mark_of
 
 __all__ = [
     "EntryReader",
-    "KeptLog",
+    "LogListing",
     "check_checkpoints",
-    "check_kept",
+    "check_listing",
     "holes",
-    "list_kept",
+    "list_log",
     "list_numbered",
     "without_strays",
 ]
 
 _READ_AT_ONCE = 64
 _MUCH_TOO_LATE = 10
-"""So many times the versions after which a checkpoint is due may follow one before it is told."""
+"""So many times the versions after which a checkpoint is due may follow one before it is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptLog:
+class LogListing:
     """A listing of a log's folder, up to one version."""
 
     entries: Mapping[int, int]
@@ -51,7 +51,7 @@ class KeptLog:
 
     @property
     def newest(self) -> int:
-        """-1 where there is none."""
+        """The newest version; -1 where there is none."""
         return max(self.entries, default=-1)
 
     @property
@@ -67,29 +67,29 @@ class KeptLog:
             version -= 1
         return version
 
-    def up_to(self, version: int) -> KeptLog:
+    def up_to(self, version: int) -> LogListing:
         """The same without what is newer."""
-        return KeptLog(
+        return LogListing(
             entries={number: at for number, at in self.entries.items() if number <= version},
             checkpoints={number: paths for number, paths in self.checkpoints.items() if number <= version},
         )
 
 
-def list_kept(log: DeltaLog) -> KeptLog:
+def list_log(log: DeltaLog) -> LogListing:
     """List a log's folder. One LIST."""
     entries: dict[int, int] = {}
     parts: dict[tuple[int, int], list[str]] = {}
     below = 0
-    for found in log.store.list(log_folder(log.table)):
-        below = max(below, mark_of(found))
-        name = parse_name(found.path.rpartition("/")[2])
+    for listed in log.store.list(log_folder(log.table)):
+        below = max(below, mark_of(listed))
+        name = parse_name(listed.path.rpartition("/")[2])
         if isinstance(name, int):
-            entries[name] = found.modified_ms
+            entries[name] = listed.modified_ms
         elif isinstance(name, CheckpointPart):
-            parts.setdefault((name.version, name.parts), []).append(found.path)
+            parts.setdefault((name.version, name.parts), []).append(listed.path)
     entries = {version: at for version, at in entries.items() if version >= below}
     complete = {version: paths for (version, count), paths in sorted(parts.items()) if len(paths) == count}
-    return KeptLog(entries=without_strays(entries), checkpoints=complete)
+    return LogListing(entries=without_strays(entries), checkpoints=complete)
 
 
 def without_strays(entries: Mapping[int, int]) -> dict[int, int]:
@@ -115,11 +115,11 @@ def list_numbered(store: ObjectStore, folder: str) -> dict[int, int]:
     A LIST, and another where one seems to be missing: a listing takes its time, and of what is created meanwhile it may
     show a later one and not the one before. All that the first has shown was there before the second began.
     """
-    found = _numbered(store, folder)
-    if any(holes(found)):
-        newest = max(found)
-        found = {number: at for number, at in _numbered(store, folder).items() if number <= newest}
-    return found
+    entries = _numbered(store, folder)
+    if any(holes(entries)):
+        newest = max(entries)
+        entries = {number: at for number, at in _numbered(store, folder).items() if number <= newest}
+    return entries
 
 
 def _numbered(store: ObjectStore, folder: str) -> dict[int, int]:
@@ -137,35 +137,35 @@ def holes(entries: Mapping[int, int]) -> Iterator[Range]:
             yield before + 1, after
 
 
-def check_kept(kept: KeptLog, topic: str) -> Iterator[Finding]:
+def check_listing(listing: LogListing, topic: str) -> Iterator[Finding]:
     """Are the entries that are kept contiguous, down to a checkpoint or the very first? Pure."""
     subject = Subject(topic=topic)
-    needed = kept.checkpoint_version + 1
-    found = list(holes(kept.entries))
-    first = min((version for version in kept.entries if version >= needed), default=needed)
-    if first > needed and not any(low <= needed < high for low, high in found):
+    needed = listing.checkpoint_version + 1
+    missing = list(holes(listing.entries))
+    first = min((version for version in listing.entries if version >= needed), default=needed)
+    if first > needed and not any(low <= needed < high for low, high in missing):
         yield Finding(
             code=Code.LOG_GAP,
             subject=subject,
-            seen=f"the log has no version {_told((needed, first))}, and no checkpoint from {first - 1} on",
+            seen=f"the log has no version {_versions((needed, first))}, and no checkpoint from {first - 1} on",
             expected=f"every version from {needed} on",
         )
-    for hole in found:
+    for hole in missing:
         is_below = hole[1] <= needed
         yield Finding(
             code=Code.LOG_GAP_BELOW_CHECKPOINT if is_below else Code.LOG_GAP,
             subject=subject,
-            seen=f"version {_told(hole)} is missing, though {hole[0] - 1} and {hole[1]} are there",
+            seen=f"version {_versions(hole)} is missing, though {hole[0] - 1} and {hole[1]} are there",
             expected="every version from the oldest that is kept on",
         )
 
 
-def check_checkpoints(log: DeltaLog, kept: KeptLog, topic: str, *, live_file_count: int) -> Iterator[Finding]:
+def check_checkpoints(log: DeltaLog, listing: LogListing, topic: str, *, live_file_count: int) -> Iterator[Finding]:
     """Does the newest checkpoint read back, and is the hint one of a checkpoint? Reads both."""
-    newest = kept.checkpoint_version
+    newest = listing.checkpoint_version
     if newest >= 0:
         try:
-            check_checkpoint(log, list(kept.checkpoints[newest]), newest)
+            check_checkpoint(log, list(listing.checkpoints[newest]), newest)
         except (CorruptLogError, ObjectNotFoundError) as error:
             yield Finding(
                 code=Code.CHECKPOINT_CORRUPT,
@@ -175,7 +175,7 @@ def check_checkpoints(log: DeltaLog, kept: KeptLog, topic: str, *, live_file_cou
             )
     hint = read_checkpoint_hint(log)
     due = checkpoint_threshold(live_file_count, max(0, hint.row_count - live_file_count))
-    late = kept.newest - newest
+    late = listing.newest - newest
     if late > _MUCH_TOO_LATE * due:
         yield Finding(
             code=Code.CHECKPOINT_DUE,
@@ -183,14 +183,14 @@ def check_checkpoints(log: DeltaLog, kept: KeptLog, topic: str, *, live_file_cou
             seen=f"{late} versions follow the newest checkpoint",
             expected=f"one about every {due} versions; opening the topic is slow",
         )
-    yield from _check_hint(log, kept, hint.version, topic)
+    yield from _check_hint(log, listing, hint.version, topic)
 
 
-def _check_hint(log: DeltaLog, kept: KeptLog, hint: int, topic: str) -> Iterator[Finding]:
+def _check_hint(log: DeltaLog, listing: LogListing, hint: int, topic: str) -> Iterator[Finding]:
     path = last_checkpoint_path(log.table)
     if hint >= 0:
-        is_newer = hint > kept.newest and hint in list_kept(log).checkpoints  # written since we listed
-        seen = "" if hint in kept.checkpoints or is_newer else f"it names version {hint}"
+        is_newer = hint > listing.newest and hint in list_log(log).checkpoints  # written since we listed
+        seen = "" if hint in listing.checkpoints or is_newer else f"it names version {hint}"
     else:  # a writer that died between a checkpoint and its hint leaves none, which is fine
         seen = "it can't be understood" if log.store.read_many([path])[0] is not None else ""
     if seen:
@@ -198,7 +198,7 @@ def _check_hint(log: DeltaLog, kept: KeptLog, hint: int, topic: str) -> Iterator
             code=Code.HINT_WRONG,
             subject=Subject(topic=topic, path=path),
             seen=seen,
-            expected=f"a checkpoint that is there: {', '.join(map(str, kept.checkpoints)) or 'none is'}",
+            expected=f"a checkpoint that is there: {', '.join(map(str, listing.checkpoints)) or 'none is'}",
         )
 
 
@@ -208,7 +208,7 @@ class EntryReader:
     def __init__(self, log: DeltaLog, topic: str) -> None:
         self.findings: list[Finding] = []
         self.missing: list[int] = []
-        """Those that were gone as they were to be read."""
+        """The versions that were gone when they were to be read."""
         self._log = log
         self._topic = topic
 
@@ -216,8 +216,8 @@ class EntryReader:
         """Versions ``first`` … ``end - 1``; 64 in memory at once."""
         for start in range(first, end, _READ_AT_ONCE):
             versions = range(start, min(start + _READ_AT_ONCE, end))
-            found = self._log.store.read_many([self._log.path_of(version) for version in versions])
-            for version, data in zip(versions, found, strict=True):
+            contents = self._log.store.read_many([self._log.path_of(version) for version in versions])
+            for version, data in zip(versions, contents, strict=True):
                 entry = self._decoded(version, data)
                 if entry is not None:
                     yield entry
@@ -240,6 +240,6 @@ class EntryReader:
             return None
 
 
-def _told(missing: Range) -> str:
+def _versions(missing: Range) -> str:
     first, end = missing
     return str(first) if end - first == 1 else f"{first} to {end - 1}"

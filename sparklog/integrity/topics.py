@@ -19,7 +19,7 @@ from sparklog.errors import (
 from sparklog.integrity.files import FilesSeen, check_files, read_files
 from sparklog.integrity.findings import Code, Counts, Finding, Subject, few
 from sparklog.integrity.history import TopicHistory
-from sparklog.integrity.log_listing import EntryReader, KeptLog, check_checkpoints, check_kept, list_kept
+from sparklog.integrity.log_listing import EntryReader, LogListing, check_checkpoints, check_listing, list_log
 from sparklog.integrity.offsets import check_history_against, check_live
 from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
 from sparklog.log.cluster import Cluster
@@ -55,10 +55,10 @@ def check_topic(cluster: Cluster, topic: str, seen: TransactionsSeen | None, *, 
     try:
         state = load_state(log)
     except (CorruptLogError, UnsupportedVersionError, NotATopicError) as error:
-        kept = list_kept(log)
-        if isinstance(error, NotATopicError) and not _was_topic(log, kept):
+        listing = list_log(log)
+        if isinstance(error, NotATopicError) and not _was_topic(log, listing):
             raise
-        return _unreadable(log, kept, topic, error)
+        return _unreadable(log, listing, topic, error)
     return _Check(cluster, topic, state, seen).run(deep=deep)
 
 
@@ -76,14 +76,14 @@ class _Check:
 
     def run(self, *, deep: bool) -> TopicSeen:
         state, topic, index = self._state, self._topic, self._whole.index
-        kept = list_kept(self._log).up_to(state.position.version)
-        findings = [*check_kept(kept, topic), *_check_config(self._whole.metadata, topic)]
+        listing = list_log(self._log).up_to(state.position.version)
+        findings = [*check_listing(listing, topic), *_check_config(self._whole.metadata, topic)]
         findings += _check_columns(self._whole.metadata, topic)
-        findings += check_checkpoints(self._log, kept, topic, live_file_count=len(index))
-        history, reader = self._replay(kept)
+        findings += check_checkpoints(self._log, listing, topic, live_file_count=len(index))
+        history, reader = self._replay(listing)
         findings += [*reader.findings, *history.findings]
         is_sound = not reader.findings and not reader.missing
-        is_whole = is_sound and kept.oldest == 0
+        is_whole = is_sound and listing.oldest == 0
         if is_sound:
             findings += check_history_against(
                 history,
@@ -123,10 +123,10 @@ class _Check:
             topic_id="" if state.head.deleted else state.head.topic_id,
         )
 
-    def _replay(self, kept: KeptLog) -> tuple[TopicHistory, EntryReader]:
+    def _replay(self, listing: LogListing) -> tuple[TopicHistory, EntryReader]:
         history = TopicHistory(topic=self._topic, table=self._log.table)
         reader = EntryReader(self._log, self._topic)
-        for entry in reader.read(kept.oldest, kept.newest + 1):
+        for entry in reader.read(listing.oldest, listing.newest + 1):
             published = history.apply(entry)
             if published is not None and self._met is not None:
                 self._met.meet(published)
@@ -167,15 +167,15 @@ class _Check:
         return {int(app_id) for app_id in known if int(app_id) < 2**63} | transactional
 
 
-def _unreadable(log: DeltaLog, kept: KeptLog, topic: str, error: Exception) -> TopicSeen:
+def _unreadable(log: DeltaLog, listing: LogListing, topic: str, error: Exception) -> TopicSeen:
     """Why a topic can't be loaded, as near to the cause as can be told."""
-    findings = [*check_kept(kept, topic)]
+    findings = [*check_listing(listing, topic)]
     reader = EntryReader(log, topic)
-    for _ in reader.read(max(kept.checkpoint_version + 1, kept.oldest), kept.newest + 1):
+    for _ in reader.read(max(listing.checkpoint_version + 1, listing.oldest), listing.newest + 1):
         pass
     findings += reader.findings
     findings += [
-        one for one in check_checkpoints(log, kept, topic, live_file_count=0) if one.code is not Code.CHECKPOINT_DUE
+        one for one in check_checkpoints(log, listing, topic, live_file_count=0) if one.code is not Code.CHECKPOINT_DUE
     ]
     if not any(one.code in (Code.LOG_GAP, Code.ENTRY_CORRUPT) for one in findings):
         findings.append(
@@ -187,12 +187,12 @@ def _unreadable(log: DeltaLog, kept: KeptLog, topic: str, error: Exception) -> T
             )
         )
     findings = few(findings, Subject(topic=topic))
-    return TopicSeen(findings=tuple(findings), counts=Counts(topics=1, entries=len(kept.entries)), topic_id=None)
+    return TopicSeen(findings=tuple(findings), counts=Counts(topics=1, entries=len(listing.entries)), topic_id=None)
 
 
-def _was_topic(log: DeltaLog, kept: KeptLog) -> bool:
+def _was_topic(log: DeltaLog, listing: LogListing) -> bool:
     """Did an entry of ours make it a topic? Another's table in the folder of topics is none."""
-    for entry in EntryReader(log, "").read(kept.oldest, kept.newest + 1):
+    for entry in EntryReader(log, "").read(listing.oldest, listing.newest + 1):
         if entry.info is not None and "topic_id" in entry.info:
             return True
     return False

@@ -58,7 +58,7 @@ class _Log:
     """Number of the newest entry that took the id from whoever had it: topics may forget what came before. 0: none is
     kept."""
 
-    def tell(self, code: Code, seen: str, expected: str, topic: str | None = None) -> None:
+    def report(self, code: Code, seen: str, expected: str, topic: str | None = None) -> None:
         subject = Subject(topic=topic, transactional_id=self.transactional_id)
         self.findings.append(Finding(code=code, subject=subject, seen=seen, expected=expected))
 
@@ -249,7 +249,7 @@ def _see(cluster: Cluster, name: str, markers: Collection[SessionMarker], now_ms
     for first, end in holes(listed):
         if _may_be_cleaned(listed, end):
             continue
-        seen.tell(
+        seen.report(
             Code.TRANSACTION_LOG_GAP,
             f"entries {first} to {end - 1} are missing, though {first - 1} and {end} are there",
             "every entry from the oldest that is kept on",
@@ -296,7 +296,7 @@ def _read(log: TransactionLog, numbers: range, seen: _Log) -> list[TransactionEn
             try:
                 entries.append(log.decode(number, data))
             except (CorruptLogError, UnsupportedVersionError) as error:
-                seen.tell(Code.TRANSACTION_UNREADABLE, str(error), "an entry that is whole")
+                seen.report(Code.TRANSACTION_UNREADABLE, str(error), "an entry that is whole")
     return entries
 
 
@@ -311,7 +311,7 @@ def _check_chain(seen: _Log, entries: list[TransactionEntry]) -> None:
 def _check_pair(seen: _Log, before: TransactionEntry | None, after: TransactionEntry) -> None:
     token = before.token if before is not None else ""
     if after.previous != token:
-        seen.tell(
+        seen.report(
             Code.TRANSACTION_STEP,
             f"entry {after.version} follows an entry of token {after.previous!r}",
             f"{token!r}, that of the entry before it",
@@ -320,7 +320,7 @@ def _check_pair(seen: _Log, before: TransactionEntry | None, after: TransactionE
         check_step(before.state if before is not None else None, after.state)
     except InvalidTxnStateError:
         allowed = sorted(state.value for state in STEPS[before.state if before is not None else None])
-        seen.tell(
+        seen.report(
             Code.TRANSACTION_STEP, f"entry {after.version} is {after.state.value}", f"one of {', '.join(allowed)}"
         )
         return
@@ -332,7 +332,7 @@ def _check_pair(seen: _Log, before: TransactionEntry | None, after: TransactionE
     if (after.state is TransactionState.EMPTY and not (is_next and not is_same)) or (
         after.state is not TransactionState.EMPTY and not is_same
     ):
-        seen.tell(
+        seen.report(
             Code.TRANSACTION_STEP,
             f"entry {after.version}, {after.state.value}, is of epoch {is_.producer_epoch} of producer "
             f"{is_.producer_id}, after epoch {was.producer_epoch} of producer {was.producer_id}",
@@ -347,7 +347,7 @@ def _check_age(
     if newest.state.is_prepared:
         if age_ms >= UNFINISHED_MS:
             what = "committed" if newest.state is TransactionState.PREPARE_COMMIT else "aborted"
-            seen.tell(
+            seen.report(
                 Code.TRANSACTION_UNFINISHED,
                 f"transaction {newest.version} was {what} {age_ms / 1000:.0f} s ago, and may not be carried out "
                 "everywhere",
@@ -359,7 +359,7 @@ def _check_age(
     if newest.is_forced or idle_ms <= newest.header.abort_after_ms:
         return
     if any(may_be_open(log, newest, marker) for marker in known):
-        seen.tell(
+        seen.report(
             Code.TRANSACTION_TIMED_OUT,
             f"a transaction may be open: nothing was decided or begun for {idle_ms / 1000:.0f} s",
             f"a decision within transaction_timeout_ms={newest.header.timeout_ms}, or a producer that is closed",

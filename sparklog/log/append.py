@@ -24,7 +24,8 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.append_plan import plan_append
-from sparklog.log.commit import Commit, Committed, catch_up, commit
+from sparklog.log.catch_up import catch_up
+from sparklog.log.commit import Commit, TopicCommitResult, commit
 from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
 from sparklog.log.data.record_reading import find_by_sequence, object_path
@@ -33,7 +34,7 @@ from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry, new_producer_id
-from sparklog.log.publishing import Marker, Published, publish
+from sparklog.log.publishing import Marker, PublishResult, publish_transaction
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.log.uploads import check_uploads, may_be_gone, put_again_if_late
 from sparklog.paths import new_data_file
@@ -48,7 +49,7 @@ _REFRESH_AHEAD = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendResult:
-    """Where the records of one append are."""
+    """The offsets and the version of one append."""
 
     base_offsets: tuple[int, ...]
     """Offset of the first record of each file, in the order in which the files were given."""
@@ -114,7 +115,7 @@ class TopicWriter:
 
     @property
     def topic_id(self) -> str:
-        """Of the topic that this writer was opened for."""
+        """The id of the topic that this writer was opened for."""
         return self._topic_id
 
     @property
@@ -174,7 +175,7 @@ class TopicWriter:
             self._state = load_state(self._log)
         if self.head.deleted or self.head.topic_id != self._topic_id:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
-        self._meet_foreign_files()
+        self._start_sequencing_if_needed()
 
     def append(self, files: Sequence[StagedFile], *, timeout_ms: float) -> AppendResult:
         """Publish uploaded files in one commit: all of them become readable at once, or none does.
@@ -247,7 +248,7 @@ class TopicWriter:
 
     def publish(
         self, files: Sequence[UploadedFile], marker: Marker, *, known_version: int, timeout_ms: float
-    ) -> Published:
+    ) -> PublishResult:
         """Publish the files of a transaction that is decided: once, whoever else does so at the same time.
 
         Safe to repeat after any error.
@@ -264,7 +265,7 @@ class TopicWriter:
             clock.sleep_ms(self._pause_until_ticks_ms - began)
         if self._state.forgotten_version > known_version:
             self._state = retry(lambda: load_state(self._log), clock=clock, deadline_ticks_ms=began + timeout_ms)
-        published, done = publish(
+        published, done = publish_transaction(
             self._state,
             self._topic_id,
             files,
@@ -277,7 +278,7 @@ class TopicWriter:
         self._after_commit(done)
         return published
 
-    def _after_commit(self, done: Committed) -> None:
+    def _after_commit(self, done: TopicCommitResult) -> None:
         self._state = done.state
         if self._state.whole is not None or len(self._state.transactions) > _MAX_PRODUCERS_KNOWN:
             self._state.forget_others(self._producer_id)
@@ -286,7 +287,7 @@ class TopicWriter:
         self._checkpoints.after_commit(self._state)
         if self._gaps is not None:
             self._gaps.after_commit(self._state)
-        self._meet_foreign_files()
+        self._start_sequencing_if_needed()
 
     def finish_by(self, deadline_ticks_ms: float) -> None:
         """Somebody who waits for this writer's commits gives up at that tick: gaps for other engines take at most half
@@ -303,9 +304,9 @@ class TopicWriter:
         if self._sequencing is not None:
             self._sequencing.close()
 
-    def _meet_foreign_files(self) -> None:
+    def _start_sequencing_if_needed(self) -> None:
         if self._sequencing is not None:
-            self._sequencing.meet(self._state)
+            self._sequencing.start_if_needed(self._state)
 
     def _take_new_id(self) -> None:
         with self._identity:
@@ -398,7 +399,7 @@ class _Append:
         retention_ms = state.head.deleted_file_retention_ms
         put_again_if_late(self._writer._log, named, retention_ms=retention_ms, sync=self._writer._sync)
 
-    def result(self, done: Committed) -> AppendResult:
+    def result(self, done: TopicCommitResult) -> AppendResult:
         if done.commit is not None:
             return AppendResult(base_offsets=self._base_offsets, delta_version=done.state.position.version)
         # The log already holds our counter: an attempt whose answer we never got, found in the reloaded table.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sparklog.delta.actions import Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, StoreError, UnknownTopicOrPartitionError
-from sparklog.log.commit import apply_look
+from sparklog.log.catch_up import apply_look
 from sparklog.log.data.record_reading import empty_records, read_together
 from sparklog.log.data.segments import Segment, overlapping
 from sparklog.log.head import TopicHead
@@ -67,7 +67,7 @@ class TopicFollower:
 
     @property
     def ahead(self) -> int:
-        """How many entries the next poll asks for: more each time that a poll found all it asked for, up to 32."""
+        """The number of entries that the next poll asks for: more each time that a poll found all of them, up to 32."""
         return 1 << min(max(0, self._full_polls - 1), _MAX_DOUBLINGS)
 
     def reload(self) -> None:
@@ -100,7 +100,7 @@ class TopicFollower:
         return self._log.must_verify(self._state.position)
 
     def take(self, data: Sequence[bytes | None], *, began_ticks_ms: float) -> list[Entry]:
-        """As :meth:`poll`, when :meth:`next_paths` has been read.
+        """Do the work of :meth:`poll` when :meth:`next_paths` has been read.
 
         Args:
             data: the objects under those names, in their order; None for one that isn't there.
@@ -138,7 +138,7 @@ class TopicFollower:
         return self._state.require_whole().index.from_offset(partition, offset)
 
     def segment_groups(self, partition: int, offset: int) -> Iterator[list[Segment]]:
-        """As :meth:`segments`, those together whose ranges of offsets overlap; most stand alone."""
+        """The files of :meth:`segments`, those together whose ranges of offsets overlap; most stand alone."""
         return overlapping(self.segments(partition, offset))
 
     def read(self, partition: int, offset: int, *, max_records: int = 500) -> pa.Table:

@@ -177,7 +177,7 @@ class ForeignGaps:
         }
 
     def _folders(self, partition_count: int) -> list[str]:
-        """Where to look. Of many partitions some at a time: few writers say a partition."""
+        """The folders to look at. Of many partitions some at a time: few writers say a partition."""
         count = min(partition_count, _PARTITIONS_PER_LOOK)
         partitions = [(self._next_partition + number) % partition_count for number in range(count)]
         self._next_partition = (self._next_partition + count) % partition_count

@@ -19,9 +19,9 @@ from sparklog.log.data.segments import Segment, segment_of_add
 __all__ = [
     "FORMAT_VERSION",
     "TopicHead",
-    "apply_entry",
     "cleaner_app_id",
     "end_app_id",
+    "head_after_entry",
     "head_of_info",
     "head_of_table",
     "is_of_cleaner",
@@ -67,7 +67,7 @@ class TopicHead:
         return len(self.log_end_offsets)
 
     def to_info(self) -> dict[str, Any]:
-        """What goes into ``commitInfo.sparklog``."""
+        """The head as it is written into ``commitInfo.sparklog``."""
         retention_ms = self.deleted_file_retention_ms
         is_usual = retention_ms == DEFAULT_DELETED_FILE_RETENTION_MS
         return {
@@ -202,7 +202,7 @@ def head_of_table(
     )
 
 
-def apply_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
+def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
     """The head after ``entry``: what it tells itself if it is ours, else what its actions change.
 
     A foreign engine may change settings, rewrite or remove files and write files without a base offset; whatever it

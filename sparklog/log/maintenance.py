@@ -46,7 +46,7 @@ _CLOSING_MS = 5_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Committed:
-    """What a process knows of a topic after its newest commit."""
+    """The knowledge that a process has of a topic after its newest commit."""
 
     log: DeltaLog
     version: int
@@ -220,13 +220,13 @@ class Checkpoints:
         return True
 
     def _claimed_ms(self, log: DeltaLog) -> float:
-        """How long to wait before it is looked whether the other client still sequences; 0: nobody is known to."""
+        """The time to wait before looking whether the other client still sequences; 0: nobody is known to."""
         return max(0.0, self._claimed_until_ticks_ms - log.clock.ticks_ms())
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What came of the newest look at a topic's files without offsets."""
+    """The result of the newest look at a topic's files without offsets."""
 
     until_version: int = -1
     """What was added up to it was seen."""
@@ -292,7 +292,7 @@ class Sequencing:
         self._closed = threading.Event()
         self._closing_since_ticks_ms = float("inf")
 
-    def meet(self, state: TopicState) -> None:
+    def start_if_needed(self, state: TopicState) -> None:
         """Start sequencing if this topic is seen to have files without offsets. Calls no store, and doesn't wait."""
         if not state.head.unsequenced_count or state.head.deleted or self._closed.is_set():
             return

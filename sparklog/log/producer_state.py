@@ -19,9 +19,8 @@ __all__ = [
     "MAX_PRODUCER_EPOCH",
     "PRODUCER_EXPIRATION_MS",
     "ProducerEntry",
-    "Verdict",
     "app_id",
-    "check_counter",
+    "is_duplicate_commit",
     "new_producer_id",
     "producer_entry",
     "producer_txn",
@@ -37,19 +36,12 @@ PRODUCER_EXPIRATION_MS = 7 * 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerEntry:
-    """What a topic knows of a producer: its newest commit."""
+    """The state that a topic keeps of a producer: its newest commit."""
 
     producer_epoch: int
     """0 … 32767."""
     counter: int
     """Of its newest commit in this topic and epoch, from 0 on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """May the batch be appended, or is it in the log already?"""
-
-    duplicate: bool
 
 
 def new_producer_id() -> int:
@@ -74,17 +66,17 @@ def producer_txn(producer_id: int, entry: ProducerEntry, *, now_ms: int) -> SetT
 
 
 def producer_entry(transactions: Mapping[str, SetTransaction], producer_id: int) -> ProducerEntry | None:
-    """What a table's ``txn`` actions tell of a producer; None where it is unknown or expired."""
+    """The entry of a producer among a table's ``txn`` actions; None where it is unknown or expired."""
     found = transactions.get(app_id(producer_id))
     if found is None:
         return None
     return ProducerEntry(producer_epoch=found.version >> 48, counter=found.version & MAX_COUNTER)
 
 
-def check_counter(
+def is_duplicate_commit(
     known: ProducerEntry | None, *, topic: str, producer_id: int, producer_epoch: int, counter: int
-) -> Verdict:
-    """Decide whether a commit of ``producer_id`` may follow its last one.
+) -> bool:
+    """Is a commit of ``producer_id`` in the topic already? Else it may follow the producer's newest one.
 
     Args:
         known: the producer's newest commit in the topic; None accepts any counter (Kafka: no state, any sequence).
@@ -94,7 +86,7 @@ def check_counter(
         OutOfOrderSequenceError: a commit in between is missing, or a new epoch doesn't start at 0; requires_abort.
     """
     if known is None:
-        return Verdict(duplicate=False)
+        return False
     if producer_epoch < known.producer_epoch:
         raise InvalidProducerEpochError(
             f"invalid producer epoch: topic={topic}, producer_id={producer_id}, epoch={producer_epoch}, "
@@ -106,4 +98,4 @@ def check_counter(
             f"out of order commit: topic={topic}, producer_id={producer_id}, epoch={producer_epoch}, "
             f"counter={counter}, expected={expected}"
         )
-    return Verdict(duplicate=counter < expected)
+    return counter < expected

@@ -8,20 +8,21 @@ records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sparklog.delta.actions import FAR_FUTURE_MS, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptLogError, ObjectNotFoundError, SparklogError
-from sparklog.log.commit import Commit, Committed, commit
+from sparklog.log.commit import Commit, TopicCommitResult, commit
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
+from sparklog.log.offset_assignment import assign_offsets
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.uploads import Vacuum, missing_files
 
-__all__ = ["Marker", "Published", "marker_app_id", "plan_publish", "publish", "transactional_id_of"]
+__all__ = ["Marker", "PublishResult", "marker_app_id", "plan_publish", "publish_transaction", "transactional_id_of"]
 
 UNKNOWN_OFFSET = -1
 _MARKER_PREFIX = "txn:"
@@ -47,8 +48,8 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """How it ended."""
+class PublishResult:
+    """The result of publishing a transaction in one topic."""
 
     base_offsets: tuple[int, ...]
     """Offset of the first record of each file, in the order in which the files were given; -1 where nobody knows it any
@@ -72,32 +73,29 @@ def transactional_id_of(app_id: str) -> str | None:
 def plan_publish(
     head: TopicHead, files: Sequence[UploadedFile], marker: Marker, *, table: str
 ) -> tuple[Commit, tuple[int, ...]]:
-    """Assign offsets: each file starts at its partition's log end offset, several of one partition follow one another.
+    """Decide how a transaction is published; its files get their offsets by
+    :func:`~sparklog.log.offset_assignment.assign_offsets`.
 
     Args:
         head: of a topic that doesn't have the transaction yet.
     Raises:
         CorruptLogError: a file is of a partition that the topic doesn't have; partitions only grow.
     """
-    ends = list(head.log_end_offsets)
-    base_offsets: list[int] = []
-    for file in files:
-        if not 0 <= file.partition < len(ends):
-            raise CorruptLogError(
-                f"entry {marker.number} of transactional id {marker.transactional_id!r} names {file.path} of partition "
-                f"{file.partition}; {table} has 0 to {len(ends) - 1}"
-            )
-        base_offsets.append(ends[file.partition])
-        ends[file.partition] += file.record_count
-    adds = [file.to_add(base_offset) for file, base_offset in zip(files, base_offsets, strict=True)]
+
+    def no_partition(file: UploadedFile) -> CorruptLogError:
+        return CorruptLogError(
+            f"entry {marker.number} of transactional id {marker.transactional_id!r} names {file.path} of partition "
+            f"{file.partition}; {table} has 0 to {head.partition_count - 1}"
+        )
+
+    assigned = assign_offsets(head, files, no_partition=no_partition)
     # It doesn't expire as long as the id is in use; ``sparklog.txn.markers`` lets it go.
     marked = SetTransaction(app_id=marker.app_id, version=marker.number, last_updated_ms=FAR_FUTURE_MS)
-    after = replace(head, log_end_offsets=tuple(ends), live_file_count=head.live_file_count + len(files))
-    plan = Commit(actions=[*adds, marked], head=after, operation="WRITE", blind_append=True)
-    return plan, tuple(base_offsets)
+    plan = Commit(actions=[*assigned.adds, marked], head=assigned.head, operation="WRITE", blind_append=True)
+    return plan, assigned.base_offsets
 
 
-def publish(
+def publish_transaction(
     state: TopicState,
     topic_id: str,
     files: Sequence[UploadedFile],
@@ -106,7 +104,7 @@ def publish(
     deadline_ticks_ms: float,
     sync: bool,
     gaps: ForeignGaps | None = None,
-) -> tuple[Published, Committed]:
+) -> tuple[PublishResult, TopicCommitResult]:
     """Publish the files of a decided transaction in one topic, unless the topic has them.
 
     Args:
@@ -122,7 +120,7 @@ def publish(
     decided_on = state
     looked_at: tuple[Vacuum, ...] | None = None
 
-    def decide(now: TopicState) -> Commit | None:
+    def plan_unless_published(now: TopicState) -> Commit | None:
         nonlocal base_offsets, is_gone, decided_on
         decided_on = now
         is_gone = now.head.deleted or now.head.topic_id != topic_id
@@ -139,12 +137,14 @@ def publish(
             looked_at = decided_on.vacuums
         return False
 
-    done = commit(state, decide, deadline_ticks_ms=deadline_ticks_ms, sync=sync, prepare=look_at_files, gaps=gaps)
+    done = commit(
+        state, plan_unless_published, deadline_ticks_ms=deadline_ticks_ms, sync=sync, prepare=look_at_files, gaps=gaps
+    )
     if is_gone:
         base_offsets = (UNKNOWN_OFFSET,) * len(files)
     elif done.commit is None:
         base_offsets = _find(done.state.log, files)
-    published = Published(base_offsets=base_offsets, is_skipped=is_gone, delta_version=done.state.position.version)
+    published = PublishResult(base_offsets=base_offsets, is_skipped=is_gone, delta_version=done.state.position.version)
     return published, done
 
 
@@ -160,7 +160,7 @@ def _check_present(state: TopicState, files: Sequence[UploadedFile], marker: Mar
 
 
 def _find(log: DeltaLog, files: Sequence[UploadedFile]) -> tuple[int, ...]:
-    """Where somebody else has put the files; they may be compacted by now."""
+    """The base offsets that somebody else has given to the files; they may be compacted by now."""
     try:
         live = load_state(log).require_whole().index.by_path
     except SparklogError:  # they are there; where, is only told to the futures

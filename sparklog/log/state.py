@@ -24,8 +24,8 @@ from sparklog.log.data.record_reading import complete_stats, object_path
 from sparklog.log.data.segments import Segment, SegmentIndex, segment_of_add, segments_of_table
 from sparklog.log.head import (
     TopicHead,
-    apply_entry,
     end_app_id,
+    head_after_entry,
     head_of_info,
     head_of_table,
     is_unsequenced,
@@ -48,7 +48,7 @@ MAX_GAP_MS = 10_000
 
 @dataclass(slots=True, kw_only=True)
 class WholeTopic:
-    """What only a loaded table tells: every live file and the table's metadata."""
+    """The part of a topic's state that only a loaded table gives: every live file and the table's metadata."""
 
     index: SegmentIndex
     metadata: Metadata
@@ -103,7 +103,7 @@ class TopicState:
     """Objects that others wrote and nobody here fsynced yet; None: not known (rule L9, fsync)."""
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
-        """What the topic is known to have of a producer."""
+        """The producer's newest commit in the topic; None where none is known."""
         return producer_entry(self.transactions, producer_id)
 
     def require_whole(self) -> WholeTopic:
@@ -122,7 +122,7 @@ class TopicState:
         self.forgotten_version = self.position.version
         self.whole = None
 
-    def apply(self, entry: Entry, position: Position, *, synced: bool = False) -> None:
+    def apply_entry(self, entry: Entry, position: Position, *, synced: bool = False) -> None:
         """Go on to the next version; what can't be understood makes the state :attr:`unreadable`.
 
         Args:
@@ -161,7 +161,7 @@ class TopicState:
                 unwritable = _protocol_error(self.log, action, write=True)
         foreign = entry.info is None
         added = added_segments(self.log, entry) if foreign or self.whole is not None else []
-        head = apply_entry(self.log.table, self.head, entry)
+        head = head_after_entry(self.log.table, self.head, entry)
         head = raise_ends(head, added) if foreign else head
         self.unrecorded_ends = self.unrecorded_ends | _raised_ends(self.head, head) if foreign else frozenset()
         self.head = head

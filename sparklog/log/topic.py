@@ -123,14 +123,14 @@ def alter_topic(
 ) -> TopicDescription:
     """Set some of a topic's settings; None takes one back to its default. Raises ``InvalidConfigurationError``."""
 
-    def decide(state: TopicState) -> Commit | None:
+    def plan_new_settings(state: TopicState) -> Commit | None:
         head = replace(state.head, config=state.head.config.with_changes(changes))
         # Somebody may have set a property to what isn't allowed: taking the setting back to its default mends that.
         if head == state.head and _metadata(state, head) == state.require_whole().metadata:
             return None
         return _settings_commit(state, head, "SET TOPIC CONFIG")
 
-    return _change(log, name, decide, timeout_ms)
+    return _change(log, name, plan_new_settings, timeout_ms)
 
 
 def create_partitions(
@@ -144,7 +144,7 @@ def create_partitions(
     _check_partitions(name, total_count)
     asked = False
 
-    def decide(state: TopicState) -> Commit | None:
+    def plan_new_partitions(state: TopicState) -> Commit | None:
         nonlocal asked
         now = state.head.partition_count
         if asked and now == total_count:
@@ -162,7 +162,7 @@ def create_partitions(
         )
         return _settings_commit(state, head, "CREATE PARTITIONS")
 
-    return _change(log, name, decide, timeout_ms)
+    return _change(log, name, plan_new_partitions, timeout_ms)
 
 
 def delete_records(
@@ -184,7 +184,7 @@ def delete_records(
 
     wanted = dict(before_offsets)
 
-    def decide(state: TopicState) -> Commit | None:
+    def plan_new_starts(state: TopicState) -> Commit | None:
         if "delete" not in str(state.head.config["cleanup.policy"]).split(","):
             raise PolicyViolationError(
                 f"delete_records of {name}: its cleanup.policy is {state.head.config['cleanup.policy']!r}, "
@@ -218,7 +218,7 @@ def delete_records(
         head = replace(head, live_file_count=max(0, head.live_file_count - len(below)))
         return Commit(actions=_removes(state, below), head=head, operation="DELETE RECORDS")
 
-    return _change(log, name, decide, timeout_ms)
+    return _change(log, name, plan_new_starts, timeout_ms)
 
 
 def delete_topic(log: DeltaLog, name: str, *, timeout_ms: float = DEFAULT_TIMEOUT_MS) -> None:
@@ -230,12 +230,12 @@ def delete_topic(log: DeltaLog, name: str, *, timeout_ms: float = DEFAULT_TIMEOU
         PolicyViolationError: its table is append-only.
     """
 
-    def decide(state: TopicState) -> Commit | None:
+    def plan_deletion(state: TopicState) -> Commit | None:
         check_removal(log.table, state.require_whole().metadata)
         head = replace(state.head, deleted=True, live_file_count=0, unsequenced_count=0)
         return Commit(actions=[*_remove_all(state), _metadata(state, head)], head=head, operation="DELETE TOPIC")
 
-    _change(log, name, decide, timeout_ms, gone_is_done=True)
+    _change(log, name, plan_deletion, timeout_ms, gone_is_done=True)
 
 
 def _change(
@@ -313,7 +313,7 @@ def _remove_all(state: TopicState) -> list[Action]:
 
 
 def _let_go(state: TopicState) -> list[SetTransaction]:
-    """What compaction remembers of the earlier topics of this name, so that it may expire: no id comes back."""
+    """The numbers that compaction keeps of earlier topics of this name, made to expire: no id comes back."""
     now_ms = state.log.clock.now_ms()
     return [
         replace(txn, last_updated_ms=now_ms)

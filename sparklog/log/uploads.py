@@ -79,7 +79,7 @@ def _number(given: object, default: int) -> int:
 
 
 def longest_age_ms(retention_ms: int) -> float:
-    """How old an upload may be at most when it is published by whoever hasn't got its bytes any more.
+    """The greatest age at which an upload may be published by a process that hasn't got its bytes any more.
 
     Half of what the table says: for as long a vacuum may take from its look at the log until it lists the files.
 
@@ -90,7 +90,7 @@ def longest_age_ms(retention_ms: int) -> float:
 
 
 def fresh_ms(retention_ms: int) -> float:
-    """How old an upload may be that needs no second look. ``retention_ms``: as for :func:`longest_age_ms`."""
+    """The greatest age of an upload that needs no second look. ``retention_ms``: as for :func:`longest_age_ms`."""
     return max(_LEAST_MS, min(_FRESH_MS, retention_ms / 2))
 
 
@@ -156,7 +156,7 @@ def put_again_if_late(log: DeltaLog, files: Sequence[StagedFile], *, retention_m
 def why_not_to_publish(
     log: DeltaLog, vacuums: Sequence[Vacuum], *, began_ticks_ms: float, known_version: int, retention_ms: int
 ) -> str | None:
-    """Why what a job of this process has uploaded mustn't be published; None where it may.
+    """The reason why a job's uploads mustn't be published; None where they may.
 
     Args:
         began_ticks_ms: of the log's clock, before the first of its uploads.
@@ -178,7 +178,7 @@ def why_not_to_publish(
 def missing_files(
     log: DeltaLog, files: Sequence[UploadedFile], vacuums: Sequence[Vacuum], *, retention_ms: int
 ) -> list[UploadedFile]:
-    """Those that are not in the store any more. Only what may be gone is looked for: one small GET each, side by side.
+    """The files that aren't in the store any more. Only what may be gone is looked for: a small GET each, side by side.
 
     Raises ``StoreError``."""
     now_ms = log.clock.now_ms()

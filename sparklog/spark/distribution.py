@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.log.state import open_state
 from sparklog.producer.partitioner import key_partitions
-from sparklog.spark.session.session import place_for
-from sparklog.streaming.cluster_cache import cluster_at
-from sparklog.streaming.cluster_ref import Place
+from sparklog.spark.session.session import cluster_ref_for
+from sparklog.streaming.cluster_cache import open_shared_cluster
+from sparklog.streaming.cluster_ref import ClusterRef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +56,7 @@ def by_partition(
     columns, spark = frame.columns, frame.sparkSession
     if not {"key", "value"} & set(columns):
         raise InvalidArgumentError(f"by_partition: got columns {', '.join(columns)}, expected key or value")
-    count = _partition_count(place_for(spark, cluster, storage_options), topic)
+    count = _partition_count(cluster_ref_for(spark, cluster, storage_options), topic)
     given = F.col("partition") if "partition" in columns else F.lit(None).cast("int")
     of_key = _partition_of_key(count)(F.col("key").cast("binary")) if "key" in columns else F.lit(None).cast("int")
     of_value = F.pmod(F.xxhash64("value"), F.lit(count)).cast("int") if "value" in columns else F.lit(0)
@@ -68,8 +68,8 @@ def by_partition(
     return distributed.withColumn("partition", F.coalesce(given, F.when(keyless, F.col(_TASK)))).drop(_TASK)
 
 
-def _partition_count(place: Place, topic: str) -> int:
-    head = open_state(cluster_at(place).topic_log(topic)).head
+def _partition_count(cluster_ref: ClusterRef, topic: str) -> int:
+    head = open_state(open_shared_cluster(cluster_ref).topic_log(topic)).head
     if head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
     return head.partition_count

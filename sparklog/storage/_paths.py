@@ -13,7 +13,7 @@ _ILLEGAL = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\\\0\ud800-\udfff]")
 
 
 def is_path(path: str) -> bool:
-    """Whether ``path`` may name an object."""
+    """May ``path`` name an object?"""
     return _ILLEGAL.search(path) is None
 
 

@@ -162,9 +162,9 @@ def _connect(options: Mapping[str, Any]) -> Any:
 
 
 def _of_create(failure: StoreError, *, is_certain: bool) -> StoreError:
-    """What a failed create means. A refusal for now (409, 429, 503) is not believed: whoever is between us and the
-    server may have sent it twice, and repeating it settles it anyway. One for good is, if the request was sent once,
-    and an error that isn't the server's, say of TLS, if it wasn't sent at all: ``is_certain``."""
+    """The error that a failed create means. A refusal for now (409, 429, 503) is not believed: whoever is between us
+    and the server may have sent it twice, and repeating it settles it anyway. One for good is, if the request was sent
+    once, and an error that isn't the server's, say of TLS, if it wasn't sent at all: ``is_certain``."""
     if isinstance(failure, StoreOutcomeUnknownError) or (not failure.retriable and is_certain):
         return failure
     return StoreOutcomeUnknownError(f"{failure}; it may have been carried out all the same")

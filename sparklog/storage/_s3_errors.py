@@ -75,19 +75,19 @@ class KeysRefused(Exception):  # noqa: N818 - becomes a store error by translate
 
 
 def is_taken(error: BaseException) -> bool:
-    """Whether the server said 412: a create-only put found its name taken."""
+    """Did the server say 412: a create-only put found its name taken?"""
     code, status, _ = _answer(error)
     return status == 412 or code == "PreconditionFailed"
 
 
 def is_unsatisfiable_range(error: BaseException) -> bool:
-    """Whether the server said 416: the range begins at or after the object's end."""
+    """Did the server say 416: the range begins at or after the object's end?"""
     code, status, _ = _answer(error)
     return status == 416 or code == "InvalidRange"
 
 
 def is_answer(error: BaseException) -> bool:
-    """Whether the server answered, whatever it said."""
+    """Did the server answer, whatever it said?"""
     code, status, _ = _answer(error)
     return bool(code or status)
 

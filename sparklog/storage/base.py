@@ -14,7 +14,7 @@ __all__ = ["CreateResult", "ObjectInfo", "ObjectStore"]
 
 
 class CreateResult(enum.Enum):
-    """What a create-only put did."""
+    """The result of a create-only put."""
 
     CREATED = "created"
     EXISTS = "exists"

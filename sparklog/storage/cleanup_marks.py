@@ -31,7 +31,7 @@ def parse_mark(name: str) -> int | None:
 
 
 def mark_of(found: ObjectInfo) -> int:
-    """As :func:`parse_mark`, of a row of a listing; 0 for an object that is no mark."""
+    """Parse the mark that a row of a listing is; 0 for an object that is no mark. See :func:`parse_mark`."""
     return parse_mark(found.path.rpartition("/")[2]) or 0
 
 

@@ -24,11 +24,11 @@ __all__ = ["Created", "EntryLog", "LogEntry", "Look", "NumberedLog", "PositionLo
 
 
 class LogEntry(Protocol):
-    """What every entry has."""
+    """The attributes that every entry has."""
 
     @property
     def version(self) -> int:
-        """Its number: 0, 1, 2, …"""
+        """The entry's number: 0, 1, 2, …"""
 
     @property
     def token(self) -> str:
@@ -61,7 +61,7 @@ class Taken(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class Look(Generic[E]):
-    """What a look beyond a position found."""
+    """The result of a look beyond a position."""
 
     entries: tuple[E, ...]
     """The entries that follow, without a gap."""
@@ -76,7 +76,7 @@ def new_token() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryLog(ABC, Generic[E]):
-    """Where a log's entries are, and the clock that positions in it are judged by."""
+    """A log in a store, and the clock that positions in it are judged by."""
 
     store: ObjectStore
     clock: Clock
@@ -122,7 +122,7 @@ class EntryLog(ABC, Generic[E]):
         return [self.path_of(position.version + 1 + number) for number in range(ahead)]
 
     def look_at(self, position: Position, data: Sequence[bytes | None], *, began_ticks_ms: float) -> Look[E]:
-        """As :meth:`look`, when :meth:`paths_beyond` has been read. No request, and a GET when trust ran out.
+        """Do the work of :meth:`look` on :meth:`paths_beyond` as read. No request, and a GET when trust ran out.
 
         Args:
             data: the objects under those names, in their order; None for one that isn't there.
@@ -203,10 +203,7 @@ class EntryLog(ABC, Generic[E]):
                     raise
                 unknown = True
                 if not error.retriable or self.clock.ticks_ms() >= deadline_ticks_ms:
-                    raise CommitStateUnknownError(
-                        f"timed out: whether {path} was or will be created is unknown; read the log back before "
-                        f"anything else: {error}"
-                    ) from error
+                    raise _unknown_outcome(path, error) from error
                 backoff.wait()
                 continue
             if entry is None:  # taken a moment ago and gone now: somebody cleans below us
@@ -275,7 +272,7 @@ class NumberedLog(EntryLog[E]):
     @property
     @abstractmethod
     def folder(self) -> str:
-        """Where its entries are, with a trailing slash."""
+        """The folder of its entries, with a trailing slash."""
 
     def flush(self, number: int) -> None:
         """Let an entry of another process survive a power loss, before anything is done because of it: who created it
@@ -319,3 +316,9 @@ class NumberedLog(EntryLog[E]):
             if found is not None and (is_young or max(self.numbers(), default=0) == number):
                 return found, Position(version=number, token=found.token, anchor_ticks_ms=began)
         raise StoreUnavailableError(f"{self.store.uri}/{self.folder} was cleaned under {_ATTEMPTS} looks")
+
+
+def _unknown_outcome(path: str, error: StoreError) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"timed out: whether {path} was or will be created is unknown; read the log back before anything else: {error}"
+    )

@@ -25,14 +25,14 @@ _PAUSE_MS = 50  # doubles with each attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    """What the racers for one name were told. Racers are numbered from 0; ``None`` stands for a lost answer."""
+class _RaceResult:
+    """The answers that the racers for one name got. Racers are numbered from 0; ``None`` is a lost answer."""
 
     name: str
     answers: Sequence[CreateResult | None]
 
-    def told(self, answer: CreateResult | None) -> list[int]:
-        return [racer for racer, said in enumerate(self.answers) if said is answer]
+    def racers_answered(self, answer: CreateResult | None) -> list[int]:
+        return [racer for racer, given in enumerate(self.answers) if given is answer]
 
 
 def probe_create_only(store: ObjectStore, *, clock: Clock) -> None:
@@ -65,11 +65,11 @@ class _Probe:
         self._token = uuid.uuid4().hex
 
     def run(self) -> None:
-        outcomes = self._race()
+        races = self._race()
         before = self._read()
-        for outcome, stored in zip(outcomes, before, strict=True):
-            self._check(outcome, stored)
-        if not any(outcome.told(CreateResult.CREATED) for outcome in outcomes):
+        for race, stored in zip(races, before, strict=True):
+            self._check(race, stored)
+        if not any(race.racers_answered(CreateResult.CREATED) for race in races):
             raise UnsafeStoreError(
                 f"{self._store.uri}: of {_RACERS} racers for each of {_NAMES} names none was told it created one"
             )
@@ -83,7 +83,7 @@ class _Probe:
     def clean_up(self) -> None:
         self._retry(lambda: self._store.delete(self._names))
 
-    def _race(self) -> list[_Outcome]:
+    def _race(self) -> list[_RaceResult]:
         barrier = threading.Barrier(_RACERS)
 
         def run(racer: int) -> list[CreateResult | None]:
@@ -98,21 +98,21 @@ class _Probe:
             return answers
 
         with ThreadPoolExecutor(_RACERS, thread_name_prefix="sparklog-probe") as threads:
-            races = [threads.submit(run, racer) for racer in range(_RACERS)]
-            errors = [error for race in races if (error := race.exception()) is not None]
+            futures = [threads.submit(run, racer) for racer in range(_RACERS)]
+            errors = [error for future in futures if (error := future.exception()) is not None]
         for error in errors:
             if not isinstance(error, threading.BrokenBarrierError):
                 raise error
-        columns = zip(*(race.result() for race in races), strict=True)
-        return [_Outcome(name=name, answers=answers) for name, answers in zip(self._names, columns, strict=True)]
+        columns = zip(*(future.result() for future in futures), strict=True)
+        return [_RaceResult(name=name, answers=answers) for name, answers in zip(self._names, columns, strict=True)]
 
-    def _check(self, outcome: _Outcome, stored: bytes | None) -> None:
-        where = f"{self._store.uri}: {outcome.name}"
-        winners = outcome.told(CreateResult.CREATED)
+    def _check(self, race: _RaceResult, stored: bytes | None) -> None:
+        where = f"{self._store.uri}: {race.name}"
+        winners = race.racers_answered(CreateResult.CREATED)
         if len(winners) > 1:
             raise UnsafeStoreError(f"{where}: {len(winners)} of {_RACERS} racers were told they created it")
         if stored is None:
-            if winners or outcome.told(CreateResult.EXISTS):
+            if winners or race.racers_answered(CreateResult.EXISTS):
                 raise UnsafeStoreError(f"{where}: racers were told it is there, but it can't be read")
             return  # every answer was lost: this name says nothing
         owners = [racer for racer in range(_RACERS) if self._content(racer) == stored]

@@ -47,7 +47,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long and how often calls are repeated, in place of the store's own bound."""
+    """The bound of how long and how often calls are repeated, in place of the store's own."""
 
     deadline_ticks_ms: float
     retries: int = sys.maxsize

@@ -1,4 +1,4 @@
-"""Where a cluster is, as every process of a Spark job can open it."""
+"""References to clusters, by which every process of a Spark job can open them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sparklog.errors import InvalidArgumentError
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore, open_store
 
-__all__ = ["Place", "is_relative_folder", "place_of"]
+__all__ = ["ClusterRef", "cluster_ref_of", "is_relative_folder"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A cluster's root: may be sent to other processes."""
+class ClusterRef:
+    """A reference to a cluster: its root URI and access to it. May be sent to other processes."""
 
     uri: str
     """Absolute."""
@@ -32,7 +32,8 @@ class Place:
         return open_store(self.uri, self.storage_options)
 
     def delta_path(self, table: str) -> str:
-        """Where Delta in Spark finds a table, once :func:`sparklog.spark.session.session.use_place` was called."""
+        """The path by which Delta in Spark finds a table, once
+        :func:`sparklog.spark.session.session.configure_storage_access` was called."""
         store = self.store()
         if isinstance(store, LocalStore):
             return f"{store.root}/{table}"
@@ -46,8 +47,8 @@ def is_relative_folder(cluster: str | Path) -> bool:
     return isinstance(open_store(cluster), LocalStore) and not cluster.lower().startswith("file:")
 
 
-def place_of(cluster: str | Path, storage_options: Mapping[str, Any] | None = None) -> Place:
-    """The place of a root URI.
+def cluster_ref_of(cluster: str | Path, storage_options: Mapping[str, Any] | None = None) -> ClusterRef:
+    """A reference to the cluster at a root URI.
 
     Raises:
         InvalidArgumentError: no URI of a store, or memory, which other processes can't see.
@@ -55,4 +56,4 @@ def place_of(cluster: str | Path, storage_options: Mapping[str, Any] | None = No
     store = open_store(cluster, storage_options)
     if isinstance(store, MemoryStore):
         raise InvalidArgumentError(f"{store.uri}: Spark's processes don't share memory; use a folder or S3")
-    return Place(store.uri, dict(storage_options or {}))
+    return ClusterRef(store.uri, dict(storage_options or {}))

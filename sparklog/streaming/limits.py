@@ -1,4 +1,4 @@
-"""How much a micro-batch reads: where each topic is cut, so that no commit is split, or only as the query allows.
+"""Limits of a micro-batch: where each topic is cut, so that no commit is split, or only as the query allows.
 
 Pure.
 """
@@ -15,7 +15,7 @@ __all__ = ["Backlog", "Cut", "choose_cuts", "cut_between_files", "record_count"]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place in a topic where a micro-batch may end: between two commits, unless the query lets them be split."""
+    """An end of a micro-batch in one topic: between two commits, unless the query lets them be split."""
 
     delta_version: int
     """Of the newest commit that lies wholly before it; -1 where that isn't known."""
@@ -25,7 +25,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What there is to read of a topic."""
+    """The records of a topic that are still to be read."""
 
     offsets: Mapping[int, int]
     """The next to read, by partition."""
@@ -41,7 +41,7 @@ class Backlog:
 
 
 def record_count(starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
-    """How many offsets lie between two places."""
+    """The number of offsets between two cuts."""
     return sum(max(0, end - starts.get(partition, end)) for partition, end in ends.items())
 
 

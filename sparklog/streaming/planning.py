@@ -1,4 +1,4 @@
-"""Which files a query reads, in how many tasks, and which it can leave out. Pure."""
+"""The plan of a query's reading: the files it reads, in how many tasks, and those it can leave out. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from sparklog.log.data.record_streaming import is_read_whole
 from sparklog.log.data.segments import Segment, overlapping
 
-__all__ = ["Narrowing", "OffsetRange", "Task", "narrowed", "split"]
+__all__ = ["Narrowing", "OffsetRange", "Task", "narrow_ranges", "split_into_tasks"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -39,12 +39,12 @@ class OffsetRange:
 
 
 Task = OffsetRange
-"""What one task of Spark reads."""
+"""The offsets that one task of Spark reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What the filters of a query leave to be read; None: everything."""
+    """The bounds that the filters of a query set to what is read; None: everything."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -95,68 +95,70 @@ class Narrowing:
         return high is not None and segment.min_timestamp_ms is not None and segment.min_timestamp_ms * 1_000 > high
 
 
-def narrowed(ranges: Iterable[OffsetRange], filters: Narrowing) -> list[OffsetRange]:
+def narrow_ranges(ranges: Iterable[OffsetRange], filters: Narrowing) -> list[OffsetRange]:
     """The ranges, without what the filters exclude; empty ones are left out."""
-    found = []
-    for one in ranges:
-        if filters.excludes_partition(one.topic, one.partition):
+    left = []
+    for whole in ranges:
+        if filters.excludes_partition(whole.topic, whole.partition):
             continue
-        start = max(one.start, filters.lowest.get("offset", one.start))
-        end = min(one.end, filters.highest.get("offset", one.end) + 1)
+        start = max(whole.start, filters.lowest.get("offset", whole.start))
+        end = min(whole.end, filters.highest.get("offset", whole.end) + 1)
         segments = tuple(
             segment
-            for segment in one.segments
+            for segment in whole.segments
             if segment.first_offset < end and segment.last_offset >= start and not filters.excludes_segment(segment)
         )
         if start < end and segments:
-            found.append(replace(one, start=start, end=end, segments=segments))
-    return found
+            left.append(replace(whole, start=start, end=end, segments=segments))
+    return left
 
 
-def split(ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None = None) -> list[Task]:
+def split_into_tasks(
+    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None = None
+) -> list[Task]:
     """About ``min_partitions`` tasks, at least one for each range, and none of more than ``max_records`` offsets.
 
     For ``min_partitions`` a range has a share of the tasks in proportion to its offsets, and is cut between files;
     within a file only where it is so large that its parts can be read by themselves. For ``max_records`` it is cut
     wherever that is: a file that is cut is read by each of its tasks. Source: Spark ``KafkaOffsetRangeCalculator``.
     """
-    total = sum(one.size for one in ranges)
+    total = sum(whole.size for whole in ranges)
     tasks = list(ranges)
     if min_partitions is not None and len(ranges) < min_partitions and total:
-        tasks = [task for one in ranges for task in _cut(one, max(1, round(min_partitions * one.size / total)))]
+        tasks = [task for whole in ranges for task in _cut(whole, max(1, round(min_partitions * whole.size / total)))]
     if max_records is not None:
         tasks = [part for task in tasks for part in _of_at_most(task, max_records)]
     return tasks
 
 
-def _of_at_most(one: OffsetRange, max_records: int) -> list[Task]:
-    parts = -(-one.size // max_records)
-    return _at(one, (one.start + one.size * part // parts for part in range(1, parts)))
+def _of_at_most(whole: OffsetRange, max_records: int) -> list[Task]:
+    parts = -(-whole.size // max_records)
+    return _at(whole, (whole.start + whole.size * part // parts for part in range(1, parts)))
 
 
-def _cut(one: OffsetRange, parts: int) -> list[Task]:
-    groups = list(overlapping(one.segments))
+def _cut(whole: OffsetRange, parts: int) -> list[Task]:
+    groups = list(overlapping(whole.segments))
     firsts = [group[0].first_offset for group in groups]
     cuts = set()
     for part in range(1, parts):
-        wanted = one.start + one.size * part // parts
+        wanted = whole.start + whole.size * part // parts
         at = max(0, bisect_left(firsts, wanted + 1) - 1)
         if is_read_whole(groups[at]):
-            behind = firsts[at + 1] if at + 1 < len(firsts) else one.end
+            behind = firsts[at + 1] if at + 1 < len(firsts) else whole.end
             wanted = firsts[at] if wanted - firsts[at] <= behind - wanted else behind
-        if one.start < wanted < one.end:
+        if whole.start < wanted < whole.end:
             cuts.add(wanted)
-    return _at(one, sorted(cuts))
+    return _at(whole, sorted(cuts))
 
 
-def _at(one: OffsetRange, cuts: Iterable[int]) -> list[Task]:
+def _at(whole: OffsetRange, cuts: Iterable[int]) -> list[Task]:
     """The parts of a range between ascending offsets within it; those without a file are left out."""
-    bounds = [one.start, *cuts, one.end]
+    bounds = [whole.start, *cuts, whole.end]
     tasks = []
     for start, end in pairwise(bounds):
-        inside = tuple(s for s in one.segments if s.first_offset < end and s.last_offset >= start)
+        inside = tuple(s for s in whole.segments if s.first_offset < end and s.last_offset >= start)
         if inside:
-            tasks.append(replace(one, start=start, end=end, segments=inside))
+            tasks.append(replace(whole, start=start, end=end, segments=inside))
     return tasks
 
 

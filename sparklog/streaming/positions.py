@@ -1,4 +1,4 @@
-"""How far a streaming query has read, as its checkpoint keeps it. Pure.
+"""The positions up to which a streaming query has read, as its checkpoint keeps them. Pure.
 
 JSON as that of Spark's Kafka source, ``{"orders": {"0": 23, "1": 42}}``, and beside the topics, under names that no
 topic can have, what tells a topic from another that was created under its name, and where its commits are::
@@ -26,7 +26,7 @@ _BEGINS = "@begins"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPosition:
-    """How far a topic is read."""
+    """The position up to which a topic is read."""
 
     topic_id: str
     offsets: Mapping[int, int]
@@ -37,7 +37,7 @@ class TopicPosition:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """How far each topic is read."""
+    """The positions up to which the topics are read."""
 
     topics: Mapping[str, TopicPosition] = field(default_factory=dict)
     begins: Mapping[str, TopicPosition] | None = None

@@ -1,4 +1,4 @@
-"""From options to offsets: which partitions a query reads, and from where to where."""
+"""Resolving options to offsets: the partitions that a query reads, and the offsets between which it does."""
 
 from __future__ import annotations
 
@@ -20,13 +20,20 @@ from sparklog.parallel import parallel_map
 from sparklog.streaming.planning import OffsetRange
 from sparklog.streaming.source_options import EARLIEST, LATEST, Limit, SourceOptions, Subscription
 
-__all__ = ["in_range", "lost", "offsets_at", "plan_batch", "range_of", "subscribed"]
+__all__ = [
+    "handle_data_loss",
+    "offset_range",
+    "plan_batch",
+    "readable_offset",
+    "resolve_offsets",
+    "subscribed_partitions",
+]
 
 _LOGGER = logging.getLogger("sparklog.spark")
 
 
 def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
-    """What a batch query reads, as of now.
+    """The ranges that a batch query reads, as of now.
 
     Raises:
         UnknownTopicOrPartitionError: a topic or partition isn't there.
@@ -42,20 +49,20 @@ def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
     partitions = [
         TopicPartition(topic, partition)
         for topic, follower in followers.items()
-        for partition in subscribed(subscription, topic, follower.head.partition_count)
+        for partition in subscribed_partitions(subscription, topic, follower.head.partition_count)
     ]
-    starts = offsets_at(followers, partitions, options.starting, "starting", latest=options.latest_without_match)
-    ends = offsets_at(followers, partitions, options.ending, "ending", latest=True)
+    starts = resolve_offsets(followers, partitions, options.starting, "starting", latest=options.latest_without_match)
+    ends = resolve_offsets(followers, partitions, options.ending, "ending", latest=True)
     ranges = []
     for at in partitions:
         follower = followers[at.topic]
-        start = in_range(follower.head, at, starts[at], fail_on_data_loss=options.fail_on_data_loss)
-        end = in_range(follower.head, at, ends[at], fail_on_data_loss=options.fail_on_data_loss)
-        ranges.append(range_of(follower, at.partition, start, end))
+        start = readable_offset(follower.head, at, starts[at], fail_on_data_loss=options.fail_on_data_loss)
+        end = readable_offset(follower.head, at, ends[at], fail_on_data_loss=options.fail_on_data_loss)
+        ranges.append(offset_range(follower, at.partition, start, end))
     return ranges
 
 
-def subscribed(subscription: Subscription, topic: str, partition_count: int) -> list[int]:
+def subscribed_partitions(subscription: Subscription, topic: str, partition_count: int) -> list[int]:
     """The partitions of a topic that are read. Raises ``UnknownTopicOrPartitionError`` for one that isn't there."""
     if not subscription.partitions:
         return list(range(partition_count))
@@ -68,7 +75,7 @@ def subscribed(subscription: Subscription, topic: str, partition_count: int) -> 
     return wanted
 
 
-def offsets_at(
+def resolve_offsets(
     followers: Mapping[str, TopicFollower],
     partitions: Collection[TopicPartition],
     limit: Limit,
@@ -76,7 +83,7 @@ def offsets_at(
     *,
     latest: bool,
 ) -> dict[TopicPartition, int]:
-    """The offset that a limit means, for each partition.
+    """Resolve a limit to the offset that it means in each partition.
 
     Args:
         latest: whether a time after the last record means the log end; else it is an error.
@@ -97,7 +104,7 @@ def offsets_at(
     return {at: _offset(followers[at.topic].head, at.partition, given[at]) for at in partitions}
 
 
-def in_range(head: TopicHead, at: TopicPartition, offset: int, *, fail_on_data_loss: bool) -> int:
+def readable_offset(head: TopicHead, at: TopicPartition, offset: int, *, fail_on_data_loss: bool) -> int:
     """An offset that can be read from; the nearest one if data loss is to be passed over.
 
     Raises:
@@ -107,19 +114,21 @@ def in_range(head: TopicHead, at: TopicPartition, offset: int, *, fail_on_data_l
     if start <= offset <= end:
         return offset
     message = f"offset {offset} of {at.topic}-{at.partition} is out of range: log start {start}, log end {end}"
-    lost(lambda text: OffsetOutOfRangeError(text, topic_partition=at, offset=offset), message, fail_on_data_loss)
+    handle_data_loss(
+        lambda text: OffsetOutOfRangeError(text, topic_partition=at, offset=offset), message, fail_on_data_loss
+    )
     return min(max(offset, start), end)
 
 
-def lost(error: Callable[[str], SparklogError], message: str, fail_on_data_loss: bool) -> None:
-    """Records that were to be read aren't there: raise, or log, as the query wants it."""
+def handle_data_loss(error: Callable[[str], SparklogError], message: str, fail_on_data_loss: bool) -> None:
+    """Raise that records to be read aren't there, or log it where ``fail_on_data_loss`` is false."""
     if fail_on_data_loss:
         raise error(f"{message}; records may have been lost, set failOnDataLoss=false to go on without them")
     _LOGGER.warning("%s; going on, as failOnDataLoss is false", message)
 
 
-def range_of(follower: TopicFollower, partition: int, start: int, end: int) -> OffsetRange:
-    """The files that hold the offsets of a partition from ``start`` to ``end``, both within the log."""
+def offset_range(follower: TopicFollower, partition: int, start: int, end: int) -> OffsetRange:
+    """The offsets of a partition, with the files that hold them, from ``start`` to ``end``, both within the log."""
     head = follower.head
     segments = follower.segments(partition, start) if start < end else iter(())
     is_append_time = head.config["message.timestamp.type"] == "LogAppendTime"

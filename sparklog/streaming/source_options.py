@@ -119,7 +119,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
         InvalidTopicError: a name that no topic has.
     """
     options = GivenOptions({name.lower(): value for name, value in given.items()})
-    uri, storage_options = options.pop_place()
+    uri, storage_options = options.pop_cluster()
     view = options.pop("view") or ""
     if view:
         if view not in SYSTEM_VIEWS:
@@ -176,7 +176,7 @@ class GivenOptions:
         value = self.pop(name)
         return None if value is None else read(name, value)
 
-    def pop_place(self) -> tuple[str, Mapping[str, Any]]:
+    def pop_cluster(self) -> tuple[str, Mapping[str, Any]]:
         """The cluster's root, and the settings of its store. Raises ``InvalidConfigurationError``."""
         uri = self.pop("path") or self.pop("cluster") or self.pop("kafka.bootstrap.servers")
         if not uri:

@@ -22,11 +22,17 @@ from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
 from sparklog.storage.cleanup_marks import mark_of
 from sparklog.streaming.limits import Backlog, Cut, choose_cuts, cut_between_files, record_count
-from sparklog.streaming.planning import Task, split
+from sparklog.streaming.planning import Task, split_into_tasks
 from sparklog.streaming.positions import Positions, TopicPosition
-from sparklog.streaming.resolving import in_range, lost, offsets_at, range_of, subscribed
+from sparklog.streaming.resolving import (
+    handle_data_loss,
+    offset_range,
+    readable_offset,
+    resolve_offsets,
+    subscribed_partitions,
+)
 from sparklog.streaming.source_options import SourceOptions
-from sparklog.streaming.topic_following import Followed, FollowedTopics, KnownCut, cuts_of, or_raise
+from sparklog.streaming.topic_following import FollowedTopic, FollowedTopics, KnownCut, cuts_of, or_raise
 
 __all__ = ["StreamPlanner"]
 
@@ -62,13 +68,17 @@ class StreamPlanner:
         partitions = [
             TopicPartition(topic, partition)
             for topic, follower in followers.items()
-            for partition in subscribed(options.subscription, topic, follower.head.partition_count)
+            for partition in subscribed_partitions(options.subscription, topic, follower.head.partition_count)
         ]
-        offsets = offsets_at(followers, partitions, options.starting, "starting", latest=options.latest_without_match)
+        offsets = resolve_offsets(
+            followers, partitions, options.starting, "starting", latest=options.latest_without_match
+        )
         topics = {}
         for topic, follower in followers.items():
             starts = {
-                at.partition: in_range(follower.head, at, offsets[at], fail_on_data_loss=options.fail_on_data_loss)
+                at.partition: readable_offset(
+                    follower.head, at, offsets[at], fail_on_data_loss=options.fail_on_data_loss
+                )
                 for at in partitions
                 if at.topic == topic
             }
@@ -150,11 +160,13 @@ class StreamPlanner:
             for partition, offset in until.offsets.items():
                 at = TopicPartition(topic, partition)
                 head = followed.follower.head
-                first = in_range(head, at, starts.get(partition, 0), fail_on_data_loss=fail)
-                last = max(first, in_range(head, at, max(offset, first), fail_on_data_loss=fail))
+                first = readable_offset(head, at, starts.get(partition, 0), fail_on_data_loss=fail)
+                last = max(first, readable_offset(head, at, max(offset, first), fail_on_data_loss=fail))
                 if first < last:
-                    ranges.append(range_of(followed.follower, partition, first, last))
-        return split([one for one in ranges if one.segments], self._options.min_partitions, self._options.max_records)
+                    ranges.append(offset_range(followed.follower, partition, first, last))
+        return split_into_tasks(
+            [one for one in ranges if one.segments], self._options.min_partitions, self._options.max_records
+        )
 
     def done(self, end: Positions) -> None:
         """A micro-batch is done: commit the group's offsets, if the query has a group. Failures are logged."""
@@ -204,14 +216,16 @@ class StreamPlanner:
         ends = () if followed is None else followed.follower.head.log_end_offsets
         return all(partition < len(ends) and ends[partition] >= end for partition, end in wanted.offsets.items())
 
-    def _with_id(self, topic: str, wanted: TopicPosition, polled: Followed | Exception | None) -> Followed | None:
+    def _with_id(
+        self, topic: str, wanted: TopicPosition, polled: FollowedTopic | Exception | None
+    ) -> FollowedTopic | None:
         """A topic that still has the id; None where its loss is to be passed over.
 
         Args:
             polled: the topic as of now, where the follower hadn't come as far.
         """
         if isinstance(polled, UnknownTopicOrPartitionError):
-            lost(UnknownTopicOrPartitionError, str(polled), self._options.fail_on_data_loss)
+            handle_data_loss(UnknownTopicOrPartitionError, str(polled), self._options.fail_on_data_loss)
             return None
         followed = self._topics.by_name[topic] if polled is None else or_raise(polled)
         if followed.follower.head.topic_id != wanted.topic_id:
@@ -219,7 +233,9 @@ class StreamPlanner:
             return None
         return followed
 
-    def _position(self, topic: str, at: TopicPosition | None, polled: Followed | Exception) -> TopicPosition | None:
+    def _position(
+        self, topic: str, at: TopicPosition | None, polled: FollowedTopic | Exception
+    ) -> TopicPosition | None:
         """Where to go on in a topic, with all its partitions; None where there is nothing to go on with.
 
         A topic or partition that is new begins at 0: if that isn't there any more, it was lost. Source: Spark
@@ -227,7 +243,7 @@ class StreamPlanner:
         """
         fail = self._options.fail_on_data_loss
         if isinstance(polled, UnknownTopicOrPartitionError):
-            lost(UnknownTopicOrPartitionError, str(polled), fail)
+            handle_data_loss(UnknownTopicOrPartitionError, str(polled), fail)
             return None
         head = or_raise(polled).follower.head
         version = -1
@@ -236,11 +252,11 @@ class StreamPlanner:
             self._lost_topic(topic, at.topic_id)
         elif at is not None:
             offsets, version = at.offsets, at.delta_version
-        partitions = subscribed(self._options.subscription, topic, head.partition_count)
+        partitions = subscribed_partitions(self._options.subscription, topic, head.partition_count)
         for partition in offsets.keys() - set(partitions):
             self._no_longer_read(f"{topic}-{partition}")
         starts = {
-            partition: in_range(
+            partition: readable_offset(
                 head, TopicPartition(topic, partition), offsets.get(partition, 0), fail_on_data_loss=fail
             )
             for partition in partitions
@@ -250,11 +266,11 @@ class StreamPlanner:
     def _no_longer_read(self, what: str) -> None:
         """Source: Spark ``KafkaMicroBatchStream.planInputPartitions``, partitions that are gone."""
         message = f"{what} was read and isn't any more: it was deleted, or the options of the query have changed"
-        lost(UnknownTopicOrPartitionError, message, self._options.fail_on_data_loss)
+        handle_data_loss(UnknownTopicOrPartitionError, message, self._options.fail_on_data_loss)
 
     def _lost_topic(self, topic: str, topic_id: str) -> None:
         message = f"topic {topic!r} with id {topic_id} was deleted, and another of its name created"
-        lost(UnknownTopicOrPartitionError, message, self._options.fail_on_data_loss)
+        handle_data_loss(UnknownTopicOrPartitionError, message, self._options.fail_on_data_loss)
 
     def _waits(self, size: int) -> bool:
         limits = self._options.limits
@@ -326,7 +342,7 @@ def _is_passed(cut: Cut, at: TopicPosition) -> bool:
     return record_count(at.offsets, cut.ends) == 0
 
 
-def _read_cuts(followed: Followed, at: TopicPosition, max_offsets: int) -> None:
+def _read_cuts(followed: FollowedTopic, at: TopicPosition, max_offsets: int) -> None:
     """Read from the log where commits ended that came before the topic was loaded, as far as a batch may go."""
     cuts = followed.cuts
     gap = next((n for n, one in enumerate(cuts) if not one.is_next and not one.is_lost), None)
@@ -360,7 +376,7 @@ def _read_cuts(followed: Followed, at: TopicPosition, max_offsets: int) -> None:
     cuts[gap:gap] = [one for one in found if one.cut.delta_version < behind.cut.delta_version]
 
 
-def _first_to_read(followed: Followed, before: int, behind: KnownCut) -> tuple[int, bool]:
+def _first_to_read(followed: FollowedTopic, before: int, behind: KnownCut) -> tuple[int, bool]:
     """The first entry after a version that the log still has, and whether others before it are lost."""
     first = before + 1
     log = followed.follower.log
@@ -370,7 +386,7 @@ def _first_to_read(followed: Followed, before: int, behind: KnownCut) -> tuple[i
     return (first, False) if is_there else (_oldest_entry(followed), True)
 
 
-def _known_of(entry: Entry, followed: Followed, later: Cut, *, is_lost: bool) -> list[KnownCut]:
+def _known_of(entry: Entry, followed: FollowedTopic, later: Cut, *, is_lost: bool) -> list[KnownCut]:
     """The cut behind an entry, and the one before it where what comes before is lost."""
     found = []
     for cut in cuts_of([entry], followed.follower.head.topic_id):
@@ -382,7 +398,7 @@ def _known_of(entry: Entry, followed: Followed, later: Cut, *, is_lost: bool) ->
     return found
 
 
-def _oldest_entry(followed: Followed) -> int:
+def _oldest_entry(followed: FollowedTopic) -> int:
     """The first of the entries that the log still has without a gap up to the newest; what lies below the mark of a
     cleanup counts for nothing (rule L3, cleanup)."""
     log, newest = followed.follower.log, followed.follower.head.delta_version

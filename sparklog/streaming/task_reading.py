@@ -1,4 +1,4 @@
-"""Reading what one task is to read, from the store, as Arrow batches; in whatever process Spark runs the task."""
+"""Reading the records of one task from the store, as Arrow batches, in whatever process Spark runs the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics that a streaming query reads: polled together, and where their commits ended. Owned by one thread."""
+"""Following the topics that a streaming query reads: they are polled together. Owned by one thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparklog.log.follow import TopicFollower, poll_all
 from sparklog.parallel import parallel_map
 from sparklog.streaming.limits import Cut
 
-__all__ = ["Followed", "FollowedTopics", "KnownCut", "cuts_of", "or_raise"]
+__all__ = ["FollowedTopic", "FollowedTopics", "KnownCut", "cuts_of", "or_raise"]
 
 _MAX_CUTS = 1_000
 """Of a topic, kept in memory for a query that is behind; more are read again once it comes to them."""
@@ -30,7 +30,7 @@ class KnownCut:
 
 
 @dataclass(slots=True)
-class Followed:
+class FollowedTopic:
     """A topic as far as it was polled."""
 
     follower: TopicFollower
@@ -47,11 +47,11 @@ class FollowedTopics:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self.by_name: dict[str, Followed] = {}
+        self.by_name: dict[str, FollowedTopic] = {}
         self.is_frozen = False
         """Do they stay as they are?"""
 
-    def poll(self, topics: Iterable[str]) -> dict[str, Followed | Exception]:
+    def poll(self, topics: Iterable[str]) -> dict[str, FollowedTopic | Exception]:
         """Topics as of now, in the order in which they are given.
 
         Those that are followed are polled in one call to the store, and again as long as more is found; the others are
@@ -63,7 +63,7 @@ class FollowedTopics:
             StoreError: the store can't be read now.
         """
         wanted = list(dict.fromkeys(topics))
-        found: dict[str, Followed | Exception] = {}
+        found: dict[str, FollowedTopic | Exception] = {}
         behind = {} if self.is_frozen else {topic: self.by_name[topic] for topic in wanted if topic in self.by_name}
         for followed in behind.values():
             followed.expected_count, followed.new_count = followed.new_count, 0
@@ -75,21 +75,21 @@ class FollowedTopics:
                 del self.by_name[topic]
         missing = [topic for topic in wanted if topic not in self.by_name]
         found.update(zip(missing, parallel_map(self._open, missing), strict=True))
-        self.by_name.update({topic: one for topic, one in found.items() if isinstance(one, Followed)})
+        self.by_name.update({topic: one for topic, one in found.items() if isinstance(one, FollowedTopic)})
         return {topic: found.get(topic) or self.by_name[topic] for topic in wanted}
 
-    def _open(self, topic: str) -> Followed | Exception:
+    def _open(self, topic: str) -> FollowedTopic | Exception:
         try:
             follower = TopicFollower(self._cluster.topic_log(topic), topic)
         except StoreError:
             raise  # what fails for one topic fails for all
         except SparklogError as error:
             return error
-        return Followed(follower, [KnownCut(_end_of(follower), is_next=False)])
+        return FollowedTopic(follower, [KnownCut(_end_of(follower), is_next=False)])
 
 
-def or_raise(polled: Followed | Exception) -> Followed:
-    """What is known of a topic. Raises why it can't be read."""
+def or_raise(polled: FollowedTopic | Exception) -> FollowedTopic:
+    """The topic, where it could be polled; else raises why it can't be read."""
     if isinstance(polled, Exception):
         raise polled
     return polled
@@ -104,11 +104,11 @@ def cuts_of(entries: Iterable[Entry], topic_id: str) -> list[Cut]:
     ]
 
 
-def _poll_once(behind: Mapping[str, Followed]) -> dict[str, Followed | Exception]:
+def _poll_once(behind: Mapping[str, FollowedTopic]) -> dict[str, FollowedTopic | Exception]:
     followers = [one.follower for one in behind.values()]
     versions = [follower.head.delta_version for follower in followers]
     polled = poll_all(followers, [one.expected_count for one in behind.values()])
-    found: dict[str, Followed | Exception] = {}
+    found: dict[str, FollowedTopic | Exception] = {}
     for (topic, followed), before, entries in zip(behind.items(), versions, polled, strict=True):
         if isinstance(entries, Exception):
             found[topic] = entries
@@ -121,7 +121,7 @@ def _poll_once(behind: Mapping[str, Followed]) -> dict[str, Followed | Exception
     return found
 
 
-def _note_cuts(followed: Followed, before: int, entries: Sequence[Entry]) -> None:
+def _note_cuts(followed: FollowedTopic, before: int, entries: Sequence[Entry]) -> None:
     """Keep where the log ended after each of the entries that were new behind a version."""
     follower = followed.follower
     followed.cuts += [KnownCut(cut, is_next=True) for cut in cuts_of(entries, follower.head.topic_id)]

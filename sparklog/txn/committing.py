@@ -20,10 +20,10 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.append import TopicWriter
+from sparklog.log.catch_up import catch_up
 from sparklog.log.cluster import Cluster
-from sparklog.log.commit import catch_up
 from sparklog.log.data.record_reading import object_path
-from sparklog.log.publishing import Marker, Published
+from sparklog.log.publishing import Marker, PublishResult
 from sparklog.parallel import parallel_results
 from sparklog.paths import topic_table
 from sparklog.storage.entry_log import PositionLost
@@ -184,14 +184,14 @@ class UploadCommitter:
         """
         timeout_ms = max(0.0, deadline_ticks_ms - self._cluster.clock.ticks_ms())
 
-        def publish_in(topic: str) -> Published:
+        def publish_in(topic: str) -> PublishResult:
             return self._writers[topic].publish(
                 topics[topic].files, marker, known_version=known[topic], timeout_ms=timeout_ms
             )
 
         results = parallel_results(publish_in, topics)
         for topic, result in zip(topics, results, strict=True):
-            if isinstance(result, Published) and result.is_skipped:
+            if isinstance(result, PublishResult) and result.is_skipped:
                 _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", topic)
         for result in results:
             if isinstance(result, Exception):

@@ -17,7 +17,7 @@ from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import SettlePending
 from sparklog.groups.offsets.rows import Decider
 from sparklog.log.cluster import Cluster
-from sparklog.log.publishing import Marker, publish
+from sparklog.log.publishing import Marker, publish_transaction
 from sparklog.log.state import load_state
 from sparklog.parallel import parallel_results
 from sparklog.storage.entry_log import PositionLost
@@ -190,5 +190,7 @@ def _publish(topic_log: DeltaLog, named: TopicFiles, marker: Marker, *, timeout_
         state = load_state(topic_log)
     except UnknownTopicOrPartitionError:
         return False
-    published, _ = publish(state, named.topic_id, named.files, marker, deadline_ticks_ms=deadline, sync=True)
+    published, _ = publish_transaction(
+        state, named.topic_id, named.files, marker, deadline_ticks_ms=deadline, sync=True
+    )
     return not published.is_skipped

@@ -167,7 +167,7 @@ def test_deleted_topics_and_folders_that_are_no_topics_are_not_listed(admin, clu
     assert admin.list_topics() == ["a", "b", "c"]
 
 
-def test_a_topic_that_cannot_be_understood_is_listed_and_says_what_is_wrong_when_described(admin, cluster):
+def test_a_topic_that_cannot_be_read_is_listed_and_describing_it_says_why(admin, cluster):
     admin.create_topics(["a", "b"])
     [entry] = [found.path for found in cluster.store.list("topics/a/") if found.path.endswith("0.json")]
     cluster.store.put(entry, b"no json")

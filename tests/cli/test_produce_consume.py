@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sparklog.cli.formats import json_line, kcat_format
 from sparklog.cli.lines import JsonLines, TextLines
-from sparklog.cli.start_positions import Place, parse_place
+from sparklog.cli.start_positions import StartPosition, parse_start_position
 from sparklog.errors import CorruptRecordError, StoreFullError
 from sparklog.model import ConsumerRecord
 from sparklog.producer import Producer
@@ -285,9 +285,9 @@ def test_reading_begins_where_it_is_told_to(cluster):
     assert consumed(cluster, "-o", "0") == "1\n2\n3\n"
 
 
-@pytest.mark.parametrize(("text", "place"), [("-0", Place("end")), ("007", Place("offset", 7))])
+@pytest.mark.parametrize(("text", "place"), [("-0", StartPosition("end")), ("007", StartPosition("offset", 7))])
 def test_odd_places(text, place):
-    assert parse_place(text) == place
+    assert parse_start_position(text) == place
 
 
 def test_several_topics_and_partitions(cluster):

@@ -168,7 +168,7 @@ def test_wrong_usage_has_exit_code_2(cluster, arguments, told):
     assert "SECRET" not in line
 
 
-def test_the_cluster_comes_from_an_option_before_or_after_the_command_or_from_the_environment(cluster):
+def test_the_cluster_comes_from_an_option_anywhere_or_from_the_environment(cluster):
     assert done("-c", cluster, "topics", "list") == "orders\n"
     assert done("topics", "-c", cluster, "list") == "orders\n"
     assert done("topics", "list", "--cluster", cluster) == "orders\n"
@@ -190,7 +190,7 @@ def test_storage_options_are_merged_and_handed_to_the_store(monkeypatch):
         given.update(options or {})
         raise OSError(5, "seen", "x")
 
-    monkeypatch.setattr("sparklog.admin.client.open_store", open_store)
+    monkeypatch.setattr("sparklog.admin.connection.open_store", open_store)
     line = failure(
         *("--storage-option", "key=12", "topics", "list", "--storage-option", 'client_kwargs={"region_name": "eu"}'),
         *("--storage-option", "anon=false"),

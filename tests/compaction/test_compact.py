@@ -157,7 +157,7 @@ def test_records_without_a_key_go_and_are_counted() -> None:
 # Tombstones
 
 
-def test_a_tombstone_stays_for_its_retention_from_the_first_pass_on_and_goes_by_a_later_one() -> None:
+def test_a_tombstone_stays_for_its_retention_from_the_first_pass_and_then_goes() -> None:
     _, _, log = a_compacted_topic([A1, B1], [NO_A])
     compact(log)
     assert pairs_of(log) == [(1, *B1), (2, *NO_A), (3, *NEWEST)]
@@ -190,7 +190,7 @@ def test_passes_in_between_do_not_prolong_a_tombstones_life() -> None:
     assert [pair for pair in pairs_of(log) if pair[2] is None] == []
 
 
-def test_a_tombstone_is_superseded_like_any_record_and_one_that_came_alone_counts_too() -> None:
+def test_a_tombstone_is_superseded_like_any_record_and_a_lone_one_counts_too() -> None:
     _, _, log = a_compacted_topic([NO_A, NO_B], [A1])
     compact(log)
     assert pairs_of(log) == [(1, *NO_B), (2, *A1), (3, *NEWEST)]
@@ -346,7 +346,7 @@ def test_latest_offsets_know_every_key_that_was_added(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_a_consumer_from_the_beginning_sees_every_keys_last_record_in_order_while_files_are_replaced() -> None:
+def test_a_consumer_sees_every_keys_last_record_in_order_while_files_are_replaced() -> None:
     cluster = open_cluster(MemoryStore())
     log = cluster.topic_log("t")
     create_topic(log, "t", configs={"cleanup.policy": "compact"})

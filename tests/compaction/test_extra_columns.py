@@ -20,7 +20,7 @@ from sparklog.log.state import load_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.compaction.support import append_pairs, live, pairs_of
-from tests.compaction.test_shuffled import clean_shuffled
+from tests.compaction.test_clean_shuffled import clean_shuffled
 from tests.support import T0_MS, a_topic, a_writer, foreign_commit, foreign_entry, foreign_file, foreign_records
 from tests.txn.support import a_cluster
 

@@ -30,7 +30,7 @@ from sparklog.paths import new_data_file
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock, WrappedStore
 from tests.compaction.support import a_segment, append_pairs, live, stored
-from tests.compaction.test_shuffled import clean_shuffled
+from tests.compaction.test_clean_shuffled import clean_shuffled
 from tests.support import T0_MS, a_log, a_topic, a_writer, foreign_commit
 from tests.txn.support import a_cluster
 

@@ -18,7 +18,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from sparklog.txn.orphans import ORPHAN_AGE_MS
 from tests.compaction.support import append_at, append_each, append_pairs, live, pairs_of
-from tests.groups.offset_support import do, unowned
+from tests.groups.offsets.support import do, unowned
 from tests.support import DAY_MS, T0_MS, a_writer, contents, entry_lines, foreign_commit, unsequenced_file, versions_of
 from tests.txn.support import IN, Driver, a_cluster, data_files
 

@@ -332,7 +332,7 @@ def test_a_garbled_setting_is_named() -> None:
 # While others are at work
 
 
-def test_producers_that_win_every_race_for_a_while_lose_nothing_and_the_job_gets_through() -> None:
+def test_producers_that_win_every_race_lose_nothing_and_the_job_gets_through() -> None:
     memory, clock, log = nine()
     writer = a_writer(log)
     overtaken = OvertakenStore(memory, lambda: append(writer, "meanwhile"), times=5)
@@ -437,7 +437,7 @@ def test_files_that_another_engines_vacuum_may_take_are_not_published() -> None:
 # Readers
 
 
-def test_a_follower_in_the_middle_of_the_range_goes_on_before_and_after_the_old_files_are_gone() -> None:
+def test_a_follower_amid_the_range_goes_on_before_and_after_the_old_files_go() -> None:
     _, _, log = nine()
     follower = TopicFollower(log, "t")
     old = live(log)[:8]

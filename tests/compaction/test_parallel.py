@@ -11,10 +11,10 @@ import pytest
 
 from sparklog.compaction import OptimizePolicy, Step, maintain, rewrite_arrow, topic_steps
 from sparklog.compaction.file_ranges import FileRange
-from sparklog.compaction.maintain import Wanted, each_topic_at_once, quiet
+from sparklog.compaction.maintain import MaintenanceOptions, each_topic_at_once, ignore_steps
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.rewrite_arrow import Rewritten
-from sparklog.compaction.run_context import Run
+from sparklog.compaction.run_context import MaintenanceRun
 from sparklog.delta.listing import CheckpointHint
 from sparklog.delta.log import DeltaLog
 from sparklog.log import Cluster
@@ -121,9 +121,9 @@ def test_topics_are_read_at_the_same_time_and_rewritten_one_after_the_other() ->
         with at_once:
             yield from rewrite_arrow.rewrite_with_arrow(log, ranges, compression)
 
-    run = Run(a_cluster(Together(memory), clock), timeout_ms=60_000)
-    wanted = Wanted(steps=[Step.OPTIMIZE], policy=PAIRS, rewrite=one_by_one)
-    found = each_topic_at_once(run, {f"t{number}": 0 for number in range(8)}, wanted, quiet)
+    run = MaintenanceRun(a_cluster(Together(memory), clock), timeout_ms=60_000)
+    wanted = MaintenanceOptions(steps=[Step.OPTIMIZE], policy=PAIRS, rewrite=one_by_one)
+    found = each_topic_at_once(run, {f"t{number}": 0 for number in range(8)}, wanted, ignore_steps)
     reports = [one.report.optimize for one in found if one is not None]
     assert [len(one.ranges) for one in reports if one is not None] == [2] * 8
     assert at_once.most == 1

@@ -11,7 +11,7 @@ from sparklog.delta.actions import AddFile, RemoveFile
 from sparklog.delta.log import DeltaLog
 from sparklog.log.state import load_state
 from tests.compaction.support import append_pairs, live, pairs_of
-from tests.compaction.test_shuffled import clean_shuffled
+from tests.compaction.test_clean_shuffled import clean_shuffled
 from tests.support import DAY_MS, T0_MS, a_topic, a_writer, foreign_commit
 
 

@@ -116,7 +116,7 @@ def test_without_delete_only_what_lies_below_the_log_start_goes() -> None:
     assert expired.log_start_offset == 15
 
 
-def test_a_file_that_reaches_over_the_log_start_stays_and_the_start_is_not_moved_back() -> None:
+def test_a_file_across_the_log_start_stays_and_the_start_is_not_moved_back() -> None:
     expired = plan(aged(99, 99), retention_ms=10, log_start_offset=15)
     assert (len(expired.below_start), len(expired.too_old), expired.log_start_offset) == (1, 1, 20)
     expired = plan(aged(99), retention_ms=10, log_start_offset=25)
@@ -133,7 +133,7 @@ def test_files_that_overlap_go_together_or_stay_together() -> None:
     assert len(plan(files, retention_ms=10, now_ms=T0_MS + 11, most_files=1).segments) == 2
 
 
-def test_a_file_without_timestamps_is_as_old_as_it_is_and_one_without_offsets_stays_with_all_behind_it() -> None:
+def test_a_file_without_timestamps_ages_and_one_without_offsets_stops_retention() -> None:
     timeless = a_segment(0, max_timestamp_ms=None, min_timestamp_ms=None, modification_ms=T0_MS - 11)
     assert len(plan([timeless], retention_ms=10).too_old) == 1
     unreadable = a_segment(10, record_count=None, min_offset_delta=None, max_offset_delta=None)
@@ -141,7 +141,7 @@ def test_a_file_without_timestamps_is_as_old_as_it_is_and_one_without_offsets_st
     assert plan(files, retention_ms=10).segments == (timeless,)
 
 
-def test_what_came_after_the_job_began_stays_and_a_plan_takes_no_more_than_it_is_allowed() -> None:
+def test_what_came_after_the_job_began_stays_and_a_plan_keeps_to_its_bound() -> None:
     assert len(plan(aged(99, 99, 99), retention_ms=10, end_offset=20).segments) == 2
     assert len(plan(aged(99, 99, 99), retention_ms=10, most_files=1).segments) == 1
 
@@ -305,7 +305,7 @@ def test_a_deleted_topic_is_unknown_and_one_that_is_deleted_meanwhile_is_left_al
         retain_topic(log, "t", now_ms=T0_MS)
 
 
-def test_producers_that_win_every_race_for_a_while_lose_nothing_and_the_job_gets_through() -> None:
+def test_producers_that_win_every_race_lose_nothing_and_the_job_gets_through() -> None:
     memory, clock, log = three_days()
     writer = a_writer(log)
     overtaken = OvertakenStore(memory, lambda: append(writer, "meanwhile"), times=6)
@@ -336,7 +336,7 @@ def test_a_setting_that_changes_meanwhile_counts() -> None:
     assert retain_topic(a_log(overtaken, clock), "t", now_ms=T0_MS).removed_files == 0
 
 
-def test_many_files_go_in_several_commits_and_in_smaller_ones_where_producers_are_faster(
+def test_many_files_go_in_several_commits_and_smaller_ones_if_producers_are_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sparklog.compaction.retention._MOST_FILES", 8)

@@ -35,7 +35,7 @@ def a_topic_of_two(folder: Path) -> DeltaLog:
     return log
 
 
-def opened(log: DeltaLog) -> DeltaTable:
+def cached_cluster(log: DeltaLog) -> DeltaTable:
     """The table as the other engine reads it now, however long its work takes."""
     return DeltaTable(f"{log.store.uri.removeprefix('file://')}/{log.table}")
 
@@ -88,12 +88,12 @@ def kinds_of(log: DeltaLog, version: int) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("move", MOVES)
-def test_what_another_engine_does_to_a_partition_outlives_a_log_start_that_moves_in_another(
+def test_another_engines_change_of_a_partition_outlives_a_log_start_moved_elsewhere(
     tmp_path: Path, move: str, operation: str
 ) -> None:
     log = a_topic_of_two(tmp_path)
     (move_start, start), (operate, expected) = MOVES[move], OPERATIONS[operation]
-    early = opened(log)
+    early = cached_cluster(log)
     move_start(log)
     operate(early)  # would raise CommitFailedError
     assert early.version() == 5
@@ -107,7 +107,7 @@ def test_what_another_engine_does_to_a_partition_outlives_a_log_start_that_moves
 def test_a_changed_setting_does_fail_it(tmp_path: Path, operation: str) -> None:
     """What retention would do if a log start were a property of the table."""
     log = a_topic_of_two(tmp_path)
-    early = opened(log)
+    early = cached_cluster(log)
     alter_topic(log, "t", {"retention.bytes": 1})
     assert "metaData" in kinds_of(log, early.version() + 1)
     with pytest.raises(CommitFailedError, match="Metadata changed"):
@@ -120,7 +120,7 @@ def test_records_that_it_read_and_that_retention_took_meanwhile_do_not_come_back
     tmp_path: Path, operation: str
 ) -> None:
     log = a_topic_of_two(tmp_path)
-    early = opened(log)
+    early = cached_cluster(log)
     delete_records(log, "t", {1: 2})
     with pytest.raises(CommitFailedError, match="deleted data this operation read"):
         OPERATIONS[operation][0](early)

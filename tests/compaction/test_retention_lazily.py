@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparklog.compaction import retention
-from sparklog.compaction.file_ranges import Unit
+from sparklog.compaction.file_ranges import FileUnit
 from sparklog.compaction.retention import RetentionRules, plan_retention
 from tests.compaction.support import a_segment
 from tests.support import DAY_MS, T0_MS
@@ -28,14 +28,14 @@ def test_of_5_000_files_those_are_looked_at_that_go(
     ]
     looked_at = []
 
-    class Counted(Unit):
+    class Counted(FileUnit):
         @classmethod
         def of(cls, found):
-            unit = Unit.of(found)
+            unit = FileUnit.of(found)
             looked_at.append(unit)
             return unit
 
-    monkeypatch.setattr(retention, "Unit", Counted)
+    monkeypatch.setattr(retention, "FileUnit", Counted)
     plan = plan_retention(segments, rules, partition=0, log_start_offset=start, end_offset=10**9, now_ms=T0_MS)
     assert (len(plan.segments), plan.log_start_offset) == (10, 100)
     assert len(looked_at) == 11

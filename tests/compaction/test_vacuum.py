@@ -163,7 +163,7 @@ def test_a_checkpoint_alone_tells_for_a_week_what_was_removed() -> None:
 
 
 @pytest.mark.parametrize("log_retention_ms", [600_000, DAY_MS])
-def test_a_file_stays_for_a_day_though_the_checkpoint_has_forgotten_when_it_was_removed(log_retention_ms: int) -> None:
+def test_a_file_stays_for_a_day_though_the_checkpoint_forgot_its_removal(log_retention_ms: int) -> None:
     """A table that keeps removed files for an hour; by when an entry was written, the log itself tells more."""
     clock, log, cluster = days_ago(3)
     alter_topic(log, "t", {"log.retention.ms": log_retention_ms})
@@ -181,7 +181,7 @@ def test_a_file_stays_for_a_day_though_the_checkpoint_has_forgotten_when_it_was_
     assert vacuum(cluster).files_deleted == 1
 
 
-def test_a_remover_whose_clock_is_far_behind_takes_no_file_from_a_reader_that_began_today() -> None:
+def test_a_remover_whose_clock_is_far_behind_takes_no_file_from_todays_readers() -> None:
     clock, log, cluster = days_ago(3)
     delete_records(a_log(log.store, ManualClock(start_ms=clock.now_ms() - 20 * DAY_MS)), "t", {0: 1})
     append_each(a_writer(log), "one more")
@@ -255,7 +255,7 @@ def test_a_garbled_retention_is_named_and_nothing_is_deleted() -> None:
     assert versions_of(log)[0] == 0
 
 
-def test_a_transactional_id_that_can_not_be_understood_keeps_no_topic_from_being_cleaned() -> None:
+def test_a_transactional_id_that_cannot_be_read_keeps_no_topic_from_being_cleaned() -> None:
     _, clock, cluster = a_world(count=25)
     driver = Driver(cluster, topics=("t",)).init()
     driver.begin()

@@ -21,7 +21,7 @@ from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.testing import WrappedStore
 from tests.consumer.group_support import Listener, Member, run
 from tests.consumer.support import LONG_MS, a_cluster, send, tp, with_topic
-from tests.groups.offset_support import commit, do, take
+from tests.groups.offsets.support import commit, do, take
 
 T = TypeVar("T")
 

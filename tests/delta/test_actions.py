@@ -294,6 +294,6 @@ def test_a_part_of_ours_in_commit_info_that_is_garbled_is_corrupt(ours: Any) -> 
         decoded({"commitInfo": {"sparklog": ours}})
 
 
-def test_an_entry_of_a_newer_sparklog_says_to_upgrade_even_if_nothing_else_of_it_is_understood() -> None:
+def test_an_entry_of_a_newer_sparklog_says_to_upgrade_if_nothing_else_is_understood() -> None:
     with pytest.raises(UnsupportedVersionError, match=rf"{PATH}.*format 2.*upgrade"):
         decoded({"commitInfo": {"sparklog": {"format": 2, "new": True}}})

@@ -44,9 +44,7 @@ def newest_checkpoint(log: DeltaLog) -> int:
 @pytest.mark.parametrize(
     ("live_files", "threshold"), [(0, 100), (1, 100), (2_000, 100), (2_019, 100), (2_020, 101), (120_000, 6_000)]
 )
-def test_the_threshold_is_a_twentieth_of_the_live_files_but_at_least_a_hundred_versions(
-    live_files: int, threshold: int
-) -> None:
+def test_the_threshold_is_a_twentieth_of_the_live_files_and_at_least_a_hundred(live_files: int, threshold: int) -> None:
     assert checkpoint_threshold(live_files) == threshold  # rule L11, fairness: max(100, live files / 20)
 
 
@@ -82,7 +80,7 @@ def test_what_a_checkpoint_holds_beside_live_files_counts_for_a_tenth_of_them(
         (499, 500, 0, False),  # somebody was faster
     ],
 )
-def test_a_checkpoint_is_due_for_the_commit_that_crosses_the_threshold_and_for_every_tenth_after_it(
+def test_a_checkpoint_is_due_at_the_threshold_and_at_every_tenth_of_it_after_that(
     version: int, checkpoint_version: int, live_files: int, due: bool
 ) -> None:
     assert checkpoint_due(version=version, checkpoint_version=checkpoint_version, live_file_count=live_files) is due
@@ -202,7 +200,7 @@ def test_a_log_with_a_gap_isnt_checkpointed() -> None:
     assert not [found.path for found in memory.list("") if "checkpoint" in found.path]
 
 
-def test_what_deltalake_says_against_a_checkpoint_is_told_as_of_any_log_that_makes_no_sense(
+def test_what_deltalake_refuses_to_checkpoint_is_raised_as_a_corrupt_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(table: DeltaTable) -> None:

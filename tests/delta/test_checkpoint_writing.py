@@ -299,7 +299,7 @@ def test_a_removal_without_a_time_is_forgotten_at_once_unless_nothing_ever_is() 
 
 
 @pytest.mark.parametrize(("retention", "kept"), [("interval 8 days", "abd"), ("?", "abcd"), (None, "abcd")])
-def test_a_transaction_is_kept_for_as_long_as_the_table_says_and_one_without_a_time_for_ever(
+def test_a_transaction_is_kept_as_long_as_the_table_says_or_without_a_time_for_ever(
     retention: str | None, kept: str
 ) -> None:
     """Rule L7."""
@@ -350,7 +350,7 @@ def test_a_field_that_is_null_is_no_field() -> None:
     assert said(ours([START, an_entry(add("a", deletionVector=None, baseRowId=None))]))["add"][0]["path"] == "a"
 
 
-def test_a_column_of_the_checkpoint_before_that_isnt_known_is_left_to_deltalake_unless_it_is_empty() -> None:
+def test_an_unknown_column_of_the_last_checkpoint_is_left_to_deltalake_unless_empty() -> None:
     parsed = pa.array([None, None, {"numRecords": 1}, None], pa.struct([("numRecords", pa.int64())]))
     with pytest.raises(NotUnderstoodError, match=r"column stats_parsed\.numRecords of"):
         ours([], with_column("stats_parsed", parsed))
@@ -358,7 +358,7 @@ def test_a_column_of_the_checkpoint_before_that_isnt_known_is_left_to_deltalake_
 
 
 @pytest.mark.parametrize(("texts", "is_understood"), [(2, True), (1, False), (0, False)])
-def test_what_spark_writes_once_more_in_types_of_its_own_is_left_out_where_the_text_is_there(
+def test_what_spark_repeats_in_its_own_types_is_left_out_where_the_text_is_there(
     texts: int, is_understood: bool
 ) -> None:
     """Source: Delta protocol, ``delta.checkpoint.writeStatsAsStruct``, ``writeStatsAsJson``."""

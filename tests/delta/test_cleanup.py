@@ -145,7 +145,7 @@ def test_what_another_engine_could_begin_to_read_from_goes_first() -> None:
     ]
 
 
-def test_batches_follow_one_another_from_the_oldest_version_on_and_none_is_much_larger_than_asked_for() -> None:
+def test_batches_follow_one_another_from_the_oldest_version_on_and_keep_their_size() -> None:
     objects = [*entries(*[0] * 11, 1_000), *(checkpoint(version) for version in (4, 5, 10))]
     planned = batches(objects, checkpoint_version=10, batch_size=3)
     assert [(batch.below, len(batch)) for batch in planned] == [(3, 3), (5, 3), (7, 3), (10, 3)]
@@ -341,7 +341,7 @@ def test_nothing_is_deleted_when_the_newest_checkpoint_doesnt_read_back(
     assert checkpoint_path("topics/t", 2) in [f.path for f in memory.list("")]
 
 
-def test_an_incomplete_checkpoint_protects_nothing_below_itself_that_an_older_one_doesnt() -> None:
+def test_an_incomplete_checkpoint_protects_no_more_than_the_older_complete_one() -> None:
     memory = an_old_table()
     memory.delete(split_checkpoint(a_log(memory), 5, 2)[:1])
     assert cleaned(a_log(memory)).cleaned_below == 2
@@ -357,7 +357,7 @@ def test_the_checkpoint_survives_a_power_loss_before_what_it_replaces_is_deleted
     assert ("sync", both) in made[:first_delete]
 
 
-def test_the_mark_is_there_before_the_first_entry_goes_and_what_a_reader_could_begin_from_goes_next() -> None:
+def test_the_mark_comes_before_all_deletions_and_what_readers_begin_from_goes_first() -> None:
     requests: list[list[str]] = []
 
     class Recording(WrappedStore):
@@ -397,7 +397,7 @@ def test_a_cleanup_costs_the_same_requests_however_many_entries_go() -> None:
     assert counts[0] == counts[1]
 
 
-def test_cleanup_goes_on_after_a_sleepers_stray_and_a_checkpoint_that_came_two_days_late() -> None:
+def test_cleanup_goes_on_after_a_stray_entry_and_a_checkpoint_two_days_late() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
@@ -442,7 +442,7 @@ def test_a_cleanup_costs_the_calls_that_are_walked_through_below() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", list(crashes(CALLS)), ids=lambda fault: f"{fault.kind.name}-{fault.at}")
-def test_a_cleanup_that_is_killed_at_any_call_leaves_a_whole_log_and_the_next_one_finishes_it(fault: Fault) -> None:
+def test_a_cleanup_killed_at_any_call_leaves_a_whole_log_and_the_next_finishes_it(fault: Fault) -> None:
     for seed in range(1 if (fault.at or 0) < CALLS - 6 else 3):  # before the deletes their order makes no difference
         memory = an_old_table()
         with pytest.raises(SimulatedCrash):
@@ -452,7 +452,7 @@ def test_a_cleanup_that_is_killed_at_any_call_leaves_a_whole_log_and_the_next_on
         assert [f.path for f in memory.list("")] == what_cleanup_leaves()
 
 
-def test_whatever_a_bulk_delete_leaves_out_a_process_that_stands_below_the_mark_knows() -> None:
+def test_whatever_a_bulk_delete_leaves_a_process_below_the_mark_learns_of_it() -> None:
     """Rule L1: its entry is there, and the one behind it is gone; what it created there would be read by nobody."""
     for gone in range(1, 5):
         clock = ManualClock(start_ms=T0_MS)
@@ -490,9 +490,7 @@ class OnlyDeletes(WrappedStore):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_another_engine_reads_no_version_otherwise_than_before_whatever_is_deleted_already(
-    seed: int, tmp_path: Path
-) -> None:
+def test_another_engine_reads_every_version_as_before_whatever_is_deleted(seed: int, tmp_path: Path) -> None:
     """What a killed cleanup has left below its mark opens no table: each older version is the same, or an error."""
     memory = an_old_table()
     at = 7 + random.Random(seed).randrange(7)
@@ -523,7 +521,7 @@ def test_answers_that_are_lost_change_nothing(kind: FaultKind) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, 4])
-def test_a_bulk_delete_that_fails_for_one_object_ends_the_cleanup_and_the_next_one_finishes_it(version: int) -> None:
+def test_a_bulk_delete_that_fails_ends_the_cleanup_and_the_next_one_finishes_it(version: int) -> None:
     memory = an_old_table()
     refused = Fault(kind=FaultKind.READ_ONLY, ops=["delete"], path=entry_path("topics/t", version), times=None)
     with pytest.raises(StorePermissionError):

@@ -221,7 +221,7 @@ class Attempts:
 
 
 @pytest.mark.parametrize("kind", [FaultKind.LOST_REQUEST, FaultKind.CONFLICT, FaultKind.THROTTLED])
-def test_every_attempt_carries_a_token_of_its_own_and_leaves_it_to_whoever_must_find_the_entry(kind: FaultKind) -> None:
+def test_every_attempt_carries_and_hands_over_a_token_of_its_own(kind: FaultKind) -> None:
     log = wrapped(a_bare_log("a"), Fault(kind=kind, ops=["create"], times=3))
     attempts, tokens = Attempts(), {"of an earlier version"}
     assert attempts.create(log, at(0, "a"), tokens) == Created(at(1, attempts.tokens[3], anchor=log.clock.ticks_ms()))
@@ -231,7 +231,7 @@ def test_every_attempt_carries_a_token_of_its_own_and_leaves_it_to_whoever_must_
 
 
 @pytest.mark.parametrize("landed", range(3))
-def test_whichever_attempt_it_was_that_landed_the_entry_is_ours_and_the_position_carries_its_token(landed: int) -> None:
+def test_whichever_attempt_landed_is_ours_and_the_position_carries_its_token(landed: int) -> None:
     faults = [FaultKind.LOST_REQUEST] * landed + [FaultKind.LOST_ANSWER] + [FaultKind.LOST_REQUEST] * (2 - landed)
     log = wrapped(a_bare_log("a"), *(Fault(kind=kind, ops=["create"]) for kind in faults))
     attempts = Attempts()
@@ -240,7 +240,7 @@ def test_whichever_attempt_it_was_that_landed_the_entry_is_ours_and_the_position
     assert token_of(log, 1) == attempts.tokens[landed]
 
 
-def test_an_entry_that_is_created_again_after_it_was_cleaned_doesnt_look_like_the_one_that_was_there() -> None:
+def test_an_entry_created_again_after_it_was_cleaned_doesnt_look_like_the_first() -> None:
     # Others stood on it: finding its token there again, they would believe what follows (rule L1).
     bare = a_bare_log("a")
     seen: list[str] = []
@@ -290,7 +290,7 @@ def test_a_lost_request_is_repeated_until_it_is_known_who_holds_the_name() -> No
 
 
 @pytest.mark.parametrize("kind", [FaultKind.CONFLICT, FaultKind.THROTTLED])
-def test_a_store_that_says_until_the_deadline_that_it_carries_out_nothing_isnt_believed(kind: FaultKind) -> None:
+def test_a_store_that_refuses_until_the_deadline_isnt_believed(kind: FaultKind) -> None:
     log = wrapped(a_bare_log("a"), Fault(kind=kind, ops=["create"], times=None))
     with pytest.raises(CommitStateUnknownError):
         create(log, at(0, "a"))
@@ -356,7 +356,7 @@ def test_a_create_after_the_trust_counts_only_if_the_own_entry_is_still_there() 
 
 
 @pytest.mark.parametrize("token", ["other", "mine"])
-def test_a_name_that_is_found_taken_after_the_trust_counts_only_if_the_own_entry_is_still_there(token: str) -> None:
+def test_a_name_found_taken_late_counts_only_if_the_own_entry_is_still_there(token: str) -> None:
     log = a_bare_log("a", token)
     passing(log, TRUST_MS + 1)
     found = create(log, at(0, "a"), {"mine"})
@@ -377,7 +377,7 @@ def test_a_create_that_itself_takes_longer_than_the_trust_is_verified() -> None:
         create(slow, at(0, "a"))
 
 
-def test_a_taken_name_whose_entry_is_gone_by_the_time_it_is_read_shows_that_we_are_left_behind() -> None:
+def test_a_taken_name_whose_entry_is_gone_when_it_is_read_is_a_lost_position() -> None:
     log = a_bare_log("a", "other")
 
     class Vanishing(FaultyStore):

@@ -84,7 +84,7 @@ def test_all_the_entries_are_read_that_are_left_and_no_others(monkeypatch: pytes
     assert sorted(read) == [entry_path("topics/t", version) for version in range(3, 12)]
 
 
-def test_an_entry_that_is_cleaned_meanwhile_is_none_and_one_that_makes_no_sense_is_named() -> None:
+def test_an_entry_cleaned_meanwhile_is_none_and_one_that_makes_no_sense_is_named() -> None:
     memory, clock, log = a_table(days_ago=3)
     remove(log, "x", told_ms=0)
     append(a_writer(log), "one more")

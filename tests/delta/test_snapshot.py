@@ -147,7 +147,7 @@ def test_a_newest_entry_that_vanishes_after_the_listing_is_looked_for_again() ->
     assert opened(a_log(store)).position.version == 4
 
 
-def test_a_newest_entry_that_was_read_too_slowly_must_still_be_the_one_that_was_listed() -> None:
+def test_a_newest_entry_read_too_slowly_must_still_be_the_one_that_was_listed() -> None:
     # Rule L1: after a minute the name may have been cleaned and created again by a sleeper.
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
@@ -451,7 +451,7 @@ def test_a_checkpoint_without_metadata_is_corrupt() -> None:
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("older", [-1, 1])
-def test_a_corrupt_checkpoint_is_passed_over_for_an_older_one_or_for_version_0_and_told(
+def test_a_corrupt_checkpoint_is_passed_over_for_an_older_one_and_logged(
     damage: Callable[[bytes], bytes], parts: int, older: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = with_appends(4, checkpoint_at=older)
@@ -570,7 +570,7 @@ def a_small_topic() -> tuple[MemoryStore, ManualClock]:
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", range(6))
-def test_a_log_that_is_cleaned_under_a_reader_at_any_call_is_read_as_it_was_or_as_it_is(call: int, after: bool) -> None:
+def test_a_log_cleaned_under_a_reader_at_any_call_is_read_as_it_was_or_as_it_is(call: int, after: bool) -> None:
     memory, clock = a_small_topic()
     before = view(loaded(a_log(memory, clock)))
     store = InterruptedStore(memory)
@@ -593,7 +593,7 @@ def test_a_log_that_is_cleaned_under_who_opens_it_at_any_call_shows_its_newest_e
     assert newest.position.anchor_ticks_ms <= clock.ticks_ms() - (2 * DAY_MS if newest.entry == was_newest else 0)
 
 
-def test_a_name_that_was_cleaned_and_created_again_under_a_reader_is_no_part_of_what_it_reads() -> None:
+def test_a_name_cleaned_and_created_again_under_a_reader_is_no_part_of_what_it_reads() -> None:
     memory, clock = a_small_topic()
     store = InterruptedStore(memory)
 

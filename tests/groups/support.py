@@ -22,7 +22,7 @@ from sparklog.clock import Clock
 from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.groups.assignors import ASSIGNORS
 from sparklog.groups.membership.generations import Generation, generation_log
-from sparklog.groups.membership.heartbeat_rounds import Rounds
+from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.membership import MemberSettings, Membership
 from sparklog.groups.offsets import offset_state
 from sparklog.groups.offsets.changes import Change, CommitOffsets, TakePartitions
@@ -381,12 +381,12 @@ class Player:
         self.membership = _Membership(
             settings,
             self.clock,
-            tell=lambda: world.schedule(self.app, world.now),
+            notify=lambda: world.schedule(self.app, world.now),
             wake=lambda: world.schedule(self.heartbeat, world.now),
         )
         self.membership.name = name
         self.table = OffsetTable(self.cluster, GROUP)
-        self.rounds = Rounds(self.cluster, self.membership, self._take)
+        self.rounds = HeartbeatRounds(self.cluster, self.membership, self._take)
         self.commits = commits
         """Does the application process records and commit by itself?"""
         self.positions: dict[TopicPartition, int] = {}
@@ -493,7 +493,7 @@ class Player:
                 with self.cluster.store.patience(Patience(deadline_ticks_ms=self.clock.ticks_ms() + 5_000)):
                     self.rounds.leave()
                 return INFINITE
-            return self.rounds.round()
+            return self.rounds.run_round()
         except SparklogError as error:  # as in sparklog.groups.membership.heartbeat_thread
             self.round_errors.append(error)
             if not error.retriable:
@@ -623,7 +623,7 @@ class _Membership(Membership):
     name = ""
     _stays = 0
 
-    def begin_stay(self) -> str:
+    def new_member_id(self) -> str:
         self._stays += 1
         return f"{self.name}-{self._stays}"
 

@@ -16,7 +16,7 @@ from sparklog.testing import WrappedStore
 from sparklog.txn.entries import TopicFiles
 from tests.compaction.support import live
 from tests.integrity.support import a_plain_world, codes, found, infos
-from tests.integrity.test_group_damage import AT, a_group_world, a_transaction, pend
+from tests.integrity.test_group_faults import AT, a_group_world, a_transaction, pend
 from tests.support import a_writer, append, contents, foreign_commit, foreign_file, foreign_records, unsequenced_file
 from tests.txn.support import TIMEOUT_MS, Driver, a_cluster, a_world, values
 

@@ -325,7 +325,7 @@ WRITES: dict[str, Callable[[DeltaLog], object]] = {
 }
 
 
-def test_a_table_that_only_newer_writers_may_change_is_read_and_followed_but_never_written():
+def test_a_table_for_newer_writers_only_is_read_and_followed_but_never_written():
     log = a_topic()
     writer, follower = a_writer(log), TopicFollower(log, "t")
     append(writer, "a")
@@ -353,7 +353,7 @@ def test_a_table_that_only_newer_writers_may_change_is_read_and_followed_but_nev
         create_topic(log, "t")
 
 
-def test_a_deleted_topic_is_not_created_again_in_a_table_that_only_newer_writers_may_change():
+def test_a_deleted_topic_is_not_created_again_in_a_table_for_newer_writers_only():
     log = a_topic()
     delete_topic(log, "t")
     newer_writer(log)

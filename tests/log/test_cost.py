@@ -76,9 +76,7 @@ def test_a_lost_race_is_a_create_and_a_get_and_from_the_second_on_a_look_at_two_
 @pytest.mark.parametrize(
     ("behind", "gets"), [(1, 1), (2, 4), (3, 4), (4, 8), (100, 128)], ids=lambda number: str(number)
 )
-def test_a_writer_that_lies_behind_goes_to_the_tail_in_parallel_and_tries_three_times_at_most(
-    memory, clock, behind, gets
-):
+def test_a_writer_behind_goes_to_the_tail_in_parallel_and_tries_three_times_at_most(memory, clock, behind, gets):
     topic = a_topic(memory, clock)
     log, store = a_counted_log(memory, clock)
     writer, other = a_writer(log), a_writer(topic)

@@ -164,7 +164,7 @@ def test_records_get_offsets_there_and_the_commit_says_that_it_removes_none() ->
 # What a deleted topic leaves
 
 
-def test_a_topic_that_is_created_again_lets_go_what_compaction_remembered_of_the_one_before() -> None:
+def test_a_topic_created_again_forgets_what_compaction_remembered_of_the_old_one() -> None:
     log = a_topic(configs={"cleanup.policy": "compact"})
     for pair in (("a", "1"), ("a", "2"), ("b", "1")):
         append_pairs(a_writer(log), [pair])

@@ -189,7 +189,7 @@ def test_a_follower_never_reads_what_took_its_topics_name(polls):
     assert values(TopicFollower(log, "t").read(0, 3)) == ["x", "y", "z"]
 
 
-def test_a_follower_that_was_far_behind_is_told_of_a_new_topic_among_what_it_reads_ahead():
+def test_a_follower_far_behind_learns_of_a_new_topic_among_what_it_reads_ahead():
     log = a_topic()
     writer, follower = a_writer(log), TopicFollower(log, "t")
     for number in range(4):
@@ -358,7 +358,7 @@ def test_a_file_without_statistics_is_searched_by_what_is_in_it():
     assert follower.offset_for_time(0, T0_MS + 51) == OffsetAndTimestamp(5, T0_MS + 51)
 
 
-def test_a_writer_that_meets_a_file_with_offsets_but_no_statistics_gives_none_of_them_again():
+def test_the_offsets_of_a_file_without_statistics_are_not_given_again():
     log = a_topic_with("ab")
     writer = a_writer(log)
     foreign_commit(log, foreign_file(log, foreign_records("c", "d", deltas=[0, 3]), base_offset=2))
@@ -389,7 +389,7 @@ def test_a_follower_that_cannot_look_into_such_a_file_now_stays_where_it_is():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", ["a", "b", "c", None], ids=lambda kept: f"all but {kept}")
-def test_files_of_one_base_offset_that_another_engine_packs_in_any_order_are_read_by_offset(kept):
+def test_files_of_one_base_that_are_packed_in_any_order_are_read_by_offset(kept):
     """OPTIMIZE in Spark or deltalake packs what has the same partition values, by size."""
     log = a_topic_with("xy")
     deltas = {"a": [0, 1], "b": [2, 3], "c": [4, 5, 9]}
@@ -465,7 +465,7 @@ def text_timestamps():
 
 
 @pytest.mark.parametrize("rows", [without_deltas, null_deltas, text_deltas, text_timestamps])
-def test_a_file_in_the_log_that_cannot_be_understood_is_named_and_the_other_partitions_stay_readable(rows):
+def test_a_file_that_makes_no_sense_is_named_and_other_partitions_stay_readable(rows):
     log = a_topic(num_partitions=2)
     append(a_writer(log), "a", partition=1)
     add = foreign_file(log, rows(), base_offset=0)

@@ -30,7 +30,7 @@ from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
-from tests.log.test_foreign import rows
+from tests.log.test_foreign_files import rows
 from tests.support import (
     T0_MS,
     a_log,
@@ -93,7 +93,7 @@ def many(count: int, *, seed: int = 0, **columns: Any) -> pa.Table:
 
 
 @pytest.mark.slow
-def test_a_file_without_a_partition_becomes_several_for_each_in_one_commit_and_in_its_order() -> None:
+def test_a_file_without_a_partition_becomes_several_in_one_commit_and_in_its_order() -> None:
     log = a_topic(num_partitions=3)
     append(a_writer(log), "first", partition=1)
     insert(log, many(300))
@@ -243,7 +243,7 @@ def test_a_store_that_refuses_a_range_is_told_as_such(at: int) -> None:
             pass
 
 
-def test_what_was_written_together_gets_offsets_together_and_what_came_later_in_a_commit_of_its_own() -> None:
+def test_files_written_together_get_offsets_together_and_later_files_afterwards() -> None:
     log = a_topic()
     insert(log, many(10), many(10, seed=1))
     insert(log, many(10, seed=2))
@@ -255,7 +255,7 @@ def test_what_was_written_together_gets_offsets_together_and_what_came_later_in_
     assert open_state(log).position.version == before + 2
 
 
-def test_of_a_large_file_without_statistics_only_the_columns_that_are_needed_are_read(
+def test_of_a_large_file_without_statistics_only_needed_columns_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Other engines' OPTIMIZE may leave statistics out; every client that loads the topic looks into such a file."""

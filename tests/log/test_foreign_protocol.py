@@ -181,7 +181,7 @@ def test_a_writer_goes_on_after_a_newer_writer_version_was_taken_back() -> None:
     assert writer.append(staged, timeout_ms=1_000).base_offsets == (1,)
 
 
-def test_an_append_that_meets_the_upgrade_by_losing_its_race_fails_and_the_next_goes_on() -> None:
+def test_an_append_that_loses_its_race_to_the_upgrade_fails_and_the_next_goes_on() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)

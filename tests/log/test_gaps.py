@@ -96,7 +96,7 @@ def asked(log: DeltaLog) -> list[int]:
 # When gaps are asked for
 
 
-def test_where_no_other_engine_writes_nothing_is_asked_for_and_a_look_every_five_seconds_is_the_price(
+def test_without_other_engines_no_gap_is_asked_for_at_a_listing_every_five_seconds(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
     a_topic(memory, clock, num_partitions=2)
@@ -168,7 +168,7 @@ def test_a_file_whose_writer_died_is_given_up_after_three_minutes(memory: Memory
 
 
 @pytest.mark.parametrize(("age_ms", "is_waited_for"), [(0, True), (14_000, True), (16_000, False)])
-def test_a_writer_that_comes_later_leaves_gaps_for_a_file_that_was_written_a_moment_before(
+def test_a_writer_that_comes_later_leaves_gaps_for_a_file_written_just_before(
     memory: MemoryStore, clock: ManualClock, age_ms: int, is_waited_for: bool
 ) -> None:
     log = a_topic(memory, clock)

@@ -17,7 +17,7 @@ from sparklog.errors import (
     UnsupportedVersionError,
 )
 from sparklog.log.follow import TopicFollower
-from sparklog.log.head import TopicHead, apply_entry, head_of_info, head_of_table, offset_actions
+from sparklog.log.head import TopicHead, head_after_entry, head_of_info, head_of_table, offset_actions
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import alter_topic, create_partitions, create_topic, delete_records, delete_topic
@@ -81,14 +81,14 @@ def some_metadata(head=HEAD, **properties):
 
 
 def after_foreign(*actions, head=HEAD):
-    return apply_entry(TABLE, head, Entry(version=head.delta_version + 1, token="x", actions=actions))
+    return head_after_entry(TABLE, head, Entry(version=head.delta_version + 1, token="x", actions=actions))
 
 
 def test_our_own_entry_tells_the_whole_head():
     told = replace(HEAD, delta_version=5, deleted=True, log_end_offsets=(0,), log_start_offsets=(0,), topic_id="new")
     info = json.loads(json.dumps(told.to_info()))
     entry = Entry(version=5, token="x", actions=(an_add(0, 100, (0, 9)),), info=info)
-    assert apply_entry(TABLE, HEAD, entry) == told
+    assert head_after_entry(TABLE, HEAD, entry) == told
 
 
 @pytest.mark.parametrize("field", sorted(HEAD.to_info()))
@@ -187,7 +187,7 @@ def test_what_a_foreign_engine_breaks_is_told(properties, error, message):
             head_of_table(TABLE, 5, metadata, {}, live_end_offsets={}, live_file_count=0, unsequenced_count=0)
 
 
-def test_a_setting_that_a_foreign_engine_garbles_stays_as_it_was_and_is_at_its_default_where_the_table_is_loaded(
+def test_a_garbled_setting_stays_as_it_was_and_is_the_default_in_a_loaded_table(
     caplog,
 ):
     metadata = some_metadata(**{"sparklog__retention.ms": "7 days", "sparklog__segment.ms": "8"})
@@ -231,13 +231,13 @@ def test_starts_and_ends_are_recorded_where_they_move_and_never_expire():
     assert len(offset_actions(None, HEAD)) == 4
 
 
-def test_ends_that_a_foreign_file_raised_are_recorded_though_the_commit_doesnt_move_them():
+def test_ends_raised_by_a_foreign_file_are_recorded_by_a_commit_that_moves_none():
     assert offset_actions(HEAD, HEAD, {1}) == [
         SetTransaction(app_id="sparklog.end.1", version=20, last_updated_ms=FAR_FUTURE_MS)
     ]
 
 
-def test_partitions_that_a_topic_lost_when_it_was_created_again_are_recorded_as_empty():
+def test_partitions_that_a_topic_created_again_has_lost_are_recorded_as_empty():
     before = replace(HEAD, log_start_offsets=(2, 3))
     smaller = replace(HEAD, log_start_offsets=(0,), log_end_offsets=(0,))
     assert {a.app_id: a.version for a in offset_actions(before, smaller)} == {
@@ -379,9 +379,7 @@ NEXT_COMMITS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("next_commit", NEXT_COMMITS.values(), ids=NEXT_COMMITS)
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["", "behind a checkpoint"])
-def test_an_end_that_a_foreign_file_raised_is_recorded_by_the_next_commit_and_outlives_the_file(
-    next_commit, checkpoint
-):
+def test_an_end_raised_by_a_foreign_file_is_recorded_and_outlives_the_file(next_commit, checkpoint):
     log = a_topic(num_partitions=2)
     writer = a_writer(log)
     append(writer, "a")
@@ -401,7 +399,7 @@ def test_an_end_that_a_foreign_file_raised_is_recorded_by_the_next_commit_and_ou
     assert append(a_writer(log), "again").base_offsets == (102,)
 
 
-def test_an_end_that_was_raised_while_a_writer_lay_behind_several_foreign_commits_is_recorded():
+def test_an_end_raised_by_foreign_commits_that_a_writer_lay_behind_is_recorded():
     log = a_topic(num_partitions=2)
     writer = a_writer(log)
     add = foreign_file(log, foreign_records("x"), base_offset=100)
@@ -413,7 +411,7 @@ def test_an_end_that_was_raised_while_a_writer_lay_behind_several_foreign_commit
     assert writer.head.log_end_offsets == (101, 1)
 
 
-def test_the_end_of_a_partition_that_a_foreign_engine_adds_with_its_first_file_is_recorded_too():
+def test_the_end_of_a_partition_that_a_foreign_engine_adds_is_recorded_too():
     log = a_topic()
     writer = a_writer(log)
     metadata = load_state(log).require_whole().metadata

@@ -108,7 +108,7 @@ def test_whatever_fails_is_logged_and_tried_again_at_the_next_that_is_due(memory
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_foreign_files_that_are_known_are_sequenced_before_the_checkpoint_forgets_their_order(log, known):
+def test_known_foreign_files_are_sequenced_before_a_checkpoint_forgets_their_order(log, known):
     """Rule F2."""
     unsequenced_file(log, "f")
     state = committed(log, 99)
@@ -225,9 +225,7 @@ def test_closing_waits_no_longer_than_it_is_told(memory, clock, log):
     assert read_hint(log) == NEWEST
 
 
-def test_an_append_succeeds_though_no_thread_can_be_started_and_the_next_checkpoint_is_written(
-    memory, clock, monkeypatch, caplog
-):
+def test_an_append_succeeds_without_threads_and_the_next_checkpoint_is_written(memory, clock, monkeypatch, caplog):
     log = a_topic(memory, clock)
     writer = a_writer(log, checkpoints=Checkpoints())
     for number in range(98):

@@ -11,7 +11,7 @@ from sparklog.log.producer_state import (
     MAX_PRODUCER_EPOCH,
     PRODUCER_EXPIRATION_MS,
     ProducerEntry,
-    check_counter,
+    is_duplicate_commit,
     new_producer_id,
     producer_entry,
     producer_txn,
@@ -23,10 +23,10 @@ KNOWN = ProducerEntry(producer_epoch=3, counter=7)
 
 def decide(known, epoch, counter):
     try:
-        verdict = check_counter(known, topic="orders", producer_id=9, producer_epoch=epoch, counter=counter)
+        duplicate = is_duplicate_commit(known, topic="orders", producer_id=9, producer_epoch=epoch, counter=counter)
     except (InvalidProducerEpochError, OutOfOrderSequenceError) as error:
         return type(error)
-    return DUPLICATE if verdict.duplicate else APPEND
+    return DUPLICATE if duplicate else APPEND
 
 
 # Source: Kafka ProducerAppendInfo.checkSequence, with the counter of commits in place of sequences.
@@ -63,7 +63,7 @@ def test_a_commit_follows_its_producers_last(rule, known, epoch, counter, expect
 )
 def test_an_error_tells_what_was_seen_and_expected_and_asks_for_an_abort(epoch, counter, message):
     with pytest.raises((InvalidProducerEpochError, OutOfOrderSequenceError)) as caught:
-        check_counter(KNOWN, topic="orders", producer_id=9, producer_epoch=epoch, counter=counter)
+        is_duplicate_commit(KNOWN, topic="orders", producer_id=9, producer_epoch=epoch, counter=counter)
     assert str(caught.value) == message
     assert caught.value.requires_abort
     assert not caught.value.retriable

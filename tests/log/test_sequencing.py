@@ -249,7 +249,7 @@ def packed(log, *segments):
     foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1, data_change=False) for s in segments), whole)
 
 
-def test_a_file_numbered_far_ahead_gets_no_base_that_was_given_before_so_packing_by_base_keeps_every_read():
+def test_a_file_numbered_far_ahead_gets_a_new_base_so_packing_by_base_keeps_reads():
     """A base given to two groups let an OPTIMIZE pack files from both sides of a third one: whoever read from between
     them found the file around it, and nothing of it, for ever."""
     log = a_topic()
@@ -277,7 +277,7 @@ COMMITS = st.lists(st.lists(NUMBERS, min_size=1, max_size=3), min_size=1, max_si
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(COMMITS, min_size=1, max_size=3))
-def test_a_base_offset_is_greater_than_any_that_was_given_before_and_no_offset_is_given_twice(rounds):
+def test_a_base_offset_is_greater_than_all_before_and_no_offset_is_given_twice(rounds):
     log = a_topic()
     seen: dict[int, str] = {}
     for commits in rounds:
@@ -343,7 +343,7 @@ def test_behind_a_checkpoint_files_of_one_commit_get_base_offsets_of_their_own()
 
 
 @pytest.mark.parametrize("deltas", [[0, 1], [None, None]], ids=["kept", "rewritten"])
-def test_a_file_is_removed_and_its_copy_added_under_a_new_path_and_not_as_a_blind_append(deltas):
+def test_a_file_is_removed_and_its_copy_added_under_a_new_path_not_blindly(deltas):
     """An add alone would let an OPTIMIZE that has read the file commit without a conflict (decision 0003); the old path
     again would make deltalake lose it."""
     log = a_topic()
@@ -530,7 +530,7 @@ def outside_of_the_table(log):
         (outside_of_the_table, "outside of the table"),
     ],
 )
-def test_a_file_that_cannot_be_sequenced_stays_as_it_is_and_is_told_and_stops_no_other(refused, reason, caplog):
+def test_a_file_that_cannot_be_sequenced_stays_is_reported_and_stops_no_other(refused, reason, caplog):
     log = a_topic(num_partitions=2)
     add = refused(log)
     foreign_commit(log, add)

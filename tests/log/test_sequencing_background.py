@@ -93,7 +93,7 @@ def seen_through(store: CountingStore | FaultyStore, clock: ManualClock) -> Topi
 
 @pytest.mark.usefixtures("topic")
 def test_where_no_file_waits_nothing_is_started(memory: MemoryStore, clock: ManualClock) -> None:
-    Sequencing(run=lambda work: pytest.fail("started")).meet(open_state(a_log(memory, clock)))
+    Sequencing(run=lambda work: pytest.fail("started")).start_if_needed(open_state(a_log(memory, clock)))
 
 
 @pytest.mark.usefixtures("topic")
@@ -123,7 +123,7 @@ def test_of_fifty_clients_that_meet_a_file_one_sequences_it_and_the_others_look(
     started: list[Callable[[], None]] = []
     stores = [CountingStore(memory) for _ in range(50)]
     for store in stores:
-        Sequencing(run=started.append, max_delay_ms=0).meet(seen_through(store, clock))
+        Sequencing(run=started.append, max_delay_ms=0).start_if_needed(seen_through(store, clock))
     for store in stores:
         store.reset()
     for work in started:
@@ -135,7 +135,7 @@ def test_of_fifty_clients_that_meet_a_file_one_sequences_it_and_the_others_look(
 
 
 @pytest.mark.usefixtures("topic")
-def test_of_twelve_clients_that_copy_at_the_same_time_one_copies_however_long_it_takes(
+def test_of_twelve_clients_at_the_same_time_one_copies_however_long_it_takes(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
     """Each call takes a second, so that all have begun before the first copy is put."""
@@ -149,11 +149,11 @@ def test_of_twelve_clients_that_copy_at_the_same_time_one_copies_however_long_it
             if read_path.endswith(path):
                 reads += 1
                 for other in clients[reads:]:  # they come while this one reads
-                    other.meet(seen_through(CountingStore(memory), clock))
+                    other.start_if_needed(seen_through(CountingStore(memory), clock))
                 clock.advance(3_000)
             return super().read(read_path)
 
-    clients[0].meet(open_state(a_log(Slow(memory), clock)))
+    clients[0].start_if_needed(open_state(a_log(Slow(memory), clock)))
     assert reads == 1
     assert contents(a_log(memory, clock)) == {0: [(0, "a"), (1, "f")]}
     assert len([found for found in memory.list("topics/") if found.path.endswith(".parquet")]) == 3
@@ -168,10 +168,10 @@ def test_what_a_client_left_that_died_another_does_within_half_a_minute(
     store = FaultyStore(memory, Fault(kind=FaultKind.CRASH_BEFORE, ops=["get"], path=path))
     state = seen_through(store, clock)
     with pytest.raises(SimulatedCrash):
-        inline().meet(state)
+        inline().start_if_needed(state)
     other, seconds = inline(), 0
     while len(contents(log)[0]) == 1:
-        other.meet(open_state(log))
+        other.start_if_needed(open_state(log))
         clock.advance(1_000)
         seconds += 1
     assert 20 <= seconds <= 30
@@ -190,13 +190,13 @@ def test_what_was_written_together_and_is_too_much_is_left_to_maintenance_and_to
     told = []
     for minute in range(60):
         caplog.clear()
-        client.meet(open_state(log))
+        client.start_if_needed(open_state(log))
         told += [minute] * ("2 files of 0 MiB wait that were written together" in caplog.text)
         clock.advance(MINUTE_MS)
     assert told == [0, 1, 3, 7, 15, 31]
     assert contents(log) == {0: [(0, "a")]}
     unsequenced_file(log, "small")  # what comes later doesn't wait for it
-    client.meet(open_state(log))
+    client.start_if_needed(open_state(log))
     assert contents(log) == {0: [(0, "a"), (1, "small")]}
     assert sequence_topic(log).sequenced_count == 2
     assert sorted(value for _, value in contents(log)[0])[1:3] == ["large0", "large1"]
@@ -218,7 +218,7 @@ def test_a_writer_of_checkpoints_leaves_what_is_too_much_too(
 
 
 @pytest.mark.usefixtures("topic")
-def test_a_file_that_others_have_sequenced_while_the_one_before_was_copied_is_not_read(
+def test_a_file_that_others_sequenced_while_another_was_copied_is_not_read(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
     log = a_log(memory, clock)
@@ -261,7 +261,7 @@ def test_a_copy_that_takes_long_is_given_up_when_its_client_is_closed(
     monkeypatch.setattr(Claim, "renew", slowly)
     began = clock.ticks_ms()
     with caplog.at_level(logging.INFO):
-        client.meet(open_state(log))
+        client.start_if_needed(open_state(log))
     assert clock.ticks_ms() - began == 7_000
     assert "sequencing of topics/t was given up: the client was closed" in caplog.text
     assert contents(log) == {0: [(0, "a")]}
@@ -279,7 +279,7 @@ def test_a_bad_file_is_read_again_after_a_minute_and_then_ever_less_often(
     for minute in range(12 * 60):
         store.reset()
         for _ in range(3):
-            sequencing.meet(state)
+            sequencing.start_if_needed(state)
         if store.counts():
             looks.append(minute)
         clock.advance(MINUTE_MS)
@@ -289,7 +289,7 @@ def test_a_bad_file_is_read_again_after_a_minute_and_then_ever_less_often(
 
 
 @pytest.mark.usefixtures("topic")
-def test_a_good_file_beside_a_bad_one_is_sequenced_at_once_and_the_bad_one_isnt_read_again(
+def test_a_good_file_beside_a_bad_one_is_sequenced_without_reading_the_bad_one_again(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
     path = bad_file(memory, clock)
@@ -312,17 +312,17 @@ def test_a_file_that_can_be_read_later_is_sequenced_then(memory: MemoryStore, cl
     data = memory.read(path)
     memory.put(path, data[:-3])
     sequencing, state = inline(), open_state(log)
-    sequencing.meet(state)
+    sequencing.start_if_needed(state)
     memory.put(path, data)
-    sequencing.meet(state)
+    sequencing.start_if_needed(state)
     assert contents(log) == {0: [(0, "a")]}
     clock.advance(MINUTE_MS)
-    sequencing.meet(state)
+    sequencing.start_if_needed(state)
     assert contents(log) == {0: [(0, "a"), (1, "f")]}
 
 
 @pytest.mark.usefixtures("topic")
-def test_where_the_store_refuses_it_is_told_and_tried_again_ever_less_often_whatever_else_is_added(
+def test_a_refusing_store_is_logged_and_tried_ever_less_often_whatever_is_added(
     memory: MemoryStore, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A consumer that may only read."""
@@ -333,7 +333,7 @@ def test_where_the_store_refuses_it_is_told_and_tried_again_ever_less_often_what
     for second in range(3_000):
         before = len(store.calls)
         state.unsequenced_version += 1  # more and more is added
-        sequencing.meet(state)
+        sequencing.start_if_needed(state)
         if len(store.calls) > before:
             attempts.append(second)
         clock.advance(1_000)
@@ -356,15 +356,15 @@ def test_a_number_of_files_that_are_no_longer_there_is_looked_for_once(memory: M
     append(writer, "c")
     assert writer.head.unsequenced_count == 1
     sequencing = inline()
-    sequencing.meet(writer.state)
+    sequencing.start_if_needed(writer.state)
     store.reset()
     for _ in range(10):
         clock.advance(MINUTE_MS)
-        sequencing.meet(writer.state)
+        sequencing.start_if_needed(writer.state)
     assert store.counts() == {}
     unsequenced_file(log, "g")
     append(writer, "d")
-    sequencing.meet(writer.state)
+    sequencing.start_if_needed(writer.state)
     assert contents(log)[0][-1] == (4, "g")
     assert open_state(log).head == load_state(log).head  # and the number is right again
 
@@ -376,9 +376,9 @@ def test_a_deleted_topic_is_left_alone(memory: MemoryStore, clock: ManualClock) 
     state = open_state(log)
     delete_topic(log, "t")
     version = open_state(log).position.version
-    inline().meet(state)
+    inline().start_if_needed(state)
     deleted = open_state(log)
-    inline().meet(replace(deleted, head=replace(deleted.head, unsequenced_count=1)))
+    inline().start_if_needed(replace(deleted, head=replace(deleted.head, unsequenced_count=1)))
     assert open_state(log).position.version == version
 
 
@@ -412,7 +412,7 @@ def test_an_append_does_not_wait_for_a_sequencing_but_closing_does(memory: Memor
     writer.close()
     assert contents(log)[0][-1] == (3, "f")
     opener.join()
-    sequencing.meet(open_state(log))
+    sequencing.start_if_needed(open_state(log))
     writer.close()
 
 
@@ -421,11 +421,11 @@ def test_closing_does_not_wait_for_what_has_not_begun(memory: MemoryStore, clock
     log = a_log(memory, clock)
     unsequenced_file(log, "f")
     sequencing = Sequencing(max_delay_ms=10**9)
-    sequencing.meet(open_state(log))
+    sequencing.start_if_needed(open_state(log))
     sequencing.close(timeout_ms=60_000)
     assert not _threads()
     assert contents(log) == {0: [(0, "a")]}
-    sequencing.meet(open_state(log))
+    sequencing.start_if_needed(open_state(log))
     assert not _threads()
 
 

@@ -83,7 +83,7 @@ def test_each_partition_has_some_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("fault", [*crashes(len(calls()))], ids=lambda fault: f"{fault.kind.name.lower()} {fault.at}")
-def test_killed_anywhere_all_of_the_file_is_in_the_log_or_nothing_and_the_next_finishes_it(fault: Fault) -> None:
+def test_killed_anywhere_the_file_is_sequenced_whole_or_not_and_the_next_finishes_it(fault: Fault) -> None:
     memory, clock, _ = prepared()
     with pytest.raises(SimulatedCrash):
         sequence_topic(a_log(FaultyStore(memory, fault), clock))

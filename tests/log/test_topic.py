@@ -379,7 +379,7 @@ def test_what_is_appended_while_everything_is_being_deleted_stays():
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["not carried out", "carried out"])
-def test_what_two_days_append_while_a_deletion_of_everything_sleeps_in_its_create_stays(after):
+def test_what_is_appended_while_a_deletion_of_all_records_sleeps_for_days_stays(after):
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)
@@ -497,7 +497,7 @@ def test_deleting_a_topic_deletes_no_object():
 
 
 @pytest.mark.parametrize("num_partitions", [1, 2, 3, 5])
-def test_a_topic_that_is_created_again_has_a_new_id_its_own_settings_and_offsets_from_zero(num_partitions):
+def test_a_topic_created_again_has_a_new_id_its_own_settings_and_offsets_from_zero(num_partitions):
     log = a_topic_of_three_files()
     first = alter_topic(log, "t", {"retention.ms": 5})
     delete_records(log, "t", {0: 4})
@@ -578,7 +578,7 @@ def test_a_change_that_was_meant_for_the_deleted_topic_does_not_change_its_succe
         assert dict(describe_topic(log, "t").config.explicit) == {}
 
 
-def test_deleting_a_topic_that_another_deleted_and_created_again_meanwhile_spares_the_new_one():
+def test_deleting_a_topic_that_was_deleted_and_created_meanwhile_spares_the_new_one():
     memory, clock = MemoryStore(), ManualClock(start_ms=T0_MS)
     log = a_topic(memory, clock)
 
@@ -600,7 +600,7 @@ def test_deleting_a_topic_that_another_deletes_meanwhile_is_done_and_one_commit(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["not carried out", "carried out"])
-def test_deleting_a_topic_that_sleeps_through_its_deletion_and_two_days_of_a_new_one_is_done(after):
+def test_a_deletion_that_sleeps_through_another_and_two_days_of_a_new_topic_is_done(after):
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)
     log = a_topic(memory, clock)

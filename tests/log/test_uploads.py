@@ -22,7 +22,7 @@ from sparklog.errors import (
 )
 from sparklog.log.append import StagedFile, TopicWriter
 from sparklog.log.data.record_reading import object_path
-from sparklog.log.publishing import Marker, publish
+from sparklog.log.publishing import Marker, publish_transaction
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state, open_state
 from sparklog.log.uploads import Vacuum, fresh_ms, is_at_risk, longest_age_ms, with_vacuum
@@ -224,7 +224,7 @@ def test_a_vacuum_that_spares_what_is_young_costs_no_upload() -> None:
     assert counted.counts().get("put", 0) == before
 
 
-def test_a_vacuum_that_was_cleaned_out_of_the_log_is_no_danger_to_whoever_loads_it_anew() -> None:
+def test_a_vacuum_that_was_cleaned_out_of_the_log_endangers_nobody_who_loads_it() -> None:
     """What was uploaded before is older than a day then: it is uploaded again because of its age."""
     memory, clock, log = a_world()
     writer = a_writer(log)
@@ -298,9 +298,9 @@ def test_a_decided_file_that_is_gone_is_named_and_not_published(is_helper: bool)
             return writer.publish([file.facts], MARKER, known_version=0, timeout_ms=1_000).base_offsets
         deadline = clock.ticks_ms() + 1_000
         state = load_state(log)
-        return publish(state, writer.topic_id, [file.facts], MARKER, deadline_ticks_ms=deadline, sync=False)[
-            0
-        ].base_offsets
+        return publish_transaction(
+            state, writer.topic_id, [file.facts], MARKER, deadline_ticks_ms=deadline, sync=False
+        )[0].base_offsets
 
     with pytest.raises(ObjectNotFoundError, match=f"{file.path} is gone: entry 2 of transactional id 'x'"):
         carry_out()

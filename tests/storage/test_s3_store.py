@@ -178,7 +178,7 @@ def test_each_key_of_a_bulk_delete_may_fail(faked):
         store.delete(["gone", "a", "b"])
 
 
-def test_only_the_keys_of_a_bulk_delete_that_were_refused_for_a_moment_are_deleted_again(faked):
+def test_only_keys_of_a_bulk_delete_that_were_refused_for_now_are_deleted_again(faked):
     slow = [{"Key": f"root/{name}", "Code": "SlowDown", "Message": "reduce your rate"} for name in "bc"]
     store, filesystem = faked({"Errors": slow}, {"Errors": slow[1:]}, {})
     store.delete("abcd")

@@ -21,7 +21,7 @@ from sparklog.errors import (
 )
 from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import Cluster, TopicWriter, create_topic, delete_topic
-from sparklog.log.publishing import Marker, publish
+from sparklog.log.publishing import Marker, publish_transaction
 from sparklog.log.state import load_state, open_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore
@@ -175,7 +175,7 @@ def test_a_marker_that_is_greater_means_done_and_a_gap_is_none() -> None:
     for number, is_new in ((40, True), (39, False), (2, False), (40, False), (41, True)):
         marker = Marker(transactional_id=ID, number=number)
         before = state.position.version
-        _, done = publish(state, topic_id, files, marker, deadline_ticks_ms=soon(cluster), sync=False)
+        _, done = publish_transaction(state, topic_id, files, marker, deadline_ticks_ms=soon(cluster), sync=False)
         state = done.state
         assert (state.position.version > before) is is_new
 

@@ -17,7 +17,6 @@ from sparklog.groups.offsets.changes import CommitOffsets
 from sparklog.groups.offsets.pending import PendOffsets
 from sparklog.log import append_plan, commit
 from sparklog.log.data.schema import DATA_SCHEMA
-from sparklog.log.producer_state import Verdict
 from sparklog.log.publishing import Marker
 from sparklog.storage import entry_log
 from sparklog.testing.history import AnomalyKind
@@ -72,7 +71,7 @@ def own_entry_is_not_known_again() -> AbstractContextManager[object]:
 
     stack = ExitStack()
     stack.enter_context(mock.patch.object(entry_log.EntryLog, "create_next", create_next))
-    stack.enter_context(mock.patch.object(append_plan, "check_counter", return_value=Verdict(duplicate=False)))
+    stack.enter_context(mock.patch.object(append_plan, "is_duplicate_commit", return_value=False))
     return stack
 
 

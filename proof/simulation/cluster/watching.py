@@ -141,13 +141,13 @@ class Watch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """See every entry that is applied."""
-        apply = TopicState.apply
+        apply_entry = TopicState.apply_entry
 
         def watch(state: TopicState, entry: Any, position: Any, **kwargs: Any) -> None:
-            apply(state, entry, position, **kwargs)
+            apply_entry(state, entry, position, **kwargs)
             self._see(state)
 
-        with mock.patch.object(TopicState, "apply", watch):
+        with mock.patch.object(TopicState, "apply_entry", watch):
             yield
 
     def _see(self, state: TopicState) -> None:

@@ -1,4 +1,4 @@
-"""Generations: who is in a group and who reads what, decided by one create-only put each.
+"""The generations of a group: its members and their partitions, each decided by one create-only put.
 
 A generation is never changed. The newest one counts; a number is never given twice, not even after the group was
 deleted (rule L8): the newest generations always stay.
@@ -51,7 +51,7 @@ class TopicFacts:
 
 
 class Subscription(NamedTuple):
-    """What a member asks for."""
+    """The topics that a member asks for, and the assignors that it supports."""
 
     topics: tuple[str, ...]
     """Sorted."""
@@ -84,7 +84,7 @@ class GenerationMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationPlan:
-    """What a generation decides."""
+    """The content of a generation."""
 
     members: Mapping[str, GenerationMember]
     """By member id; empty in an empty generation."""
@@ -114,7 +114,7 @@ class Generation:
     plan: GenerationPlan
 
     def target_of(self, member_id: str) -> frozenset[TopicPartition] | None:
-        """What a member is to have; None if it isn't one of this generation's."""
+        """The partitions that a member is to have; None if it isn't one of this generation's."""
         return self.plan.assignment.get(member_id)
 
 
@@ -152,13 +152,13 @@ def clean_generations(log: GenerationLog) -> int:
     the mark of an earlier cleanup goes at once.
     """
     listed = list(log.store.list(log.folder))
-    marks = [found for found in listed if mark_of(found)]
+    marks = [entry for entry in listed if mark_of(entry)]
     below = max(map(mark_of, marks), default=0)
-    by_number = {log.number_of(found.path.removeprefix(log.folder)): found for found in listed}
-    found = sorted((number, one) for number, one in by_number.items() if number is not None)
-    latest_ms = max((one.modified_ms for _, one in found[-1:]), default=0) - _RETENTION_MS
+    by_number = {log.number_of(entry.path.removeprefix(log.folder)): entry for entry in listed}
+    generations = sorted((number, entry) for number, entry in by_number.items() if number is not None)
+    latest_ms = max((entry.modified_ms for _, entry in generations[-1:]), default=0) - _RETENTION_MS
     gone: dict[int, str] = {}
-    for (number, generation), (_, successor) in pairwise(found):
+    for (number, generation), (_, successor) in pairwise(generations):
         if number >= below and successor.modified_ms > latest_ms:
             break
         gone[number] = generation.path
@@ -199,7 +199,7 @@ def encode_generation(plan: GenerationPlan, token: str) -> bytes:
 
 
 def decode_generation(version: int, path: str, data: bytes) -> Generation:
-    """A generation of its bytes. Raises ``CorruptLogError``, ``UnsupportedVersionError``."""
+    """Decode a generation from its bytes. Raises ``CorruptLogError``, ``UnsupportedVersionError``."""
     try:
         body: dict[str, Any] = json.loads(data)
         if int(body["format"]) > GENERATION_FORMAT:
@@ -207,7 +207,7 @@ def decode_generation(version: int, path: str, data: bytes) -> Generation:
                 f"{path} has format {body['format']}; this sparklog knows up to {GENERATION_FORMAT}: upgrade it"
             )
         members: dict[str, Any] = body["members"]
-        subscriptions = [_subscription(found) for found in body.get("subscriptions", ())]
+        subscriptions = [_subscription(written) for written in body.get("subscriptions", ())]
         plan = GenerationPlan(
             members=MappingProxyType({member_id: _member(m, subscriptions) for member_id, m in members.items()}),
             topics=MappingProxyType({name: _facts(t) for name, t in body["topics"].items()}),

@@ -1,8 +1,9 @@
-"""A member's rounds: show that it lives, see who else does, and act upon it.
+"""A member's heartbeat rounds: each shows that it lives, lists the members, and acts upon new generations.
 
 A steady round is three requests whatever the group's size: the own heartbeat is written, the members are listed, and
-the next generation is asked for. The rules are pure and next door (``watching``, ``proposals``, ``reconciliation``);
-here is the order of the steps. After each of them the process may die or sleep for an hour.
+the next generation is asked for. The rules are pure, in modules of their own (``liveness``, ``proposals``,
+``proposal_turn``, ``reconciliation``, ``round_pace``); here is the order of the steps. After each of them the process
+may die or sleep for an hour.
 """
 
 from __future__ import annotations
@@ -20,19 +21,22 @@ from sparklog.groups.membership.generations import (
     encode_generation,
     generation_log,
 )
-from sparklog.groups.membership.liveness import Watched
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.membership.membership import Membership
+from sparklog.groups.membership.proposal_turn import ProposalTurn
 from sparklog.groups.membership.proposals import (
     common_assignors,
     empty_plan,
+    is_incompatible,
     living_members,
     need_of,
     only_replaces,
     plan_generation,
     same_decision,
 )
+from sparklog.groups.membership.reconciliation import claimed_by_others
 from sparklog.groups.membership.roster import Roster
+from sparklog.groups.membership.round_pace import RoundPace
 from sparklog.groups.membership.subscribed_topics import SubscribedTopics
 from sparklog.groups.membership.topic_catalog import TopicCatalog
 from sparklog.groups.offsets.rows import Rows, Stamp
@@ -42,17 +46,9 @@ from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position
 from sparklog.storage.retrying import Patience
 
-__all__ = ["Rounds", "Take"]
+__all__ = ["HeartbeatRounds", "Take"]
 
 _LOGGER = logging.getLogger("sparklog.groups")
-_FAST_PER_INTERVAL = 10
-"""Rounds in a heartbeat interval while something is to be settled."""
-_SLOWER = 1.5
-_SHORTEST_WAIT_MS = 5.0
-_MOST_RANKS = 4
-"""Rounds that a member waits for those before it to propose."""
-_MOST_DELAY_ROUNDS = 10
-"""Where members keep coming, a generation is proposed all the same after so many rounds."""
 _FIRST_AHEAD = 1
 _MAX_AHEAD = 16
 _CLEAN_EVERY = 50
@@ -64,8 +60,8 @@ Take = Callable[[Mapping[TopicPartition, str], Stamp, Callable[["Rows | Exceptio
 """Write a stamp into the rows of partitions (with their topic ids), then call back, perhaps from another thread."""
 
 
-class Rounds:
-    """One consumer's rounds in its group; owned by one thread."""
+class HeartbeatRounds:
+    """One consumer's heartbeat rounds in its group; owned by one thread."""
 
     def __init__(self, cluster: Cluster, membership: Membership, take: Take) -> None:
         settings = membership.settings
@@ -86,20 +82,18 @@ class Rounds:
         self._newest: Generation | None = None
         self._position: Position | None = None
         self._predecessor = ""
-        """The member whose place this one takes: it has the same instance id."""
-        self._own_ids: set[str] = set()
-        """Of all its stays."""
-        self._earlier: set[str] = set()
-        """Members with the same instance id that were there before this consumer first wrote a state. No two consumers
-        are each earlier than the other."""
+        """The member that this one replaces: it has the same instance id."""
+        self._own_member_ids: set[str] = set()
+        """The member ids of all of this consumer's stays in the group."""
+        self._earlier_holders: set[str] = set()
+        """Members with the same instance id that were there before this consumer first wrote its state. Of two
+        consumers at most one counts the other among these."""
         self._written: MemberState | None = None
-        self._need: object | None = None
-        self._need_rounds = 0
-        self._need_age = 0
-        self._wait_ms = 0.0
-        self._progress: object = None
+        """The member's own state, as it was written last."""
+        self._turn = ProposalTurn()
+        self._pace = RoundPace(heartbeat_interval_ms=float(settings.heartbeat_interval_ms))
 
-    def round(self) -> float:
+    def run_round(self) -> float:
         """Do one round; returns after how many milliseconds the next is due.
 
         Raises:
@@ -111,22 +105,22 @@ class Rounds:
         membership.check_poll_interval()
         patience_ms = max(interval_ms, _LEAST_PATIENCE_MS)
         with self._store.patience(Patience(deadline_ticks_ms=self._clock.ticks_ms() + patience_ms)):
-            self._bury_ghosts()
+            self._delete_old_stays()
             wanted = membership.wanted
             if wanted is None or membership.is_parked:
                 return interval_ms
-            if membership.member_id not in self._own_ids:  # one of earlier rounds that hung isn't ours
+            if membership.member_id not in self._own_member_ids:  # it is of other rounds, which hung
                 membership.lose()
-            self._show()  # before anything that a topic could hinder
+            self._write_heartbeat()  # before anything that a topic could hinder
             self._subscribed.resolve(wanted)
             if not membership.member_id:
                 self._join()
-            self._follow()
-            self._look()  # after the generations: whoever isn't seen now though the newest has it is gone
+            self._apply_new_generations()
+            self._list_members()  # after the generations: a member of the newest that isn't listed now is gone
             self._claim_and_take()
             if self._propose_if_due():
                 self._claim_and_take()
-            self._bury_the_dead()
+            self._delete_dead_members()
         return self._next_wait()
 
     def leave(self) -> None:
@@ -140,46 +134,46 @@ class Rounds:
         if not member_id or self._settings.instance_id is not None:
             return
         self._roster.delete(member_id)
-        self._follow()
-        self._roster.look()  # after the newest generation is known: whoever it has is there, or has gone
+        self._apply_new_generations()
+        self._roster.refresh()  # after the newest generation is known: each of its members is listed, or is gone
         newest = self._newest
         if newest is None or member_id not in newest.plan.members:
             return
-        members = living_members(self._roster.watch.members, newest.plan, me=None)
+        members = living_members(self._roster.tracker.members, newest.plan, me=None)
         if not members:
             self._propose(empty_plan(now_ms=self._clock.now_ms()))
         elif frozenset(common_assignors(list(members.values()))[:1]) <= self._settings.assignors.keys():
-            self._propose(self._plan(members))
+            self._propose(self._plan_generation(members))
 
-    # Being seen, and seeing.
+    # The member's own state, and the others'.
 
     def _join(self) -> None:
         self._newest, self._position = self._generations.open_newest()
         plan = self._newest.plan if self._newest is not None else None
         holder = plan.holder_of(self._settings.instance_id) if plan is not None else ""
-        if self._own_ids:
+        if self._own_member_ids:
             if self._is_successor(holder):
                 self._fence()
                 return
         elif self._settings.instance_id is not None:
-            self._earlier = self._with_its_instance_id()
+            self._earlier_holders = self._members_with_own_instance_id()
         self._predecessor = holder
-        member_id = self._membership.begin_stay()
-        self._own_ids.add(member_id)
-        state = self._state(member_id)
+        member_id = self._membership.new_member_id()
+        self._own_member_ids.add(member_id)
+        state = self._current_state(member_id)
         began = self._clock.ticks_ms()
-        self._roster.write(state)
+        self._roster.write_state(state)
         self._written = state
-        self._need, self._need_rounds, self._need_age = None, 0, 0
+        self._turn.reset()
         self._membership.joined(member_id, began_ticks_ms=began)
 
-    def _with_its_instance_id(self) -> set[str]:
+    def _members_with_own_instance_id(self) -> set[str]:
         """The members that are there now and have this consumer's instance id. One LIST, and a GET for each member."""
-        self._roster.look()
+        self._roster.refresh()
         return {
             member_id
-            for member_id, one in self._roster.watch.members.items()
-            if one.state is not None and one.state.instance_id == self._settings.instance_id
+            for member_id, member in self._roster.tracker.members.items()
+            if member.state is not None and member.state.instance_id == self._settings.instance_id
         }
 
     def _is_successor(self, holder: str) -> bool:
@@ -188,17 +182,17 @@ class Rounds:
         Args:
             holder: a member id, or the empty string where no member holds it.
         """
-        return holder not in ("", self._predecessor) and holder not in self._own_ids | self._earlier
+        return holder not in ("", self._predecessor) and holder not in self._own_member_ids | self._earlier_holders
 
-    def _refuse(self, plan: GenerationPlan) -> None:
+    def _end_incompatible(self, plan: GenerationPlan) -> None:
         theirs = sorted({name for member in plan.members.values() for name in member.assignors})
         error = f"group {self._settings.group_id!r} assigns partitions by {', '.join(theirs)}"
         self._membership.end(
             InconsistentGroupProtocolError(f"{error}; this consumer supports {', '.join(self._settings.assignors)}")
         )
 
-    def _state(self, member_id: str) -> MemberState:
-        """What this member would say of itself now."""
+    def _current_state(self, member_id: str) -> MemberState:
+        """This member's state as of now, which may not be written yet."""
         settings, membership = self._settings, self._membership
         with membership.lock:
             claims, generation = membership.reconciliation.claims(), membership.reconciliation.generation
@@ -216,49 +210,49 @@ class Rounds:
             pattern=self._subscribed.pattern,
         )
 
-    def _is_outdated(self) -> bool:
-        """Is there something new to say?"""
+    def _has_unwritten_state(self) -> bool:
+        """Has the member's state changed since it was written last?"""
         member_id = self._membership.member_id
-        return bool(member_id) and self._state(member_id) != self._written
+        return bool(member_id) and self._current_state(member_id) != self._written
 
-    def _show(self) -> None:
-        """Say what is new, or only that one lives. One PUT."""
+    def _write_heartbeat(self) -> None:
+        """Write the member's state if it has changed, else only its heartbeat. One PUT."""
         member_id = self._membership.member_id
         if not member_id:
             return
-        state = self._state(member_id)
+        state = self._current_state(member_id)
         began = self._clock.ticks_ms()
         if state != self._written:
-            self._roster.write(state)
+            self._roster.write_state(state)
             self._written = state
         else:
-            self._roster.beat(member_id)
-        self._membership.beaten(member_id, began_ticks_ms=began)
+            self._roster.write_heartbeat(member_id)
+        self._membership.heartbeat_written(member_id, began_ticks_ms=began)
 
-    def _look(self) -> None:
-        """See who is there. What was written before can be seen by everybody who looks after this began."""
+    def _list_members(self) -> None:
+        """List the members. Whoever lists them after this began sees what this member wrote before."""
         member_id = self._membership.member_id
         if not member_id:
             return
-        self._roster.look()
-        own = self._roster.watch.members.get(member_id)
+        self._roster.refresh()
+        own = self._roster.tracker.members.get(member_id)
         if own is None or own.marks.state is None:
             _LOGGER.warning("group %s: member %s was removed by the others", self._settings.group_id, member_id)
             self._membership.lose(member_id)
         elif own.state is not None and own.state != self._written:
-            # A write of before, whose answer was lost, has landed late: the claims are to be seen again.
+            # An earlier write, whose answer was lost, has landed late: the newest state must be written again.
             self._written = None
 
     # Generations.
 
-    def _follow(self) -> None:
-        """Act upon the generations that came, one after the other. One GET where none did."""
+    def _apply_new_generations(self) -> None:
+        """Apply the generations that were created since the last round, in order. One GET where there is none."""
         ahead = _FIRST_AHEAD
         while self._position is not None:
             try:
                 look = self._generations.look(self._position, ahead=ahead)
             except PositionLost:
-                self._reopen()
+                self._reopen_generations()
                 return
             if look.entries:
                 self._generations.flush(look.position.version)
@@ -269,8 +263,9 @@ class Rounds:
                 return
             ahead = min(2 * ahead, _MAX_AHEAD)
 
-    def _reopen(self) -> None:
-        """What went by meanwhile is unknown: whatever one had may have been somebody else's (rule G2)."""
+    def _reopen_generations(self) -> None:
+        """Go on with the newest generation after some were missed: other members may have owned what this one had
+        (rule G2, losing everything)."""
         before = self._newest
         self._newest, self._position = self._generations.open_newest()
         if before is None or self._newest is None or before.token != self._newest.token:
@@ -288,7 +283,7 @@ class Rounds:
             if target is not None:
                 self._subscribed.adopt(before.plan if before is not None else None, generation.plan, member_id)
                 membership.reconciliation.apply(generation, target, topics=self._wanted_topics(), keeps=keeps)
-                membership.tell()
+                membership.notify()
                 return
         holder = generation.plan.holder_of(self._settings.instance_id)
         if self._is_successor(holder):
@@ -300,35 +295,40 @@ class Rounds:
             _LOGGER.warning("group %s went on without member %s", self._settings.group_id, member_id)
             membership.lose(member_id)
         elif generation.plan.members and not common_assignors(
-            [*generation.plan.members.values(), self._state(member_id)]
+            [*generation.plan.members.values(), self._current_state(member_id)]
         ):
-            self._refuse(generation.plan)
+            self._end_incompatible(generation.plan)
 
     def _wanted_topics(self) -> frozenset[str]:
-        """Those that the application wants at this moment, which may be others than as this round began."""
+        """The topics that the application wants now, which may be others than when this round began."""
         wanted = self._membership.wanted
         if wanted is None:
             return frozenset()
         return self._subscribed.topics if wanted.pattern is not None else wanted.topics
 
     def _fence(self) -> None:
-        """Somebody else has taken the place that was ours by our instance id."""
+        """End the membership: another consumer has this one's instance id by now."""
         error = f"group_instance_id {self._settings.instance_id!r} of group {self._settings.group_id!r}"
         self._membership.end(FencedInstanceIdError(f"{error} was taken over by another consumer"))
 
     def _claim_and_take(self) -> None:
-        """Say what one claims, look again, and take what is free then. Nothing where there is nothing new to say."""
-        if self._is_outdated():
-            self._show()
-            self._look()
+        """Take the partitions that nobody else claims. New claims are written first, and the members listed again."""
+        if self._has_unwritten_state():
+            self._write_heartbeat()
+            self._list_members()
         self._take_free()
 
     def _take_free(self) -> None:
-        """Have the stamps written of what is to be ours and nobody else claims."""
+        """Have stamps written into the rows of partitions that this member is to own and no other claims."""
         membership, newest, written = self._membership, self._newest, self._written
         if newest is None or written is None:
             return
-        claimed = self._claimed(newest.plan)
+        claimed = claimed_by_others(
+            self._roster.tracker.members,
+            newest.plan,
+            own_id=membership.member_id,
+            left_out_ms=_CONFIRMING_INTERVALS * self._settings.heartbeat_interval_ms,
+        )
         with membership.lock:
             member_id = membership.member_id
             if member_id != written.member_id or newest.version != membership.reconciliation.generation:
@@ -339,64 +339,37 @@ class Rounds:
             stamp = Stamp(newest.version, member_id)
             membership.reconciliation.begin_take(free, stamp)
         topic_ids = {partition: newest.plan.topics[partition.topic].topic_id for partition in free}
-        self._take(topic_ids, stamp, partial(membership.took, member_id, stamp))
-
-    def _claimed(self, plan: GenerationPlan) -> set[TopicPartition]:
-        """What others have, or are about to take."""
-        claimed: set[TopicPartition] = set()
-        for member_id, one in self._roster.watch.members.items():
-            if member_id != self._membership.member_id and one.state is not None:
-                is_replaced = plan.holder_of(one.state.instance_id) not in ("", member_id)
-                if not is_replaced and self._lives(member_id, one, plan):
-                    claimed |= one.state.claims
-        return claimed
-
-    def _lives(self, member_id: str, one: Watched, plan: GenerationPlan) -> bool:
-        """May a member still act upon what it claims?"""
-        if one.is_dead:
-            return False
-        left_out_ms = _CONFIRMING_INTERVALS * self._settings.heartbeat_interval_ms
-        return member_id in plan.members or one.silence_ms < left_out_ms
+        self._take(topic_ids, stamp, partial(membership.take_finished, member_id, stamp))
 
     # Proposing.
 
     def _propose_if_due(self) -> bool:
-        """True: another generation is there."""
+        """Propose the next generation if one is needed and it is this member's turn. True: it was created."""
         membership, newest, written = self._membership, self._newest, self._written
         if written is None or written.member_id != membership.member_id:
-            self._need = None
+            self._turn.skip_round()
             return False
         plan = newest.plan if newest is not None else None
-        members = living_members(self._roster.watch.members, plan, me=written)
+        members = living_members(self._roster.tracker.members, plan, me=written)
         need = need_of(newest, members, self._catalog.seen, self._catalog.missing)
         if need is None or written.member_id not in members:
-            self._need, self._need_rounds, self._need_age = None, 0, 0
-            if plan is not None and written.member_id not in members and self._is_incompatible(plan, written):
-                self._refuse(plan)
+            self._turn.reset()
+            if (
+                plan is not None
+                and written.member_id not in members
+                and is_incompatible(self._roster.tracker.members, plan, written)
+            ):
+                self._end_incompatible(plan)
             return False
-        self._need_age += 1
-        self._need_rounds = self._need_rounds + 1 if need == self._need else 0
-        self._need = need
-        rank = min(sorted(members).index(written.member_id), _MOST_RANKS)
-        is_alone = len(members) == 1
-        if not (is_alone or self._need_rounds > rank or self._need_age > _MOST_DELAY_ROUNDS):
+        rank = sorted(members).index(written.member_id)
+        if not self._turn.is_due(need, rank=rank, is_alone=len(members) == 1):
             return False
-        plan = self._plan(members)
+        plan = self._plan_generation(members)
         return (newest is None or not same_decision(plan, newest.plan)) and self._propose(plan)
 
-    def _is_incompatible(self, plan: GenerationPlan, written: MemberState) -> bool:
-        """Do members that were seen to live share no assignor with this one? Those of a generation that is long dead
-        hinder nobody."""
-        beating = [
-            one.state
-            for member_id, one in self._roster.watch.members.items()
-            if member_id in plan.members and one.state is not None and one.beats_seen and not one.is_dead
-        ]
-        return bool(beating) and not common_assignors([*beating, written])
-
-    def _plan(self, members: Mapping[str, MemberState]) -> GenerationPlan:
+    def _plan_generation(self, members: Mapping[str, MemberState]) -> GenerationPlan:
         catalog = self._catalog
-        catalog.look({topic for state in members.values() for topic in state.topics})
+        catalog.refresh({topic for state in members.values() for topic in state.topics})
         return plan_generation(
             self._newest,
             members,
@@ -407,7 +380,7 @@ class Rounds:
         )
 
     def _propose(self, plan: GenerationPlan) -> bool:
-        """Create the next generation. Whoever was faster is followed in the next round."""
+        """Create the next generation. One that another member created before is applied in the next round."""
         if self._position is None:
             return False
         deadline = self._clock.ticks_ms() + max(float(self._settings.heartbeat_interval_ms), _LEAST_PATIENCE_MS)
@@ -416,9 +389,9 @@ class Rounds:
                 self._position, partial(encode_generation, plan), tokens=set(), deadline_ticks_ms=deadline, sync=True
             )
         except PositionLost:
-            self._reopen()
+            self._reopen_generations()
             return False
-        except CommitStateUnknownError as error:  # the next round follows it, if it is there, like anybody else's
+        except CommitStateUnknownError as error:  # if it was created, the next round applies it like any other
             _LOGGER.info("group %s: %s", self._settings.group_id, error)
             return False
         if not isinstance(outcome, Created):
@@ -430,42 +403,37 @@ class Rounds:
             clean_generations(self._generations)
         return True
 
-    # What is left behind.
+    # Objects that are left behind.
 
-    def _bury_ghosts(self) -> None:
-        """Take away the objects of this consumer's own earlier stays.
+    def _delete_old_stays(self) -> None:
+        """Delete the objects of this consumer's own earlier stays.
 
-        Those of a static member only once another generation is there: taking them away before would move its
-        partitions.
+        Those of a static member go only once the newest generation is without them: else its partitions would move.
         """
         membership = self._membership
         with membership.lock:
-            ghosts = set(membership.ghosts)
+            old_member_ids = sorted(membership.old_member_ids)
         members = self._newest.plan.members if self._newest is not None else {}
-        buried = [one for one in sorted(ghosts) if self._settings.instance_id is None or one not in members]
-        self._roster.delete(*buried)
+        unneeded = [i for i in old_member_ids if self._settings.instance_id is None or i not in members]
+        self._roster.delete(*unneeded)
         with membership.lock:
-            membership.ghosts.difference_update(buried)
+            membership.old_member_ids.difference_update(unneeded)
 
-    def _bury_the_dead(self) -> None:
-        """Take away the objects of members that died, once the group goes on without them: whoever joins later would
-        have to wait for their sessions again."""
+    def _delete_dead_members(self) -> None:
+        """Delete the objects of members that died, once the newest generation is without them: else members that join
+        later would wait for their sessions to end."""
         newest = self._newest
         if newest is None:
             return
         timeout_ms = self._settings.session_timeout_ms
         dead = [
             member_id
-            for member_id, one in self._roster.watch.members.items()
-            if one.is_dead or (one.marks.state is None and one.silence_ms > timeout_ms)
+            for member_id, member in self._roster.tracker.members.items()
+            if member.is_dead or (member.marks.state is None and member.silence_ms > timeout_ms)
         ]
         self._roster.delete(*(member_id for member_id in dead if member_id not in newest.plan.members))
 
-    # How long to wait.
-
     def _next_wait(self) -> float:
-        """A heartbeat interval where all is settled; else less, and more again while nothing moves."""
-        interval_ms = float(self._settings.heartbeat_interval_ms)
         membership = self._membership
         with membership.lock:
             reconciliation = membership.reconciliation
@@ -475,13 +443,6 @@ class Rounds:
                 reconciliation.generation,
                 len(reconciliation.held),
                 self._written,
-                self._need,
+                self._turn.need,
             )
-        if is_settled and self._need is None:
-            self._wait_ms = interval_ms
-        elif progress != self._progress:
-            self._wait_ms = interval_ms / _FAST_PER_INTERVAL
-        else:
-            self._wait_ms = min(self._wait_ms * _SLOWER, interval_ms)
-        self._progress = progress
-        return max(_SHORTEST_WAIT_MS, self._wait_ms)
+        return self._pace.next_wait_ms(is_settled=is_settled and self._turn.need is None, progress=progress)

@@ -1,4 +1,4 @@
-"""The thread that lets a member do its rounds."""
+"""The thread that runs a member's heartbeat rounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from sparklog.errors import SparklogError
-from sparklog.groups.membership.heartbeat_rounds import Rounds
+from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.membership import Membership
 
 __all__ = ["HeartbeatThread"]
@@ -17,16 +17,16 @@ _RETRY_MS = 1_000.0
 
 
 class HeartbeatThread:
-    """Does one round after the other until it is stopped; at once when it is woken.
+    """Runs one heartbeat round after the other until it is stopped; at once when it is woken.
 
     Args:
-        beaten: called after each round in which the others could see that the member lives.
+        on_heartbeat: called after each round in which the others could see that the member lives.
     """
 
-    def __init__(self, rounds: Rounds, membership: Membership, *, beaten: Callable[[], object]) -> None:
+    def __init__(self, rounds: HeartbeatRounds, membership: Membership, *, on_heartbeat: Callable[[], object]) -> None:
         self._rounds = rounds
         self._membership = membership
-        self._beaten = beaten
+        self._on_heartbeat = on_heartbeat
         self._lock = threading.RLock()
         """Taken as it is: ``with`` a condition, an interrupt could leave it held."""
         self._condition = threading.Condition(self._lock)
@@ -58,24 +58,24 @@ class HeartbeatThread:
 
     def _run(self) -> None:
         while not self._is_stopped:
-            wait_ms = self._round()
+            wait_ms = self._run_round()
             with self._lock:
                 if not (self._is_woken or self._is_stopped):
                     self._condition.wait(wait_ms / 1_000)
                 self._is_woken = False
 
-    def _round(self) -> float:
+    def _run_round(self) -> float:
         interval_ms = float(self._membership.settings.heartbeat_interval_ms)
         try:
-            wait_ms = self._rounds.round()
+            wait_ms = self._rounds.run_round()
             if self._membership.member_id:
-                self._beaten()
+                self._on_heartbeat()
             return wait_ms
         except SparklogError as error:
             # One failed heartbeat is nothing: the session goes on, and ends by itself where this lasts.
             _LOGGER.info("group %s: a round failed: %s", self._membership.settings.group_id, error)
             if not error.retriable:
                 self._membership.fail(error)
-        except Exception as error:  # of an assignor that isn't ours; told to the application
+        except Exception as error:  # of an assignor that isn't ours; the application's next poll raises it
             self._membership.fail(error)
         return min(interval_ms, _RETRY_MS)

@@ -1,6 +1,6 @@
-"""Who lives: what a member knows of the others by watching their heartbeats. Pure (rules G3, G4).
+"""The liveness of a group's members, as one of them tracks it by their heartbeats. Pure (rules G3, G4).
 
-Silence is counted over the observer's own completed looks, and no gap between two of them counts for more than twice
+Silence is counted over the observer's own completed listings, and no gap between two of them counts for more than twice
 the heartbeat interval: an observer that was suspended, or that couldn't reach the store, declares nobody dead for it.
 """
 
@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from sparklog.groups.membership.member_state import MemberState
 
-__all__ = ["Marks", "Watch", "Watched"]
+__all__ = ["LivenessTracker", "MemberMarks", "TrackedMember"]
 
 _GAPS_COUNT_UP_TO = 2
 """Heartbeat intervals. Source: rule G3."""
 
 
-class Marks(NamedTuple):
+class MemberMarks(NamedTuple):
     """A member's two objects in a listing; each changes when the object is written again."""
 
     state: str | None
@@ -27,17 +27,17 @@ class Marks(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Watched:
-    """Another member, or oneself, as it was seen."""
+class TrackedMember:
+    """A member as the listings show it; the observer itself is one, too."""
 
-    marks: Marks
+    marks: MemberMarks
     silence_ms: float = 0.0
-    beats_seen: int = 0
-    """How often it was seen to move since it was first seen."""
+    heartbeats_seen: int = 0
+    """How often its marks were seen to change since it was listed first."""
     state: MemberState | None = None
-    """As it was read; None before it could be."""
+    """As it was read last; None before it could be read."""
     state_mark: str | None = None
-    """Of ``state``."""
+    """The mark of the object that ``state`` was read from."""
 
     @property
     def is_dead(self) -> bool:
@@ -45,47 +45,48 @@ class Watched:
         return self.state is not None and self.silence_ms > self.state.session_timeout_ms
 
 
-class Watch:
-    """All members that are there. Owned by one thread."""
+class LivenessTracker:
+    """The members that are listed, and for how long each was silent. Owned by one thread."""
 
     def __init__(self, *, heartbeat_interval_ms: float) -> None:
         self._longest_gap_ms = _GAPS_COUNT_UP_TO * heartbeat_interval_ms
-        self._looked_ticks_ms: float | None = None
-        self.members: dict[str, Watched] = {}
+        self._updated_ticks_ms: float | None = None
+        self.members: dict[str, TrackedMember] = {}
         """By member id."""
 
-    def look(
-        self, listed: Mapping[str, Marks], *, now_ticks_ms: float, began_ticks_ms: float | None = None
+    def update(
+        self, listed: Mapping[str, MemberMarks], *, now_ticks_ms: float, began_ticks_ms: float | None = None
     ) -> list[str]:
-        """Take in a completed listing. Returns the members whose state must be read, since it was rewritten.
+        """Compare a completed listing with the one before. Returns the members whose state must be read, since it was
+        rewritten.
 
         Silence is counted from the end of the listing that showed a sign of life first to the beginning of the newest
         one: what came while a slow store was answering was not seen by it.
         """
         began = now_ticks_ms if began_ticks_ms is None else began_ticks_ms
-        gap = 0.0 if self._looked_ticks_ms is None else began - self._looked_ticks_ms
+        gap = 0.0 if self._updated_ticks_ms is None else began - self._updated_ticks_ms
         counted = min(gap, self._longest_gap_ms)
-        self._looked_ticks_ms = began
+        self._updated_ticks_ms = began
         fresh = max(began - now_ticks_ms, -self._longest_gap_ms)
         for member_id in self.members.keys() - listed.keys():
             del self.members[member_id]
         for member_id, marks in listed.items():
             known = self.members.get(member_id)
             if known is None:
-                self.members[member_id] = Watched(marks=marks, silence_ms=fresh)
+                self.members[member_id] = TrackedMember(marks=marks, silence_ms=fresh)
             elif known.marks != marks:
                 known.marks, known.silence_ms = marks, fresh
-                known.beats_seen += 1
+                known.heartbeats_seen += 1
             else:
                 known.silence_ms += counted
         return [i for i, m in self.members.items() if m.marks.state is not None and m.state_mark != m.marks.state]
 
-    def read(self, member_id: str, state: MemberState | None) -> None:
-        """A member's state was read; None where it is gone."""
+    def set_state(self, member_id: str, state: MemberState | None) -> None:
+        """Keep the state of a member as it was read; None where it is gone."""
         known = self.members[member_id]
         known.state = state
         known.state_mark = known.marks.state if state is not None else None
 
-    def forget(self, member_id: str) -> None:
-        """Its objects were deleted."""
+    def remove(self, member_id: str) -> None:
+        """Forget a member whose objects were deleted."""
         self.members.pop(member_id, None)

@@ -1,4 +1,4 @@
-"""What a member says of itself: one small object that it alone rewrites, and a heartbeat beside it (rule G4)."""
+"""The state of a group's member: one small object that it alone rewrites, and a heartbeat beside it (rule G4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberState:
-    """A member as it described itself last."""
+    """A member's description of itself."""
 
     member_id: str
     instance_id: str | None
@@ -71,7 +71,7 @@ def encode_member(state: MemberState) -> bytes:
 
 
 def decode_member(path: str, data: bytes) -> MemberState:
-    """A member of its object's bytes. Raises ``CorruptLogError``, which names the object."""
+    """Decode a member from its object's bytes. Raises ``CorruptLogError``, which names the object."""
     try:
         body: dict[str, Any] = json.loads(data)
         return MemberState(
@@ -93,10 +93,10 @@ def decode_member(path: str, data: bytes) -> MemberState:
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Partitions as JSON: topic to sorted numbers."""
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return found
+        numbers.setdefault(topic, []).append(number)
+    return numbers
 
 
 def decode_partitions(body: Mapping[str, Iterable[int]]) -> frozenset[TopicPartition]:

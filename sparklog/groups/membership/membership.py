@@ -1,4 +1,4 @@
-"""A consumer's membership in its group: what the application and the heartbeat's thread share, behind one lock."""
+"""A consumer's membership in its group: the state that application and heartbeat thread share, behind one lock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEVER_JOINED = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """What a member was told. Times in milliseconds."""
+    """The settings of a member. Times in milliseconds."""
 
     group_id: str
     instance_id: str | None
@@ -43,7 +43,7 @@ class MemberSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the application subscribes to."""
+    """A subscription of the application."""
 
     version: int
     """Another one for each subscription."""
@@ -52,14 +52,14 @@ class Wanted:
 
 
 class Membership:
-    """Every method takes the lock; any thread may call it.
+    """One consumer's part in its group. Every method takes the lock; any thread may call it.
 
     A member id is used for one stay in the group and never again. So a member takes a partition at most once in a
     generation, and no two stamps are the same (rule G1).
 
     Args:
-        tell: called, with the lock held, when there is something for the application.
-        wake: called when the heartbeat's thread should do a round at once.
+        notify: called, with the lock held, when there is something for the application to take up.
+        wake: called when the heartbeat thread should run a round at once.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Membership:
         settings: MemberSettings,
         clock: Clock,
         *,
-        tell: Callable[[], None] = lambda: None,
+        notify: Callable[[], None] = lambda: None,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         self.settings = settings
@@ -79,17 +79,17 @@ class Membership:
         """None: out of the group."""
         self.is_parked = False
         """Did it leave since the application didn't poll, or is it fenced? Then it doesn't join by itself."""
-        self.ghosts: set[str] = set()
-        """Its earlier member ids whose objects may still be there."""
-        self.told: dict[str, tuple[str, int]] = {}
-        """What the application's own reading has found of topics: name to topic id and partition count."""
+        self.old_member_ids: set[str] = set()
+        """The member ids of its earlier stays whose objects may still be there."""
+        self.reported: dict[str, tuple[str, int]] = {}
+        """Topics as the application's own reading saw them last: name to topic id and partition count."""
         self.doubted: set[str] = set()
         """Topics that the application's own reading didn't find any more: they are to be looked at."""
         self.resolved: frozenset[str] = frozenset()
         """The topics of the subscription, those that a pattern has found included."""
         self.missing: set[str] = set()
-        """Topics that don't exist, not told to the application yet."""
-        self.tell = tell
+        """Topics that don't exist, and of which the application doesn't know yet."""
+        self.notify = notify
         self._clock = clock
         self._wake = wake
         self._error: Exception | None = None
@@ -97,13 +97,13 @@ class Membership:
         self._beat_ticks_ms = 0.0
         self._polled_ticks_ms = clock.ticks_ms()
         self._version = 0
-        self._told_member_id = NEVER_JOINED
-        """Of the stay that the application knows of."""
+        self._reported_member_id = NEVER_JOINED
+        """The member id of the stay that the application knows of."""
 
     # What the application calls.
 
     def subscribe(self, topics: Iterable[str], pattern: re.Pattern[str] | None) -> None:
-        """Want other topics, or those that match a pattern."""
+        """Subscribe to other topics, or to those that match a pattern."""
         with self.lock:
             self._version += 1
             if pattern is None:
@@ -114,16 +114,16 @@ class Membership:
         self._wake()
 
     def unsubscribe(self) -> None:
-        """Want nothing: the application has no partitions any more. Whoever runs the rounds must let it leave."""
+        """Subscribe to nothing: the application has no partitions any more. The caller makes the rounds leave."""
         with self.lock:
             self.wanted = None
             self.reconciliation.lose_all()
             self.reconciliation.lost.clear()
-            self._told_member_id = NEVER_JOINED
+            self._reported_member_id = NEVER_JOINED
             self._error = None
 
     def polled(self) -> None:
-        """The application lives. One that was put out for its silence joins again."""
+        """Note that the application polled. A member that left since it didn't poll joins again."""
         with self.lock:
             self._polled_ticks_ms = self._clock.ticks_ms()
             if not self.is_parked or self._fatal is not None:
@@ -132,51 +132,52 @@ class Membership:
         self._wake()
 
     def raise_error(self) -> None:
-        """Raise what went wrong: once, but what can't be mended again and again."""
+        """Raise the error that waits for the application: once, but a fatal one at each call."""
         with self.lock:
             error, self._error = self._fatal or self._error, None
         if error is not None:
             raise error.with_traceback(None)
 
-    def tell_topics(self, found: Mapping[str, tuple[str, int]]) -> None:
-        """The application's own reading has found topics so: name to topic id and partition count."""
+    def report_topics(self, topics: Mapping[str, tuple[str, int]]) -> None:
+        """Report topics as the application's own reading sees them: name to topic id and partition count."""
         with self.lock:
-            self.told.update(found)
+            self.reported.update(topics)
         self._wake()
 
     def doubt_topics(self, topics: Iterable[str]) -> None:
-        """The application's own reading didn't find these any more, or not with as many partitions: whether the group
-        must go on without them, the next round finds out."""
+        """Report topics that the application's own reading didn't find any more, or not with as many partitions: the
+        next round finds out whether the group must go on without them."""
         with self.lock:
             self.doubted.update(topics)
         self._wake()
 
     def next_missing(self) -> str | None:
-        """A topic that doesn't exist and wasn't told yet."""
+        """A topic that doesn't exist, each once; None where there is no other."""
         with self.lock:
             return self.missing.pop() if self.missing else None
 
     def take_lost(self) -> set[TopicPartition]:
-        """What was lost since the last call. A member that was silent for too long finds out here (rule G2)."""
+        """The partitions that were lost since the last call. A member that was silent for too long finds out here
+        (rule G2)."""
         with self.lock:
             self.check_silence()
             lost, self.reconciliation.lost = self.reconciliation.lost, set()
-            self._told_member_id = self.member_id
+            self._reported_member_id = self.member_id
             return lost
 
     def to_release(self) -> set[TopicPartition]:
-        """What the application must give up."""
+        """The partitions that the application must give up."""
         with self.lock:
             return set(self.reconciliation.to_release)
 
     def released(self, partitions: Iterable[TopicPartition]) -> None:
-        """The application gave these up."""
+        """Note that the application gave partitions up."""
         with self.lock:
             self.reconciliation.released(partitions)
         self._wake()
 
     def hand_over(self, assigned: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetRow]:
-        """What the application gets, each with its row; empty while there is something for it to release or lose.
+        """The partitions that the application gets, each with its row; none while it must release or lose others.
 
         Args:
             assigned: as of ``Reconciliation.hand_over``.
@@ -197,17 +198,17 @@ class Membership:
             return dict(self.reconciliation.first_counts)
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """As ``Consumer.group_metadata`` gives it: the member as the application knows it.
+        """The member as the application knows it, for ``Consumer.group_metadata``.
 
-        After a stay that was lost, the id is still the old one until the application was told: what it read under that
-        must not be committed under the new one (rule G1).
+        After a stay that was lost, the id is still the old one until the application knows of the loss: what it read
+        under that must not be committed under the new one (rule G1).
         """
         with self.lock:
             generation = self.reconciliation.generation
             return ConsumerGroupMetadata(
                 group_id=self.settings.group_id,
                 generation_id=generation if generation else -1,
-                member_id=self._told_member_id,
+                member_id=self._reported_member_id,
                 group_instance_id=self.settings.instance_id,
             )
 
@@ -217,21 +218,22 @@ class Membership:
         with self.lock:
             return self.wanted is not None and not self.is_parked and self.reconciliation.generation == 0
 
-    # What the rounds call.
+    # What the heartbeat rounds call.
 
-    def begin_stay(self) -> str:
-        """A new member id, not yet in use."""
+    def new_member_id(self) -> str:
+        """A member id that was never used before; it isn't in use yet."""
         prefix = self.settings.instance_id or self.settings.client_id or "consumer"
         return f"{prefix[:_PREFIX_LENGTH]}-{uuid.uuid4()}"
 
     def joined(self, member_id: str, *, began_ticks_ms: float) -> None:
-        """The first state was written, by a request that began then."""
+        """Note that the stay's first state was written, by a request that began at ``began_ticks_ms``."""
         with self.lock:
             self.member_id = member_id
             self._beat_ticks_ms = began_ticks_ms
 
-    def beaten(self, member_id: str, *, began_ticks_ms: float) -> None:
-        """The others could see that it lives, by a request that began then; or it finds out that it was too late."""
+    def heartbeat_written(self, member_id: str, *, began_ticks_ms: float) -> None:
+        """Note that the others could see that it lives, by a request that began at ``began_ticks_ms``; give up
+        everything if that was too late."""
         with self.lock:
             self.check_silence()
             if self.member_id == member_id:
@@ -245,7 +247,7 @@ class Membership:
                 self.lose()
 
     def check_poll_interval(self) -> bool:
-        """Leave if the application hasn't polled for too long. True: so it is."""
+        """Leave if the application hasn't polled for too long. True: the member leaves."""
         with self.lock:
             if not self.member_id:
                 return False
@@ -256,46 +258,46 @@ class Membership:
             return True
 
     def lose(self, member_id: str = "") -> None:
-        """Everything belongs to others by now, or may; the next stay has another member id.
+        """End a stay: everything belongs to others by now, or may. The next stay has another member id.
 
         Args:
-            member_id: of the stay that ended; whichever it is by default.
+            member_id: of the stay that ended; that of the current stay by default.
         """
         with self.lock:
             if not self.member_id or (member_id and member_id != self.member_id):
                 return
-            self.ghosts.add(self.member_id)
+            self.old_member_ids.add(self.member_id)
             self.member_id = NEVER_JOINED
             self.reconciliation.lose_all()
-            self.tell()
+            self.notify()
 
     def is_in_generation(self, member_id: str) -> bool:
-        """Has a generation had this member already?"""
+        """Was a generation that has this member applied in its current stay?"""
         with self.lock:
             return self.member_id == member_id and self.reconciliation.generation > 0
 
-    def note_missing(self, topics: set[str]) -> None:
-        """Topics that don't exist."""
+    def report_missing(self, topics: set[str]) -> None:
+        """Report topics that don't exist to the application."""
         with self.lock:
             self.missing |= topics
             if topics:
-                self.tell()
+                self.notify()
 
     def fail(self, error: Exception) -> None:
-        """Let the application know."""
+        """Have the application's next call raise an error, once."""
         with self.lock:
             self._error = error
-            self.tell()
+            self.notify()
 
     def end(self, error: SparklogError) -> None:
-        """This membership can't go on: everything is lost, and each poll says why."""
+        """End the membership for good: everything is lost, and each poll raises the error."""
         with self.lock:
             self._fatal = error
             self.is_parked = True
             self.lose()
 
-    def took(self, member_id: str, stamp: Stamp, result: Rows | Exception) -> None:
-        """A stamp was written, or not."""
+    def take_finished(self, member_id: str, stamp: Stamp, result: Rows | Exception) -> None:
+        """Note the result of a take: the rows with the stamp, or why it wasn't written."""
         with self.lock:
             self.check_silence()
             if self.member_id != member_id:  # of an earlier stay
@@ -309,4 +311,4 @@ class Membership:
                     self.fail(result)
             else:
                 self.reconciliation.taken(stamp, result)
-                self.tell()
+                self.notify()

@@ -20,7 +20,7 @@ from sparklog.groups.membership.generations import (
     Subscription,
     TopicFacts,
 )
-from sparklog.groups.membership.liveness import Watched
+from sparklog.groups.membership.liveness import TrackedMember
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.model import TopicPartition
 
@@ -28,6 +28,7 @@ __all__ = [
     "Seen",
     "common_assignors",
     "empty_plan",
+    "is_incompatible",
     "living_members",
     "need_of",
     "only_replaces",
@@ -41,28 +42,32 @@ Seen = Mapping[str, "tuple[str, int]"]
 
 
 def living_members(
-    watched: Mapping[str, Watched], newest: GenerationPlan | None, *, me: MemberState | None
+    tracked: Mapping[str, TrackedMember], newest: GenerationPlan | None, *, me: MemberState | None
 ) -> dict[str, MemberState]:
-    """The members that the next generation should have.
+    """The members that the next generation should have, with their states.
 
-    One that the newest generation doesn't know counts once its heart was seen to beat: what a dead process left behind
-    is no member. One that was in a generation and isn't in the newest will find out and come back under another id.
-    Of two with one instance id the one that the newest generation doesn't have stays, if it came to replace the other.
-    A member that shares no assignor with those before it is left out.
+    A member that the newest generation doesn't have counts once another heartbeat of it was seen: the objects that a
+    dead process left behind are no member. A member that was in a generation and isn't in the newest will notice and
+    come back under another id. Of two with one instance id the one that the newest generation doesn't have stays, if it
+    came to replace the other. A member that shares no assignor with those before it is left out.
+
+    Args:
+        tracked: all that were listed, by member id.
+        me: the caller's own state; None if it leaves.
     """
     known = newest.members if newest is not None else {}
-    found = {} if me is None or not (me.member_id in known or _may_come(me, newest)) else {me.member_id: me}
-    for member_id, one in watched.items():
-        if one.state is None or one.marks.state is None or one.is_dead or (me and me.member_id == member_id):
+    states = {} if me is None or not (me.member_id in known or _may_join(me, newest)) else {me.member_id: me}
+    for member_id, member in tracked.items():
+        if member.state is None or member.marks.state is None or member.is_dead or (me and me.member_id == member_id):
             continue
-        if member_id in known or (one.beats_seen and _may_come(one.state, newest)):
-            found[member_id] = one.state
+        if member_id in known or (member.heartbeats_seen and _may_join(member.state, newest)):
+            states[member_id] = member.state
     by_instance: dict[str, str] = {}
-    for member_id in sorted(found, key=lambda i: (i not in known, i)):
-        instance_id = found[member_id].instance_id
+    for member_id in sorted(states, key=lambda i: (i not in known, i)):
+        instance_id = states[member_id].instance_id
         if instance_id is not None:
             by_instance[instance_id] = member_id  # the last one stays
-    living = {i: s for i, s in found.items() if s.instance_id is None or by_instance[s.instance_id] == i}
+    living = {i: s for i, s in states.items() if s.instance_id is None or by_instance[s.instance_id] == i}
     compatible: dict[str, MemberState] = {}
     for member_id in sorted(living, key=lambda i: (i not in known, i)):
         if common_assignors([*compatible.values(), living[member_id]]):
@@ -70,7 +75,7 @@ def living_members(
     return compatible
 
 
-def _may_come(state: MemberState, newest: GenerationPlan | None) -> bool:
+def _may_join(state: MemberState, newest: GenerationPlan | None) -> bool:
     """May a member that the newest generation doesn't have be in the next? Of several that come to replace one and the
     same, the first that a generation has stays: the others are fenced as soon as they look."""
     holder = newest.holder_of(state.instance_id) if newest is not None else ""
@@ -89,10 +94,26 @@ def common_assignors(members: Collection[MemberState | GenerationMember]) -> lis
     return sorted(common, key=lambda name: (-votes[name], name))
 
 
+def is_incompatible(members: Mapping[str, TrackedMember], plan: GenerationPlan, state: MemberState) -> bool:
+    """Do the members whose heartbeats were seen share no assignor with another member?
+
+    Args:
+        members: all that were listed, by member id.
+        plan: the newest generation's; only its members count, and of one that is long dead none.
+        state: the other member's.
+    """
+    alive = [
+        member.state
+        for member_id, member in members.items()
+        if member_id in plan.members and member.state is not None and member.heartbeats_seen and not member.is_dead
+    ]
+    return bool(alive) and not common_assignors([*alive, state])
+
+
 def subscribed_topics(
     members: Mapping[str, MemberState], missing: Collection[str] = frozenset()
 ) -> dict[str, tuple[str, ...]]:
-    """What each member subscribes to, sorted.
+    """The topics that each member subscribes to, sorted.
 
     Members with one pattern have the topics that any of them found, so that a topic which comes moves partitions
     once, not once for each member that finds it.
@@ -101,13 +122,13 @@ def subscribed_topics(
         missing: topics that were looked at and aren't there: no pattern matches them. Who subscribes by name does so
             whether there is such a topic or not.
     """
-    found: dict[str, set[str]] = {}
+    by_pattern: dict[str, set[str]] = {}
     for state in members.values():
         if state.pattern:
-            found.setdefault(state.pattern, set()).update(state.topics)
-    if not found:
+            by_pattern.setdefault(state.pattern, set()).update(state.topics)
+    if not by_pattern:
         return {member_id: state.topics for member_id, state in members.items()}
-    matched = {pattern: tuple(sorted(topics.difference(missing))) for pattern, topics in found.items()}
+    matched = {pattern: tuple(sorted(topics.difference(missing))) for pattern, topics in by_pattern.items()}
     return {i: matched[state.pattern] if state.pattern else state.topics for i, state in members.items()}
 
 
@@ -117,7 +138,8 @@ def need_of(
     seen: Seen,
     missing: Collection[str] = frozenset(),
 ) -> object | None:
-    """What is no longer as the newest generation has it; None where nothing is. Equal values: the same need.
+    """The difference between the group and its newest generation; None where there is none. Equal values stand for
+    the same difference.
 
     Args:
         seen: what the proposer knows of topics; about those it doesn't know it has no say.
@@ -154,9 +176,9 @@ def plan_generation(
     now_ms: int,
     missing: Collection[str] = frozenset(),
 ) -> GenerationPlan:
-    """What the next generation decides.
+    """The plan of the next generation.
 
-    A static member that came back under its instance id takes its predecessor's place. Where nothing else changed,
+    A static member that came back under its instance id gets its predecessor's partitions. Where nothing else changed,
     nothing else moves.
 
     Args:
@@ -261,7 +283,7 @@ def _member(state: MemberState, topics: tuple[str, ...]) -> GenerationMember:
 def _owned(
     previous: GenerationPlan | None, member_id: str, state: MemberState, topics: Mapping[str, TopicFacts]
 ) -> frozenset[TopicPartition]:
-    """What the previous generation gave to this member, or to the one whose place it takes."""
+    """The partitions that the previous generation gave to this member, or to the one that it replaces."""
     if previous is None:
         return frozenset()
     given = previous.assignment.get(member_id)
@@ -286,9 +308,9 @@ def _is_replacement(
 ) -> bool:
     if previous.assignor != name or previous.topics != topics or len(previous.members) != len(members):
         return False
-    before = {_place(i, member): member.subscription for i, member in previous.members.items()}
-    return before == {_place(i, member): member.subscription for i, member in members.items()}
+    before = {_identity(i, member): member.subscription for i, member in previous.members.items()}
+    return before == {_identity(i, member): member.subscription for i, member in members.items()}
 
 
-def _place(member_id: str, member: GenerationMember) -> tuple[str, str]:
+def _identity(member_id: str, member: GenerationMember) -> tuple[str, str]:
     return ("id", member_id) if member.instance_id is None else ("instance", member.instance_id)

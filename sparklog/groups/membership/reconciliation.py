@@ -1,9 +1,9 @@
-"""From what a member has to what its generation gives it: releasing, claiming, taking. Pure; a lock guards it.
+"""The way from the partitions that a member has to those of its newest generation: releasing, claiming, taking.
 
-A partition moves without stopping the rest: its owner gives it up and says so, and the new owner takes it once nobody
-who lives claims it any more. A member claims what it owns *and* what it is to get; it takes a partition only after a
-look at the other members that began after its own claim was written. Of two that claim the same partition at least one
-sees the other, and the one that the newest generation doesn't name withdraws.
+Pure; a lock guards it. A partition moves without stopping the rest: its owner gives it up and withdraws its claim, and
+the new owner takes it once nobody who lives claims it any more. A member claims what it owns *and* what it is to get;
+it takes a partition only after a listing of the members that began after its own claim was written. Of two that claim
+the same partition at least one sees the other, and the one that the newest generation doesn't name withdraws.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sparklog.groups.membership.generations import Generation
+from sparklog.groups.membership.generations import Generation, GenerationPlan
+from sparklog.groups.membership.liveness import TrackedMember
 from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.model import TopicPartition
 
-__all__ = ["Held", "Reconciliation"]
+__all__ = ["HeldPartition", "Reconciliation", "claimed_by_others"]
 
 
 @dataclass(slots=True, kw_only=True)
-class Held:
+class HeldPartition:
     """A partition that a member took."""
 
     stamp: Stamp
@@ -31,7 +32,7 @@ class Held:
 
 @dataclass(slots=True, kw_only=True)
 class Reconciliation:
-    """Where one member stands."""
+    """The partitions of one member: given to it, held by it, being taken, to be released."""
 
     is_eager: bool = False
     """Give everything up at each new generation, as the members of eager assignors do."""
@@ -41,15 +42,15 @@ class Reconciliation:
     """What that generation gives it."""
     target: frozenset[TopicPartition] = frozenset()
     """What it is to have: ``given``, but for topics that aren't wanted any more."""
-    held: dict[TopicPartition, Held] = field(default_factory=dict)
+    held: dict[TopicPartition, HeldPartition] = field(default_factory=dict)
     taking: dict[TopicPartition, Stamp] = field(default_factory=dict)
     """Those whose stamp is being written."""
     to_release: set[TopicPartition] = field(default_factory=set)
-    """Held, and to be given up by the application."""
+    """HeldPartition, and to be given up by the application."""
     first_counts: dict[str, int] = field(default_factory=dict)
     """Of each topic, how many partitions it had when the group first subscribed to it."""
     lost: set[TopicPartition] = field(default_factory=set)
-    """Were handed to the application and belong to somebody else by now; it hasn't been told yet."""
+    """Were handed to the application and may belong to other members by now; it doesn't know yet."""
 
     def apply(
         self,
@@ -72,7 +73,7 @@ class Reconciliation:
         self.given = given
         self.target = given if topics is None else frozenset(p for p in given if p.topic in topics)
         facts = generation.plan.topics
-        self.first_counts = {topic: found.first_count for topic, found in facts.items()}
+        self.first_counts = {topic: of_topic.first_count for topic, of_topic in facts.items()}
         self._release(
             partition
             for partition, held in [*self.held.items()]
@@ -95,13 +96,13 @@ class Reconciliation:
                 del self.held[partition]
 
     def claims(self) -> frozenset[TopicPartition]:
-        """What nobody else may take while this member lives."""
+        """The partitions that nobody else may take while this member lives."""
         return self.target | self.held.keys() | self.taking.keys()
 
     def takeable(
         self, claimed: Collection[TopicPartition], *, written: frozenset[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """What may be taken now.
+        """The partitions that may be taken now.
 
         Args:
             claimed: by others who live, from a look that began after ``written`` was.
@@ -112,22 +113,22 @@ class Reconciliation:
         return (self.target & written) - self.held.keys() - self.taking.keys() - frozenset(claimed)
 
     def begin_take(self, partitions: Iterable[TopicPartition], stamp: Stamp) -> None:
-        """Their stamp is being written."""
+        """Note that the stamp of partitions is being written."""
         self.taking.update(dict.fromkeys(partitions, stamp))
 
     def taken(self, stamp: Stamp, rows: Rows) -> None:
-        """A stamp was written: those partitions that are still wanted are ours.
+        """Hold the partitions whose stamp was written, as far as they are still wanted.
 
-        Another take under the same stamp may still be on its way: what the rows don't show isn't ours yet.
+        Another take under the same stamp may still be on its way: partitions whose rows don't show it aren't held yet.
         """
         written = [p for p, taking in self.taking.items() if taking == stamp and p in rows and rows[p].stamp == stamp]
         for partition in written:
             del self.taking[partition]
             if partition in self.target and (stamp.generation == self.generation or not self.is_eager):
-                self.held[partition] = Held(stamp=stamp, row=rows[partition])
+                self.held[partition] = HeldPartition(stamp=stamp, row=rows[partition])
 
     def not_taken(self, stamp: Stamp) -> None:
-        """A stamp wasn't written, or nobody knows."""
+        """Forget a take: its stamp wasn't written, or nobody knows."""
         self.taking = {p: taking for p, taking in self.taking.items() if taking != stamp}
 
     def hand_over(self, assigned: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetRow]:
@@ -146,13 +147,13 @@ class Reconciliation:
         return {partition: held.row for partition, held in new.items()}
 
     def released(self, partitions: Iterable[TopicPartition]) -> None:
-        """The application gave these up."""
+        """Forget partitions that the application gave up."""
         for partition in partitions:
             self.to_release.discard(partition)
             self.held.pop(partition, None)
 
     def lose_all(self) -> None:
-        """Nothing is ours any more: this member was silent too long, or the group went on without it."""
+        """Hold nothing any more: this member was silent for too long, or the group went on without it."""
         self.lost.update(p for p, held in self.held.items() if held.is_handed)
         self.held.clear()
         self.taking.clear()
@@ -172,3 +173,24 @@ class Reconciliation:
     def is_settled(self) -> bool:
         """Has the member all that it is to have, and no more?"""
         return not self.taking and not self.to_release and self.held.keys() == self.target
+
+
+def claimed_by_others(
+    members: Mapping[str, TrackedMember], plan: GenerationPlan, *, own_id: str, left_out_ms: float
+) -> set[TopicPartition]:
+    """The partitions that other members own, or are about to take.
+
+    Args:
+        members: all that were listed, by member id.
+        plan: the newest generation's. A member whose instance id another has in it claims nothing any more.
+        own_id: the member whose own claims don't count.
+        left_out_ms: a member that ``plan`` left out claims nothing any more once it was silent for so long.
+    """
+    claimed: set[TopicPartition] = set()
+    for member_id, member in members.items():
+        if member_id == own_id or member.state is None or member.is_dead:
+            continue
+        is_replaced = plan.holder_of(member.state.instance_id) not in ("", member_id)
+        if not is_replaced and (member_id in plan.members or member.silence_ms < left_out_ms):
+            claimed |= member.state.claims
+    return claimed

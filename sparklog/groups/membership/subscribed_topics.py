@@ -1,4 +1,4 @@
-"""The topics that one member subscribes to: finding them, and taking over what its group has found."""
+"""The topics that one member subscribes to: resolving names and patterns, and following its group's generations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOGGER = logging.getLogger("sparklog.groups")
 
 
 class SubscribedTopics:
-    """Owned by the thread that does the member's rounds."""
+    """One member's topics. Owned by the thread that runs the member's heartbeat rounds."""
 
     def __init__(self, membership: Membership, catalog: TopicCatalog, clock: Clock) -> None:
         self.catalog = catalog
@@ -45,21 +45,21 @@ class SubscribedTopics:
         """
         membership, now, catalog = self._membership, self._clock.ticks_ms(), self.catalog
         with membership.lock:
-            told, membership.told = membership.told, {}
+            reported, membership.reported = membership.reported, {}
             doubted = frozenset(membership.doubted)
-        for topic, (topic_id, partition_count) in told.items():
-            catalog.told(topic, topic_id, partition_count)
+        for topic, (topic_id, partition_count) in reported.items():
+            catalog.update(topic, topic_id, partition_count)
         is_new = wanted.version != self._version
         is_due = is_new or now - self._resolved_ticks_ms >= membership.settings.metadata_max_age_ms
         if wanted.pattern is None:
-            catalog.look(wanted.topics if is_due else wanted.topics & (catalog.missing | doubted))
+            catalog.refresh(wanted.topics if is_due else wanted.topics & (catalog.missing | doubted))
             self.topics = wanted.topics
-            self._note_missing(is_new=is_new)
+            self._report_missing(is_new=is_new)
         elif is_due:
             self.topics = frozenset(catalog.matching(wanted.pattern))
         elif doubted:
             matching = {topic for topic in doubted if wanted.pattern.match(topic)}
-            self.topics = (self.topics | matching) - catalog.look(matching)
+            self.topics = (self.topics | matching) - catalog.refresh(matching)
         self.pattern = pattern_text(wanted.pattern)
         with membership.lock:
             membership.doubted -= doubted
@@ -83,16 +83,16 @@ class SubscribedTopics:
         for topic, facts in plan.topics.items():
             known = self.catalog.seen.get(topic)
             if known is None or (known[0] == facts.topic_id and known[1] < facts.partition_count):
-                self.catalog.told(topic, facts.topic_id, facts.partition_count)
+                self.catalog.update(topic, facts.topic_id, facts.partition_count)
         gone = self._gone(before, plan, member_id)
         for topic in gone:
-            self.catalog.denied(topic)
+            self.catalog.mark_missing(topic)
         with membership.lock:
             # Which look was later, the proposer's or this member's, isn't known: the next round looks again.
             membership.doubted |= looked_for | gone
             if wanted.pattern is not None:
-                found = plan.topics.keys() & plan.members[member_id].topics
-                came = {topic for topic in found if wanted.pattern.match(topic)}
+                planned = plan.topics.keys() & plan.members[member_id].topics
+                came = {topic for topic in planned if wanted.pattern.match(topic)}
                 self.topics = membership.resolved = (self.topics | came) - gone
 
     def _gone(self, before: GenerationPlan | None, plan: GenerationPlan, member_id: str) -> frozenset[str]:
@@ -102,7 +102,7 @@ class SubscribedTopics:
             return frozenset()
         return self.topics.intersection(former.topics, before.topics).difference(plan.topics)
 
-    def _note_missing(self, *, is_new: bool) -> None:
+    def _report_missing(self, *, is_new: bool) -> None:
         """The application is told of a name for which there never was a topic: it may be misspelt. A topic that was
         deleted leaves the group with the next generation, and comes back with another once it is created again.
 
@@ -118,4 +118,4 @@ class SubscribedTopics:
             group, names = self._membership.settings.group_id, ", ".join(sorted(deleted - self._deleted))
             _LOGGER.warning("group %s goes on without topics that were deleted: %s", group, names)
         self._deleted = deleted
-        self._membership.note_missing(set(missing - deleted))
+        self._membership.report_missing(set(missing - deleted))

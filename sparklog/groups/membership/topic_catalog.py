@@ -1,4 +1,4 @@
-"""What a member knows of the topics it subscribes to."""
+"""A member's knowledge of the topics that it subscribes to."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class TopicCatalog:
         self.missing: set[str] = set()
         """Those that didn't exist when they were looked at last."""
 
-    def look(self, topics: Collection[str]) -> set[str]:
+    def refresh(self, topics: Collection[str]) -> set[str]:
         """Look at topics anew; returns those that don't exist. A GET, a LIST and a GET each.
 
         Raises:
             StoreError, CorruptLogError, UnsupportedVersionError.
         """
         wanted = sorted(topics)
-        found = parallel_map(self._look, wanted)
-        missing = {topic for topic, facts in zip(wanted, found, strict=True) if facts is None}
-        for topic, facts in zip(wanted, found, strict=True):
+        described = parallel_map(self._describe, wanted)
+        missing = {topic for topic, facts in zip(wanted, described, strict=True) if facts is None}
+        for topic, facts in zip(wanted, described, strict=True):
             if facts is None:
                 self.seen.pop(topic, None)
             else:
@@ -54,28 +54,28 @@ class TopicCatalog:
         Raises:
             UnknownTopicOrPartitionError: one doesn't exist. Source: Kafka, which refuses to commit offsets of it.
         """
-        self.look({topic for topic, _ in partitions})
+        self.refresh({topic for topic, _ in partitions})
         for topic, number in sorted(partitions):
             if number >= self.seen.get(topic, ("", 0))[1]:
                 raise UnknownTopicOrPartitionError(f"offset of {topic}-{number} wasn't committed: there is none")
         return {partition: self.seen[partition.topic][0] for partition in partitions}
 
-    def told(self, topic: str, topic_id: str, partition_count: int) -> None:
-        """Somebody who follows the topic knows it better."""
+    def update(self, topic: str, topic_id: str, partition_count: int) -> None:
+        """Take over what another reader of the topic has seen, which is newer."""
         self.seen[topic] = (topic_id, partition_count)
         self.missing.discard(topic)
 
-    def denied(self, topic: str) -> None:
-        """Somebody looked at the topic and didn't find it."""
+    def mark_missing(self, topic: str) -> None:
+        """Take over that another reader looked for the topic, and it isn't there."""
         self.seen.pop(topic, None)
         self.missing.add(topic)
 
     def matching(self, pattern: re.Pattern[str]) -> set[str]:
         """The topics that exist and whose names match from their beginning on. One LIST, and a look at each match."""
         names = {name for name in self._cluster.store.list_names(TOPICS_FOLDER) if pattern.match(name)}
-        return names - self.look(names)
+        return names - self.refresh(names)
 
-    def _look(self, topic: str) -> tuple[str, int] | None:
+    def _describe(self, topic: str) -> tuple[str, int] | None:
         try:
             head = open_state(self._cluster.topic_log(topic)).head
         except (UnknownTopicOrPartitionError, NotATopicError, InvalidTopicError):

@@ -21,61 +21,24 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
+from dataclasses import replace
 
-from sparklog._version import __version__
-from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction, encode_entry
 from sparklog.delta.checkpoint import checkpoint_due
+from sparklog.delta.commit import CommitResult, run_commit_loop
 from sparklog.delta.log import DeltaLog
-from sparklog.delta.snapshot import READER_VERSION, WRITER_VERSION
-from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, SparklogError, StoreError
 from sparklog.groups.offsets.changes import Change
-from sparklog.groups.offsets.offset_files import (
-    FORMAT_VERSION,
-    SCHEMA_STRING,
-    encode_rows,
-    new_offset_file,
-    table_properties,
-)
+from sparklog.groups.offsets.offset_commit import Changed, OffsetTarget
 from sparklog.groups.offsets.offset_maintenance import maintain_offsets
-from sparklog.groups.offsets.offset_state import (
-    COMMITTED_INFO,
-    FORMAT_INFO,
-    NO_TABLE,
-    LiveFile,
-    OffsetState,
-    catch_up,
-    load_state,
-    load_whole,
-    offset_log,
-    state_of,
-)
+from sparklog.groups.offsets.offset_state import OffsetState, catch_up, load_state, offset_log
 from sparklog.groups.offsets.rows import Rows
 from sparklog.log.background import Background
 from sparklog.log.cluster import Cluster
-from sparklog.log.data.record_reading import object_path
-from sparklog.storage.entry_log import PositionLost, Taken
-from sparklog.storage.position import advance, needs_verification
-from sparklog.storage.retrying import retry
+from sparklog.storage.position import needs_verification
 
-__all__ = ["Changed", "OffsetTable"]
+__all__ = ["OffsetTable"]
 
 _LOGGER = logging.getLogger(__name__)
-_LOSSES_BEFORE_YIELDING = 2
-_MAX_YIELD_ROUND_TRIPS = 16
-_LONGEST_ROUND_TRIP_MS = 1_000.0
-"""A commit that took longer was a stall, not a round trip: nobody is to wait for as long again."""
-_WRITER_REMEMBERED_MS = 604_800_000
-"""Seven days: for so long at least a ``txn`` action stays in the table (rule L7)."""
-_ALREADY_EXPIRED_MS = 0
-"""As a file's time of deletion. Delta's checkpoints carry the names of deleted files for a week, so that VACUUM keeps
-the files; one for every commit of a week would make each checkpoint huge, and these files live for an hour. A VACUUM
-may so delete a replaced file sooner, which readers bear; files that aren't committed yet it judges by their age."""
-
 _MAX_DELAY_MS = 500.0
 """Before maintenance, so that several writers don't do it at once."""
 _SWEEP_EVERY_MS = 600_000
@@ -84,18 +47,6 @@ _MAINTENANCE_REST = 20
 """After maintenance an object rests for so many times as long as it took: it takes a small part of the time …"""
 _MAX_LATE_VERSIONS = 1_000
 """… but for no more than so many versions."""
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
-    """How changes ended."""
-
-    errors: tuple[SparklogError | None, ...]
-    """Of each change, in their order: why it was refused; None where it was carried out or was done already."""
-    rows: Rows
-    """All rows, with what was carried out."""
 
 
 class OffsetTable:
@@ -132,7 +83,7 @@ class OffsetTable:
             CorruptLogError: what is there, perhaps by another engine, makes no sense; the message says what.
             UnsupportedVersionError, StoreError.
         """
-        self._state = self._as_of_now(self._state)
+        self._state = load_state(self._log) if self._state is None else catch_up(self._log, self._state)
         return self._state.rows
 
     def change(
@@ -158,8 +109,9 @@ class OffsetTable:
         """
         clock = self._log.clock
         self._commit_number += 1  # a number is never given to other changes, whatever became of these (rule L2)
-        work = _Work(
+        target = OffsetTarget(
             self._log,
+            changes,
             deadline_ticks_ms=deadline_ticks_ms,
             writer=self._writer,
             number=self._commit_number,
@@ -168,21 +120,15 @@ class OffsetTable:
         pause_ms = min(self._pause_until_ticks_ms, deadline_ticks_ms) - clock.ticks_ms()
         if pause_ms > 0:  # rule L11: others may have the next version
             clock.sleep_ms(pause_ms)
-        state, is_current = self._state, False
+        state = self._state
         if state is None or _is_stale(self._log, state):
-            state, is_current = work.patiently(partial(self._as_of_now, state)), True
-        while work.errors is None:
-            decided = _decide(state.rows, changes, now_ms=clock.now_ms())
-            if decided.rows is not state.rows:
-                state, is_current = work.commit(state, decided), False
-            elif is_current:
-                self._state = _made_durable(self._log, state) if None in decided.errors else state
-                return decided
-            else:
-                state, is_current = work.patiently(partial(self._as_of_now, state)), True
-        self._state = state
-        self._after_commit(work, state)
-        return Changed(errors=work.errors, rows=state.rows)
+            state = target.read_current(state)
+        done = run_commit_loop(target, state)
+        self._state = done.state
+        if done.commit is None:
+            return target.decided
+        self._after_commit(done)
+        return replace(done.commit, rows=done.state.rows)
 
     @property
     def maintenance_due(self) -> bool:
@@ -224,12 +170,10 @@ class OffsetTable:
         ended, or there is none."""
         return self._background.close(timeout_ms)
 
-    def _as_of_now(self, state: OffsetState | None) -> OffsetState:
-        return load_state(self._log) if state is None else catch_up(self._log, state)
-
-    def _after_commit(self, work: _Work, state: OffsetState) -> None:
-        if work.lost_races:
-            self._pause_until_ticks_ms = self._log.clock.ticks_ms() + work.round_trip_ms
+    def _after_commit(self, done: CommitResult[OffsetState, Changed]) -> None:
+        state = done.state
+        if done.lost_races:
+            self._pause_until_ticks_ms = self._log.clock.ticks_ms() + done.round_trip_ms
         self._checkpoint_version = max(self._checkpoint_version, state.checkpoint_version)
         version = state.position.version
         is_resting = self._log.clock.ticks_ms() < self._rest_until_ticks_ms
@@ -239,177 +183,6 @@ class OffsetTable:
             self._maintenance_due_at = version
 
 
-class _Work:
-    """One call of ``change`` on its way."""
-
-    def __init__(
-        self,
-        log: DeltaLog,
-        *,
-        deadline_ticks_ms: float,
-        writer: str,
-        number: int,
-        before_commit: Callable[[], object],
-    ) -> None:
-        self.lost_races = 0
-        self.round_trip_ms = 0.0
-        """How long the last upload and create took."""
-        self.errors: tuple[SparklogError | None, ...] | None = None
-        """How the changes ended, once they are in the table."""
-        self._log = log
-        self._writer = writer
-        self._number = number
-        self._deadline = deadline_ticks_ms
-        self._before_commit = before_commit
-        self._began = log.clock.ticks_ms()
-        self._tokens: set[str] = set()
-
-    def commit(self, state: OffsetState, decided: Changed) -> OffsetState:
-        """Try to commit what was decided on ``state``; ``errors`` tells whether it is in the table. Returns what is
-        known afterwards."""
-        log, clock = self._log, self._log.clock
-        if state.unwritable is not None:
-            raise state.unwritable.with_traceback(None)
-        if self.lost_races and clock.ticks_ms() >= self._deadline:
-            raise KafkaTimeoutError(
-                f"timed out after losing {self.lost_races} races for the next version of {log.table}"
-            )
-        state = _made_durable(log, state)
-        began = clock.ticks_ms()
-        version, data = state.position.version + 1, encode_rows(decided.rows)
-        file = LiveFile(path=new_offset_file(version), size_bytes=len(data))
-        self.patiently(lambda: log.store.put(object_path(log.table, file.path), data, sync=True))
-        waits_since = clock.ticks_ms()
-        self._before_commit()
-        began += clock.ticks_ms() - waits_since  # for others' commits no round trip took so long
-        entry = _Entry(state, file, decided.rows, log=log, writer=self._writer, number=self._number)
-        try:
-            outcome = log.create_next(
-                state.position, entry.encode, tokens=self._tokens, deadline_ticks_ms=self._deadline, sync=True
-            )
-        except PositionLost as lost:
-            self.lost_races += 1
-            return self._settle(lost, decided)
-        self.round_trip_ms = min(clock.ticks_ms() - began, _LONGEST_ROUND_TRIP_MS)
-        if isinstance(outcome, Taken):
-            self.lost_races += 1
-            return self._after_loss(state, outcome.entry)
-        self.errors = decided.errors
-        return replace(state, position=outcome.position, rows=decided.rows, live=(file,))
-
-    def _after_loss(self, state: OffsetState, winner: Entry) -> OffsetState:
-        log, clock = self._log, self._log.clock
-        if self.lost_races < _LOSSES_BEFORE_YIELDING:
-            position = advance(state.position, version=winner.version, token=winner.token)
-            return self.patiently(partial(state_of, log, winner, position, checkpoint_version=state.checkpoint_version))
-        # Several writers that all try again at once lose as often as there are others (rule L11).
-        patient_ms = max(0.0, self._deadline - clock.ticks_ms())
-        wait_ms = min(self.round_trip_ms * min(self.lost_races, _MAX_YIELD_ROUND_TRIPS), patient_ms)
-        clock.sleep_ms(random.uniform(0, wait_ms))  # noqa: S311 - spreads writers, no secret
-        return self.patiently(partial(catch_up, log, state, beyond=winner))
-
-    def patiently(self, call: Callable[[], T]) -> T:
-        """Repeat ``call`` on retriable store errors until the deadline: no entry of ours is under way meanwhile."""
-        try:
-            return retry(call, clock=self._log.clock, deadline_ticks_ms=self._deadline)
-        except StoreError as error:
-            if not error.retriable:
-                raise
-            raise KafkaTimeoutError(f"timed out while reading or writing {self._log.table}: {error}") from error
-
-    def _settle(self, lost: PositionLost, decided: Changed) -> OffsetState:
-        """Find out whether a commit whose base is gone is in the table. Its name was taken when we last looked, so if
-        it isn't there by now, it won't be."""
-        log = self._log
-        stalled_ms = log.clock.ticks_ms() - self._began
-        if stalled_ms >= _WRITER_REMEMBERED_MS:  # its absence would prove nothing any more
-            raise CommitStateUnknownError(
-                f"whether {lost} was created is unknown: the commit stalled for {stalled_ms / 86_400_000:.1f} days"
-            )
-        try:
-            state, transactions = retry(lambda: load_whole(log), clock=log.clock, deadline_ticks_ms=self._deadline)
-            own = transactions.get(self._writer)
-            if own is None or own.version != self._number:
-                return state
-            self.errors = decided.errors
-            return _made_durable(log, state)
-        except SparklogError as error:
-            raise CommitStateUnknownError(
-                f"whether {lost} was created, and would survive a power loss, is unknown: {error}"
-            ) from error
-
-
-class _Entry:
-    """A commit that waits for its token."""
-
-    def __init__(
-        self, state: OffsetState, file: LiveFile, rows: Rows, *, log: DeltaLog, writer: str, number: int
-    ) -> None:
-        self._committed_count = sum(row.committed is not None for row in rows.values())
-        self._now_ms = now_ms = log.clock.now_ms()
-        self._operation = "WRITE" if state.position.version != NO_TABLE else "CREATE OFFSET TABLE"
-        self._actions: list[Action] = [
-            *(_new_table(now_ms) if state.position.version == NO_TABLE else ()),
-            SetTransaction(app_id=writer, version=number, last_updated_ms=now_ms),
-            *(
-                RemoveFile(path=gone.path, deletion_ms=_ALREADY_EXPIRED_MS, size_bytes=gone.size_bytes)
-                for gone in state.live
-            ),
-            AddFile(
-                path=file.path,
-                partition_values={},
-                size_bytes=file.size_bytes,
-                modification_ms=now_ms,
-                stats={"numRecords": len(rows)},
-            ),
-        ]
-
-    def encode(self, token: str) -> bytes:
-        return encode_entry(
-            actions=self._actions,
-            token=token,
-            info={FORMAT_INFO: FORMAT_VERSION, COMMITTED_INFO: self._committed_count},
-            operation=self._operation,
-            blind_append=False,
-            timestamp_ms=self._now_ms,
-            version=__version__,
-        )
-
-
-def _new_table(now_ms: int) -> tuple[Action, ...]:
-    return (
-        Protocol(min_reader_version=READER_VERSION, min_writer_version=WRITER_VERSION),
-        Metadata(
-            table_id=str(uuid.uuid4()),
-            schema_string=SCHEMA_STRING,
-            partition_columns=(),
-            configuration=table_properties(),
-            created_ms=now_ms,
-        ),
-    )
-
-
-def _decide(rows: Rows, changes: Sequence[Change], *, now_ms: int) -> Changed:
-    errors: list[SparklogError | None] = []
-    for change in changes:
-        try:
-            rows = change.apply(rows, now_ms)
-            errors.append(None)
-        except SparklogError as error:  # the caller's to see, in its place
-            errors.append(error)
-    return Changed(errors=tuple(errors), rows=rows)
-
-
 def _is_stale(log: DeltaLog, state: OffsetState) -> bool:
     """Would a commit on this state have to verify it, and perhaps find that it was cleaned away (rule L1)?"""
     return needs_verification(state.position, learned_ticks_ms=log.clock.ticks_ms(), tail_trust_ms=log.tail_trust_ms)
-
-
-def _made_durable(log: DeltaLog, state: OffsetState) -> OffsetState:
-    """Make what ``state`` was read from survive a power loss, before anything is built upon it or said of it (rule
-    L9). Once: after a failed fsync the system may call the next one a success though the data is gone."""
-    if state.unsynced is None:
-        log.store.sync_all()
-    elif state.unsynced:
-        log.store.sync(state.unsynced)
-    return replace(state, unsynced=())

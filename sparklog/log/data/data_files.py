@@ -32,7 +32,7 @@ class UploadedFile:
     def of(
         cls, path: str, partition: int, batch: EncodedBatch, *, uploaded_ms: int, topic_version: int = -1
     ) -> UploadedFile:
-        """Of a batch that is uploaded under ``path``."""
+        """Make the description of a batch that is uploaded under ``path``."""
         return cls(
             path=path,
             partition=partition,

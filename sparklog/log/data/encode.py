@@ -45,7 +45,7 @@ _CODECS: Mapping[str, str | None] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ProducerStamp:
-    """Who wrote a batch to a partition."""
+    """The producer of a batch, and the batch's place in its sequence."""
 
     producer_id: int
     """Random, 63 bits."""
@@ -136,7 +136,7 @@ def write_parquet(table: pa.Table, *, compression: str) -> bytes:
 
 
 def parquet_options(compression: str) -> dict[str, Any]:
-    """How a data file is written, as Arrow's writers call it."""
+    """The options with which Arrow's writers write a data file."""
     return {
         "compression": _CODECS[compression] or "none",
         "store_schema": False,  # Delta's log holds the schema; a copy in every small file is waste

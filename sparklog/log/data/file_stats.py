@@ -43,7 +43,7 @@ class FileStats:
         return self._bounds.get("offset_delta")
 
     def to_delta(self) -> dict[str, Any]:
-        """As Delta's ``add`` holds them; without timestamps where one can't be written as a date (rule F1, foreign
+        """The statistics as Delta's ``add`` has them; without timestamps where one can't be a date (rule F1, foreign
         files)."""
 
         def side(at: int) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def _hash_words(h: int, words: npt.NDArray[Any]) -> int:
 
 
 def _binary_parts(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], pa.Buffer]:
-    """Where each value starts in the data, how long it is, and the data."""
+    """The start of each value in the data, its length, and the data."""
     kind = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     _, offset_buffer, data = keys.buffers()
     if len(keys) == 0 or offset_buffer is None:

@@ -45,7 +45,7 @@ def is_absolute(path: str) -> bool:
 
 
 def object_path(table: str, path: str) -> str:
-    """Where a data file lies in the store. Raises ``InvalidArgumentError`` for a path outside of the table."""
+    """The path of a data file in the store. Raises ``InvalidArgumentError`` for a path outside of the table."""
     decoded = unquote(path)
     if is_absolute(path) or not {"", ".", ".."}.isdisjoint(decoded.split("/")):
         raise InvalidArgumentError(
@@ -92,7 +92,7 @@ def read_together(log: DeltaLog, segments: Sequence[Segment], *, start_offset: i
 
 
 def empty_records() -> pa.Table:
-    """What :func:`read_segment` returns of a segment without records."""
+    """The result of :func:`read_segment` for a segment without records."""
     fields = [pa.field("offset", pa.int64()), *(DATA_SCHEMA.field(name) for name in _ALL)]
     return pa.schema(fields).empty_table()
 
@@ -168,7 +168,7 @@ def milliseconds(timestamps: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def is_read_whole(segment: Segment) -> bool:
-    """Whether a segment's file is small enough to be read by one request; a larger one is read by ranges."""
+    """Is a segment's file small enough to be read by one request? A larger one is read by ranges."""
     return segment.size_bytes <= WHOLE_FILE_BYTES
 
 

@@ -122,7 +122,7 @@ def _whole(batch: pa.RecordBatch) -> OpenSegments:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """What the footer of a data file tells of the size of one of its row groups."""
+    """The size of a row group, as the footer of its data file has it."""
 
     row_count: int
     size_bytes: int
@@ -132,7 +132,7 @@ class RowGroup:
 
     @classmethod
     def of(cls, parquet: pq.ParquetFile, number: int, columns: Sequence[str] = _COLUMNS) -> RowGroup:
-        """Of row group ``number``, as far as ``columns`` are read."""
+        """Read the size of row group ``number`` from the footer, as far as ``columns`` are read."""
         group = parquet.metadata.row_group(number)
         size, expands = 0, False
         for column in (group.column(at) for at in range(group.num_columns)):
@@ -145,7 +145,7 @@ class RowGroup:
         return cls(group.num_rows, size, expands)
 
     def rows_per_piece(self, piece_bytes: int) -> int:
-        """How many rows to decode at once, so that they take about ``piece_bytes``; at least one."""
+        """The number of rows to decode at once, so that they take about ``piece_bytes``; at least one."""
         rows = self.row_count * piece_bytes // max(1, self.size_bytes)
         return max(1, min(rows, _FEW_ROWS if self.expands else _MAX_ROWS))
 

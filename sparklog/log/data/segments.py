@@ -75,7 +75,7 @@ class Segment:
         return (self.base_offset or 0) + (self.max_offset_delta or 0)
 
     def partition_values(self) -> dict[str, str | None]:
-        """As Delta's log writes them."""
+        """The partition values as Delta's log writes them."""
         return {
             "partition": None if self.partition is None else str(self.partition),
             "base_offset": None if self.base_offset is None else str(self.base_offset),
@@ -172,7 +172,7 @@ def _segments_of_columns(batch: pa.RecordBatch) -> list[Segment]:
 
 
 def _stats_of(texts: pa.Array) -> pa.Table:
-    """What statistics tell of the columns that segments know, a row for each text. Raises ``ArrowInvalid``."""
+    """The statistics of the columns that segments know, a row for each text. Raises ``ArrowInvalid``."""
     texts = pc.if_else(pc.equal(pc.binary_length(pc.fill_null(texts, "")), 0), "{}", texts)
     lines = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")[0].as_buffer()
     table = pj.read_json(

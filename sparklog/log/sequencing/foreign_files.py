@@ -48,7 +48,7 @@ I32 = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What a foreign file has of one partition, under paths of its own."""
+    """The records of one partition in a foreign file, copied under paths of their own."""
 
     partition: int
     adds: tuple[AddFile, ...]
@@ -82,7 +82,7 @@ class ForeignFile:
 
     @property
     def paths(self) -> Iterator[str]:
-        """Of the copies, as in the log."""
+        """The paths of the copies, as in the log."""
         return (add.path for piece in self.pieces for add in piece.adds)
 
 
@@ -228,7 +228,7 @@ class _Rewrite:
         return ranks
 
     def _all_ranks(self) -> I64:
-        """Of each record of the file: its place among those of its partition, by its number."""
+        """The rank of each record of the file among those of its partition, by its number."""
         pieces = [
             (self._partitions(piece["key"]), piece["offset_delta"].to_numpy())
             for piece in self._source.pieces(["key", "offset_delta"])
@@ -237,7 +237,7 @@ class _Rewrite:
 
 
 def _ranks(partitions: I32, numbers: I64) -> I64:
-    """Of each record its place among those of its partition, by its number."""
+    """The rank of each record among those of its partition, by its number."""
     order = np.lexsort((numbers, partitions))
     counts = np.unique(partitions, return_counts=True)[1]
     starts = np.repeat(np.cumsum(counts) - counts, counts)
@@ -296,8 +296,8 @@ def _schema(*, with_headers: bool) -> pa.Schema:
 
 
 def _missing_timestamp_ms(segment: Segment, config: TopicConfig, *, now_ms: int) -> int:
-    """What a record without a timestamp gets: of ``LogAppendTime`` the time of the copy's upload (rule F4, order), else
-    the time when its file was written, which is the nearest that is known to when it was made."""
+    """The timestamp of a record that has none: of ``LogAppendTime`` the time of the copy's upload (rule F4, order),
+    else the time when its file was written, which is the nearest that is known to when it was made."""
     if config["message.timestamp.type"] == "LogAppendTime":
         return now_ms
     return min(max(0, segment.modification_ms), MAX_TIMESTAMP_MS)

@@ -42,7 +42,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """What is known of a file's records."""
+    """The facts about a file's records that a scan finds."""
 
     stats: FileStats
     """Of the records as they are in the file."""

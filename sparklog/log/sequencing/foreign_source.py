@@ -68,7 +68,7 @@ class ForeignSource:
 
     @property
     def record_count(self) -> int:
-        """As the footer of the file tells."""
+        """The number of records, from the footer of the file."""
         return int(self._parquet.metadata.num_rows)
 
     @property
@@ -153,7 +153,7 @@ class ForeignSource:
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
-        """What Arrow can't do with the file is a ``CorruptRecordError``, so that it hinders no other file."""
+        """Raise ``CorruptRecordError`` for what Arrow can't do with the file, so that it hinders no other file."""
         try:
             yield
         except (pa.ArrowException, OSError, ValueError) as error:

@@ -27,7 +27,8 @@ from sparklog.errors import (
     ObjectNotFoundError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.commit import Commit, catch_up, commit
+from sparklog.log.catch_up import catch_up
+from sparklog.log.commit import Commit, commit
 from sparklog.log.data.partitioned_writer import discard_files
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead
@@ -47,7 +48,7 @@ _LOOK_AHEAD = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequencingResult:
-    """What a sequencing did."""
+    """The result of a sequencing."""
 
     sequenced_count: int
     """Files that have offsets now and had none."""
@@ -142,7 +143,7 @@ def sequence_state(
     timeout_ms: float = 60_000,
     sync: bool = False,
 ) -> SequencingResult:
-    """As :func:`sequence_topic`, of a topic that was loaded just now.
+    """Sequence a topic that was loaded just now; see :func:`sequence_topic`.
 
     Args:
         refused_before: files that aren't read again, and why; they are told in the result.
@@ -263,7 +264,7 @@ class _Run:
         log = self._log
         decided_on = self._state
 
-        def decide(now: TopicState) -> Commit | None:
+        def plan_copied(now: TopicState) -> Commit | None:
             nonlocal decided_on
             decided_on = now
             if now.whole is None or now.head.deleted:
@@ -290,7 +291,7 @@ class _Run:
 
         deadline = log.clock.ticks_ms() + self._timeout_ms
         self._state = commit(
-            self._state, decide, deadline_ticks_ms=deadline, sync=self._sync, prepare=check_copies
+            self._state, plan_copied, deadline_ticks_ms=deadline, sync=self._sync, prepare=check_copies
         ).state
         # Not from the commit: one whose answer was lost is found done, and no commit is left to make.
         live = self._state.require_whole().index.by_path

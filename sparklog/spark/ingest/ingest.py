@@ -39,10 +39,10 @@ from sparklog.spark.ingest.ingest_rules import (
     window_starts,
 )
 from sparklog.spark.ingest.ingest_staging import FILE_COLUMN, Published, Verdict, file_uri, make_stage, publish
-from sparklog.spark.session.session import place_for, use_place
+from sparklog.spark.session.session import cluster_ref_for, configure_storage_access
 from sparklog.spark.session.session_settings import check_delta
 from sparklog.storage.retrying import Backoff
-from sparklog.streaming.cluster_cache import cluster_at
+from sparklog.streaming.cluster_cache import open_shared_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -159,11 +159,11 @@ def merge_ingest(
             f"merge_ingest: got dedup_window_ms={dedup_window_ms} and max_attempts={max_attempts}, expected more than 0"
         )
     spark = df.sparkSession
-    place = place_for(spark, cluster, storage_options)
+    cluster_ref = cluster_ref_for(spark, cluster, storage_options)
     check_delta(lambda setting: spark.conf.get(setting, None))
-    use_place(spark, place)
-    path = place.delta_path(topic_table(topic))
-    ingest = Ingest(spark, cluster_at(place), topic, path, name=name, dedup_window_ms=dedup_window_ms)
+    configure_storage_access(spark, cluster_ref)
+    path = cluster_ref.delta_path(topic_table(topic))
+    ingest = Ingest(spark, open_shared_cluster(cluster_ref), topic, path, name=name, dedup_window_ms=dedup_window_ms)
     batch = ingest.take(df)
     return ingest.run(batch, max_attempts=max_attempts)
 
@@ -372,9 +372,9 @@ def _place(*, wraps: bool) -> Column:
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
-    place = F.col("sequence").cast("bigint")
+    sequence = F.col("sequence").cast("bigint")
     if not wraps:
-        return place
+        return sequence
     of_producer = Window.partitionBy("producer_id")
-    is_behind = _wraps(lambda aggregate: aggregate.over(of_producer)) & (place < _QUARTER)
-    return F.when(is_behind, place + 4 * _QUARTER).otherwise(place)
+    is_behind = _wraps(lambda aggregate: aggregate.over(of_producer)) & (sequence < _QUARTER)
+    return F.when(is_behind, sequence + 4 * _QUARTER).otherwise(sequence)

@@ -19,26 +19,26 @@ from sparklog.compaction.clean_arrow import Clean, clean_with_arrow
 from sparklog.compaction.idle_notes import TopicNote
 from sparklog.compaction.maintain import (
     DEFAULT_TIMEOUT_MS,
+    MaintenanceOptions,
     MaintenanceReport,
     Step,
-    Tell,
+    StepListener,
     TopicOutcome,
-    Wanted,
+    ignore_steps,
     maintain_topic,
-    quiet,
 )
 from sparklog.compaction.maintain import maintain as maintain_cluster
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.rewrite_arrow import Rewrite, rewrite_with_arrow
-from sparklog.compaction.run_context import Run
+from sparklog.compaction.run_context import MaintenanceRun
 from sparklog.errors import SparklogError
 from sparklog.spark.maintenance.clean_by_shuffle import SparkClean
-from sparklog.spark.maintenance.per_topic import spread
+from sparklog.spark.maintenance.per_topic import maintain_per_topic
 from sparklog.spark.maintenance.rewrite_on_executors import SparkRewrite
 from sparklog.spark.session.connect import is_connect
-from sparklog.spark.session.session import place_for
-from sparklog.streaming.cluster_cache import opened
-from sparklog.streaming.cluster_ref import Place
+from sparklog.spark.session.session import cluster_ref_for
+from sparklog.streaming.cluster_cache import cached_cluster
+from sparklog.streaming.cluster_ref import ClusterRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,14 +59,14 @@ def run_retention(
     storage_options: Mapping[str, Any] | None = None,
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
-    tell: Tell = quiet,
+    tell: StepListener = ignore_steps,
 ) -> MaintenanceReport:
     """Remove what topics' ``retention.ms`` and ``retention.bytes`` don't keep, and what lies below their log starts.
 
     See :func:`maintain`. The ``retention`` of each topic's report tells what went.
     """
-    how = _How(spark, place_for(spark, cluster, storage_options))
-    return how.run(topics, (Step.RETENTION,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
+    maintenance = SparkMaintenance(spark, cluster_ref_for(spark, cluster, storage_options))
+    return maintenance.run(topics, (Step.RETENTION,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
 
 
 def run_compaction(
@@ -78,14 +78,14 @@ def run_compaction(
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
     small_bytes: int = SMALL_BYTES,
-    tell: Tell = quiet,
+    tell: StepListener = ignore_steps,
 ) -> MaintenanceReport:
     """Drop the records of compacted topics whose keys came again, where it is due.
 
     See :func:`maintain`. The ``compact`` of each topic's report tells what was dropped.
     """
-    how = _How(spark, place_for(spark, cluster, storage_options), small_bytes)
-    return how.run(topics, (Step.COMPACT,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
+    maintenance = SparkMaintenance(spark, cluster_ref_for(spark, cluster, storage_options), small_bytes)
+    return maintenance.run(topics, (Step.COMPACT,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
 
 
 def optimize(
@@ -98,7 +98,7 @@ def optimize(
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
     small_bytes: int = SMALL_BYTES,
-    tell: Tell = quiet,
+    tell: StepListener = ignore_steps,
 ) -> MaintenanceReport:
     """Merge small files of topics into few large ones. Not a record changes, and Delta streams pass over it.
 
@@ -107,8 +107,8 @@ def optimize(
     Args:
         policy: which files are worth being merged.
     """
-    how = _How(spark, place_for(spark, cluster, storage_options), small_bytes)
-    return how.run(topics, (Step.OPTIMIZE,), policy=policy, dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
+    maintenance = SparkMaintenance(spark, cluster_ref_for(spark, cluster, storage_options), small_bytes)
+    return maintenance.run(topics, (Step.OPTIMIZE,), policy=policy, dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
 
 
 def vacuum(
@@ -119,14 +119,14 @@ def vacuum(
     storage_options: Mapping[str, Any] | None = None,
     dry_run: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
-    tell: Tell = quiet,
+    tell: StepListener = ignore_steps,
 ) -> MaintenanceReport:
     """Delete files and log entries that nobody needs, of deleted topics too.
 
     See :func:`maintain`. The ``vacuum`` of each topic's report tells how many.
     """
-    how = _How(spark, place_for(spark, cluster, storage_options))
-    return how.run(topics, (Step.VACUUM,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
+    maintenance = SparkMaintenance(spark, cluster_ref_for(spark, cluster, storage_options))
+    return maintenance.run(topics, (Step.VACUUM,), dry_run=dry_run, timeout_ms=timeout_ms, tell=tell)
 
 
 def maintain(
@@ -141,7 +141,7 @@ def maintain(
     full: bool = False,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
     small_bytes: int = SMALL_BYTES,
-    tell: Tell = quiet,
+    tell: StepListener = ignore_steps,
 ) -> MaintenanceReport:
     """All that keeps a cluster in shape, in order.
 
@@ -168,24 +168,24 @@ def maintain(
         UnknownTopicOrPartitionError: one of ``topics`` isn't there; nothing was done.
         StoreError: the topics can't be listed.
     """
-    how = _How(spark, place_for(spark, cluster, storage_options), small_bytes)
-    return how.run(topics, steps, policy=policy, dry_run=dry_run, full=full, timeout_ms=timeout_ms, tell=tell)
+    maintenance = SparkMaintenance(spark, cluster_ref_for(spark, cluster, storage_options), small_bytes)
+    return maintenance.run(topics, steps, policy=policy, dry_run=dry_run, full=full, timeout_ms=timeout_ms, tell=tell)
 
 
-class _How:
-    """Steps on Spark."""
+class SparkMaintenance:
+    """The maintenance of one cluster by a Spark session: tasks for whole topics, executors for large ones."""
 
-    def __init__(self, spark: SparkSession, place: Place, small_bytes: int = SMALL_BYTES) -> None:
+    def __init__(self, spark: SparkSession, cluster_ref: ClusterRef, small_bytes: int = SMALL_BYTES) -> None:
         self._spark = spark
-        self._place = place
+        self._cluster_ref = cluster_ref
         if is_connect(spark):  # it hands no other work to executors than a task for each topic
             self._small_bytes = sys.maxsize
             self._rewrite: Rewrite = rewrite_with_arrow
             self._clean: Clean = clean_with_arrow
             return
         self._small_bytes = small_bytes
-        self._rewrite = SparkRewrite(spark, place, small_bytes=small_bytes)
-        self._clean = SparkClean(spark, place, small_bytes=small_bytes)
+        self._rewrite = SparkRewrite(spark, cluster_ref, small_bytes=small_bytes)
+        self._clean = SparkClean(spark, cluster_ref, small_bytes=small_bytes)
 
     def run(
         self,
@@ -196,10 +196,10 @@ class _How:
         dry_run: bool,
         full: bool = False,
         timeout_ms: float,
-        tell: Tell,
+        tell: StepListener,
     ) -> MaintenanceReport:
         return maintain_cluster(
-            opened(self._place).cluster,
+            cached_cluster(self._cluster_ref).cluster,
             [topics] if isinstance(topics, str) else topics,
             steps=steps,
             policy=policy,
@@ -210,66 +210,76 @@ class _How:
             each_topic=self.each_topic,
         )
 
-    def each_topic(self, run: Run, topics: Mapping[str, int], wanted: Wanted, tell: Tell) -> list[TopicOutcome | None]:
+    def each_topic(
+        self, run: MaintenanceRun, topics: Mapping[str, int], options: MaintenanceOptions, tell: StepListener
+    ) -> list[TopicOutcome | None]:
         """See :data:`~sparklog.compaction.maintain.EachTopic`."""
         if len(topics) < 2:
-            return [self._here(run, name, wanted, search_ms, tell) for name, search_ms in topics.items()]
-        for step in wanted.steps_of(deleted=False):
+            return [self._in_this_process(run, name, options, search_ms, tell) for name, search_ms in topics.items()]
+        for step in options.steps_of(deleted=False):
             tell("", step)
         parts: dict[str, list[TopicOutcome | None]] = {name: [] for name in topics}
         left: dict[str, tuple[Step, ...]] = {}
-        for name, found in self._there(run, topics, wanted).items():
-            parts[name].append(found)
-            if found is not None and found.left:
-                left[name] = found.left
+        for name, outcome in self._in_tasks(run, topics, options).items():
+            parts[name].append(outcome)
+            if outcome is not None and outcome.left:
+                left[name] = outcome.left
         for name, steps in left.items():
-            here = replace(wanted, steps=[step for step in steps if step is not Step.VACUUM])
-            parts[name].append(self._here(run, name, here, topics[name], tell))
+            here = replace(options, steps=[step for step in steps if step is not Step.VACUUM])
+            parts[name].append(self._in_this_process(run, name, here, topics[name], tell))
         to_vacuum = {name: topics[name] for name, steps in left.items() if Step.VACUUM in steps}
-        for name, found in self._there(run, to_vacuum, replace(wanted, steps=[Step.VACUUM])).items():
-            parts[name].append(found)
-        return [_joined(found) for found in parts.values()]
+        for name, outcome in self._in_tasks(run, to_vacuum, replace(options, steps=[Step.VACUUM])).items():
+            parts[name].append(outcome)
+        return [_joined(outcomes) for outcomes in parts.values()]
 
-    def _there(self, run: Run, topics: Mapping[str, int], wanted: Wanted) -> dict[str, TopicOutcome | None]:
-        """By a task for each. Where Spark gives up, by some of the steps at a time: one of them may kill its worker,
-        and is to hinder no other step."""
+    def _in_tasks(
+        self, run: MaintenanceRun, topics: Mapping[str, int], options: MaintenanceOptions
+    ) -> dict[str, TopicOutcome | None]:
+        """Maintain each topic by a task. Where Spark gives up, do some of the steps at a time: one of them may kill its
+        worker, and is to hinder no other step."""
         if not topics:
             return {}
         try:
-            return self._spread(run, topics, wanted)
+            return self._in_one_job(run, topics, options)
         except SparklogError as error:
-            parts = [[step for step in part if step in wanted.steps] for part in _PARTS]
-            some = [replace(wanted, steps=steps) for steps in parts if steps]
+            parts = [[step for step in part if step in options.steps] for part in _PARTS]
+            some = [replace(options, steps=steps) for steps in parts if steps]
             if len(some) < 2:
-                return {name: wanted.failed(name, error) for name in topics}
-        found = [self._there(run, topics, part) for part in some]
-        return {name: _joined([part[name] for part in found]) for name in topics}
+                return {name: options.failed(name, error) for name in topics}
+        done = [self._in_tasks(run, topics, part) for part in some]
+        return {name: _joined([part[name] for part in done]) for name in topics}
 
-    def _spread(self, run: Run, topics: Mapping[str, int], wanted: Wanted) -> dict[str, TopicOutcome | None]:
-        is_search_due = Step.VACUUM in wanted.steps and min(topics.values()) <= run.now_ms()
+    def _in_one_job(
+        self, run: MaintenanceRun, topics: Mapping[str, int], options: MaintenanceOptions
+    ) -> dict[str, TopicOutcome | None]:
+        is_search_due = Step.VACUUM in options.steps and min(topics.values()) <= run.now_ms()
         facts = run.facts(with_transactions=is_search_due)
-        found = spread(self._spark, self._place, facts, topics, wanted, small_bytes=self._small_bytes)
-        return dict(zip(topics, found, strict=True))
+        outcomes = maintain_per_topic(
+            self._spark, self._cluster_ref, facts, topics, options, small_bytes=self._small_bytes
+        )
+        return dict(zip(topics, outcomes, strict=True))
 
-    def _here(self, run: Run, topic: str, wanted: Wanted, search_ms: int, tell: Tell) -> TopicOutcome | None:
-        """By this process, and executors where it is more than a little."""
-        here = replace(wanted, rewrite=self._rewrite, clean=self._clean)
-        return maintain_topic(run, topic, here, search_ms=search_ms, tell=tell)
+    def _in_this_process(
+        self, run: MaintenanceRun, topic: str, options: MaintenanceOptions, search_ms: int, tell: StepListener
+    ) -> TopicOutcome | None:
+        """Maintain a topic by this process, and by executors where it is more than a little."""
+        own_options = replace(options, rewrite=self._rewrite, clean=self._clean)
+        return maintain_topic(run, topic, own_options, search_ms=search_ms, tell=tell)
 
 
 def _joined(parts: Iterable[TopicOutcome | None]) -> TopicOutcome | None:
-    """What became of a topic in one part after the other; each step is told by one of them."""
+    """One outcome of the parts in which a topic was maintained; each step is reported by one of them."""
     outcomes = [part for part in parts if part is not None]
     if len(outcomes) < 2:
         return outcomes[0] if outcomes else None
     report = outcomes[0].report
-    found: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     errors = dict(report.errors)
-    for part in (one.report for one in outcomes[1:]):
+    for part in (outcome.report for outcome in outcomes[1:]):
         values = {field.name: getattr(part, field.name) for field in fields(part) if field.name != "errors"}
-        found |= {name: value for name, value in values.items() if value}
+        reported |= {name: value for name, value in values.items() if value}
         errors |= part.errors
     # Whether something is due now nobody knows, of a topic that was dealt with in parts.
-    note = TopicNote(search_ms=max(one.note.search_ms if one.note is not None else 0 for one in outcomes))
-    left = next((one.left for one in outcomes if one.left), ())
-    return TopicOutcome(report=replace(report, **found, errors=errors), note=note, left=left)
+    note = TopicNote(search_ms=max(o.note.search_ms if o.note is not None else 0 for o in outcomes))
+    left = next((outcome.left for outcome in outcomes if outcome.left), ())
+    return TopicOutcome(report=replace(report, **reported, errors=errors), note=note, left=left)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparklog.compaction.maintain import MaintenanceReport, Step, Telling
+from sparklog.compaction.maintain import MaintenanceReport, ProgressListener, Step
 from sparklog.compaction.plan_optimize import TARGET_BYTES, OptimizePolicy
 from sparklog.compaction.report_format import COLUMNS, NUMBERS, error_as_plain, report_as_plain, report_rows
 from sparklog.compaction.topic_access import may_succeed_later
@@ -75,7 +75,7 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
     one object whatever happens, ``{"error": …, "retriable": …}`` where there is no report.
     """
     given = parse(name, arguments)
-    telling = Telling(
+    telling = ProgressListener(
         lambda topic, step: _say(f"{name}: {topic}: {step.value}" if topic else f"{name}: {step.value}"),
         lambda topic, step, how_far: _say(f"{name}: {topic}: {step.value}: {how_far}"),
     )

@@ -1,4 +1,4 @@
-"""Spark jobs that run ahead of what the driver does with their results: a few at once, and their results in order.
+"""Prefetching: Spark jobs run ahead of the driver's use of their results, a few at once, and their results in order.
 
 Each job is as wide as Spark, so that it ends soon, and the next one fills the cores that it leaves idle at its end. A
 driver that is killed loses the work of those few jobs, and no more.
@@ -26,7 +26,7 @@ from sparklog.errors import InvalidConfigurationError, RetriableError, SparklogE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["JOBS_AHEAD", "as_text", "map_in_arrow", "told_by_spark", "waves", "work_ahead"]
+__all__ = ["JOBS_AHEAD", "as_text", "map_in_arrow", "run_jobs_ahead", "spark_errors", "waves"]
 
 JOBS_AHEAD = 2
 """At work at once: one job, and one that takes over its cores."""
@@ -48,14 +48,14 @@ def waves(spark: SparkSession, items: Sequence[T]) -> Iterator[Sequence[T]]:
     """``items`` in their order, as many at once as Spark has cores for by then."""
     at = 0
     while at < len(items):
-        with told_by_spark():
+        with spark_errors():
             width = max(1, spark.sparkContext.defaultParallelism)
         yield items[at : at + width]
         at += width
 
 
-def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: str) -> Generator[T, None, None]:
-    """What each of ``jobs`` returns, in their order, :data:`JOBS_AHEAD` at once.
+def run_jobs_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: str) -> Generator[T, None, None]:
+    """Run jobs, and yield what each returns, in their order, :data:`JOBS_AHEAD` at once.
 
     Closed early, it cancels those that are at work, and waits for their end.
 
@@ -63,7 +63,7 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
         jobs: run Spark's jobs, each in a thread of its own.
         about: describes them where people look at what Spark does.
     Raises:
-        RetriableError, InvalidConfigurationError: Spark has given up a job, see :func:`told_by_spark`; and whatever a
+        RetriableError, InvalidConfigurationError: Spark has given up a job, see :func:`spark_errors`; and whatever a
             job raises.
     """
     from pyspark import inheritable_thread_target
@@ -72,23 +72,23 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
     in_thread = inheritable_thread_target(spark)
     tag = f"sparklog-{uuid.uuid4().hex}"
 
-    at_work: set[object] = set()
-    is_over, one_ended = threading.Event(), threading.Event()
+    running: set[object] = set()
+    is_over, job_ended = threading.Event(), threading.Event()
 
     def work(job: Callable[[], T]) -> T:
         this = object()
-        at_work.add(this)
+        running.add(this)
         try:
-            if is_over.is_set():  # set before `at_work` is looked at: whoever isn't seen there sees this
+            if is_over.is_set():  # set before `running` is looked at: whoever isn't seen there sees this
                 raise CancelledError
-            with told_by_spark():
+            with spark_errors():
                 context.addJobTag(tag)
                 context.setInterruptOnCancel(True)
                 context.setJobDescription(about)
                 return job()
         finally:
-            at_work.discard(this)
-            one_ended.set()
+            running.discard(this)
+            job_ended.set()
 
     threads = ThreadPoolExecutor(JOBS_AHEAD, "sparklog-maintenance")
     left = iter(jobs)
@@ -106,12 +106,12 @@ def work_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, about: s
         threads.shutdown(wait=False, cancel_futures=True)
         try:
             while True:
-                one_ended.clear()
-                if not at_work:
+                job_ended.clear()
+                if not running:
                     break
                 context.cancelJobsWithTag(tag)  # again, for one that a thread was just about to begin
-                one_ended.wait(_CANCEL_AGAIN_S)
-        except _gave_up() as error:  # then the jobs end by themselves; what came before is what is to be told
+                job_ended.wait(_CANCEL_AGAIN_S)
+        except _gave_up() as error:  # then the jobs end by themselves; what came before is the error to raise
             _LOGGER.warning("jobs of Spark can't be cancelled: %s", _text_of(error))
         threads.shutdown()
 
@@ -124,14 +124,14 @@ def _result(future: Future[T]) -> T:
 
 
 def as_text(error: SparklogError) -> str:
-    """An error as the message of what a task raises; :func:`told_by_spark` raises it again."""
+    """An error as the message of what a task raises; :func:`spark_errors` raises it again."""
     packed = json.dumps([type(error).__name__, str(error)]).encode()
     return f"{error} [sparklog:{base64.b64encode(packed).decode()}]"
 
 
 @contextmanager
-def told_by_spark() -> Iterator[None]:
-    """Turn what Spark raises when it gives up into an error of ours.
+def spark_errors() -> Iterator[None]:
+    """Turn what Spark raises when it gives up into an error of sparklog's.
 
     Raises:
         SparklogError: the one that a task met.

@@ -32,12 +32,12 @@ from sparklog.spark.session.session_settings import (
     new_session_settings,
 )
 from sparklog.storage import S3Store
-from sparklog.streaming.cluster_ref import Place, is_relative_folder, place_of
+from sparklog.streaming.cluster_ref import ClusterRef, cluster_ref_of, is_relative_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["place_for", "pyspark_sql", "register_source", "run_sql", "session", "use_place"]
+__all__ = ["cluster_ref_for", "configure_storage_access", "pyspark_sql", "register_source", "run_sql", "session"]
 
 _SCALA = "2.13"
 _NO_PATHS = "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"
@@ -98,12 +98,15 @@ def session(
     return spark
 
 
-def place_for(spark: SparkSession, cluster: str | Path, storage_options: Mapping[str, Any] | None = None) -> Place:
-    """The place of a root URI, which is the same for Spark and for this process.
+def cluster_ref_for(
+    spark: SparkSession, cluster: str | Path, storage_options: Mapping[str, Any] | None = None
+) -> ClusterRef:
+    """The reference to a cluster by its root URI, which is the same for Spark and for this process.
 
     Raises:
-        InvalidArgumentError: see :func:`~sparklog.streaming.cluster_ref.place_of`; or a relative folder where Spark's
-            JVM works in another folder than this process: Spark, and ``format("sparklog")``, would look elsewhere.
+        InvalidArgumentError: see :func:`~sparklog.streaming.cluster_ref.cluster_ref_of`; or a relative folder where
+            Spark's JVM works in another folder than this process: Spark, and ``format("sparklog")``, would look
+            elsewhere.
     """
     if is_relative_folder(cluster):
         here, there = os.getcwd(), working_folder(spark)
@@ -112,11 +115,11 @@ def place_for(spark: SparkSession, cluster: str | Path, storage_options: Mapping
             raise InvalidArgumentError(
                 f"{str(cluster)!r} is relative: to {here} for this process, to {seen} for Spark; give an absolute path"
             )
-    return place_of(cluster, storage_options)
+    return cluster_ref_of(cluster, storage_options)
 
 
-def use_place(spark: SparkSession, place: Place) -> None:
-    """Let Spark's own reader and writer reach a cluster's tables, with the place's ``storage_options``.
+def configure_storage_access(spark: SparkSession, cluster_ref: ClusterRef) -> None:
+    """Let Spark's own reader and writer reach a cluster's tables, with the reference's ``storage_options``.
 
     They hold for the bucket from its first use in this Spark on, as Hadoop keeps what it has opened.
 
@@ -124,13 +127,13 @@ def use_place(spark: SparkSession, place: Place) -> None:
         UnsafeStoreError: it is on S3, and Spark wasn't started with ``session(s3=True)``, so could lose commits.
         InvalidConfigurationError: an option that S3A doesn't have; or, by Spark Connect, one that the server lacks.
     """
-    store = place.store()
+    store = cluster_ref.store()
     if not isinstance(store, S3Store):
         return
     known = server_settings(spark)
     check_s3(known, wanted=True)
-    if place.storage_options:
-        options = s3a_options(place.storage_options, os.environ)
+    if cluster_ref.storage_options:
+        options = s3a_options(cluster_ref.storage_options, os.environ)
         settings = bucket_settings(store, options)
         if is_connect(spark):
             wanted = dict(zip(settings, (f"fs.s3a.{name}" for name in options), strict=True))

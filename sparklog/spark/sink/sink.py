@@ -21,8 +21,8 @@ from sparklog.spark.sink.sink_commit import QueryRun, commit_batch, commit_job, 
 from sparklog.spark.sink.sink_options import NumberedWrite, SinkOptions, check_columns, sink_options
 from sparklog.spark.sink.sink_writing import TaskFiles, TaskWriter, withdraw
 from sparklog.spark.sink.small_tasks import TaskOutput, most_bytes, take_few, write_rows
-from sparklog.streaming.cluster_cache import Opened, opened
-from sparklog.streaming.cluster_ref import place_of
+from sparklog.streaming.cluster_cache import CachedCluster, cached_cluster
+from sparklog.streaming.cluster_ref import cluster_ref_of
 from sparklog.txn.committing import UploadCommitter
 
 __all__ = ["batch_writer", "stream_writer"]
@@ -61,21 +61,21 @@ class _Writer:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._place = place_of(options.uri, options.storage_options)
+        self._cluster_ref = cluster_ref_of(options.uri, options.storage_options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         rows, batches = take_few(iterator, most_bytes(0 if context is None else context.partitionId()))
         if rows is not None:  # no store is asked for anything
             return _Message(TaskOutput(rows=rows), _query_run())
-        here = self._opened()
+        here = self._cached_cluster()
         files = TaskWriter(here.cluster, self._options, here.writers).write(batches)
         return _Message(TaskOutput(files=files), _query_run())
 
-    def _opened(self) -> Opened:
-        return opened(self._place)
+    def _cached_cluster(self) -> CachedCluster:
+        return cached_cluster(self._cluster_ref)
 
-    def _files(self, here: Opened, messages: Sequence[_Message], what: str) -> list[TaskFiles]:
+    def _files(self, here: CachedCluster, messages: Sequence[_Message], what: str) -> list[TaskFiles]:
         """Those of all tasks, in their order; a warning says where they are many and small, once for ``what``."""
         files = write_rows(here.cluster, self._options, here.writers, [message.output for message in messages])
         warning = small_files(files)
@@ -84,7 +84,7 @@ class _Writer:
             _LOGGER.warning("%s: %s", what, warning)
         return files
 
-    def _committer(self, here: Opened, transactional_id: str, holder: str) -> UploadCommitter:
+    def _committer(self, here: CachedCluster, transactional_id: str, holder: str) -> UploadCommitter:
         """This process's; a new one for a new run of the query, which is to fence off the run before."""
         committer = here.committers.get(transactional_id)
         if committer is None or committer.holder != holder:
@@ -96,7 +96,7 @@ class _Writer:
         """After Spark gave up. Only where a task has failed it is certain that no commit was tried."""
         if any(message is None for message in messages):
             files = [file for message in _with_rows(messages) for file in message.output.files]
-            withdraw(self._opened().cluster, files)
+            withdraw(self._cached_cluster().cluster, files)
 
 
 class _BatchWriter(_Writer, DataSourceArrowWriter):
@@ -104,7 +104,7 @@ class _BatchWriter(_Writer, DataSourceArrowWriter):
         written = _with_rows(messages)
         if not written:
             return
-        here = self._opened()
+        here = self._cached_cluster()
         files = self._files(here, written, "a batch query")
         numbered = self._options.numbered
         if numbered is None:
@@ -116,7 +116,7 @@ class _BatchWriter(_Writer, DataSourceArrowWriter):
         self._withdraw(messages)
 
     def _commit_numbered(
-        self, here: Opened, write: NumberedWrite, files: list[TaskFiles], runs: set[QueryRun | None]
+        self, here: CachedCluster, write: NumberedWrite, files: list[TaskFiles], runs: set[QueryRun | None]
     ) -> None:
         transactional_id, topic = write.transactional_id(self._options.topic), self._options.topic
         run = next(iter(runs)) if len(runs) == 1 else None
@@ -146,7 +146,7 @@ class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
             raise IllegalStateError(
                 f"micro-batch {batchId}: its tasks tell {len(runs)} streaming queries ({run}), expected one"
             )
-        here = self._opened()
+        here = self._cached_cluster()
         committer = self._committer(here, self._options.transactional_id or f"spark-{run.query_id}", run.run_id)
         try:
             files = self._files(here, written, f"a micro-batch of query {run.query_id}")

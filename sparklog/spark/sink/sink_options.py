@@ -83,7 +83,7 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         InvalidConfigurationError: an option is unknown or missing, or its value isn't allowed; the message names it.
     """
     options = GivenOptions({name.lower(): value for name, value in given.items()})
-    uri, storage_options = options.pop_place()
+    uri, storage_options = options.pop_cluster()
     topic = options.pop("topic")
     compression = options.pop_as("compression", _compression)
     of_kafka = options.pop_as("kafka.compression.type", _compression)

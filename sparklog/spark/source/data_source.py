@@ -43,9 +43,9 @@ from sparklog.paths import topic_table
 from sparklog.spark.sink.sink import batch_writer, stream_writer
 from sparklog.sql.system import VIEW_SCHEMAS, read_view
 from sparklog.storage.retrying import RetryingStore
-from sparklog.streaming.cluster_cache import opened, shared_store
-from sparklog.streaming.cluster_ref import Place, place_of
-from sparklog.streaming.planning import Narrowing, Task, narrowed, split
+from sparklog.streaming.cluster_cache import cached_cluster, shared_store
+from sparklog.streaming.cluster_ref import ClusterRef, cluster_ref_of
+from sparklog.streaming.planning import Narrowing, Task, narrow_ranges, split_into_tasks
 from sparklog.streaming.positions import Positions
 from sparklog.streaming.resolving import plan_batch
 from sparklog.streaming.source_options import SourceOptions, source_options
@@ -122,13 +122,13 @@ class _RecordReader:
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
-        self._place = place_of(options.uri, options.storage_options)
+        self._cluster_ref = cluster_ref_of(options.uri, options.storage_options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         task = partition.value
         if task is None:  # Spark makes a task of nothing where there is none
             return
-        log = _open_log(self._place, task.topic)
+        log = _open_log(self._cluster_ref, task.topic)
         yield from read_task(log, task, self._columns, fail_on_data_loss=self._options.fail_on_data_loss)
 
 
@@ -138,8 +138,8 @@ class _BatchReader(_RecordReader, DataSourceReader):
         self._filters = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
-        ranges = narrowed(plan_batch(opened(self._place).cluster, self._options), self._filters)
-        tasks = split(ranges, self._options.min_partitions, self._options.max_records)
+        ranges = narrow_ranges(plan_batch(cached_cluster(self._cluster_ref).cluster, self._options), self._filters)
+        tasks = split_into_tasks(ranges, self._options.min_partitions, self._options.max_records)
         return [_TaskPartition(task) for task in tasks]
 
 
@@ -188,7 +188,7 @@ class _StreamReader(_RecordReader, DataSourceStreamReader, SupportsTriggerAvaila
 
     def _plan(self) -> StreamPlanner:
         if self._planner is None:
-            self._planner = StreamPlanner(self._place.open(), self._options)
+            self._planner = StreamPlanner(self._cluster_ref.open(), self._options)
         return self._planner
 
     def __getstate__(self) -> dict[str, Any]:
@@ -201,10 +201,10 @@ class _ViewReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._view = options.view
         self._columns = list(columns)
-        self._place = place_of(options.uri, options.storage_options)
+        self._cluster_ref = cluster_ref_of(options.uri, options.storage_options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield read_view(opened(self._place).cluster, self._view).select(self._columns)
+        yield read_view(cached_cluster(self._cluster_ref).cluster, self._view).select(self._columns)
 
 
 def _schema(options: SourceOptions) -> pa.Schema:
@@ -230,6 +230,6 @@ def _columns(options: SourceOptions, asked: StructType) -> list[str]:
     return [field.name for field in asked.fields]
 
 
-def _open_log(place: Place, topic: str) -> DeltaLog:
+def _open_log(cluster_ref: ClusterRef, topic: str) -> DeltaLog:
     clock = SystemClock()
-    return DeltaLog(store=RetryingStore(shared_store(place), clock=clock), table=topic_table(topic), clock=clock)
+    return DeltaLog(store=RetryingStore(shared_store(cluster_ref), clock=clock), table=topic_table(topic), clock=clock)

@@ -17,10 +17,10 @@ from sparklog.log.state import open_state
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.parallel import parallel_map
 from sparklog.paths import topic_table
-from sparklog.spark.session.session import place_for, register_source, run_sql, use_place
+from sparklog.spark.session.session import cluster_ref_for, configure_storage_access, register_source, run_sql
 from sparklog.spark.views import sqltext
 from sparklog.sql.names import check_names, system_names
-from sparklog.streaming.cluster_cache import cluster_at
+from sparklog.streaming.cluster_cache import open_shared_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,22 +55,22 @@ def register(
         InvalidArgumentError: no cluster is there, or two topics differ in case alone.
         UnknownTopicOrPartitionError, UnsafeStoreError, and what reading a log raises.
     """
-    place = place_for(spark, cluster, storage_options)
-    opened = cluster_at(place)
-    use_place(spark, place)
-    names = check_names(topic_names(opened) if topics is None else topics)
-    heads = dict(zip(names, parallel_map(lambda topic: _living_head(opened, topic), names), strict=True))
+    cluster_ref = cluster_ref_for(spark, cluster, storage_options)
+    shared_cluster = open_shared_cluster(cluster_ref)
+    configure_storage_access(spark, cluster_ref)
+    names = check_names(topic_names(shared_cluster) if topics is None else topics)
+    heads = dict(zip(names, parallel_map(lambda topic: _living_head(shared_cluster, topic), names), strict=True))
 
     def frame_of(topic: str) -> DataFrame:
-        table = spark.read.format("delta").load(place.delta_path(topic_table(topic)))
+        table = spark.read.format("delta").load(cluster_ref.delta_path(topic_table(topic)))
         return _records(table, topic, heads[topic])
 
     frames = dict(zip(names, _in_threads(spark, frame_of, names), strict=True))
     register_source(spark)
     for view, name in system_names(names).items():
-        reader = spark.read.format("sparklog").option("path", place.uri).option("view", view)
-        if place.storage_options:
-            reader = reader.option("storageOptions", _as_json(place.storage_options))
+        reader = spark.read.format("sparklog").option("path", cluster_ref.uri).option("view", view)
+        if cluster_ref.storage_options:
+            reader = reader.option("storageOptions", _as_json(cluster_ref.storage_options))
         frames[name] = reader.load()
     for name, frame in frames.items():
         frame.createOrReplaceTempView(sqltext.quoted(name))
@@ -107,10 +107,10 @@ def create_view(
         UnsafeStoreError, what reading a log raises, and what Spark does, as where the view is there already.
     """
     view = sqltext.quoted(topic) if name is None else sqltext.quoted_name(name)
-    place = place_for(spark, cluster, storage_options)
-    use_place(spark, place)
-    head = _living_head(cluster_at(place), topic)
-    table = sqltext.path_table(place.delta_path(topic_table(topic)))
+    cluster_ref = cluster_ref_for(spark, cluster, storage_options)
+    configure_storage_access(spark, cluster_ref)
+    head = _living_head(open_shared_cluster(cluster_ref), topic)
+    table = sqltext.path_table(cluster_ref.delta_path(topic_table(topic)))
     columns = sqltext.record_columns(topic, _timestamp_type(head))
     run_sql(spark, sqltext.create_view(view, table, columns, sqltext.readable(()), replace=replace))
     return view
@@ -138,17 +138,17 @@ def read_topic(
         InvalidArgumentError: no such version, a partition that isn't there, or a time without a zone.
         UnsafeStoreError, and what reading a log raises.
     """
-    place = place_for(spark, cluster, storage_options)
-    use_place(spark, place)
-    path = place.delta_path(topic_table(topic))
-    opened = cluster_at(place)
+    cluster_ref = cluster_ref_for(spark, cluster, storage_options)
+    configure_storage_access(spark, cluster_ref)
+    path = cluster_ref.delta_path(topic_table(topic))
+    shared_cluster = open_shared_cluster(cluster_ref)
     follower: TopicFollower | None = None
     if version is not None:
-        head = _head_at(opened, topic, version)
+        head = _head_at(shared_cluster, topic, version)
     elif starting is None or isinstance(starting, datetime):
-        head = _living_head(opened, topic)
+        head = _living_head(shared_cluster, topic)
     else:
-        follower = TopicFollower(opened.topic_log(topic), topic)
+        follower = TopicFollower(shared_cluster.topic_log(topic), topic)
         head = follower.head
     # Pinned: in a later version a file that holds the first offset may begin before the one that does now.
     table = spark.read.format("delta").option("versionAsOf", head.delta_version).load(path)

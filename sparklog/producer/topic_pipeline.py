@@ -81,9 +81,9 @@ class TopicPipeline:
             clock=clock,
             metrics=metrics,
         )
-        self._threads = (self._sender.thread, self._committer.thread)
-        for thread in self._threads:
-            thread.start()
+        self._workers = (self._sender.worker, self._committer.worker)
+        for worker in self._workers:
+            worker.start()
 
     @property
     def in_flight_count(self) -> int:
@@ -92,7 +92,7 @@ class TopicPipeline:
 
     def owns_current_thread(self) -> bool:
         """Is this called by a callback, which runs in one of the topic's threads?"""
-        return threading.current_thread() in self._threads
+        return any(worker.is_current for worker in self._workers)
 
     def end_when_delivered(self, error: SparklogError) -> None:
         """Take no more records: sending raises ``error``. Deliver those that are there, then end the threads."""
@@ -106,7 +106,5 @@ class TopicPipeline:
 
     def join(self, deadline: Deadline) -> bool:
         """Wait until the threads have ended; they do so after :meth:`end_when_delivered`. False: not in time."""
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(bounded_s(deadline.left_ms / 1000))
-        return not any(thread.is_alive() for thread in self._threads)
+        have_ended = [worker.join(bounded_s(deadline.left_ms / 1000)) for worker in self._workers]
+        return all(have_ended)

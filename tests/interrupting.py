@@ -37,7 +37,7 @@ class _Points:
         if "/sparklog/" not in frame.f_code.co_filename:
             return None
         frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_lasti not in _of_with(frame.f_code):
+        if event == "opcode" and frame.f_lasti not in _without_handlers(frame.f_code):
             self.reach()
         return self.trace
 
@@ -72,6 +72,22 @@ def numbers() -> Iterator[int]:
 
 
 @cache
+def _without_handlers(code: CodeType) -> frozenset[int]:
+    """Instructions before which Python runs no signal handler: it does so only as a function begins, after a call and
+    as a loop goes round."""
+    return _of_with(code) | _of_return(code)
+
+
+def _of_return(code: CodeType) -> frozenset[int]:
+    """The instructions that return a variable right after an attribute was set."""
+    all_of_it = [*dis.get_instructions(code)]
+    found: set[int] = set()
+    for store, load, last in zip(all_of_it, all_of_it[1:], all_of_it[2:], strict=False):
+        if store.opname == "STORE_ATTR" and load.opname.startswith("LOAD_FAST") and last.opname == "RETURN_VALUE":
+            found |= {load.offset, last.offset}
+    return frozenset(found)
+
+
 def _of_with(code: CodeType) -> frozenset[int]:
     """The instructions by which ``with`` enters and leaves: Python runs no signal handler between them."""
     begins: dict[int, int] = {}

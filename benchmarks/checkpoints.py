@@ -88,7 +88,7 @@ def burst(quick: bool) -> None:
         batch = records().slice(0, 1)
         cpu, began, most = time.process_time(), time.perf_counter(), 0
         for number in range(count):
-            writer.append(writer.upload([(0, batch)]), timeout_ms=60_000)
+            writer.append(writer.upload([(0, batch)]), deadline=log.clock.deadline_in(60_000))
             if number % 25 == 0:
                 most = max(most, writer.state.position.version - read_hint(log))
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu

@@ -45,11 +45,12 @@ Span = tuple[float, float, float]
 
 
 def append_sparklog(root: str, count: int, sync: bool) -> Span:
-    writer = TopicWriter(open_cluster(root).topic_log(TOPIC), TOPIC, sync=sync)
+    log = open_cluster(root).topic_log(TOPIC)
+    writer = TopicWriter(log, TOPIC, sync=sync)
     batch = records()
     began, cpu = time.time(), time.process_time()
     for _ in range(count):
-        writer.append(writer.upload([(0, batch)]), timeout_ms=600_000)
+        writer.append(writer.upload([(0, batch)]), deadline=log.clock.deadline_in(600_000))
     writer.close()
     return began, time.time(), time.process_time() - cpu
 
@@ -106,7 +107,7 @@ def grow(cluster: Cluster, *, to_version: int) -> None:
     writer = TopicWriter(cluster.topic_log(TOPIC), TOPIC, checkpoints=checkpoints)
     batch = records().slice(0, 1)
     while writer.state.position.version < to_version:
-        writer.append(writer.upload([(0, batch)]), timeout_ms=60_000)
+        writer.append(writer.upload([(0, batch)]), deadline=cluster.clock.deadline_in(60_000))
 
 
 def open_time(quick: bool) -> None:
@@ -129,7 +130,9 @@ def measured_at(log: DeltaLog, age: int, *, peer: str) -> str:
     batch = records().slice(0, 1)
     writer = TopicWriter(log, TOPIC, checkpoints=none)
     opened = median_ms(lambda: TopicWriter(log, TOPIC, checkpoints=none), times=20)
-    appended = median_ms(lambda: writer.append(writer.upload([(0, batch)]), timeout_ms=60_000), times=20)
+    appended = median_ms(
+        lambda: writer.append(writer.upload([(0, batch)]), deadline=log.clock.deadline_in(60_000)), times=20
+    )
     loaded = median_ms(lambda: TopicFollower(log, TOPIC), times=3)
     follower = TopicFollower(log, TOPIC)
     polled = median_ms(follower.poll, times=50)

@@ -145,7 +145,7 @@ def a_topic(
                 "timestamp": pa.array([timestamp] * len(block), pa.int64()),
             }
             batches.append((partition, pa.table(columns)))
-        writer.append(writer.upload(batches), timeout_ms=60_000)
+        writer.append(writer.upload(batches), deadline=log.clock.deadline_in(60_000))
     writer.close()
     progress("")
     return root

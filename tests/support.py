@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparklog.clock import Clock
+from sparklog.clock import Clock, Deadline
 from sparklog.delta.actions import Action, AddFile
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.cleanup import clean_log
@@ -84,9 +84,14 @@ def a_writer(
     return TopicWriter(log, topic, sync=sync, checkpoints=checkpoints or no_checkpoints())
 
 
+def within(writer: TopicWriter, timeout_ms: float) -> Deadline:
+    """The deadline of a call that begins now, on the writer's clock."""
+    return writer.state.log.clock.deadline_in(timeout_ms)
+
+
 def append(writer: TopicWriter, *values: str | bytes, partition: int = 0, timeout_ms: float = 120_000) -> AppendResult:
     """Append values to one partition in one commit."""
-    return writer.append(writer.upload([(partition, records(*values))]), timeout_ms=timeout_ms)
+    return writer.append(writer.upload([(partition, records(*values))]), deadline=within(writer, timeout_ms))
 
 
 def contents(log: DeltaLog, *, topic: str = "t") -> dict[int, list[tuple[int, str]]]:

@@ -178,11 +178,11 @@ class TopicWriter:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
         self._start_sequencing_if_needed()
 
-    def append(self, files: Sequence[StagedFile], *, timeout_ms: float) -> AppendResult:
+    def append(self, files: Sequence[StagedFile], *, deadline: Deadline) -> AppendResult:
         """Publish uploaded files in one commit: all of them become readable at once, or none does.
 
         Args:
-            timeout_ms: ``delivery_timeout_ms``; a commit that won is success however late.
+            deadline: on the cluster's clock; a commit that won is success however late.
         Raises:
             KafkaTimeoutError: nothing was stored, and won't be.
             CommitStateUnknownError: not settled in time; the records may be in the log, once.
@@ -199,7 +199,6 @@ class TopicWriter:
             )
         clock = self._log.clock
         began = clock.ticks_ms()
-        deadline = Deadline(clock, began + timeout_ms)
         append = _Append(self, files, ends_before=self.head.log_end_offsets)
         if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
@@ -249,7 +248,7 @@ class TopicWriter:
         check_uploads(self._log, files, self._state.vacuums, retention_ms=retention_ms)
 
     def publish(
-        self, files: Sequence[UploadedFile], marker: Marker, *, known_version: int, timeout_ms: float
+        self, files: Sequence[UploadedFile], marker: Marker, *, known_version: int, deadline: Deadline
     ) -> PublishResult:
         """Publish the files of a transaction that is decided: once, whoever else does so at the same time.
 
@@ -263,7 +262,6 @@ class TopicWriter:
         """
         clock = self._log.clock
         began = clock.ticks_ms()
-        deadline = Deadline(clock, began + timeout_ms)
         if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
         if self._state.forgotten_version > known_version:

@@ -137,7 +137,7 @@ class WritableTopic:
         """
         began = self._clock.ticks_ms()
         with self.writing, self._cluster.store.patience(store_patience(self._config, deadline)):
-            appended = self._writer.append(files, timeout_ms=max(0.0, deadline.ticks_ms - began))
+            appended = self._writer.append(files, deadline=deadline)
         self._update_record_limit()
         self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
         return appended.base_offsets
@@ -156,7 +156,7 @@ class WritableTopic:
                 files,
                 marker,
                 known_version=min(file.topic_version for file in files),
-                timeout_ms=max(0.0, deadline.ticks_ms - began),
+                deadline=deadline,
             )
         if published.is_skipped:
             _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", self.name)

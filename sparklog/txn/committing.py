@@ -182,11 +182,10 @@ class UploadCommitter:
         Args:
             known: a version of each topic that was known before the decision.
         """
-        timeout_ms = deadline.left_ms
 
         def publish_in(topic: str) -> PublishResult:
             return self._writers[topic].publish(
-                topics[topic].files, marker, known_version=known[topic], timeout_ms=timeout_ms
+                topics[topic].files, marker, known_version=known[topic], deadline=deadline
             )
 
         results = parallel_results(publish_in, topics)

@@ -25,7 +25,7 @@ from sparklog.log.topic import describe_topic
 from sparklog.model import OffsetAndTimestamp, TopicPartition
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock
-from tests.support import T0_MS, a_writer, contents, foreign_commit, foreign_file, foreign_records, records
+from tests.support import T0_MS, a_writer, contents, foreign_commit, foreign_file, foreign_records, records, within
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def admin(cluster):
 def fill(cluster, topic, *values, partition=0, timestamp_ms=T0_MS):
     writer = a_writer(cluster.topic_log(topic), topic=topic)
     files = writer.upload([(partition, records(*values, timestamp_ms=timestamp_ms))])
-    writer.append(files, timeout_ms=1_000)
+    writer.append(files, deadline=within(writer, 1_000))
 
 
 # Creating and listing

@@ -21,7 +21,7 @@ from sparklog.errors import (
 )
 from sparklog.log import open_cluster
 from sparklog.storage import MemoryStore
-from tests.support import a_writer, records
+from tests.support import a_writer, records, within
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MEMBER: dict[str, Any] = {"heartbeat_interval_ms": 50, "session_timeout_ms": 2_000, "auto_offset_reset": "earliest"}
@@ -33,7 +33,9 @@ def cluster():
     Admin(opened).create_topics([NewTopic("t", num_partitions=2), "u"])
     writer = a_writer(opened.topic_log("t"))
     for value in range(5):
-        writer.append(writer.upload([(0, records(str(value), timestamp_ms=1_000 * value))]), timeout_ms=1_000)
+        writer.append(
+            writer.upload([(0, records(str(value), timestamp_ms=1_000 * value))]), deadline=within(writer, 1_000)
+        )
     return opened
 
 

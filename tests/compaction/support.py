@@ -12,7 +12,7 @@ from sparklog.log.append import TopicWriter
 from sparklog.log.data.record_reading import object_path, read_segment
 from sparklog.log.data.segments import Segment
 from sparklog.log.state import load_state
-from tests.support import T0_MS, append, records
+from tests.support import T0_MS, append, records, within
 
 Key = str | None
 
@@ -53,7 +53,7 @@ def append_each(writer: TopicWriter, *values: str, partition: int = 0) -> None:
 def append_at(writer: TopicWriter, timestamp_ms: int, *values: str, partition: int = 0) -> None:
     """One file, whose first record is of that time."""
     batch = records(*values, timestamp_ms=timestamp_ms)
-    writer.append(writer.upload([(partition, batch)]), timeout_ms=120_000)
+    writer.append(writer.upload([(partition, batch)]), deadline=within(writer, 120_000))
 
 
 def append_pairs(
@@ -67,7 +67,7 @@ def append_pairs(
             "timestamp": pa.array([timestamp_ms] * len(pairs), pa.int64()),
         }
     )
-    writer.append(writer.upload([(partition, batch)]), timeout_ms=120_000)
+    writer.append(writer.upload([(partition, batch)]), deadline=within(writer, 120_000))
 
 
 def stored(log: DeltaLog, partition: int = 0) -> list[dict[str, Any]]:

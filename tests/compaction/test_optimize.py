@@ -50,6 +50,7 @@ from tests.support import (
     foreign_vacuum,
     records,
     unsequenced_file,
+    within,
 )
 
 POLICY = OptimizePolicy(min_files=4)
@@ -159,7 +160,7 @@ def test_not_a_bit_of_a_record_changes_and_offsets_stay_where_gaps_are() -> None
     for number in range(40):
         writer = writers[number % 2]
         files = writer.upload([(0, odd_records(number)), (1, odd_records(-number))])
-        writer.append(files, timeout_ms=60_000)
+        writer.append(files, deadline=within(writer, 60_000))
     for partition in (0, 1):  # gaps: what another job has left out
         foreign_commit(log, *(_removal(file) for file in live(log, partition)[5:7]))
     delete_records(log, "t", {0: 3})
@@ -200,7 +201,7 @@ def test_pages_are_compressed_as_the_topic_wants_or_as_the_producers_were(
     log = a_topic(configs={"compression.type": setting})
     writer = a_writer(log)
     for value in VALUES:
-        writer.append(writer.upload([(0, records(value))], compression=sent), timeout_ms=60_000)
+        writer.append(writer.upload([(0, records(value))], compression=sent), deadline=within(writer, 60_000))
     optimize(log)
     found = pq.ParquetFile(pa.BufferReader(log.store.read(object_path(log.table, live(log)[0].path))))
     assert found.metadata.row_group(0).column(2).compression == expected

@@ -19,7 +19,7 @@ from sparklog.log import Cluster, create_topic
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
-from tests.support import a_writer, append
+from tests.support import a_writer, append, within
 
 LONG_MS = 10_000
 """A bound that no test reaches unless it fails."""
@@ -55,7 +55,7 @@ def send(cluster: Cluster, *batches: str | Sequence[str], topic: str = "t", part
 
 def send_table(cluster: Cluster, table: pa.Table, *, topic: str = "t", partition: int = 0) -> None:
     writer = a_writer(cluster.topic_log(topic), topic=topic)
-    writer.append(writer.upload([(partition, table)]), timeout_ms=1_000)
+    writer.append(writer.upload([(partition, table)]), deadline=within(writer, 1_000))
 
 
 def a_consumer(cluster: Cluster, *topics: str, limits: ReadLimits | None = None, **settings: Any) -> Consumer:

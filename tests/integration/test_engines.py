@@ -37,6 +37,7 @@ from tests.support import (
     contents,
     entry_lines,
     versions_of,
+    within,
 )
 
 pytestmark = pytest.mark.slow
@@ -182,7 +183,7 @@ def ends(log: DeltaLog) -> tuple[int, ...]:
 def test_records_of_every_kind_are_read_the_same_in_every_compression(tmp_path: Path, compression: str) -> None:
     log = a_local_topic(tmp_path, num_partitions=1)
     writer = a_writer(log)
-    writer.append(writer.upload([(0, everything())], compression=compression), timeout_ms=60_000)
+    writer.append(writer.upload([(0, everything())], compression=compression), deadline=within(writer, 60_000))
     ours = assert_all_agree(log, count=5)
     assert {name: [row[name] for row in ours] for name in ("key", "value", "headers")} == {
         name: EVERYTHING[name] for name in ("key", "value", "headers")
@@ -195,7 +196,7 @@ def test_a_topic_is_read_the_same_through_everything_that_we_do_to_it(tmp_path: 
     assert_all_agree(log, count=0)
     one, other = a_writer(log), a_writer(log)
     for number in range(3):
-        one.append(one.upload([(0, everything()), (1, everything())]), timeout_ms=60_000)
+        one.append(one.upload([(0, everything()), (1, everything())]), deadline=within(one, 60_000))
         append(other, f"x{number}", f"y{number}", partition=number % 2)
     assert_all_agree_also_after_a_checkpoint(log, count=36)
     append(one, "after the checkpoint", partition=2)

@@ -42,7 +42,7 @@ def test_a_decided_transaction_is_finished() -> None:
         for topic in ("t", "u")
     }
     marker = driver.session.commit(named, deadline=driver.deadline)
-    driver.writers["t"].publish(driver.files["t"], marker, known_version=0, timeout_ms=TIMEOUT_MS)
+    driver.writers["t"].publish(driver.files["t"], marker, known_version=0, deadline=driver.deadline)
     clock.advance(10_000)
     report = check_cluster(cluster)
     assert codes(report) == {"transaction-unfinished"}

@@ -124,7 +124,7 @@ def test_a_decision_that_is_left_lying_is_a_warning() -> None:
     driver.send("u", "half")
     named = {topic: named_files(driver, topic) for topic in ("t", "u")}
     marker = driver.session.commit(named, deadline=driver.deadline)
-    driver.writers["t"].publish(driver.files["t"], marker, known_version=0, timeout_ms=TIMEOUT_MS)
+    driver.writers["t"].publish(driver.files["t"], marker, known_version=0, deadline=driver.deadline)
     assert found(cluster) == set()  # it is under way
     clock.advance(6_000)
     report = check_cluster(cluster)
@@ -145,7 +145,7 @@ def test_a_commit_that_was_called_complete_too_early_is_found() -> None:
     driver.send("u", "half")
     named = {topic: named_files(driver, topic) for topic in ("t", "u")}
     marker = driver.session.commit(named, deadline=driver.deadline)
-    driver.writers["t"].publish(driver.files["t"], marker, known_version=0, timeout_ms=TIMEOUT_MS)
+    driver.writers["t"].publish(driver.files["t"], marker, known_version=0, deadline=driver.deadline)
     add_entry(cluster, TransactionState.COMPLETE_COMMIT)
     report = check_cluster(cluster)
     assert codes(report) == {"transaction-not-visible"}

@@ -50,6 +50,7 @@ from tests.support import (
     foreign_records,
     inline_checkpoints,
     records,
+    within,
 )
 
 
@@ -335,7 +336,7 @@ def test_a_table_for_newer_writers_only_is_read_and_followed_but_never_written()
     staged = writer.upload([(0, records("b"))])
     for _ in range(2):
         with pytest.raises(UnsupportedVersionError, match=message):
-            writer.append(staged, timeout_ms=1_000)
+            writer.append(staged, deadline=within(writer, 1_000))
     for write in WRITES.values():
         with pytest.raises(UnsupportedVersionError, match=message):
             write(log)
@@ -393,12 +394,12 @@ def test_an_append_that_is_refused_shows_nothing_and_the_writer_works_again(kind
     writer = a_writer(a_log(faulty, clock))
     batches = [(0, records("a", "b")), (1, records("c"))]
     with pytest.raises(error, match=kind.value) as caught:
-        writer.append(writer.upload(batches), timeout_ms=1_000)
+        writer.append(writer.upload(batches), deadline=within(writer, 1_000))
     assert not caught.value.retriable
     assert len(writes(faulty)) == number + 1
     assert contents(log) == {0: [(0, "before")], 1: []}
     assert open_state(log).position.version == 1
-    done = writer.append(writer.upload(batches), timeout_ms=1_000)
+    done = writer.append(writer.upload(batches), deadline=within(writer, 1_000))
     assert (done.base_offsets, done.delta_version) == ((1, 0), 2)
     append(writer, "d")
     assert contents(log) == {0: [(0, "before"), (1, "a"), (2, "b"), (3, "d")], 1: [(0, "c")]}
@@ -414,8 +415,8 @@ def test_files_whose_commit_was_refused_may_be_appended_as_they_are(kind, error)
     writer = a_writer(a_log(FaultyStore(memory, Fault(kind=kind, ops=["create"])), clock))
     files = writer.upload([(0, records("a"))])
     with pytest.raises(error):
-        writer.append(files, timeout_ms=1_000)
-    writer.append(files, timeout_ms=1_000)
+        writer.append(files, deadline=within(writer, 1_000))
+    writer.append(files, deadline=within(writer, 1_000))
     assert contents(log) == {0: [(0, "a")]}
 
 

@@ -46,6 +46,7 @@ from tests.support import (
     records,
     two_days_of_others,
     versions_of,
+    within,
 )
 
 T = TypeVar("T")
@@ -191,7 +192,7 @@ def test_two_writers_at_one_version_both_land_and_the_loser_uploads_nothing_agai
     files = second.upload([(0, records("second"))])
     append(first, "first")
     counting.reset()
-    assert second.append(files, timeout_ms=1_000).base_offsets == (1,)
+    assert second.append(files, deadline=within(second, 1_000)).base_offsets == (1,)
     assert counting.counts() == {"create": 2, "get": 1}
 
 
@@ -442,10 +443,10 @@ def test_an_own_entry_whose_folder_could_not_be_synced_once_is_never_acknowledge
     fail_fsync_once(monkeypatch, "/_delta_log")
     before = clock.ticks_ms()
     with pytest.raises(CommitStateUnknownError):
-        writer.append(files, timeout_ms=60_000)
+        writer.append(files, deadline=within(writer, 60_000))
     assert 60_000 <= clock.ticks_ms() - before <= 62_000
     with pytest.raises(IllegalStateError):
-        writer.append(files, timeout_ms=1_000)
+        writer.append(files, deadline=within(writer, 1_000))
     for later in (writer, a_writer(log, sync=True)):
         with pytest.raises(StoreOutcomeUnknownError, match="an earlier fsync of"):
             append(later, "3")
@@ -470,11 +471,11 @@ def fail_fsync_once(monkeypatch: pytest.MonkeyPatch, end_of_path: str) -> None:
 def test_a_file_is_appended_once_and_never_again() -> None:
     writer = a_writer(a_topic())
     files = writer.upload([(0, records("once"))])
-    writer.append(files, timeout_ms=1_000)
+    writer.append(files, deadline=within(writer, 1_000))
     with pytest.raises(IllegalStateError, match="hasn't appended"):
-        writer.append(files, timeout_ms=1_000)
+        writer.append(files, deadline=within(writer, 1_000))
     with pytest.raises(IllegalStateError):
-        writer.append([], timeout_ms=1_000)
+        writer.append([], deadline=within(writer, 1_000))
 
 
 def test_a_file_that_is_given_twice_is_refused_and_nothing_is_stored() -> None:
@@ -483,9 +484,9 @@ def test_a_file_that_is_given_twice_is_refused_and_nothing_is_stored() -> None:
     one, two = writer.upload([(0, records("y", "z")), (0, records("x"))])
     for files in ([one, one], [one, two, one]):
         with pytest.raises(IllegalStateError, match="each once"):
-            writer.append(files, timeout_ms=1_000)
+            writer.append(files, deadline=within(writer, 1_000))
     assert contents(log) == {0: []}
-    writer.append([one, two], timeout_ms=1_000)
+    writer.append([one, two], deadline=within(writer, 1_000))
     assert contents(log)[0] == [(0, "y"), (1, "z"), (2, "x")]
 
 
@@ -495,11 +496,11 @@ def test_files_of_an_unknown_outcome_are_refused_as_they_may_be_in_the_log() -> 
     files = writer.upload([(0, records("late"))])
     late.holding = True
     with pytest.raises(CommitStateUnknownError):
-        writer.append(files, timeout_ms=5_000)
+        writer.append(files, deadline=within(writer, 5_000))
     late.deliver()
     append(a_writer(a_log(memory, clock)), "other")
     with pytest.raises(IllegalStateError):
-        writer.append(files, timeout_ms=5_000)
+        writer.append(files, deadline=within(writer, 5_000))
     assert contents(a_log(memory, clock))[0] == [(0, "late"), (1, "other")]
 
 
@@ -514,9 +515,9 @@ def test_files_that_the_store_refused_for_good_may_be_appended_again() -> None:
     writer = a_writer(a_log(busy, clock))
     files = writer.upload([(0, records("patient"))])
     with pytest.raises(StorePermissionError):
-        writer.append(files, timeout_ms=1_000)
+        writer.append(files, deadline=within(writer, 1_000))
     clock.advance(10_000)
-    assert writer.append(files, timeout_ms=1_000).base_offsets == (0,)
+    assert writer.append(files, deadline=within(writer, 1_000)).base_offsets == (0,)
     assert contents(log)[0] == [(0, "patient")]
 
 
@@ -565,10 +566,10 @@ def test_a_lost_position_and_loads_that_fail_until_the_deadline_are_unknown() ->
     store._store = FaultyStore(memory, Fault(kind=FaultKind.THROTTLED, ops=["list"], times=None))
     store.interrupt(lambda: two_days_of_others(memory, clock), at=0, after=True)
     with pytest.raises(CommitStateUnknownError, match="can't be loaded"):
-        writer.append(files, timeout_ms=2 * DAY_MS + 300_000)
+        writer.append(files, deadline=within(writer, 2 * DAY_MS + 300_000))
     assert 300_000 <= clock.ticks_ms() - 2 * DAY_MS <= 340_000
     with pytest.raises(IllegalStateError):
-        writer.append(files, timeout_ms=1_000)
+        writer.append(files, deadline=within(writer, 1_000))
     assert [value for _, value in contents(log)[0]].count("mine") == 1
 
 
@@ -604,10 +605,10 @@ def test_an_append_that_lost_its_position_is_unknown_if_others_broke_the_table(
 
     store.interrupt(others_break_it, at=0, after=True)
     with pytest.raises(CommitStateUnknownError, match="can't be loaded"):
-        writer.append(files, timeout_ms=10**12)
+        writer.append(files, deadline=within(writer, 10**12))
     foreign_entry(log, versions_of(log)[-1] + 1, [mended.to_json()])
     with pytest.raises(IllegalStateError):
-        writer.append(files, timeout_ms=1_000)
+        writer.append(files, deadline=within(writer, 1_000))
     assert [value for _, value in contents(log)[0]].count("mine") == 1
 
 
@@ -686,12 +687,12 @@ def test_reads_that_fail_until_the_deadline_are_a_time_out_and_nothing_is_stored
     writer, clock, log = a_writer_whose_reads_fail(200_000, path=path, before=before)
     files = writer.upload([(0, records("mine"))])
     with pytest.raises(KafkaTimeoutError, match="timed out while reading or writing topics/t") as raised:
-        writer.append(files, timeout_ms=120_000)
+        writer.append(files, deadline=within(writer, 120_000))
     assert raised.value.retriable
     assert 120_000 <= clock.ticks_ms() <= 160_000  # the store's own retries end 30 s after they began
     assert contents(log)[0] == [(0, "o1"), (1, "o2")]
     clock.advance(200_000)
-    assert writer.append(files, timeout_ms=1_000).base_offsets == (2,)
+    assert writer.append(files, deadline=within(writer, 1_000)).base_offsets == (2,)
     assert contents(log)[0] == [(0, "o1"), (1, "o2"), (2, "mine")]
 
 

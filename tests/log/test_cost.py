@@ -21,6 +21,7 @@ from tests.support import (
     contents,
     inline_checkpoints,
     records,
+    within,
 )
 
 
@@ -48,7 +49,7 @@ def test_an_append_is_a_put_for_each_file_and_one_create(memory, clock, sync):
     append(writer, "the first of a syncing writer has to sync what came before")
     for partitions in ([0], [0, 1, 2], [1, 1, 1, 1]):
         store.reset()
-        writer.append(writer.upload([(p, records("a", "b")) for p in partitions]), timeout_ms=1_000)
+        writer.append(writer.upload([(p, records("a", "b")) for p in partitions]), deadline=within(writer, 1_000))
         assert store.counts() == {"put": len(partitions), "create": 1}
 
 

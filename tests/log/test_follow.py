@@ -39,6 +39,7 @@ from tests.support import (
     foreign_records,
     records,
     two_days_of_others,
+    within,
 )
 
 
@@ -502,7 +503,7 @@ def test_a_search_by_time_finds_the_first_record_that_is_not_older(files, start)
     writer = a_writer(log)
     for times in files:
         table = pa.table({"value": [b"v"] * len(times), "timestamp": pa.array(times, pa.int64())})
-        writer.append(writer.upload([(0, table)]), timeout_ms=1_000)
+        writer.append(writer.upload([(0, table)]), deadline=within(writer, 1_000))
     times = [time for file in files for time in file]
     start = min(start, len(times))
     delete_records(log, "t", {0: start})
@@ -520,7 +521,7 @@ def test_a_search_by_time_compares_milliseconds():
     log = a_topic()
     writer = a_writer(log)
     times = pa.array([T0_MS * 1000 + 1_500], pa.timestamp("us", "UTC"))
-    writer.append(writer.upload([(0, pa.table({"value": [b"a"], "timestamp": times}))]), timeout_ms=1_000)
+    writer.append(writer.upload([(0, pa.table({"value": [b"a"], "timestamp": times}))]), deadline=within(writer, 1_000))
     follower = TopicFollower(log, "t")
     assert follower.offset_for_time(0, T0_MS + 1) == OffsetAndTimestamp(0, T0_MS + 1)
     assert follower.offset_for_time(0, T0_MS + 2) is None
@@ -531,7 +532,7 @@ def test_a_search_by_time_reads_only_files_that_may_hold_it():
     log = a_topic(memory, clock)
     writer = a_writer(log)
     for number in range(20):
-        writer.append(writer.upload([(0, records("x", timestamp_ms=T0_MS + number))]), timeout_ms=1_000)
+        writer.append(writer.upload([(0, records("x", timestamp_ms=T0_MS + number))]), deadline=within(writer, 1_000))
     store = CountingStore(memory)
     follower = TopicFollower(a_log(store, clock), "t")
     store.reset()

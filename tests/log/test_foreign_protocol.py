@@ -31,6 +31,7 @@ from tests.support import (
     foreign_file,
     foreign_records,
     records,
+    within,
 )
 
 OURS = Protocol(min_reader_version=1, min_writer_version=2)
@@ -176,9 +177,9 @@ def test_a_writer_goes_on_after_a_newer_writer_version_was_taken_back() -> None:
     staged = writer.upload([(0, records("after"))])
     for _ in range(2):
         with pytest.raises(UnsupportedVersionError, match="writer version 4"):
-            writer.append(staged, timeout_ms=1_000)
+            writer.append(staged, deadline=within(writer, 1_000))
     commit(log, OURS)
-    assert writer.append(staged, timeout_ms=1_000).base_offsets == (1,)
+    assert writer.append(staged, deadline=within(writer, 1_000)).base_offsets == (1,)
 
 
 def test_an_append_that_loses_its_race_to_the_upgrade_fails_and_the_next_goes_on() -> None:

@@ -35,6 +35,7 @@ from tests.support import (
     foreign_file,
     no_checkpoints,
     records,
+    within,
 )
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -345,7 +346,7 @@ def test_the_commit_of_a_transaction_asks_for_gaps_and_waits_for_them(memory: Me
     def publish(number: int) -> None:
         files = [file.facts for file in writer.upload([(0, records("x"))])]
         marker = Marker(transactional_id="id", number=number)
-        writer.publish(files, marker, known_version=writer.version, timeout_ms=60_000)
+        writer.publish(files, marker, known_version=writer.version, deadline=within(writer, 60_000))
 
     assert elapsed(clock, lambda: publish(1)) == 0
     assert asked(log) == [2_000]

@@ -49,6 +49,7 @@ from tests.support import (
     foreign_file,
     foreign_records,
     two_days_of_others,
+    within,
 )
 
 
@@ -535,7 +536,7 @@ def test_a_writer_of_a_deleted_topic_stores_nothing_in_the_one_that_took_its_nam
     count = versions(log)
     for _ in range(2):
         with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
-            old.append(staged, timeout_ms=1_000)
+            old.append(staged, deadline=within(old, 1_000))
     with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
         append(old, "later")
     assert versions(log) == count

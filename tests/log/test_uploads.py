@@ -42,6 +42,7 @@ from tests.support import (
     records,
     two_days_of_others,
     unsequenced_file,
+    within,
 )
 
 HOUR_MS = 3_600_000
@@ -145,7 +146,7 @@ def test_files_that_a_vacuum_may_take_are_uploaded_again(is_seen_first: bool) ->
     foreign_vacuum(log, gone=paths(files))
     if is_seen_first:
         writer.refresh()
-    assert writer.append(files, timeout_ms=1_000).base_offsets == (0,)
+    assert writer.append(files, deadline=within(writer, 1_000)).base_offsets == (0,)
     assert contents(log)[0] == [(0, "mine")]
 
 
@@ -197,7 +198,7 @@ def test_a_file_that_was_taken_right_before_its_create_is_put_again(is_answer_lo
     """✗ A writer has looked how old its upload is, and sleeps; the append succeeds, its records can't be read."""
     memory, clock, log = a_world()
     writer = a_writer(a_log(SleepyStore(memory, clock, is_answer_lost=is_answer_lost), clock))
-    result = writer.append(uploaded(writer), timeout_ms=10 * HOUR_MS)
+    result = writer.append(uploaded(writer), deadline=within(writer, 10 * HOUR_MS))
     assert result.base_offsets == (0,)
     assert contents(log)[0] == [(0, "mine")]
 
@@ -209,7 +210,7 @@ def test_an_append_whose_file_may_be_gone_and_cant_be_put_again_is_unknown() -> 
     files = uploaded(writer)
     producer_id, store.is_refusing_puts = writer.producer_id, True
     with pytest.raises(CommitStateUnknownError, match=r"VACUUM may have taken their files \(topics/t/partition=0/"):
-        writer.append(files, timeout_ms=10 * HOUR_MS)
+        writer.append(files, deadline=within(writer, 10 * HOUR_MS))
     assert writer.producer_id != producer_id  # the counter is in the log
 
 
@@ -220,7 +221,7 @@ def test_a_vacuum_that_spares_what_is_young_costs_no_upload() -> None:
     files = uploaded(writer)
     foreign_vacuum(log, retention_ms=7 * DAY_MS)
     before = counted.counts().get("put", 0)
-    writer.append(files, timeout_ms=1_000)
+    writer.append(files, deadline=within(writer, 1_000))
     assert counted.counts().get("put", 0) == before
 
 
@@ -231,7 +232,7 @@ def test_a_vacuum_that_was_cleaned_out_of_the_log_endangers_nobody_who_loads_it(
     files = uploaded(writer)
     foreign_vacuum(log, gone=paths(files))
     two_days_of_others(memory, clock)
-    writer.append(files, timeout_ms=1_000)
+    writer.append(files, deadline=within(writer, 1_000))
     assert contents(log)[0][-1][1] == "mine"
 
 
@@ -248,7 +249,7 @@ def test_an_upload_is_made_again_once_it_is_old_for_its_table(retention: str | N
         files = uploaded(writer)
         clock.advance(wait_ms)
         before = counted.counts().get("put", 0)
-        writer.append(files, timeout_ms=1_000)
+        writer.append(files, deadline=within(writer, 1_000))
         assert counted.counts().get("put", 0) - before == is_made_again
         assert contents(log)[0][-1][1] == "mine"
 
@@ -277,7 +278,7 @@ def test_deltalakes_own_vacuum_takes_nothing_that_an_append_publishes(tmp_path: 
     table = DeltaTable(f"{tmp_path}/topics/t")
     deleted = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
     assert len(deleted) == 1
-    writer.append(files, timeout_ms=1_000)
+    writer.append(files, deadline=within(writer, 1_000))
     assert contents(log)[0] == [(0, "mine")]
 
 
@@ -295,7 +296,7 @@ def test_a_decided_file_that_is_gone_is_named_and_not_published(is_helper: bool)
 
     def carry_out() -> tuple[int, ...]:
         if not is_helper:
-            return writer.publish([file.facts], MARKER, known_version=0, timeout_ms=1_000).base_offsets
+            return writer.publish([file.facts], MARKER, known_version=0, deadline=within(writer, 1_000)).base_offsets
         deadline = clock.deadline_in(1_000)
         state = load_state(log)
         return publish_transaction(state, writer.topic_id, [file.facts], MARKER, deadline=deadline, sync=False)[
@@ -319,7 +320,7 @@ def test_a_decided_file_is_looked_for_only_where_it_may_be_gone() -> None:
         clock.advance(wait_ms)
         before = counted.counts().get("get", 0)
         marker = replace(MARKER, number=MARKER.number + looks)
-        writer.publish([file.facts], marker, known_version=0, timeout_ms=1_000)
+        writer.publish([file.facts], marker, known_version=0, deadline=within(writer, 1_000))
         assert counted.counts().get("get", 0) - before == 1 + looks  # it verifies its own entry, too (rule L1)
     assert len(contents(log)[0]) == 2
 

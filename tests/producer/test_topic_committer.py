@@ -28,7 +28,7 @@ from tests.producer.support import (
     through,
     values,
 )
-from tests.support import records
+from tests.support import records, within
 
 
 def test_a_commit_whose_outcome_is_unknown_fails_with_an_error_that_says_so() -> None:
@@ -85,7 +85,7 @@ class Overtaken(WrappedStore):
     def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
         if not self._is_first and self._clock.ticks_ms() < self._until_ticks_ms:
             self._clock.advance(10_000)
-            self._other.append(self._other.upload([(0, records("other"))]), timeout_ms=1_000)
+            self._other.append(self._other.upload([(0, records("other"))]), deadline=within(self._other, 1_000))
         self._is_first = False
         return super().create(path, data, sync=sync)
 

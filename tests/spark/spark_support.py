@@ -9,7 +9,7 @@ from typing import Any
 from sparklog.admin import Admin, NewTopic
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.storage import ObjectStore
-from tests.support import T0_MS, a_writer, records
+from tests.support import T0_MS, a_writer, records, within
 
 HOUR_MS = 3_600_000
 
@@ -27,7 +27,7 @@ def put(cluster: Cluster, *batches: tuple[int, str], topic: str = "t", timestamp
     uploaded = writer.upload(
         [(partition, records(*values, timestamp_ms=timestamp_ms)) for partition, values in batches]
     )
-    writer.append(uploaded, timeout_ms=10_000)
+    writer.append(uploaded, deadline=within(writer, 10_000))
 
 
 def seen(frame: Any) -> list[tuple[int, int, str]]:

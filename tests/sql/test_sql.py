@@ -23,7 +23,16 @@ from sparklog.sql.names import SYSTEM_VIEWS
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import ManualClock
 from tests.overlapping import SlowStore, copy_topic, overlapping
-from tests.support import T0_MS, a_writer, foreign_commit, foreign_file, foreign_records, records, unsequenced_file
+from tests.support import (
+    T0_MS,
+    a_writer,
+    foreign_commit,
+    foreign_file,
+    foreign_records,
+    records,
+    unsequenced_file,
+    within,
+)
 
 T0 = datetime(2100, 1, 1, tzinfo=timezone.utc)
 
@@ -38,7 +47,9 @@ def cluster(request, tmp_path):
 
 def fill(cluster, topic, *values, partition=0, timestamp_ms=T0_MS):
     writer = a_writer(cluster.topic_log(topic), topic=topic)
-    writer.append(writer.upload([(partition, records(*values, timestamp_ms=timestamp_ms))]), timeout_ms=1_000)
+    writer.append(
+        writer.upload([(partition, records(*values, timestamp_ms=timestamp_ms))]), deadline=within(writer, 1_000)
+    )
 
 
 def rows(cluster, text):
@@ -194,7 +205,7 @@ def test_a_connection_serves_python(tmp_path):
     cluster = open_cluster(tmp_path)
     Admin(cluster).create_topics(["t", "u"])
     writer = a_writer(cluster.topic_log("t"))
-    writer.append(writer.upload([(0, records("a", "b"))]), timeout_ms=60_000)
+    writer.append(writer.upload([(0, records("a", "b"))]), deadline=within(writer, 60_000))
     with connect(tmp_path) as connection:
         assert connection.sql("select decode(value), timestamp from t").fetchall() == [
             ("a", T0),
@@ -282,7 +293,7 @@ def test_sql_and_admin_on_s3(s3_uri, s3_options):
     big = random.Random(0).randbytes(6_000_000)
     writer = a_writer(cluster.topic_log("t"), topic="t")
     for data in (b"small", big):
-        writer.append(writer.upload([(0, records(data))]), timeout_ms=60_000)
+        writer.append(writer.upload([(0, records(data))]), deadline=within(writer, 60_000))
     assert rows(cluster, "select octet_length(value) as n from t order by 1") == [{"n": 5}, {"n": len(big)}]
     [path, *_] = [found.path for found in cluster.store.list("topics/t/partition=0/")]
     cluster.store.delete([path])

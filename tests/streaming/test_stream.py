@@ -26,7 +26,7 @@ from sparklog.streaming.source_options import source_options
 from sparklog.streaming.stream import StreamPlanner
 from sparklog.streaming.task_reading import SOURCE_SCHEMA, read_task
 from sparklog.testing import ManualClock
-from tests.support import T0_MS, a_writer, entry_lines, foreign_entry, records, unsequenced_file
+from tests.support import T0_MS, a_writer, entry_lines, foreign_entry, records, unsequenced_file, within
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def put(cluster, *batches, topic="t"):
     """One commit: values by partition."""
     writer = a_writer(cluster.topic_log(topic), topic=topic)
     uploaded = writer.upload([(partition, records(*values)) for partition, values in batches])
-    writer.append(uploaded, timeout_ms=1_000)
+    writer.append(uploaded, deadline=within(writer, 1_000))
 
 
 def options(*, streaming=True, **given):

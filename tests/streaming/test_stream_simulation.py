@@ -18,7 +18,7 @@ from sparklog.streaming.stream import StreamPlanner
 from sparklog.streaming.task_reading import read_task
 from sparklog.testing import ManualClock
 from tests.depth import each_nth
-from tests.support import DAY_MS, T0_MS, a_writer, foreign_entry, records, unsequenced_file
+from tests.support import DAY_MS, T0_MS, a_writer, foreign_entry, records, unsequenced_file, within
 
 
 class Life:
@@ -54,7 +54,7 @@ class Life:
         self.commit_count += 1
         where = [p for p in range(self.partitions) if self.random.random() < 0.7] or [0]
         batches = [(p, records(*[name] * self.random.randint(1, 3))) for p in where]
-        result = self.writer.append(self.writer.upload(batches), timeout_ms=1_000)
+        result = self.writer.append(self.writer.upload(batches), deadline=within(self.writer, 1_000))
         assert result is not None
         self.versions[name] = open_state(self.log).head.delta_version
 

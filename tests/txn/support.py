@@ -186,7 +186,7 @@ class Driver:
         marker = self.session.commit(named, deadline=self.deadline)
         for topic, files in self.named:
             known = self.known_versions[topic]
-            self.writers[topic].publish(files, marker, known_version=known, timeout_ms=TIMEOUT_MS)
+            self.writers[topic].publish(files, marker, known_version=known, deadline=self.deadline)
         self.session.settle_groups(is_committed=True, deadline=self.deadline)
 
     @property

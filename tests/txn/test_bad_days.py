@@ -34,7 +34,7 @@ from sparklog.txn.deciding import abort_if_open
 from sparklog.txn.forward import finish
 from sparklog.txn.session import TIMED_OUT
 from tests.depth import each_nth
-from tests.support import DAY_MS, copy_of, no_checkpoints, records
+from tests.support import DAY_MS, copy_of, no_checkpoints, records, within
 from tests.txn.support import (
     BOB,
     IN,
@@ -311,10 +311,10 @@ def everybody_and_a_cleaner(cluster: Cluster) -> None:
     for _ in range(4):
         clock.sleep_ms(DAY_MS / 2)
         for writer in writers.values():
-            writer.append(writer.upload([(0, records("other"))]), timeout_ms=1e12)
+            writer.append(writer.upload([(0, records("other"))]), deadline=within(writer, 1e12))
     for topic, writer in writers.items():
         write_checkpoint(cluster.topic_log(topic))
-        writer.append(writer.upload([(0, records("other"))]), timeout_ms=1e12)
+        writer.append(writer.upload([(0, records("other"))]), deadline=within(writer, 1e12))
         clean_log(cluster.topic_log(topic), retention_ms=DAY_MS)
     for _ in range(2):
         newest, position = a_log(cluster).open_newest()

@@ -111,7 +111,7 @@ def test_a_helper_sees_a_marker_however_many_commits_lie_behind_it(is_checkpoint
     _, _, cluster = a_world()
     driver = decided(cluster)
     marker = driver.session.commit({}, deadline=driver.deadline)
-    driver.writers["t"].publish(driver.files["t"], marker, known_version=0, timeout_ms=TIMEOUT_MS)
+    driver.writers["t"].publish(driver.files["t"], marker, known_version=0, deadline=driver.deadline)
     others_append(cluster, "t", 3)
     if is_checkpointed:
         write_checkpoint(cluster.topic_log("t"))
@@ -132,7 +132,7 @@ def test_a_producer_knows_its_own_marker_though_it_opened_the_topic_from_its_new
     driver.complete()
     assert contents(cluster) == {"t": ["a", "other", "other", "other", "b"], "u": ["c", "other"], "g": 6}
     found = driver.writers["t"].publish(
-        driver.files["t"], Marker(transactional_id=ID, number=2), known_version=0, timeout_ms=TIMEOUT_MS
+        driver.files["t"], Marker(transactional_id=ID, number=2), known_version=0, deadline=driver.deadline
     )
     assert found.base_offsets == (0, 0)
 

@@ -18,7 +18,7 @@ from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, Wrapped
 from sparklog.txn.entries import TopicFiles
 from sparklog.txn.orphans import ORPHAN_AGE_MS, find_orphans, sweep_orphans
 from sparklog.txn.recovery import recover_transactions
-from tests.support import DAY_MS, a_log, a_writer, append, copy_of, entry_lines, records
+from tests.support import DAY_MS, a_log, a_writer, append, copy_of, entry_lines, records, within
 from tests.txn.support import (
     TIMEOUT_MS,
     Driver,
@@ -250,7 +250,7 @@ def test_a_writer_that_slept_in_its_create_for_longer_than_files_are_spared_uplo
     writer = a_writer(a_log(Overtaken(memory, "_delta_log", a_week_passes), clock))
     files = writer.upload([(0, records("slept"))])
     clock.advance(DAY_MS / 2)
-    writer.append(files, timeout_ms=30 * DAY_MS)
+    writer.append(files, deadline=within(writer, 30 * DAY_MS))
     assert len(swept) == 1
     assert values(cluster, "t") == ["slept"]
     assert data_files(cluster, "t").isdisjoint(swept)
@@ -271,7 +271,7 @@ def test_a_writer_that_slept_after_the_sweep_looked_is_spared() -> None:
             return super().list(prefix, after=after)
 
     assert sweep(a_cluster(Slow(memory), clock)) == ["topics/t/partition=0/left.parquet"]
-    writer.append(files, timeout_ms=30 * DAY_MS)
+    writer.append(files, deadline=within(writer, 30 * DAY_MS))
     assert values(cluster, "t") == ["young"]
 
 

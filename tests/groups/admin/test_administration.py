@@ -45,7 +45,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, ManualClock
 from sparklog.testing.interrupted_store import InterruptedStore
 from tests.groups.membership.support import NO_TRANSACTIONS
-from tests.support import T0_MS, a_writer, records
+from tests.support import T0_MS, a_writer, records, within
 
 SESSION_MS = 10_000
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -152,7 +152,7 @@ def stage() -> Stage:
     cluster = open_cluster(MemoryStore(clock=clock), clock=clock)
     create_topic(cluster.topic_log("t"), "t", num_partitions=2)
     writer = a_writer(cluster.topic_log("t"))
-    writer.append(writer.upload([(0, records(*"abcde"))]), timeout_ms=TIMEOUT_MS)
+    writer.append(writer.upload([(0, records(*"abcde"))]), deadline=within(writer, TIMEOUT_MS))
     return Stage(cluster, clock)
 
 

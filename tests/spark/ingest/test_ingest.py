@@ -23,7 +23,7 @@ from sparklog.spark.ingest.ingest_staging import Published, Verdict
 from sparklog.streaming.cluster_ref import cluster_ref_of
 from sparklog.testing import ManualClock
 from tests.spark.spark_support import HOUR_MS, a_cluster, files_read, put
-from tests.support import T0_MS, a_writer, contents, records, unsequenced_file
+from tests.support import T0_MS, a_writer, contents, records, unsequenced_file, within
 
 pytestmark = pytest.mark.spark
 
@@ -283,7 +283,7 @@ def test_only_files_of_the_window_and_of_its_producers_are_read(spark, tmp_path)
     put(cluster, (1, "ef"))
     clock.advance(2 * HOUR_MS)
     writer = a_writer(cluster.topic_log("t"))
-    writer.append(writer.upload([(0, records(*"ghij")), (1, records("k"))]), timeout_ms=10_000)
+    writer.append(writer.upload([(0, records(*"ghij")), (1, records("k"))]), deadline=within(writer, 10_000))
     unsequenced_file(cluster.topic_log("t"), "waits", "waits too", partition=1)
     state = load_state(cluster.topic_log("t"))
 

@@ -291,7 +291,7 @@ class TopicWriter:
         self._start_sequencing_if_needed()
 
     def finish_by(self, deadline: Deadline) -> None:
-        """Somebody who waits for this writer's commits gives up at that tick: gaps for other engines take at most half
+        """Somebody who waits for this writer's commits gives up then: gaps for other engines take at most half
         of the time until then; until the soonest where several wait. May be called by any thread."""
         gaps = self._gaps
         if gaps is not None and not self._log.clock.ticks_ms() < gaps.finish_by_ticks_ms < deadline.ticks_ms:

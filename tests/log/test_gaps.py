@@ -319,9 +319,11 @@ def test_a_gap_takes_at_most_half_of_what_an_append_has_left(
     assert elapsed(clock, lambda: append(writer, "next", timeout_ms=timeout_ms)) == pytest.approx(expected, abs=1.1)
 
 
-@pytest.mark.parametrize(("within_ms", "expected"), [(60_000, 2_000), (1_000, 500), (0, 2_000), (-1, 2_000)])
+@pytest.mark.parametrize(
+    ("within_ms", "expected"), [(None, 2_000), (60_000, 2_000), (1_000, 500), (0, 2_000), (-1, 2_000)]
+)
 def test_a_gap_takes_at_most_half_of_what_a_caller_that_waits_has_left(
-    memory: MemoryStore, clock: ManualClock, within_ms: float, expected: float
+    memory: MemoryStore, clock: ManualClock, within_ms: float | None, expected: float
 ) -> None:
     writer = asking(memory, clock)
     writer.finish_by(clock.deadline_in(within_ms))
@@ -330,8 +332,8 @@ def test_a_gap_takes_at_most_half_of_what_a_caller_that_waits_has_left(
 
 def test_of_several_callers_that_wait_the_soonest_to_give_up_counts(memory: MemoryStore, clock: ManualClock) -> None:
     writer = asking(memory, clock)
-    writer.finish_by(clock.deadline_in(1_000))
-    writer.finish_by(clock.deadline_in(60_000))
+    for timeout_ms in (None, 1_000, 60_000, None):
+        writer.finish_by(clock.deadline_in(timeout_ms))
     assert elapsed(clock, lambda: append(writer, "next")) == pytest.approx(500, abs=1.1)
     clock.advance(60_000)
     writer.finish_by(clock.deadline_in(3_000))

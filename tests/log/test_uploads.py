@@ -299,9 +299,8 @@ def test_a_decided_file_that_is_gone_is_named_and_not_published(is_helper: bool)
             return writer.publish([file.facts], MARKER, known_version=0, deadline=within(writer, 1_000)).base_offsets
         deadline = clock.deadline_in(1_000)
         state = load_state(log)
-        return publish_transaction(state, writer.topic_id, [file.facts], MARKER, deadline=deadline, sync=False)[
-            0
-        ].base_offsets
+        published, _ = publish_transaction(state, writer.topic_id, [file.facts], MARKER, deadline=deadline, sync=False)
+        return published.base_offsets
 
     with pytest.raises(ObjectNotFoundError, match=f"{file.path} is gone: entry 2 of transactional id 'x'"):
         carry_out()

@@ -35,6 +35,9 @@ Sent = list[tuple[bytes, FutureRecordMetadata]]
 STRIDE = {"instruction": 3, "call": 1}
 """Every so many points, where a call has hundreds."""
 
+NOW = ManualClock().deadline_in(0)
+NEVER = NOW.clock.deadline_in(None)
+
 
 class Announced:
     """In place of a condition: counts how often the sender was notified."""
@@ -44,10 +47,6 @@ class Announced:
 
     def notify_all(self) -> None:
         self.count += 1
-
-
-NOW = ManualClock().deadline_in(0)
-NEVER = NOW.clock.deadline_in(None)
 
 
 class AQueue:

@@ -283,9 +283,8 @@ def test_what_appears_while_others_are_decided_is_decided_too_and_not_for_ever()
             do(table, settle(False, decider), pend({P0: 7}, decider=found))
         return True
 
-    assert offsets_of(settle_pending(table, rows, [P0], meanwhile, deadline=table.log.clock.deadline_in(None))) == {
-        P0: 7
-    }
+    settled = settle_pending(table, rows, [P0], meanwhile, deadline=table.log.clock.deadline_in(None))
+    assert offsets_of(settled) == {P0: 7}
 
     numbers = iter(range(4, 100))
     rows = do(table, pend({P0: 1}))

@@ -1,7 +1,7 @@
 """Replacing a range of files by others in one commit: what merging and compaction by key have in common.
 
 Appends never conflict with it: they touch no file that is there. Whatever else happened to the range since the plan,
-a retention, a user's ``DELETE``, another job, makes the whole replacement void (rule L4).
+a retention, a user's ``DELETE``, another job, makes the whole replacement void (rule L4, decide again).
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def commit_replacement(state: TopicState, wanted: Replacement, *, timeout_ms: fl
     """Commit a replacement. Returns the state to go on with.
 
     Raises:
-        KafkaTimeoutError: others were faster again and again, or the files may have been swept or vacuumed (rule L10);
-            nothing was changed.
+        KafkaTimeoutError: others were faster again and again, or the files may have been swept or vacuumed (rule L10,
+            orphans); nothing was changed.
         CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
     """
     log = state.log

@@ -1,7 +1,8 @@
 """Retention: which files of a partition are too old or too many (pure), and the commits that remove them.
 
 As in Kafka what goes is always a prefix of the partition, whole files, and the log start moves to the end of the last
-that went, never further and never back (rule L6). Nothing is read but the log: a file's largest timestamp stands there.
+that went, never further and never back (rule L6, start and end). Nothing is read but the log: a file's largest
+timestamp stands there.
 
 Kafka deletes by segments of up to a gigabyte, of which the newest is written to; a file here is whole from the start.
 So the newest may go like any other, as Kafka's does once it is too old: it rolls a new segment first.
@@ -235,7 +236,7 @@ class _Step:
         self._most_files = 2 * _MOST_FILES
 
     def decide(self, state: TopicState) -> Commit | None:
-        """Plans anew (rule L4), for fewer files with each race that was lost."""
+        """Plans anew (rule L4, decide again), for fewer files with each race that was lost."""
         if is_gone(state, self._before.topic_id):
             return None
         self._most_files = max(_LEAST_FILES, self._most_files // 2)

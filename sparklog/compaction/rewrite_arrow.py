@@ -79,7 +79,8 @@ class Rewritten:
     files: tuple[RewrittenFile, ...]
     """By offset; uploaded and durable; what they hold lies within the range. None where no record is left."""
     began_ticks_ms: float
-    """Of the log's clock, before the first upload: a day later the files aren't published any more (rule L10)."""
+    """Of the log's clock, before the first upload: a day later the files aren't published any more (rule L10,
+    orphans)."""
     error: SparklogError | None = None
     """Why there are no files: a file of the range is gone, or can't be rewritten as it is."""
 

@@ -79,9 +79,10 @@ def check_columns(table: str, metadata: Metadata) -> None:
 def commit_job(state: TopicState, decide: Decide, *, timeout_ms: float) -> TopicCommitResult:
     """Commit what a job decided; see :func:`~sparklog.log.commit.commit` for what it raises.
 
-    It isn't made durable before it is visible, as an append with ``acks=all`` is (rule L9): to flush what all producers
-    wrote before takes longer than they need for the next commit, so a job that did would lose every race on a disk. A
-    job makes durable what it has done at its end, by :func:`made_durable`; the files that it names are so before.
+    It isn't made durable before it is visible, as an append with ``acks=all`` is (rule L9, fsync): to flush what all
+    producers wrote before takes longer than they need for the next commit, so a job that did would lose every race on a
+    disk. A job makes durable what it has done at its end, by :func:`made_durable`; the files that it names are so
+    before.
     """
     deadline = state.log.clock.ticks_ms() + timeout_ms
     return commit(state, decide, deadline_ticks_ms=deadline, sync=False)

@@ -131,7 +131,8 @@ def _write_checkpoint_if_worthwhile(
         return None, state
     if head.unsequenced_count and not head.deleted:
         with run.rewrite_lock:
-            sequence_topic(log, timeout_ms=timeout_ms)  # rule F2: a checkpoint forgets the order of foreign commits
+            # rule F2, sequencing: a checkpoint forgets the order of foreign commits
+            sequence_topic(log, timeout_ms=timeout_ms)
         state = load_state(log)
     version = write_checkpoint(log)
     if version is not None:

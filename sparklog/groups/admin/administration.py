@@ -1,4 +1,5 @@
-"""What an administrator asks about groups and does to them, beside members that may be at work (rule G5).
+"""What an administrator asks about groups and does to them, beside members that may be at work (rule G5,
+administrators).
 
 Nothing here is trusted to be true a moment later: what is changed is fenced by an empty generation, or is refused by
 the offset table where a member has taken the partition since.
@@ -103,8 +104,8 @@ def alter_offsets(
     *,
     timeout_ms: float,
 ) -> None:
-    """Commit offsets into an empty group, all or none (rule G5). A group that isn't there is created. A transaction
-    that left offsets of these partitions pending is decided before.
+    """Commit offsets into an empty group, all or none (rule G5, administrators). A group that isn't there is created. A
+    transaction that left offsets of these partitions pending is decided before.
 
     Raises:
         UnknownMemberIdError: the group has members.
@@ -158,7 +159,8 @@ def delete_offsets(
 def delete_group(cluster: Cluster, group: str, deciding: Deciding, *, timeout_ms: float) -> None:
     """Delete a group that has no members: its offsets, and what dead members left behind.
 
-    A further generation says so and stays, so that numbers never restart (rule L8); the name may be used again.
+    A further generation says so and stays, so that numbers never restart (rule L8, one log); the name may be used
+    again.
 
     Raises:
         GroupIdNotFoundError: there is no such group, or it is deleted already.

@@ -1,4 +1,5 @@
-"""Whether anybody is in a group, judged from outside and at once; and seeing to it that nobody is (rule G5).
+"""Whether anybody is in a group, judged from outside and at once; and seeing to it that nobody is (rule G5,
+administrators).
 
 A member judges others by watching them; an administrator has no time for that and compares times that the *store* gave:
 of a member's objects, and of an object written just now. A wrong judgement is harmless: what follows is fenced by an
@@ -73,7 +74,7 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
     """The number of the group's newest generation if it is empty, else of an empty one that is created here.
 
     0 for a group that never had one. A member that acts upon an older generation can't write anything any more that
-    was written under this number (rule G1).
+    was written under this number (rule G1, stamps).
 
     Args:
         deleted: the generation has to say, too, that the group is deleted.

@@ -1,4 +1,5 @@
-"""Commits of a consumer that assigns partitions itself: beside a group, as long as it has no members (rule G5)."""
+"""Commits of a consumer that assigns partitions itself: beside a group, as long as it has no members (rule G5,
+administrators)."""
 
 from __future__ import annotations
 

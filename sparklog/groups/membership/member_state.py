@@ -1,4 +1,5 @@
-"""The state of a group's member: one small object that it alone rewrites, and a heartbeat beside it (rule G4)."""
+"""The state of a group's member: one small object that it alone rewrites, and a heartbeat beside it (rule G4, one
+listing)."""
 
 from __future__ import annotations
 

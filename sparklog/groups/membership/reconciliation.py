@@ -63,7 +63,7 @@ class Reconciliation:
         """Act upon the next generation.
 
         One that was skipped is applied like every other, in order: what it gave to somebody else is given up, even if
-        a later one gives it back (rule G2). So is what belongs to another topic of the same name by now.
+        a later one gives it back (rule G2, silence). So is what belongs to another topic of the same name by now.
 
         Args:
             topics: no others are wanted any more.
@@ -165,7 +165,7 @@ class Reconciliation:
         """The stamps of those that the application has; the others are left out.
 
         What was lost and taken again, and not handed over since, is left out too: the application still stands where
-        it stood under an older stamp (rule G1).
+        it stood under an older stamp (rule G1, stamps).
         """
         return {p: self.held[p].stamp for p in partitions if p in self.held and self.held[p].is_handed}
 

@@ -1,7 +1,8 @@
 """What may be done to a group's offsets: rules, as values. Each takes the rows and gives the new ones, without I/O.
 
-A change is decided anew on every version that comes before it (rule L4), so it holds what the caller knew and compares
-it with what the rows say by then: that is what fences a consumer that was paused and wakes up (rule G1).
+A change is decided anew on every version that comes before it (rule L4, decide again), so it holds what the caller knew
+and compares it with what the rows say by then: that is what fences a consumer that was paused and wakes up (rule G1,
+stamps).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ seconds would write a table version each time. Offsets expire after days, so an 
 GENERATION_FENCE = TopicPartition("", 0)
 """The key of the group's own row, of no topic: there once rows were deleted that fenced somebody. Nobody takes a
 partition without a row in the generation of its stamp, or an older one: a member that slept until after the group was
-deleted would bring a row back, and commit to it (rule G1)."""
+deleted would bring a row back, and commit to it (rule G1, stamps)."""
 
 _MAX_OFFSET = 2**63 - 1
 _MAX_LEADER_EPOCH = 2**31 - 1
@@ -70,7 +71,7 @@ class CommitOffsets:
     What a transaction left pending is overtaken: of two commits the later one counts, as in Kafka.
 
     Raises:
-        CommitFailedError: a partition's row doesn't hold exactly the member's stamp, or is gone (rule G1).
+        CommitFailedError: a partition's row doesn't hold exactly the member's stamp, or is gone (rule G1, stamps).
         OffsetMetadataTooLargeError, InvalidArgumentError.
     """
 
@@ -100,10 +101,10 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakePartitions:
-    """A member takes partitions that it believes to be free: from now on only its stamp commits (rule G1).
+    """A member takes partitions that it believes to be free: from now on only its stamp commits (rule G1, stamps).
 
     A committed offset stays, unless it is of another topic of the same name; so does a pending one, which the new owner
-    has decided before it reads the committed offset (rule T2).
+    has decided before it reads the committed offset (rule T2, hand-over).
 
     Raises:
         IllegalGenerationError: a newer generation has taken one, or another member of the same.
@@ -199,7 +200,8 @@ class DeleteAll:
     """Forget everything, as the group is deleted.
 
     Raises:
-        NonEmptyGroupError: a row was taken in a generation newer than the empty one that the caller made (rule G5).
+        NonEmptyGroupError: a row was taken in a generation newer than the empty one that the caller made (rule G5,
+            administrators).
         UnstableOffsetCommitError: a transaction has left an offset pending.
     """
 

@@ -1,7 +1,7 @@
 """Commits to a group's offset table: what the commit loop of :mod:`sparklog.delta.commit` needs to know of it.
 
 A commit uploads one file with all rows and creates the next version, which removes the file before it and adds the new
-one. Whoever loses the race reads the winner's file, decides again and uploads anew (rule L4, retry means re-decide).
+one. Whoever loses the race reads the winner's file, decides again and uploads anew (rule L4, decide again).
 """
 
 from __future__ import annotations

@@ -3,12 +3,13 @@
 **Names.** A file is called ``<version, 20 digits>-<random>.parquet``, after the one version of the table that it was
 uploaded for. A writer that loses the race for that version uploads another file for the next. So once the log holds an
 entry of version v, a file that is named for v or an earlier version and isn't live can never become so: the entry's
-name is taken, and where cleanup has freed it, nobody trusts what is created under it again (rule L1). A file that is
-named for a later version may belong to a writer that sleeps between its upload and its commit, however long; it stays.
+name is taken, and where cleanup has freed it, nobody trusts what is created under it again (rule L1, trust). A file
+that is named for a later version may belong to a writer that sleeps between its upload and its commit, however long; it
+stays.
 
 **Sweeping.** Every commit replaces the only live file. A replaced one is kept for an hour, for engines that are reading
-the version before (rule G4). Since when it is replaced, the store tells: its successor's modification time against
-that of the live file, both by the store's own clock. Nobody's clock is asked.
+the version before (rule G4, one listing). Since when it is replaced, the store tells: its successor's modification time
+against that of the live file, both by the store's own clock. Nobody's clock is asked.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ FORMAT_VERSION = 2
 """Of the offset table; raised whenever an older sparklog would lose what a newer one wrote."""
 FORMAT_PROPERTY = "sparklog.offsets.format.version"
 REPLACED_KEEP_MS = 3_600_000
-"""Source: protocol rule G4."""
+"""Source: protocol rule G4, one listing."""
 
 _SCHEMA = pa.schema(
     [
@@ -92,9 +93,10 @@ def table_properties() -> dict[str, str]:
     """The table properties of every offset table."""
     return {
         FORMAT_PROPERTY: str(FORMAT_VERSION),
-        "delta.enableExpiredLogCleanup": "false",  # rule L3: only our cleanup deletes log entries
+        "delta.enableExpiredLogCleanup": "false",  # rule L3, cleanup: only our cleanup deletes log entries
         "delta.checkpointInterval": str(2**31 - 1),  # checkpoints are written by maintenance
-        "delta.setTransactionRetentionDuration": "interval 8 days",  # rule L7: 7, and a day for clocks that differ
+        # rule L7, producer state: 7, and a day for clocks that differ
+        "delta.setTransactionRetentionDuration": "interval 8 days",
         "delta.dataSkippingNumIndexedCols": "0",  # there is but one file to skip
     }
 

@@ -13,8 +13,8 @@ from sparklog.log.data.record_reading import object_path
 __all__ = ["LOG_RETENTION_MS", "maintain_offsets", "sweep"]
 
 LOG_RETENTION_MS = 3_600_000
-"""As long as the replaced data files; rule L3 asks for ten minutes at least. A topic's day would be 864,000 versions of
-a group of 50 that commits every five seconds (docs/decisions/0005-a-member-has-two-objects.md)."""
+"""As long as the replaced data files; rule L3, cleanup, asks for ten minutes at least. A topic's day would be 864,000
+versions of a group of 50 that commits every five seconds (docs/decisions/0005-a-member-has-two-objects.md)."""
 
 
 def maintain_offsets(log: DeltaLog, version: int, *, sweeps: bool = True) -> int:

@@ -1,4 +1,5 @@
-"""Offsets that a transaction commits: written as pending, and settled once the transaction is decided (rules T1, T2).
+"""Offsets that a transaction commits: written as pending, and settled once the transaction is decided (rules T1,
+deciding number; T2, hand-over).
 
 The rows themselves are the transaction's marker in the group: what is settled is pending no more, so settling twice
 does nothing, and a row that somebody took away is left alone.
@@ -46,7 +47,7 @@ class PendOffsets:
 
     Raises:
         CommitFailedError: a partition belongs to another member by now, or was taken anew since the caller's
-            generation (rule G1); or no member was given, but the group has some. Source: Kafka
+            generation (rule G1, stamps); or no member was given, but the group has some. Source: Kafka
             ``TransactionManager.TxnOffsetCommitHandler``.
         UnstableOffsetCommitError: another transaction has left one pending: have it decided first.
         OffsetMetadataTooLargeError, InvalidArgumentError.

@@ -12,7 +12,8 @@ __all__ = ["Decider", "OffsetRow", "Pending", "Rows", "Stamp"]
 
 
 class Stamp(NamedTuple):
-    """Who took a partition, and when: a commit counts only while the row holds exactly the committer's (rule G1)."""
+    """Who took a partition, and when: a commit counts only while the row holds exactly the committer's (rule G1,
+    stamps)."""
 
     generation: int
     """0 … of the group as the partition was taken. With an empty member: of the empty generation that an
@@ -22,7 +23,8 @@ class Stamp(NamedTuple):
 
 
 class Decider(NamedTuple):
-    """What will decide, or has decided, a transaction: one entry of its transactional id's log (rule T1)."""
+    """What will decide, or has decided, a transaction: one entry of its transactional id's log (rule T1, deciding
+    number)."""
 
     transactional_id: str
     producer_epoch: int

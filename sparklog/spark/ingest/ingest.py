@@ -59,7 +59,7 @@ __all__ = [
 _LOGGER = logging.getLogger("sparklog.spark")
 
 DEDUP_WINDOW_MS = 7 * 86_400_000
-"""As long as a topic knows a producer (rule L7)."""
+"""As long as a topic knows a producer (rule L7, producer state)."""
 _MAX_ATTEMPTS = 10
 _TIMEOUT_MS = 120_000
 """Of a commit. Source: Kafka's ``delivery.timeout.ms``."""

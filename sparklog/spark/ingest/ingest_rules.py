@@ -1,6 +1,6 @@
 """The rules of an ingest: which rows are the same, how far back it looks for them, which number it has. Pure.
 
-docs/ingest.md tells the whole; rule F3 of docs/protocol.md.
+docs/ingest.md tells the whole; rule F3, ingest, of docs/protocol.md.
 """
 
 from __future__ import annotations

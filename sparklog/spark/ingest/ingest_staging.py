@@ -129,7 +129,7 @@ def _with_file_column(metadata: Metadata) -> Metadata:
 
 def plan_ingest(state: TopicState, files: Sequence[AddFile], *, name: str, txn_version: int) -> Commit:
     """Give offsets to an ingest's files: those of one partition were numbered together and share the base offset, its
-    log end offset (rule F1).
+    log end offset (rule F1, foreign files).
 
     Raises:
         CorruptLogError: a file without statistics of its numbers, or of a partition that the topic doesn't have.

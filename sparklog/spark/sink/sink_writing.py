@@ -30,7 +30,7 @@ __all__ = ["GATHERED_BYTES", "TaskFiles", "TaskWriter", "by_topic", "spread_keyl
 
 GATHERED_BYTES = 64 * 2**20
 """Arrow bytes that a task gathers before it writes them, and no more than twice that: no file is larger than about
-128 MiB (rule L11)."""
+128 MiB (rule L11, fairness)."""
 STICKY_BYTES = 2**20
 """Keyless records go to one partition until so many bytes of values went there. Source: the producer's
 ``batch_size``."""

@@ -57,7 +57,7 @@ class Deadline:
 
     clock: Clock
     ticks_ms: float
-    """As :meth:`Clock.ticks_ms` counts; infinity: there is no such moment."""
+    """The moment, as :meth:`Clock.ticks_ms` counts; infinity: there is no such moment."""
 
     @property
     def left_ms(self) -> float:

@@ -136,7 +136,7 @@ def _checked_partition(given: object) -> TopicPartition:
 
 
 def by_topic(given: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
-    """What was given per partition, by topic and partition."""
+    """The values given per partition, grouped by topic."""
     grouped: dict[str, dict[int, int]] = {}
     for at, offset in given.items():
         topic, partition = at

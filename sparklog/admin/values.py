@@ -1,4 +1,4 @@
-"""What an admin is asked for and what it tells. Frozen; names are kafka-python's."""
+"""Arguments and results of the admin client's calls. Frozen; names are kafka-python's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NewTopic:
         return check_partition_count(self.name, count)
 
     def settings(self) -> dict[str, object]:
-        """What ``configs`` and ``topic_configs`` say together. Raises ``InvalidArgumentError``."""
+        """Merge ``configs`` and ``topic_configs``. Raises ``InvalidArgumentError``."""
         configs, topic_configs = dict(self.configs or {}), dict(self.topic_configs or {})
         twice = sorted(configs.keys() & topic_configs.keys())
         if twice:
@@ -65,7 +65,7 @@ class NewPartitions:
     """How many partitions a topic shall have."""
 
     total_count: int
-    """Those it has now included."""
+    """The wanted number of partitions, those that exist now included."""
     new_assignments: Sequence[Sequence[int]] | None = None
     """Accepted, and without meaning here: there are no brokers."""
 

@@ -171,7 +171,7 @@ def _print_group(group: GroupDescription, *, with_members: bool) -> None:
 
 
 def _in_short(partitions: Iterable[TopicPartition]) -> str:
-    """As Kafka's command shows an assignment: ``orders(0,1), other(2)``."""
+    """Shorten an assignment as Kafka's command does: ``orders(0,1), other(2)``."""
     found = by_topic(partitions)
     return ", ".join(f"{topic}({','.join(map(str, numbers))})" for topic, numbers in found.items()) or NOTHING
 

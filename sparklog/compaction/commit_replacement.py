@@ -24,7 +24,7 @@ __all__ = ["Outcome", "Replacement", "commit_replacement", "is_live", "plan_repl
 
 
 class Outcome(str, Enum):
-    """What became of a range."""
+    """The outcome of replacing a range."""
 
     DONE = "done"
     PLANNED = "planned"
@@ -43,10 +43,10 @@ class Replacement:
     data_change: bool
     """False: the same records in other files."""
     operation: str
-    """As Delta's history shows it."""
+    """The operation's name in Delta's history."""
     topic_id: str
     known_version: int
-    """Of the topic, known before the first of the files was uploaded."""
+    """The topic's version, known before the first of the files was uploaded."""
 
     @property
     def removed(self) -> tuple[Segment, ...]:

@@ -22,7 +22,7 @@ LOOK_EVERY_MS = 86_400_000
 def note_of(
     state: TopicState, steps: Collection[Step], *, policy: OptimizePolicy | None, now_ms: int, search_ms: int
 ) -> TopicNote:
-    """What is to be remembered of a topic after a run.
+    """The note about a topic that a run leaves for the next.
 
     Args:
         state: whole; after the run's last commit.

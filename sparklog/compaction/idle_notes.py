@@ -1,5 +1,5 @@
-"""What runs remember of topics in which nothing is due: one object for the whole cluster, so that the next run can pass
-such a topic over for three requests, however large it is.
+"""Notes of maintenance runs about topics in which nothing is due: one object for the whole cluster, so that the next
+run can pass such a topic over for three requests, however large it is.
 
 A note says that nothing is due as long as a certain entry is the newest of the topic's log, and up to when. It is a
 hint. Whoever goes by it first reads that the entry is still the newest (rule L1, trust); what would be due by time
@@ -33,16 +33,16 @@ _LOGGER = logging.getLogger("sparklog.compaction")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicNote:
-    """What is known of a topic."""
+    """The note about one topic."""
 
     version: int = NO_VERSION
-    """Of the newest entry of its log when it was looked at; -1 where something was left to do."""
+    """The version of the newest entry of its log when it was looked at; -1 where something was left to do."""
     token: str = ""
-    """Of that entry."""
+    """The token of that entry."""
     deleted: bool = False
     due_ms: Mapping[Step, int] = field(default_factory=dict)
-    """As long as that entry is the newest: the store's time from which on a step may have something to do. A step that
-    isn't there has to look."""
+    """By step, as long as that entry is the newest: the store's time from which on a step may have something to do. A
+    step that isn't there has to look."""
     policy: str = ""
     """By which nothing is worth being merged, see :func:`~sparklog.compaction.due.policy_key`."""
     search_ms: int = 0

@@ -107,7 +107,7 @@ def _table_numbers(keys: pa.ChunkedArray) -> npt.NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What was found among records."""
+    """Counts of records that stay and of those that go."""
 
     records: int = 0
     """All."""

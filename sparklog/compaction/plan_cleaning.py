@@ -139,7 +139,7 @@ class CleanPlan:
 
     partition: int
     state: CleanerState
-    """As the plan was made."""
+    """The cleaner's state as the plan was made."""
     reason: Reason
     units: tuple[FileUnit, ...]
     """All that may be rewritten, from the log start on."""
@@ -153,13 +153,14 @@ class CleanPlan:
     tombstones_due: int
     """About how many tombstones may go."""
     due_tombstones_end: int
-    """Those below this offset."""
+    """The offset below which tombstones are due."""
     due_later_ms: int | None = None
     """The store's time at which something may become due though nothing is appended; None: at no time."""
 
     @property
     def dirty_ratio(self) -> float:
-        """Of the bytes that may be cleaned or are clean, 0 … 1. Source: Kafka ``LogToClean.cleanableRatio``."""
+        """The dirty part of the bytes that may be cleaned or are clean, 0 … 1. Source: Kafka
+        ``LogToClean.cleanableRatio``."""
         return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
 
 

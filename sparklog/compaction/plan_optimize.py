@@ -20,14 +20,14 @@ from sparklog.log.data.segments import Segment
 __all__ = ["SETTINGS", "TARGET_BYTES", "OptimizePolicy", "plan_optimize"]
 
 SETTINGS = ("cleanup.policy", "compression.type", "segment.bytes", "segment.ms", "retention.bytes", "retention.ms")
-"""Of a topic, that merging goes by."""
+"""The topic settings that merging goes by."""
 
 TARGET_BYTES = DEFAULT_FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizePolicy:
-    """What is worth being merged."""
+    """The policy that says which files are worth being merged."""
 
     target_bytes: int = TARGET_BYTES
     """How large files should become, 1 or more. One of half the size is large enough, and is never touched."""
@@ -67,7 +67,7 @@ class OptimizePolicy:
 
 
 def _tenth(kept: int, limit: int) -> int:
-    """Of what retention keeps, but no more than ``limit``; that where it keeps everything."""
+    """A tenth of what retention keeps, but no more than ``limit``; ``limit`` where it keeps everything."""
     return limit if kept < 0 else min(limit, kept // 10)
 
 

@@ -45,7 +45,7 @@ _LEAST_FILES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """What a topic's settings say about how long records stay."""
+    """The rules by which a topic's settings say how long records stay."""
 
     deletes: bool
     """Does ``cleanup.policy`` hold ``delete``? If not, only what lies below the log start goes."""
@@ -57,7 +57,7 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredFiles:
-    """What retention takes from one partition."""
+    """The files that retention takes from one partition."""
 
     partition: int
     below_start: tuple[Segment, ...]
@@ -77,13 +77,13 @@ class ExpiredFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionReport:
-    """What retention did to a topic, or would do."""
+    """The report on retention in one topic: what was done, or would be."""
 
     topic: str
     removed_files: int
     removed_bytes: int
     log_start_offsets: Mapping[int, tuple[int, int]]
-    """Of the partitions whose log start moved: what it was, and what it is."""
+    """By partition whose log start offset moved: the old one and the new one."""
     delta_version: int
     dry_run: bool
     unreadable: tuple[str, ...] = ()
@@ -185,8 +185,8 @@ def retain_topic(
 def retain_state(
     state: TopicState, topic: str, *, now_ms: int, dry_run: bool = False, timeout_ms: float = DEFAULT_TIMEOUT_MS
 ) -> tuple[RetentionReport, TopicState]:
-    """As :func:`retain_topic`, of a topic that is loaded. Returns the state to go on with, too. Where nothing is to be
-    removed, no store is called."""
+    """Apply retention to a topic that is loaded, as :func:`retain_topic` does. Returns the state to go on with, too.
+    Where nothing is to be removed, no store is called."""
     if state.head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
     before = state.head
@@ -267,7 +267,7 @@ class _Step:
 
 
 def _plans(state: TopicState, end_offsets: Sequence[int], *, now_ms: int, most_files: int) -> list[ExpiredFiles]:
-    """Of the partitions that lose something."""
+    """The plans of the partitions that lose something."""
     whole = state.require_whole()
     rules = retention_rules(state)
     found = []

@@ -1,4 +1,4 @@
-"""What jobs have in common: a topic's settings and columns, read strictly, and committing beside producers.
+"""Access of maintenance jobs to a topic: its settings and columns, read strictly, and commits beside producers.
 
 Producers and consumers live with a property that somebody garbled: it is logged, and the setting stays as it was. A job
 that deletes by it must not guess.

@@ -57,7 +57,7 @@ class EncodedCheckpoint:
     row_count: int
     """Its actions."""
     add_count: int
-    """Those of them that are live files."""
+    """The number of them that are live files."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -30,7 +30,7 @@ _MODULUS = 2**31
 
 @dataclass(slots=True, kw_only=True)
 class FilesSeen:
-    """What a listing of a topic's folder showed."""
+    """The files that a listing of a topic's folder showed."""
 
     findings: list[Finding] = field(default_factory=list)
     unnamed: list[tuple[str, int, int]] = field(default_factory=list)
@@ -115,7 +115,7 @@ def read_files(
 
 @dataclass(slots=True, kw_only=True)
 class _Rows:
-    """What was read of a file."""
+    """The rows that were read of a file."""
 
     path: str
     findings: list[Finding] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a check tells: findings by code, how severe each is, and how much was looked at. Frozen, without I/O."""
+"""The results of a check: findings by code, how severe each is, and how much was looked at. Frozen, without I/O."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Severity(str, Enum):
     WARNING = "warning"
     """Nothing is lost, but somebody should look, or finish what was left."""
     INFO = "info"
-    """As it may well be."""
+    """A fact that is no fault."""
 
 
 class Code(str, Enum):
-    """What can be found. The names stay as they are; docs/integrity.md tells what each means and what to do."""
+    """Codes of the findings. The names stay as they are; docs/integrity.md tells what each means and what to do."""
 
     # Topics: their logs.
     TOPIC_UNREADABLE = "topic-unreadable"
@@ -122,14 +122,14 @@ SEVERITIES: Mapping[Code, Severity] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a finding is of; what isn't meant is None."""
+    """The subject of a finding; a field that doesn't apply is None."""
 
     topic: str | None = None
     partition: int | None = None
     group: str | None = None
     transactional_id: str | None = None
     delta_version: int | None = None
-    """Of the topic's log."""
+    """The version of the topic's log."""
     path: str | None = None
     """In the store."""
 
@@ -189,13 +189,13 @@ class Counts:
     """How much was looked at: a check that looked at nothing proves nothing."""
 
     topics: int = 0
-    """Those that were deleted among them."""
+    """The number of topics, deleted ones included."""
     entries: int = 0
-    """Of the topics' logs."""
+    """The number of entries of the topics' logs."""
     files: int = 0
     """Live ones."""
     records: int = 0
-    """As the log tells of the live files; with ``deep`` those that were read."""
+    """The number of records of the live files as the log tells it; with ``deep`` that of the records that were read."""
     groups: int = 0
     committed_offsets: int = 0
     transactional_ids: int = 0
@@ -208,7 +208,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a check found."""
+    """The report of a check: its findings, and how much was looked at."""
 
     findings: tuple[Finding, ...] = ()
     """Errors first, then warnings; within each as they were met."""
@@ -239,7 +239,7 @@ class Report:
         return tuple(one for one in self.findings if one.severity is severity)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The report as plain values."""
         return {
             "errors": len(self.errors),
             "warnings": len(self.warnings),

@@ -40,7 +40,7 @@ __all__ = ["TopicHeads", "check_group", "finished_pending"]
 
 @dataclass(slots=True)
 class TopicHeads:
-    """What topics are, looked up once; and again before anything is said against a committed offset."""
+    """The heads of topics, looked up once; and again before anything is said against a committed offset."""
 
     cluster: Cluster
     _seen: dict[str, TopicHead | None] = field(default_factory=dict)

@@ -31,7 +31,7 @@ class Published:
 
     transactional_id: str
     number: int
-    """Of the entry that decided it."""
+    """The number of the entry that decided it."""
     topic_id: str
     delta_version: int
     records: Mapping[str, tuple[int | None, int | None]]
@@ -40,7 +40,7 @@ class Published:
 
 @dataclass(slots=True)
 class _Producer:
-    """What one producer appended to a partition last."""
+    """The newest append of one producer to a partition."""
 
     producer_epoch: int
     last_sequence: int
@@ -48,7 +48,7 @@ class _Producer:
 
 @dataclass(slots=True, kw_only=True)
 class TopicHistory:
-    """What a run of entries adds up to. Memory grows with the files that they name, and their producers."""
+    """The state that a run of entries adds up to. Memory grows with the files that they name, and their producers."""
 
     topic: str
     table: str
@@ -56,9 +56,9 @@ class TopicHistory:
     head: TopicHead | None = None
     """After the newest entry that was applied; None before the first that tells one."""
     own_head: TopicHead | None = None
-    """As the newest entry of ours tells it."""
+    """The topic's head as the newest entry written by sparklog has it."""
     own_version: int = -1
-    """Of that entry."""
+    """The version of that entry."""
     entry_count: int = 0
     live: dict[str, bool] = field(default_factory=dict)
     """By path: was it added last, or removed?"""
@@ -71,7 +71,7 @@ class TopicHistory:
     producers: dict[str, SetTransaction] = field(default_factory=dict)
     """By producer id: the newest commit of each."""
     _segments: dict[str, Segment] = field(default_factory=dict)
-    """Of the files that are live as far as these entries tell."""
+    """By path, the segments of the files that are live as far as these entries tell."""
     _sequences: dict[tuple[int, int], _Producer] = field(default_factory=dict)
     _markers: dict[str, int] = field(default_factory=dict)
     _ends_are_exact: bool = False

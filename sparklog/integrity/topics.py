@@ -34,7 +34,7 @@ _PREFIX = "sparklog."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSeen:
-    """What a check of one topic found."""
+    """The result of the check of one topic."""
 
     findings: tuple[Finding, ...]
     counts: Counts
@@ -63,7 +63,7 @@ def check_topic(cluster: Cluster, topic: str, seen: TransactionsSeen | None, *, 
 
 
 class _Check:
-    """Of a topic that could be loaded."""
+    """The check of a topic that could be loaded."""
 
     def __init__(self, cluster: Cluster, topic: str, state: TopicState, seen: TransactionsSeen | None) -> None:
         self._cluster = cluster

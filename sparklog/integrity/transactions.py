@@ -48,7 +48,7 @@ class _Log:
     transactional_id: str
     findings: list[Finding] = field(default_factory=list)
     oldest: int = 0
-    """Of the run that ends at the newest entry; 0 where there is none."""
+    """The oldest number of the run that ends at the newest entry; 0 where there is none."""
     newest: TransactionEntry | None = None
     newest_ms: int = 0
     """Its modification time."""
@@ -83,7 +83,7 @@ class TransactionsSeen:
 
     @property
     def producer_ids(self) -> set[int]:
-        """Of the newest epochs."""
+        """The producer ids of the newest epochs."""
         return {log.newest.header.producer_id for log in self.logs.values() if log.newest is not None}
 
     @property

@@ -51,9 +51,9 @@ class Vacuum:
     """Another engine has told that it is about to delete files."""
 
     version: int
-    """Of the entry that tells it."""
+    """The version of the entry that records it."""
     horizon_ms: int
-    """What was written before, and is in no log, is deleted; wall time."""
+    """Files that were written before this wall time, and are in no log, are deleted."""
 
 
 def with_vacuum(vacuums: tuple[Vacuum, ...], entry: Entry) -> tuple[Vacuum, ...]:

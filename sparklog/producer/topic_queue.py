@@ -61,7 +61,7 @@ class Buffer:
 
     @property
     def used_bytes(self) -> int:
-        """Of all records that aren't finished. The lock is held, or the number is of a moment ago."""
+        """The size of all records that aren't finished. The lock is held, or the number is of a moment ago."""
         return sum(batch.size_bytes for queue in list(self._queues) for batch in queue.unfinished())
 
     @property

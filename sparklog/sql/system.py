@@ -67,7 +67,7 @@ def read_view(cluster: Cluster, view: str) -> pa.RecordBatch:
 
 
 def _consumer_offsets(cluster: Cluster) -> Iterator[tuple[object, ...]]:
-    """What each group's offset table holds, with what a committed transaction is to put there."""
+    """The rows of each group's offset table, with the offsets that a committed transaction is to put there."""
     deciding = deciding_for(cluster, reason="", timeout_ms=_DECISION_MS)
     for group in Admin(cluster).list_groups():
         try:

@@ -16,7 +16,7 @@ __all__ = ["Sendings", "count_sendings", "counting_session_class", "note_sending
 
 
 class Sendings:
-    """Of one request."""
+    """The sendings of one request."""
 
     def __init__(self) -> None:
         self.count = 0

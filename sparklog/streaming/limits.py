@@ -18,7 +18,7 @@ class Cut:
     """An end of a micro-batch in one topic: between two commits, unless the query lets them be split."""
 
     delta_version: int
-    """Of the newest commit that lies wholly before it; -1 where that isn't known."""
+    """The version of the newest commit that lies wholly before it; -1 where that isn't known."""
     ends: Mapping[int, int]
     """The first offset behind it, by partition."""
 
@@ -32,7 +32,7 @@ class Backlog:
     cuts: Sequence[Cut]
     """In the order of the log; the last one is the end of it. Not empty."""
     delta_version: int = -1
-    """Of the newest commit that lies wholly before ``offsets``; -1 where that isn't known."""
+    """The version of the newest commit that lies wholly before ``offsets``; -1 where that isn't known."""
 
     @property
     def size(self) -> int:

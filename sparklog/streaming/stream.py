@@ -177,7 +177,8 @@ class StreamPlanner:
         self._cluster.store.close()
 
     def _commit_group(self, positions: Positions, *, is_done: bool = False) -> None:
-        """What a micro-batch begins at, all before it have done; where a new query begins, nothing is."""
+        """Commit the offsets that a micro-batch begins at, as all before it are done; nothing where a new query
+        begins."""
         group = self._options.group_id
         if group is None or positions == self._committed or (positions == self._initial and not is_done):
             return

@@ -15,7 +15,7 @@ from sparklog.streaming.limits import Cut
 __all__ = ["FollowedTopic", "FollowedTopics", "KnownCut", "cuts_of", "or_raise"]
 
 _MAX_CUTS = 1_000
-"""Of a topic, kept in memory for a query that is behind; more are read again once it comes to them."""
+"""Cuts of a topic that are kept in memory for a query that is behind; more are read again once it comes to them."""
 
 
 @dataclass(slots=True)

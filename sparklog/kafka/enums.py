@@ -123,7 +123,7 @@ class OffsetTimestamp(int):
 
 
 class ConfigResourceType(_NamedEnum):
-    """What settings belong to. Only topics have any here."""
+    """Types of resources that settings belong to. Only topics have any here."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -134,7 +134,7 @@ class ConfigResourceType(_NamedEnum):
 
 
 class AlterConfigOp(_NamedEnum):
-    """What to do to a setting. APPEND and SUBTRACT are refused: set the whole value."""
+    """Operations on a setting. APPEND and SUBTRACT are refused: set the whole value."""
 
     SET = 0
     DELETE = 1
@@ -168,7 +168,7 @@ class ConfigType(_NamedEnum):
 
 
 class ConfigSourceType(_NamedEnum):
-    """Who set a setting: here the topic, or nobody."""
+    """Sources of a setting's value: here the topic, or the default."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1

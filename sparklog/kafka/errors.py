@@ -70,7 +70,7 @@ UnstableOffsetCommitError = ours.UnstableOffsetCommitError
 
 
 class InvalidMetadataError(RetriableError):
-    """What is known of the cluster is out of date. Only as :class:`NoBrokersAvailable`."""
+    """Metadata of the cluster is out of date. Only as :class:`NoBrokersAvailable`."""
 
 
 class KafkaConnectionError(InvalidMetadataError):

@@ -28,7 +28,7 @@ class Deserializer(ABC):
 
     @abstractmethod
     def deserialize(self, topic: str, headers: Headers, data: Any) -> Any:
-        """What the bytes stand for. Isn't called for a null, which stays None."""
+        """Turns bytes into the value that they stand for. It isn't called for a null, which stays None."""
 
     def close(self) -> None:
         """Called when the consumer is closed."""

@@ -1,4 +1,5 @@
-"""What no transaction can change any more: the barrier that a sweep of orphans relies on (rule L10, orphans).
+"""The barrier that a sweep of orphans relies on (rule L10, orphans): a look at all transactional ids, after which it is
+known which files a transaction may still publish.
 
 One barrier serves the sweeps of any number of topics. It is set in this order:
 
@@ -42,7 +43,7 @@ _MOST_UPLOADED_AHEAD_MS = 2 * 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdSeen:
-    """What the newest entry of a transactional id says."""
+    """The facts that the newest entry of a transactional id states."""
 
     transactional_id: str
     named: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -40,17 +40,17 @@ _MOST_REMEMBERED = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What became of a transaction."""
+    """The decision of a transaction, and whether it is carried out."""
 
     is_committed: bool
     entry: TransactionEntry | None
-    """That decided it; None where it was cleaned away."""
+    """The entry that decided it; None where it was cleaned away."""
     is_finished: bool
     """Is it carried out everywhere, as the entry after it says, or that it was cleaned away?"""
 
 
 def read_decision(log: TransactionLog, decider: Decider) -> Decision | None:
-    """What became of a transaction. None: it isn't decided yet.
+    """The decision of a transaction. None: it isn't decided yet.
 
     Two GETs at once, whatever the age and length of the log; a LIST of one page more where the entry is the newest or
     isn't there.
@@ -92,11 +92,11 @@ class _Look:
     """In its place; None: there is none, or not any more."""
     is_followed: bool = False
     newest: int = 0
-    """Of the log, where there is no entry: at least so much."""
+    """The newest number of the log, where there is no entry: at least so much."""
 
 
 def _look(log: TransactionLog, number: int) -> _Look | None:
-    """What has a number. None: the log went on meanwhile, look again.
+    """Look for the entry that has a number. None: the log went on meanwhile, look again.
 
     An entry counts only in its place: the one after it carries its token, or it is the newest of the log. What a
     stalled process created under a number that had been cleaned is followed by another's successor, or by a hole; and
@@ -201,7 +201,7 @@ def _carry_out(cluster: Cluster, log: TransactionLog, decision: Decision, *, tim
 
 
 def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Deciding:
-    """What groups need to know of transactions. Used by one thread at a time.
+    """The functions by which groups learn of a cluster's transactions. Used by one thread at a time.
 
     Args:
         reason: as the producer of a transaction is told that is aborted.

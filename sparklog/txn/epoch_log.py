@@ -58,7 +58,7 @@ class EpochLog:
         self._newest: TransactionEntry | None = None
         self._position: Position | None = None
         self._tokens: set[str] = set()
-        """Of all attempts at the decision under way."""
+        """The tokens of all attempts at the decision under way."""
         self._cleaner = LogCleaner(self._log)
 
     @property

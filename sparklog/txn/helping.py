@@ -49,7 +49,7 @@ class Helper:
     MOST_FINISHED = 5
     """In one look."""
     PATIENCE_MS = 10_000.0
-    """Of the calls of one look, and of carrying out one decision in each topic and group."""
+    """The time limit of the calls of one look, and of carrying out one decision in each topic and group."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -185,13 +185,13 @@ class _Watched:
     """A transactional id, as a helper saw it."""
 
     marker: SessionMarker
-    """Of its newest session."""
+    """The marker of its newest session."""
     due_ticks_ms: float
     """When it is to be looked at next."""
     wait_ms: float = 0.0
     """Since the last look, when it was made."""
     newest: TransactionEntry | None = None
-    """Of its log; None: not known."""
+    """The newest entry of its log; None: not known."""
     position: Position | None = None
     since_ticks_ms: float = 0.0
     """When ``newest`` was seen first."""

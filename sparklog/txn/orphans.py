@@ -54,7 +54,7 @@ ORPHAN_AGE_MS = 7 * DAY_MS
 rule L10, orphans."""
 _DELETED_AT_ONCE = 1_000
 _NOW_MS = 2**62
-"""Of a removal that has just been committed: later than any store's time."""
+"""The time of a removal that has just been committed: later than any store's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,12 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a sweep did to one topic."""
+    """The result of a sweep of one topic."""
 
     orphans: tuple[Orphan, ...]
-    """Those that were deleted."""
+    """The orphans that were deleted."""
     state: TopicState
-    """Of the topic, to go on with."""
+    """The state of the topic, to go on with."""
 
 
 def orphan_age_ms(table: str, metadata: Metadata) -> int:

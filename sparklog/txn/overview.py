@@ -33,10 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionMarker:
-    """Of a session that may have a transaction open (rule T4, open sessions), as it was listed."""
+    """The marker of a session that may have a transaction open (rule T4, open sessions), as it was listed."""
 
     number: int
-    """Of the entry that began the session's epoch."""
+    """The number of the entry that began the session's epoch."""
     modified_ms: int
     """When it was written or refreshed last, by the store's time."""
     etag: str

@@ -55,7 +55,7 @@ STEPS: Mapping[TransactionState | None, frozenset[TransactionState]] = MappingPr
 """Which entry may follow which; None stands before the first."""
 
 WRITTEN = frozenset(TransactionState) - {TransactionState.ONGOING}
-"""Those that entries have."""
+"""The states that entries have."""
 
 
 def check_step(before: TransactionState | None, after: TransactionState) -> None:

@@ -1,4 +1,4 @@
-"""What an administrator asks about groups and does to them, beside members that may be at work (rule G5,
+"""An administrator's calls about groups, beside members that may be at work (rule G5,
 administrators).
 
 Nothing here is trusted to be true a moment later: what is changed is fenced by an empty generation, or is refused by
@@ -90,7 +90,7 @@ def has_members(group: str) -> UnknownMemberIdError:
 
 
 def committed_offsets(cluster: Cluster, group: str, deciding: Deciding) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a group has committed for partitions that exist, sorted; nothing for a group that isn't there."""
+    """The committed offsets of a group for partitions that exist, sorted; none for a group that isn't there."""
     rows = look_once(offset_log(cluster, group))
     rows = stable_rows(rows, [*rows], deciding.look, now_ms=cluster.clock.now_ms(), waits=False)
     return current_offsets(rows, _topics(cluster, topics_of({}, rows)))
@@ -218,7 +218,7 @@ def _described(
 
 
 def _understood(look: Callable[[], T]) -> T | SparklogError:
-    """What a look found, or why it can't be understood."""
+    """The result of a look, or the error that says why it can't be understood."""
     try:
         return look()
     except (CorruptLogError, UnsupportedVersionError) as error:
@@ -226,7 +226,7 @@ def _understood(look: Callable[[], T]) -> T | SparklogError:
 
 
 def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescription]:
-    """Those topics that exist. A GET, a LIST and a GET each, 32 at a time."""
+    """The descriptions of those topics that exist. A GET, a LIST and a GET each, 32 at a time."""
 
     def look(name: str) -> TopicDescription | None:
         try:

@@ -53,7 +53,7 @@ def members_now(cluster: Cluster, group: str) -> dict[str, MemberState]:
 
 
 def living_of(cluster: Cluster, group: str, listed: Iterable[ObjectInfo], now: StoreNow) -> dict[str, MemberState]:
-    """Of the members whose objects were listed those that live, by id. A GET each, and the time where there are any."""
+    """The living ones of the members whose objects were listed, by id. A GET each, and the time where there are any."""
     folder = group_members(group)
     written: dict[str, int] = {}
     for found in listed:

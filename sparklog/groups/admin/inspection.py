@@ -46,7 +46,7 @@ class InspectedGroup:
 
     newest: Generation | None
     members: Mapping[str, MemberState]
-    """Those that live, as :func:`~sparklog.groups.admin.description.actual_members` has them."""
+    """The members that live, as :func:`~sparklog.groups.admin.description.actual_members` has them."""
     rows: Rows
 
     @property
@@ -57,7 +57,7 @@ class InspectedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Folder:
-    """What one listing of a group's folder tells."""
+    """The content of a group's folder by one listing."""
 
     newest: Generation | None
     members: Sequence[ObjectInfo]

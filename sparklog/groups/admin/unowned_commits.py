@@ -80,7 +80,7 @@ class UnownedCommit:
         return CommitUnowned(offsets=self._offsets, topic_ids=self._topic_ids, generation=self._generation)
 
     def again(self, refusal: SparklogError) -> CommitUnowned | None:
-        """What to try after a refusal: members were in the group since its empty generation, and may have left.
+        """The commit to try after a refusal: members were in the group since its empty generation, and may have left.
 
         Raises as :meth:`make`.
         """

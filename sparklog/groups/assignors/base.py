@@ -1,4 +1,4 @@
-"""What an assignor is given, what it gives back, and what every one of them has to keep to."""
+"""The interface of assignors: arguments, results, and the promises that every assignor has to keep."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Assignments = Mapping[str, Sequence[TopicPartition]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSubscription:
-    """What a member of a group wants, and what it has."""
+    """The topics that a member of a group subscribes to, and the partitions that it has."""
 
     topics: tuple[str, ...]
     """Sorted, each once. One that doesn't exist gives nothing."""
     instance_id: str | None = None
     """The ``group_instance_id`` of a static member."""
     owned: frozenset[TopicPartition] = frozenset()
-    """What the previous generation gave to this member."""
+    """The partitions that the previous generation gave to this member."""
 
 
 class Assignor(ABC):

@@ -102,7 +102,8 @@ class UnevenAssignment:
 
 
 class _Ranks:
-    """Who of a topic's subscribers holds the fewest partitions; members of the same topics are ranked together."""
+    """The ranking of a topic's subscribers by the number of partitions that they hold; members of the same topics are
+    ranked together."""
 
     def __init__(self, topics: Topics, sizes: Mapping[str, int]) -> None:
         ranks: dict[frozenset[str], list[tuple[int, str]]] = {}

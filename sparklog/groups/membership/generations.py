@@ -89,7 +89,7 @@ class GenerationPlan:
     members: Mapping[str, GenerationMember]
     """By member id; empty in an empty generation."""
     topics: Mapping[str, TopicFacts]
-    """Those that a member subscribes to and that exist."""
+    """The topics that a member subscribes to and that exist."""
     assignment: Mapping[str, frozenset[TopicPartition]]
     """The target: what each member is to have in the end. Every member is a key."""
     assignor: str = ""

@@ -36,7 +36,7 @@ class TrackedMember:
     heartbeats_seen: int = 0
     """How often its marks were seen to change since it was listed first."""
     state: MemberState | None = None
-    """As it was read last; None before it could be read."""
+    """The state as it was read last; None before it could be read."""
     state_mark: str | None = None
     """The mark of the object that ``state`` was read from."""
 

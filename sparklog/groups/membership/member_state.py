@@ -40,7 +40,7 @@ class MemberState:
     generation: int
     """The newest generation it acts upon; 0 before the first."""
     claims: frozenset[TopicPartition]
-    """What it owns, and what it is about to take: nobody else takes these while it lives."""
+    """The partitions that it owns, and those that it is about to take: nobody else takes these while it lives."""
     replaces: str = ""
     """The member that this one replaces: it was there before, has the same instance id, and is in the newest generation
     this one knows. Empty where there is none."""

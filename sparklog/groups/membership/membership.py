@@ -74,7 +74,7 @@ class Membership:
         self.lock = threading.RLock()
         self.reconciliation = Reconciliation(is_eager=settings.is_eager)
         self.member_id = NEVER_JOINED
-        """Of this stay; empty outside of the group."""
+        """The member id of this stay; empty outside of the group."""
         self.wanted: Wanted | None = None
         """None: out of the group."""
         self.is_parked = False
@@ -193,7 +193,7 @@ class Membership:
             return self.reconciliation.stamps(partitions)
 
     def first_counts(self) -> dict[str, int]:
-        """Of each topic, how many partitions it had when the group first subscribed to it."""
+        """The number of partitions that each topic had when the group first subscribed to it."""
         with self.lock:
             return dict(self.reconciliation.first_counts)
 

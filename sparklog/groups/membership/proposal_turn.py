@@ -1,4 +1,4 @@
-"""Whose turn it is to propose the next generation. Pure.
+"""The order in which members propose the next generation. Pure.
 
 All members see at about the same time that another generation is needed. They propose in the order of their ids, one
 round after the other, so that as a rule one generation is created and not one for each member.

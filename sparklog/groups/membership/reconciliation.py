@@ -25,7 +25,7 @@ class HeldPartition:
 
     stamp: Stamp
     row: OffsetRow
-    """As it was when the stamp was written."""
+    """The row as it was when the stamp was written."""
     is_handed: bool = False
     """Does the application have it?"""
 
@@ -39,16 +39,16 @@ class Reconciliation:
     generation: int = 0
     """The newest one applied; 0 before the first that has this member."""
     given: frozenset[TopicPartition] = frozenset()
-    """What that generation gives it."""
+    """The partitions that this generation gives it."""
     target: frozenset[TopicPartition] = frozenset()
-    """What it is to have: ``given``, but for topics that aren't wanted any more."""
+    """The partitions that it is to have: ``given``, but for topics that aren't wanted any more."""
     held: dict[TopicPartition, HeldPartition] = field(default_factory=dict)
     taking: dict[TopicPartition, Stamp] = field(default_factory=dict)
-    """Those whose stamp is being written."""
+    """The partitions whose stamp is being written."""
     to_release: set[TopicPartition] = field(default_factory=set)
     """HeldPartition, and to be given up by the application."""
     first_counts: dict[str, int] = field(default_factory=dict)
-    """Of each topic, how many partitions it had when the group first subscribed to it."""
+    """The number of partitions that each topic had when the group first subscribed to it."""
     lost: set[TopicPartition] = field(default_factory=set)
     """Were handed to the application and may belong to other members by now; it doesn't know yet."""
 
@@ -132,8 +132,8 @@ class Reconciliation:
         self.taking = {p: taking for p, taking in self.taking.items() if taking != stamp}
 
     def hand_over(self, assigned: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetRow]:
-        """What the application gets now, each with its row; nothing while it must release something first, or be told
-        what it lost: that may be the same partitions.
+        """The partitions that the application gets now, each with its row; nothing while it must release something
+        first, or be told what it lost: that may be the same partitions.
 
         Args:
             assigned: what it has; what was handed over and isn't among it is so again, since an interrupt came before

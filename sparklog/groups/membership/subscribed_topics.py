@@ -27,12 +27,12 @@ class SubscribedTopics:
         self._membership = membership
         self._clock = clock
         self._version = -1
-        """Of the subscription that was resolved last."""
+        """The version of the subscription that was resolved last."""
         self._resolved_ticks_ms = 0.0
         self._existed: frozenset[str] = frozenset()
         """Topics that are subscribed by name and were there at some time since."""
         self._deleted: frozenset[str] = frozenset()
-        """Of these, those that aren't there any more."""
+        """The topics of these that aren't there any more."""
 
     def resolve(self, wanted: Wanted) -> None:
         """Find the topics of the subscription.

@@ -1,4 +1,4 @@
-"""What may be done to a group's offsets: rules, as values. Each takes the rows and gives the new ones, without I/O.
+"""Changes of a group's offsets: their rules, as values. Each takes the rows and gives the new ones, without I/O.
 
 A change is decided anew on every version that comes before it (rule L4, decide again), so it holds what the caller knew
 and compares it with what the rows say by then: that is what fences a consumer that was paused and wakes up (rule G1,
@@ -79,7 +79,7 @@ class CommitOffsets:
     stamps: Mapping[TopicPartition, Stamp]
     """With which the member took the partitions; keeping one over several generations keeps its stamp."""
     topic_ids: Mapping[TopicPartition, str]
-    """Of the topics that the offsets are of; a partition that isn't there keeps the id that its row has."""
+    """The ids of the topics that the offsets are of; a partition that isn't there keeps the id that its row has."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
         after: dict[TopicPartition, OffsetRow] = {}
@@ -154,7 +154,7 @@ class CommitUnowned:
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     topic_ids: Mapping[TopicPartition, str]
-    """As in :class:`CommitOffsets`; empty for a new row that isn't there."""
+    """The topic ids, as in :class:`CommitOffsets`; empty for a new row that isn't there."""
     generation: int
     """The group's empty generation; 0 for a group that never had one."""
 

@@ -46,9 +46,10 @@ __all__ = ["Changed", "OffsetTarget"]
 _WRITER_REMEMBERED_MS = 604_800_000
 """Seven days: for so long at least a ``txn`` action stays in the table (rule L7, producer state)."""
 _ALREADY_EXPIRED_MS = 0
-"""As a file's time of deletion. Delta's checkpoints carry the names of deleted files for a week, so that VACUUM keeps
-the files; one for every commit of a week would make each checkpoint huge, and these files live for an hour. A VACUUM
-may so delete a replaced file sooner, which readers bear; files that aren't committed yet it judges by their age."""
+"""The time of deletion that a replaced file gets. Delta's checkpoints carry the names of deleted files for a week, so
+that VACUUM keeps the files; one for every commit of a week would make each checkpoint huge, and these files live for an
+hour. A VACUUM may so delete a replaced file sooner, which readers bear; files that aren't committed yet it judges by
+their age."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class Changed:
     """How changes ended."""
 
     errors: tuple[SparklogError | None, ...]
-    """Of each change, in their order: why it was refused; None where it was carried out or was done already."""
+    """By change, in their order: why it was refused; None where it was carried out or was done already."""
     rows: Rows
     """All rows, with what was carried out."""
 

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 2
-"""Of the offset table; raised whenever an older sparklog would lose what a newer one wrote."""
+"""The version of the offset table; raised whenever an older sparklog would lose what a newer one wrote."""
 FORMAT_PROPERTY = "sparklog.offsets.format.version"
 REPLACED_KEEP_MS = 3_600_000
 """Source: protocol rule G4, one listing."""
@@ -73,7 +73,7 @@ _DELTA_TYPES = {
     pa.timestamp("us", tz="UTC"): "timestamp",
 }
 _REQUIRED = ("topic", "partition", "commit_timestamp")
-"""What a row can't do without; anything else that a foreign engine left out has a default."""
+"""The columns that a row can't do without; any other that a foreign engine left out has a default."""
 
 SCHEMA_STRING = json.dumps(
     {

@@ -1,4 +1,4 @@
-"""What one process knows of a group's offset table: read from the newest commit alone, and carried on.
+"""The state of a group's offset table that one process knows: read from the newest commit alone, and carried on.
 
 Every commit of ours removes all files that were live before it and adds one that holds all rows, so whoever has read
 the newest entry and its file knows everything. Only behind a commit of another engine the whole table is loaded.
@@ -248,7 +248,7 @@ def _state_of_snapshot(log: DeltaLog, snapshot: Snapshot) -> OffsetState | None:
 
 
 def _read_rows(log: DeltaLog, files: Iterable[AddFile | LiveFile]) -> Rows | None:
-    """What the files hold together; None where one of them is gone."""
+    """The rows that the files hold together; None where one of them is gone."""
     rows: dict[TopicPartition, OffsetRow] = {}
     for file in files:
         path = object_path(log.table, file.path)

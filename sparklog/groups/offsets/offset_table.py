@@ -160,7 +160,7 @@ class OffsetTable:
         self._maintenance_due_at = None  # what commits beside it found due by the older checkpoint, the next one judges
 
     def maintain_aside(self) -> None:
-        """As :meth:`maintain`, if it is due, in a thread of its own, one at a time: no commit waits for it;
+        """Run :meth:`maintain`, if it is due, in a thread of its own, one at a time: no commit waits for it;
         :meth:`close` waits for it."""
         if self.maintenance_due:
             self._background.start(self.maintain)

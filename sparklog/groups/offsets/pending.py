@@ -24,7 +24,7 @@ _ROUNDS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """Where transactions are decided, as groups need to know it: they don't know transactions themselves.
+    """The functions by which groups learn of transactions: they don't know transactions themselves.
 
     Each raises ``StoreError``, …; the two that write also ``UnstableOffsetCommitError``: it is committed, and its
     records couldn't be published everywhere yet."""
@@ -35,7 +35,7 @@ class Deciding:
     look: Callable[[Decider], bool | None]
     """Was it committed? None: it isn't decided yet. Writes nothing."""
     finish: Callable[[Decider], bool | None]
-    """As ``look``; the records of one that is committed are in their topics afterwards."""
+    """Looks, as ``look``, and publishes: the records of a transaction that is committed are in their topics afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class PendOffsets:
     """The member, and the newest generation that it knew; the empty one, without a member, for a consumer that assigns
     partitions itself."""
     topic_ids: Mapping[TopicPartition, str]
-    """Of the topics that the offsets are of, for rows that aren't there; empty where it isn't known."""
+    """The ids of the topics that the offsets are of, for rows that aren't there; empty where it isn't known."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
         if not self.owner.member:

@@ -226,7 +226,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
     def list_config_resources(
         self, resource_types: Iterable[ConfigResourceType | str | int] | None = None
     ) -> dict[str, list[str]]:
-        """What has settings: the topics."""
+        """The resources that have settings: the topics."""
         asked = [ConfigResourceType.build_from(one) for one in resource_types or ()]
         return {"topic": self.list_topics()} if not asked or ConfigResourceType.TOPIC in asked else {}
 
@@ -332,7 +332,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
         return self._reached[1]
 
     def _describing(self, asked: Iterable[str | uuid.UUID]) -> Callable[[str | uuid.UUID], TopicDescription]:
-        """What describes each of these topics. To find ids all topics are described, once.
+        """A function that describes each of these topics. To find ids all topics are described, once.
 
         It raises ``UnknownTopicOrPartitionError``, ``InvalidTopicError``."""
         admin = self._admin()

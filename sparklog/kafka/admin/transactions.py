@@ -48,11 +48,11 @@ class TransactionDescription(NamedTuple):
     transaction_start_time_ms: int
     """-1: it is written nowhere."""
     topic_partitions: set[TopicPartition]
-    """Of one that is decided and not carried out everywhere."""
+    """The partitions of a transaction that is decided and not carried out everywhere."""
 
 
 class AbortTransactionSpec(NamedTuple):
-    """Whose transaction to abort."""
+    """The producer whose transaction to abort."""
 
     topic_partition: TopicPartition
     """Accepted; a transaction is aborted as a whole."""

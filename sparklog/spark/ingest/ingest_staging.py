@@ -50,7 +50,7 @@ class Stage:
     """The same, relative to the topic's table."""
 
     def new_files(self) -> list[AddFile]:
-        """What the MERGE added, with paths as the topic's log has them."""
+        """The files that the MERGE added, with paths as the topic's log has them."""
         entry = self.log.read_entry(1)
         adds = [action for action in entry.actions if isinstance(action, AddFile)] if entry else []
         return [replace(add, path=f"{self.folder}/{add.path}") for add in adds]
@@ -65,7 +65,7 @@ class Stage:
 
 
 class Verdict(Enum):
-    """What became of an attempt."""
+    """The outcome of an attempt."""
 
     COMMITTED = "committed"
     SUPERSEDED = "another ingest came first"
@@ -78,7 +78,8 @@ class Published:
 
     verdict: Verdict
     delta_version: int
-    """Of the commit; or else of the newest entry that is known, at which the files are live, where they are."""
+    """The version of the commit; or else of the newest entry that is known, at which the files are live, where they
+    are."""
 
 
 def make_stage(state: TopicState, table_uri: str) -> Stage:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["SMALL_BYTES", "maintain", "optimize", "run_compaction", "run_retention", "vacuum"]
 
 SMALL_BYTES = 32 * 1024 * 1024
-"""Of files: what one process merges or compacts by itself, sooner than a job of Spark would begin."""
+"""The size of files that one process merges or compacts by itself, sooner than a job of Spark would begin."""
 
 _PARTS = ((Step.SEQUENCE, Step.RETENTION), (Step.COMPACT, Step.OPTIMIZE), (Step.VACUUM,))
 

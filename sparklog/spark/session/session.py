@@ -41,7 +41,7 @@ __all__ = ["cluster_ref_for", "configure_storage_access", "pyspark_sql", "regist
 
 _SCALA = "2.13"
 _NO_PATHS = "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"
-"""What Spark says of ``delta.`path` `` where no catalog of Delta's is asked."""
+"""The error that Spark gives for ``delta.`path` `` where no catalog of Delta's is asked."""
 
 
 def session(

@@ -1,4 +1,4 @@
-"""What a task of the sink does: rows to data files in the topics' folders, which are in no log yet.
+"""The work of a task of the sink: rows to data files in the topics' folders, which are in no log yet.
 
 Rows are gathered up to :data:`GATHERED_BYTES`, then written as one file for each partition of each topic; all of it by
 columns. A task that fails deletes what it has uploaded, as far as it still can; the rest is left to the sweep.
@@ -38,7 +38,7 @@ STICKY_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFiles:
-    """What a task has uploaded for one topic."""
+    """The files that a task has uploaded for one topic."""
 
     topic: str
     topic_id: str
@@ -47,8 +47,8 @@ class TaskFiles:
 
 
 class TaskWriter:
-    """Of a task's rows, or of those that several tasks have handed over. It writes under a producer id of its own, so
-    that its sequences begin at 0."""
+    """The writer of a task's rows, or of those that several tasks have handed over. It writes under a producer id of
+    its own, so that its sequences begin at 0."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions, writers: dict[str, TopicWriter]) -> None:
         """

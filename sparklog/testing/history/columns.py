@@ -76,9 +76,9 @@ class Sends:
     transaction: Ints
     is_tombstone: Bools
     is_idempotent: Bools
-    """Of an idempotent producer."""
+    """Whether the send is an idempotent producer's."""
     told: tuple[Ints, Ints, Ints]
-    """Of each :class:`Acknowledged` of the history: row of the send, place, offset."""
+    """The acknowledgements, for each :class:`Acknowledged` of the history: row of the send, place, offset."""
     acknowledged: Ints
     """Number of its last :class:`Acknowledged` among those of the history."""
     acknowledged_place: Ints
@@ -95,7 +95,7 @@ class Reads:
     """A row per record that was read, in the order of the history."""
 
     events: Sequence[Polled | FinalRead | Snapshot]
-    """Those that ``event`` numbers."""
+    """The events that ``event`` numbers."""
     event: Ints
     send: Ints
     """Row of the send; NONE for a value that nobody sent."""
@@ -130,9 +130,9 @@ class Transactions:
     end: Ints
     """One of :class:`Ends`."""
     events: Sequence[Sequence[Event]]
-    """Of each: begun, ending, ended."""
+    """The events of each transaction: begun, ending, ended."""
     contradicted: Sequence[int]
-    """Those that were told to be committed, and to be aborted."""
+    """The transactions whose clients learnt both that they are committed and that they are aborted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class FinalPlace:
     log_start: int
     log_end: int
     rows: Ints
-    """Of the reads, as they were read."""
+    """The rows of the reads, as they were read."""
     events: Sequence[FinalRead]
 
 
@@ -162,7 +162,7 @@ class Columns:
     """By place; of each isolation."""
     consumers: dict[str, ConsumerOpened]
     steps: Sequence[Assigned | Revoked | Lost | Sought | Polled | OffsetsSent]
-    """What moves consumers and groups, each client's in its order."""
+    """The events that move consumers and groups, each client's in its order."""
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one type, in order."""
@@ -267,7 +267,7 @@ def _transactions(
 
 
 class _Outcomes:
-    """What became of the sends, by row."""
+    """The outcomes of the sends, by row."""
 
     def __init__(
         self,

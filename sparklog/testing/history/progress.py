@@ -57,7 +57,7 @@ class _Progress:
 
     @property
     def certain(self) -> list[_Commit]:
-        """Those that were committed for certain."""
+        """The commits that were committed for certain."""
         return [commit for commit in self.commits if commit.end == Ends.COMMITTED]
 
     @property
@@ -180,7 +180,7 @@ def _never_committed(key: _Key, progress: _Progress) -> Iterator[Anomaly]:
 
 
 def _outputs_of(facts: Facts) -> dict[_Key, dict[int, list[int]]]:
-    """Of each group and input partition: the rows of the outputs of each input offset."""
+    """By group and input partition: the rows of the outputs of each input offset."""
     found: dict[_Key, dict[int, list[int]]] = {}
     for row, send in enumerate(facts.columns.sends.events):
         if send.source is not None:

@@ -157,7 +157,7 @@ class Recorder:
             return self._full(f"{what}-{self._order}")
 
     def history(self) -> History:
-        """What was recorded so far."""
+        """The history that was recorded so far."""
         with self._lock:
             return History(self._events)
 
@@ -187,7 +187,7 @@ class Recorder:
 
 
 class ProducerRecorder:
-    """What one producer does; the caller sends in the order in which it records (or holds a lock over both)."""
+    """Records what one producer does; the caller sends in the order in which it records (or holds a lock over both)."""
 
     def __init__(self, recorder: Recorder, client: str, transactional_id: str | None = None) -> None:
         self._record = recorder.record
@@ -240,7 +240,8 @@ class ProducerRecorder:
         self._record(TransactionEnding, self.client, self._open(), is_commit)
 
     def ended(self, outcome: Outcome | str, error: object = "") -> None:
-        """What a commit or an abort came to. After ``unknown`` the transaction stays open here: more may be told."""
+        """Record the outcome of a commit or an abort. After ``unknown`` the transaction stays open here: another
+        outcome may follow."""
         outcome = Outcome(outcome)
         self._record(TransactionEnded, self.client, self._open(), outcome, _text(error))
         if outcome is not Outcome.UNKNOWN:
@@ -253,7 +254,7 @@ class ProducerRecorder:
 
 
 class ConsumerRecorder:
-    """What one consumer sees."""
+    """Records what one consumer sees."""
 
     def __init__(self, recorder: Recorder, client: str, group: str | None) -> None:
         self._record = recorder.record
@@ -281,7 +282,8 @@ class ConsumerRecorder:
     def polled(
         self, partition: tuple[str, int], offsets: Sequence[int], values: Sequence[str], position: int | None = None
     ) -> None:
-        """What a poll returned of one partition; ``position``: where the next goes on (None: last offset + 1)."""
+        """Record what a poll returned of one partition; ``position``: where the next goes on (None: last offset +
+        1)."""
         self._record(Polled, self.client, TopicPartition(*partition), tuple(offsets), tuple(values), position)
 
     def snapshot(self, views: Sequence[PartitionView]) -> None:

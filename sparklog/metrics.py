@@ -54,7 +54,7 @@ class Sensor:
 
     @property
     def count(self) -> int:
-        """How many values since the start."""
+        """The number of values since the start."""
         return self._count
 
     def rate(self) -> float:

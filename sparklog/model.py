@@ -84,7 +84,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is. Fields as kafka-python's."""
+    """The position of an acknowledged record. Fields as kafka-python's."""
 
     topic: str
     partition: int

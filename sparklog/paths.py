@@ -1,4 +1,4 @@
-"""Where everything lives under a cluster's root (``docs/storage_format.md``, The root). No other module builds such a
+"""Paths of everything under a cluster's root (``docs/storage_format.md``, The root). No other module builds such a
 path.
 
 ``delta/`` alone knows what is inside a table's log folder; it is handed the table's folder from here.

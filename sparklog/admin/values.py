@@ -33,7 +33,7 @@ class NewTopic:
     """kafka-python's name for ``configs``; a setting may stand in one of them only."""
 
     def partition_count(self) -> int:
-        """How many partitions are asked for. Raises ``InvalidPartitionsError``."""
+        """The number of partitions asked for. Raises ``InvalidPartitionsError``."""
         count = DEFAULT_PARTITION_COUNT if self.num_partitions == -1 else self.num_partitions
         if self.replica_assignments:
             assigned = len(self.replica_assignments)
@@ -62,7 +62,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic shall have."""
+    """The number of partitions that a topic shall have."""
 
     total_count: int
     """The wanted number of partitions, those that exist now included."""

@@ -100,6 +100,7 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _discard_output() -> None:
-    """Nobody reads any more: what is still buffered goes nowhere, instead of failing again when Python exits."""
+    """Discard the output that is still buffered: its reader is gone, and Python's exit would fail again by writing
+    it."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -146,7 +146,7 @@ class Grouped(ConsumerRebalanceListener):
     ) -> None:
         try:
             if kind is not None and self._commits and self._printed:
-                with suppress(SparklogError):  # what ended it is told
+                with suppress(SparklogError):  # the error that ended it is raised
                     self._consumer.commit(self._printed)
         finally:
             self._consumer.__exit__(kind, error, traceback)
@@ -169,14 +169,14 @@ class _Begin(ConsumerRebalanceListener):
 
 
 class _Patience:
-    """How long to wait for a record."""
+    """The patience with which a command waits for a record."""
 
     def __init__(self, timeout_ms: int | None) -> None:
         self._timeout_ms = timeout_ms
         self._since_s = time.monotonic()
 
     def next_ms(self) -> float:
-        """For the next poll."""
+        """The time-out of the next poll."""
         return _POLL_MS if self._timeout_ms is None else min(_POLL_MS, max(0.0, self._left_ms()))
 
     @property

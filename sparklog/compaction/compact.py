@@ -197,8 +197,8 @@ def compact_state(
 
 
 def compaction_due_ms(state: TopicState, *, now_ms: int) -> int | None:
-    """When a partition will be due for compaction if nothing is appended until then: the store's time, ``now_ms`` where
-    one is due now. None: none will."""
+    """The time at which a partition will be due for compaction if nothing is appended until then: the store's time,
+    ``now_ms`` where one is due now. None: none will."""
     rules = cleaner_rules(state.log.table, state.require_whole().metadata)
     plans = plan_topic(state, rules, now_ms=now_ms) if rules.compacts else []
     if any(plan.reason is not Reason.NONE for plan in plans):

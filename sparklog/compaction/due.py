@@ -1,4 +1,4 @@
-"""When a topic needs to be looked at again: by what is known of it now, if nothing happens to it. Pure."""
+"""Due times: when a topic needs to be looked at again, by what is known of it now, if nothing happens to it. Pure."""
 
 from __future__ import annotations
 

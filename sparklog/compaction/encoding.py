@@ -39,6 +39,7 @@ class DataFileWriter:
 
     @property
     def record_count(self) -> int:
+        """The number of records that were written, encoded or not."""
         return self._stats.record_count
 
     @property

@@ -40,10 +40,12 @@ class FileRange:
 
     @property
     def size_bytes(self) -> int:
+        """The size of all its files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
     def record_count(self) -> int:
+        """The number of records of all its files; a file that can't be read counts as none."""
         return sum(segment.record_count or 0 for segment in self.segments)
 
 
@@ -69,6 +71,7 @@ class FileUnit:
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> FileUnit:
+        """The unit of these files, with their bounds and sums."""
         files = tuple(segments)
         return cls(
             segments=files,

@@ -49,6 +49,7 @@ class TopicNote:
     """The store's time from which on vacuum is to search the topic's folder again, whatever its newest entry is."""
 
     def to_json(self) -> dict[str, Any]:
+        """The note as plain values, which :meth:`from_json` reads."""
         return {
             "version": self.version,
             "token": self.token,
@@ -118,7 +119,8 @@ def write_notes(
 
 
 def is_newest(log: DeltaLog, note: TopicNote) -> bool:
-    """Is the entry that a note is of still the newest of its log? Two GETs and a LIST. No, where that can't be told."""
+    """Is the entry that a note is of still the newest of its log? Two GETs and a LIST. No, where that can't be found
+    out."""
     position = Position(version=note.version, token=note.token, anchor_ticks_ms=-math.inf)
     try:
         return not log.look(position).entries

@@ -40,7 +40,7 @@ _CODECS: Mapping[str, str] = {
     "lz4": "lz4",
     "lz4_raw": "lz4",
 }
-"""By the names of Kafka's settings and of Parquet's metadata."""
+"""Codecs by the names of Kafka's settings and of Parquet's metadata."""
 _OTHER_CODEC = "zstd"
 _CODEC_OF_UNCOMPRESSED = "snappy"
 _WHOLE_BYTES = 32 * 1024 * 1024

@@ -216,8 +216,8 @@ def _caught_up(state: TopicState) -> TopicState:
 
 
 class _LiveRanges(Sequence[FileRange]):
-    """The ranges of a plan. Whoever goes through them one by one comes upon no range that somebody else has changed by
-    then."""
+    """The ranges of a plan. Iterating over them leaves out each range that others have changed by the time it is
+    reached."""
 
     def __init__(self, ranges: Sequence[FileRange], is_there: Callable[[FileRange], bool]) -> None:
         self._ranges = ranges
@@ -236,7 +236,7 @@ class _LiveRanges(Sequence[FileRange]):
 
     @property
     def passed_over(self) -> Iterable[FileRange]:
-        """In their order."""
+        """The ranges of the plan that others have changed since, in their order."""
         return self._passed_over.values()
 
     @overload

@@ -39,7 +39,7 @@ _FIELDS = ("offset", "horizon", "horizon_ms", "tombstones")
 
 
 class Reason(str, Enum):
-    """Why a partition is to be cleaned."""
+    """The reason why a partition is to be cleaned."""
 
     NONE = "none"
     """It isn't."""
@@ -182,7 +182,8 @@ def plan_cleaning(
     first_dirty = max(state.first_dirty_offset, log_start_offset)
     units = [unit for unit in file_units(segments)[:-1] if unit.last_offset >= log_start_offset or not unit.is_known]
     clean = [unit for unit in units if unit.last_offset < first_dirty]
-    is_understood = all(unit.is_known for unit in clean)  # else what it holds can't be told, and who it supersedes
+    # else it isn't known which keys the clean part holds, and which records they supersede
+    is_understood = all(unit.is_known for unit in clean)
     waiting = units[len(clean) :] if is_understood else []
     dirty = _cleanable(waiting, rules, now_ms=now_ms)
     due_end = state.due_tombstones_end(now_ms=now_ms, delete_retention_ms=rules.delete_retention_ms)

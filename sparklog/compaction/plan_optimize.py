@@ -1,4 +1,4 @@
-"""Which small files of a partition are worth being merged. Pure.
+"""The plan of merging: which small files of a partition are worth being merged. Pure.
 
 A merge costs as much as it reads, so a record must not be rewritten again and again while its partition grows. Files
 are merged when the result is as large as wanted, or several times as large as the largest file in it: a record is then
@@ -144,7 +144,8 @@ def _worthwhile(chunk: list[FileUnit], policy: OptimizePolicy, *, is_full: bool)
 
 
 def _grows(units: Sequence[FileUnit], policy: OptimizePolicy) -> bool:
-    """In bytes and in records: a few large records outweigh many small ones, and the other way round."""
+    """Would merging grow files enough, both in bytes and in records? A few large records outweigh many small ones, and
+    the other way round."""
     return all(
         sum(sizes) >= policy.growth * max(sizes)
         for sizes in ([unit.size_bytes for unit in units], [unit.record_count for unit in units])

@@ -110,8 +110,8 @@ def plan_retention(
     now_ms: int,
     most_files: int = _MOST_FILES,
 ) -> ExpiredFiles:
-    """Which files of a partition go: first those below the log start, then while the rest is too large, then those
-    whose newest record is too old. Each walk begins at the oldest that is left and stops at the first that stays.
+    """Choose the files of a partition that go: first those below the log start, then while the rest is too large, then
+    those whose newest record is too old. Each walk begins at the oldest that is left and stops at the first that stays.
 
     Args:
         segments: of the partition, in offset order.
@@ -140,7 +140,7 @@ def plan_retention(
 
 
 class _Walk:
-    """From the oldest unit on."""
+    """A walk over a partition's units, from the oldest on."""
 
     def __init__(self, segments: Sequence[Segment], *, end_offset: int, most_files: int) -> None:
         self._units = map(FileUnit.of, overlapping(segments))  # as far as it walks: producers win while it plans
@@ -212,8 +212,8 @@ def retain_state(
 
 
 def retention_due_ms(state: TopicState, *, now_ms: int) -> int | None:
-    """When retention will remove something if nothing is appended until then: the store's time, ``now_ms`` or earlier
-    where it would now. None: it won't."""
+    """The time at which retention will remove something if nothing is appended until then: the store's time, ``now_ms``
+    or earlier where it would now. None: it won't."""
     rules = retention_rules(state)
     if _plans(state, state.head.log_end_offsets, now_ms=now_ms, most_files=1):
         return now_ms
@@ -227,7 +227,7 @@ def retention_due_ms(state: TopicState, *, now_ms: int) -> int | None:
 
 
 class _Step:
-    """One of the commits."""
+    """One of retention's commits."""
 
     def __init__(self, before: TopicHead, now_ms: int, committing: Callable[[], None]) -> None:
         self._before = before

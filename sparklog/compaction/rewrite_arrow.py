@@ -202,7 +202,7 @@ class RangeWriter:
         return int(max(1, count))
 
     def _numbered(self, records: pa.Table) -> pa.Table:
-        """By deltas that are relative to the file's base offset."""
+        """Number records by deltas that are relative to the file's base offset."""
         shift = self._range.base_offset - self._base_offset
         if not shift:
             return records

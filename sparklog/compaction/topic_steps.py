@@ -247,7 +247,7 @@ class _Steps:
         self._left: tuple[Step, ...] = ()
 
     def do(self, *, search_ms: int) -> TopicOutcome:
-        """All of them, in order."""
+        """Run all steps, in order."""
         dry_run, timeout_ms, run = self._options.dry_run, self._options.timeout_ms, self._run
         report = TopicMaintenance(
             topic=self._topic,

@@ -31,4 +31,4 @@ class AdminConfig:
 
 
 ADMIN_SETTINGS: Mapping[str, ClientSetting] = settings_of(AdminConfig)
-"""By name. Defaults: Apache Kafka 4.3 AdminClientConfig."""
+"""The settings by name. Defaults: Apache Kafka 4.3 AdminClientConfig."""

@@ -133,4 +133,4 @@ class ConsumerConfig:
 
 
 CONSUMER_SETTINGS: Mapping[str, ClientSetting] = settings_of(ConsumerConfig)
-"""By name. Defaults: Apache Kafka 4.3 ConsumerConfig."""
+"""The settings by name. Defaults: Apache Kafka 4.3 ConsumerConfig."""

@@ -143,4 +143,4 @@ def _idempotence(values: Mapping[str, Any]) -> bool:
 
 
 PRODUCER_SETTINGS: Mapping[str, ClientSetting] = settings_of(ProducerConfig)
-"""By name. Defaults: Apache Kafka 4.3 ProducerConfig, but for batch_size (16384 there)."""
+"""The settings by name. Defaults: Apache Kafka 4.3 ProducerConfig, but for batch_size (16384 there)."""

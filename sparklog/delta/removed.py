@@ -1,4 +1,4 @@
-"""Which files a table doesn't have any more, and since when: a reader that began earlier may still need them."""
+"""Files that a table doesn't have any more, and since when: a reader that began earlier may still need them."""
 
 from __future__ import annotations
 

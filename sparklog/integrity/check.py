@@ -19,7 +19,7 @@ from sparklog.paths import TOPICS_FOLDER
 __all__ = ["check_cluster", "opened"]
 
 _LOOKS = 3
-"""At what errors are told of: what isn't seen twice in a row was on its way."""
+"""At most so many looks are made until no error is new: an error that isn't seen twice in a row was on its way."""
 
 T = TypeVar("T")
 
@@ -105,19 +105,19 @@ def _check_group(cluster: Cluster, name: str, heads: TopicHeads) -> tuple[Sequen
 
 
 def _settled(look: Callable[[], T], findings_of: Callable[[T], Sequence[Finding]]) -> tuple[T, Sequence[Finding]]:
-    """Look until no error is new: the last look, and what it found; of errors those that the look before found, too."""
-    found = look()
-    told = findings_of(found)
+    """Look until no error is new: the last look's result and its findings; of errors those of the look before, too."""
+    result = look()
+    findings = findings_of(result)
     for _ in range(_LOOKS - 1):
-        errors = {_key(one) for one in told if one.severity is Severity.ERROR}
+        errors = {_key(finding) for finding in findings if finding.severity is Severity.ERROR}
         if not errors:
             break
-        found = look()
-        new = findings_of(found)
-        told = [one for one in new if one.severity is not Severity.ERROR or _key(one) in errors]
-        if len(told) == len(new):
+        result = look()
+        new = findings_of(result)
+        findings = [finding for finding in new if finding.severity is not Severity.ERROR or _key(finding) in errors]
+        if len(findings) == len(new):
             break
-    return found, told
+    return result, findings
 
 
 def _key(finding: Finding) -> tuple[Code, Subject]:

@@ -137,7 +137,7 @@ def _reader(
             if path in spared:
                 return rows
             table, unknown = _decode(path, log.store.read(path))
-        except InvalidArgumentError:  # outside of the table: told by check_files
+        except InvalidArgumentError:  # outside of the table: a finding of check_files
             return rows
         except ObjectNotFoundError:
             rows.findings.append(

@@ -15,7 +15,7 @@ _MOST_TOLD = 20
 
 
 class Severity(str, Enum):
-    """How bad it is."""
+    """Severities of findings."""
 
     ERROR = "error"
     """Something is lost, doubled or can't be read, or a rule is broken that keeps it from being so."""
@@ -168,7 +168,8 @@ class Finding:
 
 
 def few(findings: Iterable[Finding], subject: Subject) -> list[Finding]:
-    """Not each of 100,000: of every code the first 20, and how many more there are, told of ``subject``."""
+    """Shorten a long list of findings: the first 20 of every code, and a finding about ``subject`` that counts the
+    rest."""
     kept: list[Finding] = []
     more: dict[Code, list[Finding]] = {}
     counts: Counter[Code] = Counter()

@@ -53,7 +53,7 @@ class TopicHeads:
         return self._seen[topic]
 
     def is_broken(self, topic: str) -> bool:
-        """Couldn't it be understood? Then that is told of the topic."""
+        """Couldn't it be understood? Then that is a finding about the topic."""
         return topic in self._broken
 
     def _look(self, topic: str) -> TopicHead | None:
@@ -241,7 +241,7 @@ def _check_pending(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding
             decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
             if decision is not None and decision.is_finished:
                 late[decider] = decision.is_committed
-        except UnsupportedVersionError:  # told of the id
+        except UnsupportedVersionError:  # a finding about the id
             continue
         except (CorruptLogError, InvalidArgumentError) as error:
             yield Finding(

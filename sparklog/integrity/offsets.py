@@ -76,7 +76,7 @@ def check_partition(
     for segment in segments:
         if segment.has_stats:
             covered.add(segment.first_offset, segment.last_offset + 1)
-        elif segment.base_offset is not None:  # nobody could look into it: that is told of the file
+        elif segment.base_offset is not None:  # nobody could look into it: a finding about the file
             return
     missing = without([(start, end)] if start < end else [], covered.ranges())
     for code, ranges, expected in (

@@ -168,7 +168,7 @@ class _Check:
 
 
 def _unreadable(log: DeltaLog, listing: LogListing, topic: str, error: Exception) -> TopicSeen:
-    """Why a topic can't be loaded, as near to the cause as can be told."""
+    """The findings that say why a topic can't be loaded, as near to the cause as can be known."""
     findings = [*check_listing(listing, topic)]
     reader = EntryReader(log, topic)
     for _ in reader.read(max(listing.checkpoint_version + 1, listing.oldest), listing.newest + 1):

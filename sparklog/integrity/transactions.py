@@ -126,11 +126,11 @@ class TopicTransactions:
         self._compare(published, entry)
 
     def _look_again(self, name: str, number: int) -> TransactionEntry | None:
-        """An entry that wasn't there, or is no commit. None: told, or cleaned meanwhile."""
+        """An entry that wasn't there, or is no commit. None: a finding was made, or it was cleaned meanwhile."""
         log = open_transaction_log(self.seen.cluster, name)
         try:
             entry = log.read_entry(number)
-        except (CorruptLogError, UnsupportedVersionError):  # told of the id
+        except (CorruptLogError, UnsupportedVersionError):  # a finding about the id
             return None
         if entry is not None and entry.state is TransactionState.PREPARE_COMMIT:
             return entry

@@ -20,7 +20,7 @@ __all__ = ["ConsumerRecord", "KafkaConsumer"]
 
 
 class KafkaConsumer(Consumer):
-    """Reads records. What isn't told here is as in :class:`~sparklog.consumer.Consumer`, ``poll_batches`` included.
+    """Reads records. Other calls are those of :class:`~sparklog.consumer.Consumer`, ``poll_batches`` included.
 
     Args:
         topics: to subscribe to.
@@ -60,7 +60,7 @@ class KafkaConsumer(Consumer):
         self._is_open = True
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
-        """Nothing to do: the cluster was opened when the consumer was made."""
+        """Do nothing: the cluster was opened when the consumer was made."""
 
     def bootstrap_connected(self) -> bool:
         """Whether the consumer is open."""

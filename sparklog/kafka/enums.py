@@ -60,7 +60,7 @@ class _TextEnum(str, Enum):
 
 
 class GroupState(_TextEnum):
-    """Where a group stands. The last three are never told: they are of Kafka's newer protocol."""
+    """States of a group. The last three never occur: they are of Kafka's newer protocol."""
 
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
@@ -73,7 +73,7 @@ class GroupState(_TextEnum):
 
 
 class GroupType(_TextEnum):
-    """Kafka's protocols of groups. Here every group is told to be a classic one."""
+    """Kafka's protocols of groups. Here every group counts as a classic one."""
 
     UNKNOWN = "Unknown"
     CLASSIC = "classic"
@@ -82,7 +82,7 @@ class GroupType(_TextEnum):
 
 
 class TransactionState(_TextEnum):
-    """Where a transaction stands. Dead and PrepareEpochFence are never told."""
+    """States of a transaction. Dead and PrepareEpochFence never occur."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -117,7 +117,7 @@ class OffsetSpec(_NamedEnum):
 
 
 class OffsetTimestamp(int):
-    """A time in milliseconds, told apart from an offset."""
+    """A time in milliseconds, as a type of its own beside offsets."""
 
     __slots__ = ()
 
@@ -143,7 +143,7 @@ class AlterConfigOp(_NamedEnum):
 
 
 class ConfigFilterType(_NamedEnum):
-    """Which settings to describe."""
+    """Filters that say which settings to describe."""
 
     ALL = 0
     DYNAMIC = 1

@@ -26,7 +26,7 @@ _FORGOTTEN_TIMEOUT_S = 10.0
 
 
 class KafkaProducer(Producer):
-    """Sends records. What isn't told here is as in :class:`~sparklog.producer.Producer`, ``send_batch`` included.
+    """Sends records. Other calls are those of :class:`~sparklog.producer.Producer`, ``send_batch`` included.
 
     As in kafka-python, one that nobody closed is closed when it is collected or the process ends.
 

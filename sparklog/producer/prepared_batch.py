@@ -1,4 +1,4 @@
-"""From gathered batches to what is uploaded: one table per partition, and how each batch ends afterwards.
+"""Preparing gathered batches for their upload: one table per partition, and how each batch ends afterwards.
 
 Pure: the topic's settings, the time and the sticky partition are arguments.
 """

@@ -258,7 +258,7 @@ class TopicQueue:
         self._open = None
 
     def wait_ms(self, *, now_ticks_ms: float, idle: bool) -> float | None:
-        """How long the sender has to wait for a batch: 0 when there is one, None as long as nothing is there.
+        """The time that the sender has to wait for a batch: 0 when there is one, None as long as nothing is there.
 
         Pure; the lock is held.
 

@@ -54,7 +54,7 @@ VIEW_SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         ),
     }
 )
-"""By the name of a view."""
+"""The schema of each view, by its name."""
 
 
 def read_view(cluster: Cluster, view: str) -> pa.RecordBatch:

@@ -34,7 +34,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """How many offsets are in the range; there may be fewer records."""
+        """The number of offsets in the range; there may be fewer records."""
         return max(0, self.end - self.start)
 
 

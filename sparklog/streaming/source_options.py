@@ -46,7 +46,7 @@ _NO_EFFECT = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Which topics are read; one of the three is set."""
+    """The topics that are read; one of the three fields is set."""
 
     topics: tuple[str, ...] = ()
     """``subscribe``"""
@@ -58,7 +58,8 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """Where reading starts or ends. ``timestamp`` goes before ``timestamps``, and those before ``offsets``."""
+    """The limit at which reading starts or ends. ``timestamp`` goes before ``timestamps``, and those before
+    ``offsets``."""
 
     everywhere: int | None = None
     """:data:`EARLIEST` or :data:`LATEST`, for all partitions."""
@@ -72,7 +73,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one micro-batch reads; None: no limit. Batch queries pass over them, as Kafka's source does."""
+    """The limits of one micro-batch; None: no limit. Batch queries pass over them, as Kafka's source does."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None

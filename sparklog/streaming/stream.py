@@ -57,7 +57,7 @@ class StreamPlanner:
         self._committed: Positions | None = None
 
     def initial(self) -> Positions:
-        """Where a new query begins.
+        """The positions at which a new query begins.
 
         Raises:
             UnknownTopicOrPartitionError: a topic or partition isn't there.
@@ -98,7 +98,7 @@ class StreamPlanner:
         self._topics.is_frozen = True
 
     def next(self, start: Positions, *, limited: bool) -> Positions:
-        """How far a micro-batch goes that begins at ``start``; ``start`` itself where nothing is to be read.
+        """The end of the micro-batch that begins at ``start``; ``start`` itself where nothing is to be read.
 
         Args:
             limited: whether the options' limits apply.
@@ -237,7 +237,7 @@ class StreamPlanner:
     def _position(
         self, topic: str, at: TopicPosition | None, polled: FollowedTopic | Exception
     ) -> TopicPosition | None:
-        """Where to go on in a topic, with all its partitions; None where there is nothing to go on with.
+        """The position to go on from in a topic, with all its partitions; None where there is nothing to go on with.
 
         A topic or partition that is new begins at 0: if that isn't there any more, it was lost. Source: Spark
         ``KafkaMicroBatchStream.planInputPartitions``.
@@ -329,7 +329,7 @@ def _has_more(until: TopicPosition, since: TopicPosition | None) -> bool:
 
 
 def _starts_of(until: TopicPosition, since: TopicPosition | None) -> Mapping[int, int]:
-    """Where a micro-batch begins that ends at a position; a partition that isn't there begins at 0."""
+    """The offsets at which a micro-batch begins that ends at a position; a partition that isn't there begins at 0."""
     return since.offsets if since is not None and since.topic_id == until.topic_id else {}
 
 
@@ -414,7 +414,7 @@ def _oldest_entry(followed: FollowedTopic) -> int:
 
 
 def _begin_of(entry: Entry, end: Cut) -> Cut:
-    """Where the log ended before an entry of ours: where the records begin that came with it."""
+    """The end of the log before an entry of ours, at which the records begin that came with it."""
     begins = dict(end.ends)
     for action in entry.actions:
         if isinstance(action, AddFile) and action.data_change:

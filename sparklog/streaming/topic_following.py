@@ -96,7 +96,7 @@ def or_raise(polled: FollowedTopic | Exception) -> FollowedTopic:
 
 
 def cuts_of(entries: Iterable[Entry], topic_id: str) -> list[Cut]:
-    """Where the log ended after each entry; another engine's doesn't tell."""
+    """The ends of the log after each entry; an entry of another engine has none."""
     return [
         Cut(entry.version, dict(enumerate(entry.info["log_end_offsets"])))
         for entry in entries

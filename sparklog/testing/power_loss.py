@@ -30,11 +30,11 @@ class Disk:
         """Bytes that are on the disk, under a name that may not be: such an object is there whole, or not at all."""
 
     def objects(self) -> dict[str, bytes]:
-        """All that is visible, by path."""
+        """The bytes of all visible objects, by path."""
         return {found.path: self._store.read(found.path) for found in self._store.list("")}
 
     def content_is_flushed(self, path: str, data: bytes) -> None:
-        """Whatever object has this path: if it holds these bytes, they aren't torn."""
+        """Note a flush of whatever object has this path: if it holds these bytes, they aren't torn."""
         self._contents[path] = data
 
     def flush(self, paths: Iterable[str], flush: Callable[[], None]) -> None:

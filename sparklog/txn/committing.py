@@ -177,7 +177,8 @@ class UploadCommitter:
     def _publish(
         self, topics: Mapping[str, TopicFiles], known: Mapping[str, int], marker: Marker, deadline_ticks_ms: float
     ) -> None:
-        """In all topics, side by side; what one says hinders no other. Raises the first error once all were tried.
+        """Publish in all topics, side by side; an error of one hinders no other. Raises the first error once all were
+        tried.
 
         Args:
             known: a version of each topic that was known before the decision.

@@ -120,8 +120,8 @@ def _look(log: TransactionLog, number: int) -> _Look | None:
 
 
 def _decision(decider: Decider, entry: TransactionEntry | None, *, is_finished: bool) -> Decision:
-    """By the entry that has the number. Whatever was cleaned was settled everywhere before (rule T6, an id's log), so a
-    row that still waits for it is of a transaction that was never committed."""
+    """Read the decision from the entry that has the number. Whatever was cleaned was settled everywhere before (rule
+    T6, an id's log), so a row that still waits for it is of a transaction that was never committed."""
     is_committed = (
         entry is not None
         and entry.state is TransactionState.PREPARE_COMMIT

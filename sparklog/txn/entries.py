@@ -50,7 +50,7 @@ EXPIRED = "expired"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTarget:
-    """Where the rows of a micro-batch go."""
+    """The topics that the rows of a micro-batch go to."""
 
     topic: str | None = None
     """The topic that the query is declared to write all of its rows to; None: each row names its topic."""
@@ -105,7 +105,7 @@ class TopicFiles:
 
     @property
     def topic_version(self) -> int:
-        """One that was known before the first of the files was uploaded; -1: none is known."""
+        """A version of the topic that was known before the first of the files was uploaded; -1: none is known."""
         return min((file.topic_version for file in self.files), default=-1)
 
 

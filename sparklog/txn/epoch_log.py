@@ -73,7 +73,8 @@ class EpochLog:
 
     @property
     def known_since_ticks_ms(self) -> float:
-        """When the newest entry was certainly the newest. Raises ``IllegalStateError`` before :meth:`begin_epoch`."""
+        """The time at which the newest entry was certainly the newest. Raises ``IllegalStateError`` before
+        :meth:`begin_epoch`."""
         return self._require_newest()[1].anchor_ticks_ms
 
     def begin_epoch(self, *, timeout_ms: int, deadline_ticks_ms: float) -> TransactionEntry:

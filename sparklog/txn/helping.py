@@ -77,14 +77,14 @@ class Helper:
             return True
 
     def end_look(self) -> None:
-        """After :meth:`begin_look`, whatever came of it."""
+        """End the look that :meth:`begin_look` began, whatever came of it."""
         with self._lock:
             self._is_looking = False
 
     def look(
         self, cluster: Cluster, now_ticks_ms: float, *, is_stopped: Callable[[], bool] = lambda: False
     ) -> list[str]:
-        """Look once; by one thread at a time, and never by one that somebody waits for.
+        """Look once; by one thread at a time, and never by a thread whose result somebody waits for.
 
         Args:
             now_ticks_ms: of the cluster's clock.
@@ -148,7 +148,8 @@ class Helper:
         return True
 
     def _rest(self, watched: _Watched, now_ticks_ms: float, *, is_changed: bool) -> None:
-        """Nothing is left lying: look again later, and ever later as long as nothing happens."""
+        """Let a transactional id rest in which nothing is left to do: look again later, and ever later as long as
+        nothing happens."""
         newest = watched.newest
         rested_ms = now_ticks_ms - watched.since_ticks_ms
         is_quiet = newest is None or (not is_changed and rested_ms > newest.header.abort_after_ms)

@@ -79,7 +79,7 @@ class Swept:
 
 
 def orphan_age_ms(table: str, metadata: Metadata) -> int:
-    """How old an orphan is at least that was never part of the table, as far as its log remembers: milliseconds.
+    """The least age of an orphan that was never part of the table, as far as its log remembers: milliseconds.
 
     Raises:
         InvalidConfigurationError: the table's ``delta.deletedFileRetentionDuration`` isn't understood.
@@ -88,8 +88,9 @@ def orphan_age_ms(table: str, metadata: Metadata) -> int:
 
 
 def removed_age_ms(table: str, metadata: Metadata) -> int:
-    """For how long files that were removed from a table stay: milliseconds. As long as the table says, a week where it
-    doesn't; a day at least: for so long the log's entries tell when that was, whatever a checkpoint has forgotten.
+    """The time for which files that were removed from a table stay: milliseconds. As long as the table says, a week
+    where it doesn't; a day at least: for so long the log's entries tell when that was, whatever a checkpoint has
+    forgotten.
 
     Raises:
         InvalidConfigurationError: the table's ``delta.deletedFileRetentionDuration`` isn't understood.

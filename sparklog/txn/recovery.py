@@ -60,7 +60,7 @@ __all__ = [
 _LOGGER = logging.getLogger("sparklog.txn")
 
 BY_ADMINISTRATOR = "an administrator aborted it"
-"""The reason that a producer is told."""
+"""The reason that the producer of an aborted transaction is given."""
 _ATTEMPTS = 5
 EXPIRATION_MS = 7 * 86_400_000
 """Source: Kafka ``transactional.id.expiration.ms``."""

@@ -82,7 +82,8 @@ def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> li
 
 
 def has_members(group: str) -> UnknownMemberIdError:
-    """Why an administrator can't set offsets. Source: Kafka ``ClassicGroup.validateOffsetCommit``, generation -1."""
+    """The error that says why an administrator can't set offsets. Source: Kafka ``ClassicGroup.validateOffsetCommit``,
+    generation -1."""
     return UnknownMemberIdError(
         f"group {group!r} has members: its offsets can be set while it has none; stop its consumers first (a static "
         "member stays until its session ends)"

@@ -34,7 +34,7 @@ CONSUMER_PROTOCOL = "consumer"
 
 
 class GroupState(str, Enum):
-    """Where a group stands. Source: Kafka ``ClassicGroupState``."""
+    """States of a group. Source: Kafka ``ClassicGroupState``."""
 
     EMPTY = "Empty"
     """No member lives; there are offsets, or there were members."""
@@ -95,7 +95,7 @@ class GroupListing:
     protocol_type: str
     """The protocol type, as of :class:`GroupDescription`."""
     error: SparklogError | None = None
-    """Why its state is ``Unknown``."""
+    """The error for which its state is ``Unknown``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,8 @@ class GroupDescription:
     """Sorted: those with a committed offset, and all of the topics that a member subscribes to. Only those that
     exist."""
     error: SparklogError | None = None
-    """Why its state is ``Unknown``, and nothing else is told: ``CorruptLogError`` or ``UnsupportedVersionError``."""
+    """The error for which its state is ``Unknown``, and nothing else is known: ``CorruptLogError`` or
+    ``UnsupportedVersionError``."""
 
     @property
     def exists(self) -> bool:

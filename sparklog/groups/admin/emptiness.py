@@ -1,4 +1,4 @@
-"""Whether anybody is in a group, judged from outside and at once; and seeing to it that nobody is (rule G5,
+"""Emptiness of a group: judged from outside and at once, and ensured by an empty generation (rule G5,
 administrators).
 
 A member judges others by watching them; an administrator has no time for that and compares times that the *store* gave:
@@ -105,8 +105,8 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
 
 
 def empty_since_ms(log: GenerationLog, newest: Generation | None) -> int | None:
-    """Since when a group's newest generation says that nobody is in it, by the store's own time; None where it says
-    otherwise. What it says of its own time, its proposer's clock told. A LIST.
+    """The time since which a group's newest generation says that nobody is in it, by the store's own time; None where
+    it says otherwise. What it says of its own time, its proposer's clock told. A LIST.
 
     None, too, where others came meanwhile, so that it was cleaned.
     """

@@ -22,7 +22,7 @@ _NUMBERED = frozenset({"offset", "shift", "time"})
 
 @dataclass(frozen=True, slots=True)
 class ResetTo:
-    """Where to set a group: ``ResetTo("earliest")``, ``ResetTo("shift", -10)``, …
+    """The target of a reset of a group: ``ResetTo("earliest")``, ``ResetTo("shift", -10)``, …
 
     ``earliest`` is the log start and ``latest`` the log end; ``current`` what is committed now, or the log end where
     nothing is; ``offset`` one offset in every partition; ``shift`` so many records forward, or back where it is

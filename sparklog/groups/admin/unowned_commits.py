@@ -45,7 +45,7 @@ class EmptyGroup:
         return self._generation
 
     def refusal(self) -> CommitFailedError:
-        """Why offsets can't be committed beside members."""
+        """The error that says why offsets can't be committed beside members."""
         return CommitFailedError(
             f"group {self.group!r} has members: offsets of partitions that were assigned by hand can't be committed "
             "beside them; use another group_id"

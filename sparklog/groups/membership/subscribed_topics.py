@@ -103,8 +103,8 @@ class SubscribedTopics:
         return self.topics.intersection(former.topics, before.topics).difference(plan.topics)
 
     def _report_missing(self, *, is_new: bool) -> None:
-        """The application is told of a name for which there never was a topic: it may be misspelt. A topic that was
-        deleted leaves the group with the next generation, and comes back with another once it is created again.
+        """Report names for which there never was a topic: they may be misspelt. A topic that was deleted leaves the
+        group with the next generation, and comes back with another once it is created again.
 
         Source: Kafka ``ConsumerCoordinator.rejoinNeededOrPending``: a group rebalances when its leader's metadata has
         other topics, and no poll raises anything.

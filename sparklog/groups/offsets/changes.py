@@ -82,6 +82,7 @@ class CommitOffsets:
     """The ids of the topics that the offsets are of; a partition that isn't there keeps the id that its row has."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         after: dict[TopicPartition, OffsetRow] = {}
         for partition, committed in self.offsets.items():
             check_offset(partition, committed)
@@ -115,6 +116,7 @@ class TakePartitions:
     stamp: Stamp
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         after: dict[TopicPartition, OffsetRow] = {}
         fence = rows.get(GENERATION_FENCE)
         for partition, topic_id in self.topic_ids.items():
@@ -159,6 +161,7 @@ class CommitUnowned:
     """The group's empty generation; 0 for a group that never had one."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         member = member_since(rows, self.generation)
         if member is not None:
             raise UnknownMemberIdError(
@@ -190,6 +193,7 @@ class DeleteOffsets:
     partitions: Collection[TopicPartition]
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         for partition in self.partitions:
             check_nothing_pending(partition, rows.get(partition))
         return _without(rows, self.partitions, now_ms)
@@ -209,6 +213,7 @@ class DeleteAll:
     """The group's empty generation."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         member = member_since(rows, self.generation)
         if member is not None:
             raise NonEmptyGroupError(
@@ -228,6 +233,7 @@ class ExpireOffsets:
     """The rows to be forgotten, as they were judged."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out."""
         gone = [partition for partition, row in self.seen.items() if rows.get(partition) == row]
         return _without(rows, gone, now_ms)
 

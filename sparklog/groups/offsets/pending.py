@@ -35,7 +35,7 @@ class Deciding:
     look: Callable[[Decider], bool | None]
     """Was it committed? None: it isn't decided yet. Writes nothing."""
     finish: Callable[[Decider], bool | None]
-    """Looks, as ``look``, and publishes: the records of a transaction that is committed are in their topics afterwards."""
+    """Looks, as ``look``, and publishes: the records of a committed transaction are in their topics afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,7 @@ class PendOffsets:
     """The ids of the topics that the offsets are of, for rows that aren't there; empty where it isn't known."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         if not self.owner.member:
             self._check_empty(rows)
         after: dict[TopicPartition, OffsetRow] = {}
@@ -111,6 +112,7 @@ class SettlePending:
     is_committed: bool
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out."""
         after: dict[TopicPartition, OffsetRow] = {}
         for partition, row in rows.items():
             if row.pending is None or row.pending.decider != self.decider:

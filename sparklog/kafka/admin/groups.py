@@ -38,7 +38,7 @@ _OF_ONE_PARTITION = (
 )
 """The errors that one partition may have while the others are fine."""
 _NOTHING_COMMITTED = OffsetAndMetadata(-1)
-"""Source: Kafka ``OffsetFetchResponse``: what is told of a partition that was asked for."""
+"""Source: Kafka ``OffsetFetchResponse``: the answer for a partition without a committed offset that was asked for."""
 
 ErrorClass = type[SparklogError]
 

@@ -234,7 +234,7 @@ class Ingest:
         )
 
     def run(self, batch: Batch, *, max_attempts: int) -> IngestResult:
-        """All further steps. Raises as :func:`merge_ingest`."""
+        """Run all further steps. Raises as :func:`merge_ingest`."""
         backoff = Backoff(self._clock)
         attempts = 0
         files: list[AddFile] = []
@@ -313,7 +313,8 @@ class Ingest:
         return files
 
     def publish(self, attempt: Attempt, files: Sequence[AddFile]) -> Published:
-        """One commit with the files' offsets. Raises as :func:`~sparklog.spark.ingest.ingest_staging.publish`."""
+        """Publish the files: one commit assigns their offsets. Raises as
+        :func:`~sparklog.spark.ingest.ingest_staging.publish`."""
         return publish(
             attempt.state,
             self._topic_id,
@@ -369,7 +370,7 @@ def _wraps(over: Callable[[Column], Column] = lambda aggregate: aggregate) -> Co
 
 
 def _place(*, wraps: bool) -> Column:
-    """Where a row stands among those of its producer and epoch: by sequence, what is behind a wrap at the end."""
+    """The place of a row among those of its producer and epoch: by sequence, what is behind a wrap at the end."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 

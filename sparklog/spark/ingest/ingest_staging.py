@@ -74,7 +74,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """How it ended."""
+    """The outcome of publishing an attempt."""
 
     verdict: Verdict
     delta_version: int

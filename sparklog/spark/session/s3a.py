@@ -69,7 +69,7 @@ _CREDENTIALS = (
     "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider",  # the one that S3A leaves out by default
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
-"""Where S3A looks when it is given none: where Python clients do, too."""
+"""The places where S3A looks when it is given none: where Python clients do, too."""
 _NAMES = {
     "access_key": "access.key",
     "secret_key": "secret.key",

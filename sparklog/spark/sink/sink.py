@@ -93,7 +93,8 @@ class _Writer:
         return committer
 
     def _withdraw(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """After Spark gave up. Only where a task has failed it is certain that no commit was tried."""
+        """Remove the files of a write that Spark gave up. Only where a task has failed it is certain that no commit was
+        tried."""
         if any(message is None for message in messages):
             files = [file for message in _with_rows(messages) for file in message.output.files]
             withdraw(self._cached_cluster().cluster, files)

@@ -58,7 +58,7 @@ class NumberedWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where and how a query writes."""
+    """The options of a query that writes: where and how."""
 
     uri: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)

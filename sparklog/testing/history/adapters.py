@@ -187,7 +187,7 @@ class RecordingConsumer:
                 self.seek(partition, offset or 0)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Behind what was polled: of the partitions that are assigned and of which something was."""
+        """The positions behind what was polled, of the assigned partitions of which something was."""
         return {partition: OffsetAndMetadata(offset) for partition, offset in self._positions.items()}
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:

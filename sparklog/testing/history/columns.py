@@ -113,7 +113,7 @@ class Reads:
 
 
 class Ends:
-    """How a transaction ended, as far as its client knows."""
+    """Ends of a transaction, as far as its client knows."""
 
     UNKNOWN = 0
     COMMITTED = 1
@@ -148,7 +148,7 @@ class FinalPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """All that the checks look at."""
+    """A whole history as columns: all that the checks look at."""
 
     by_type: dict[type, list[Event]]
     places: dict[TopicPartition, int]
@@ -403,7 +403,7 @@ def grouped(keys: Ints, rows: Ints) -> dict[int, Ints]:
 
 
 def _rows_of(values: pa.Array, among: pa.Array) -> Ints:
-    """Where each value stands among others; NONE where it doesn't."""
+    """The row of each value among others; NONE where it isn't there."""
     found: Ints = pc.index_in(values, value_set=among).fill_null(NONE).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 

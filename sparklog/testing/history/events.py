@@ -52,7 +52,7 @@ class Isolation(str, Enum):
 
 
 class Outcome(str, Enum):
-    """How a transaction, or a commit of offsets, ended for its client."""
+    """Outcomes of a transaction, or of a commit of offsets, for its client."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -184,7 +184,7 @@ class OffsetsSent(NamedTuple):
 
 
 class OffsetsSettled(NamedTuple):
-    """How a commit of offsets outside of transactions ended; without this event its outcome is unknown."""
+    """The end of a commit of offsets outside of transactions; without this event its outcome is unknown."""
 
     order: int
     wall_ms: int

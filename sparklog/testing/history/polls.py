@@ -31,13 +31,13 @@ class Coverage:
     """Passed over on purpose: from, to (exclusive)."""
     seen: list[Ints] = field(default_factory=list)
     reported: list[Ints] = field(default_factory=list)
-    """Offsets that are told of as skipped already."""
+    """Offsets that are reported as skipped already."""
 
 
 def poll_anomalies(
     facts: Facts, stretches: Sequence[Stretch], coverage: dict[tuple[str, TopicPartition], Coverage]
 ) -> Iterator[Anomaly]:
-    """All but those that the stretches showed by themselves. Fills in what was seen."""
+    """The anomalies of polls, but for those that the stretches showed by themselves. Fills in what was seen."""
     columns = facts.columns
     yield from _back_within_polls(columns)
     rows = _rows_of_stretches(columns, stretches)
@@ -69,7 +69,7 @@ def isolation_of(columns: Columns, client: str) -> Isolation:
 
 
 def coverage_of(columns: Columns, stretches: Sequence[Stretch]) -> dict[tuple[str, TopicPartition], Coverage]:
-    """Where each owner (see :func:`owner_of`) began, and what it needn't have seen; nothing seen yet."""
+    """The beginning of each owner (see :func:`owner_of`), and what it needn't have seen; nothing seen yet."""
     found: dict[tuple[str, TopicPartition], Coverage] = {}
 
     def is_read(partition: TopicPartition) -> bool:

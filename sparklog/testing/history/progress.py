@@ -48,7 +48,7 @@ class _Progress:
     final: FinalOffset | None = None
 
     def excuse(self, offset: int) -> None:
-        """Somebody went back to ``offset`` on purpose."""
+        """Note that somebody went back to ``offset`` on purpose."""
         self.lowest_excuse = offset if self.lowest_excuse is None else min(self.lowest_excuse, offset)
 
     def is_excused(self, offset: int) -> bool:
@@ -70,7 +70,7 @@ _Key = tuple[str, TopicPartition]
 
 
 def progress_anomalies(facts: Facts, coverage: dict[tuple[str, TopicPartition], Coverage]) -> tuple[list[Anomaly], int]:
-    """All of them; and how many inputs were compared with their outputs.
+    """All anomalies of progress, and how many inputs were compared with their outputs.
 
     Raises:
         MalformedHistoryError: a commit of offsets was settled that nobody had sent, or a name was used twice.
@@ -180,7 +180,7 @@ def _never_committed(key: _Key, progress: _Progress) -> Iterator[Anomaly]:
 
 
 def _outputs_of(facts: Facts) -> dict[_Key, dict[int, list[int]]]:
-    """By group and input partition: the rows of the outputs of each input offset."""
+    """The rows of the outputs of each input offset, by group and input partition."""
     found: dict[_Key, dict[int, list[int]]] = {}
     for row, send in enumerate(facts.columns.sends.events):
         if send.source is not None:

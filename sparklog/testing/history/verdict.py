@@ -56,7 +56,7 @@ class AnomalyKind(Enum):
     OFFSET_WENT_BACK = "committed offset went back"
     """A group's committed offset went backwards though nobody had sought or reset it."""
     CONTRADICTION = "contradiction"
-    """A client was told two things that can't both be true, such as acknowledged and certainly failed."""
+    """A client got two answers that can't both be true, such as acknowledged and certainly failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

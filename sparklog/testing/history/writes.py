@@ -15,7 +15,7 @@ __all__ = ["interleaved", "write_anomalies"]
 
 
 def write_anomalies(facts: Facts) -> Iterator[Anomaly]:
-    """All of them."""
+    """All anomalies of writes."""
     yield from _contradictions(facts)
     yield from _torn(facts)
     yield from _lost(facts)

@@ -101,6 +101,14 @@ def test_public_functions_are_documented():
     assert len(missing) <= 0.05 * len(names), missing
 
 
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    """Not with half a sentence whose other half is the name: ``Of``, ``What``, ``As``, …"""
+    begun = re.compile(r'^ *"""((?:As|Of|That|Those|What|Who|Whose) .*)', re.MULTILINE)
+    files = sorted((REPOSITORY / "sparklog").rglob("*.py"))
+    assert begun.findall('''x = 1\n"""Of a topic."""\n''') == ['Of a topic."""']
+    assert [(relative(path), text) for path in files for text in begun.findall(path.read_text())] == []
+
+
 def test_all_that_the_api_exports_is_documented():
     assert undocumented_exports(REPOSITORY / "sparklog") == []
 

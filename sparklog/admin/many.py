@@ -63,8 +63,8 @@ def _telling_of_others(items: Collection[str], done: Collection[str], errors: Ma
             "also failed": failed,
             "not tried": [name for name in items if name not in done and name not in errors],
         }
-        told = "; ".join(f"{what}: {', '.join(names)}" for what, names in others.items() if names)
-        error.args = (f"{error} ({told})",)
+        summary = "; ".join(f"{what}: {', '.join(names)}" for what, names in others.items() if names)
+        error.args = (f"{error} ({summary})",)
     return error
 
 

@@ -93,10 +93,10 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _in_one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
-        told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:
-        told = str(error) or type(error).__name__
-    return " ".join(told.split())
+        message = str(error) or type(error).__name__
+    return " ".join(message.split())
 
 
 def _discard_output() -> None:

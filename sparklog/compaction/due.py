@@ -70,11 +70,11 @@ def _due_ms(step: Step, state: TopicState, policy: OptimizePolicy | None, *, now
     if step is Step.SEQUENCE:
         return now_ms if state.head.unsequenced_count else later_ms
     if step is Step.RETENTION:
-        found = retention_due_ms(state, now_ms=now_ms)
-        return later_ms if found is None else found
+        due_ms = retention_due_ms(state, now_ms=now_ms)
+        return later_ms if due_ms is None else due_ms
     if step is Step.COMPACT:
-        found = compaction_due_ms(state, now_ms=now_ms)
-        return later_ms if found is None else found
+        due_ms = compaction_due_ms(state, now_ms=now_ms)
+        return later_ms if due_ms is None else due_ms
     if step is Step.OPTIMIZE:
         return now_ms if is_optimize_due(state, policy) else later_ms
     if step is Step.VACUUM:

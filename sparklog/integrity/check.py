@@ -52,26 +52,26 @@ def check_cluster(
     if topics is not None:
         counts = Counts()
         for name in sorted(set(topics)):
-            topic, told = _check_topic(cluster, name, None, deep=deep)
-            findings += told
+            topic, its_findings = _check_topic(cluster, name, None, deep=deep)
+            findings += its_findings
             counts += topic.counts
         return Report.of(findings, counts)
-    seen, told = _settled(lambda: see_transactions(cluster), lambda found: found.findings)
-    findings += told
+    seen, its_findings = _settled(lambda: see_transactions(cluster), lambda found: found.findings)
+    findings += its_findings
     counts = seen.counts
     ids: dict[str, str | None] = {}
     for name in cluster.store.list_names(TOPICS_FOLDER):
         try:
-            topic, told = _check_topic(cluster, name, seen, deep=deep)
+            topic, its_findings = _check_topic(cluster, name, seen, deep=deep)
         except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):  # a folder of somebody else
             continue
-        findings += told
+        findings += its_findings
         counts += topic.counts
         ids[name] = topic.topic_id
     findings += check_gone_topics(seen, ids)
     heads = TopicHeads(cluster)
-    for told, group in parallel_map(lambda name: _check_group(cluster, name, heads), group_folders(cluster)):
-        findings += told
+    for its_findings, group in parallel_map(lambda name: _check_group(cluster, name, heads), group_folders(cluster)):
+        findings += its_findings
         counts += group
     return Report.of(findings, counts)
 
@@ -100,8 +100,8 @@ def _check_topic(
 
 
 def _check_group(cluster: Cluster, name: str, heads: TopicHeads) -> tuple[Sequence[Finding], Counts]:
-    (_, counts), told = _settled(lambda: check_group(cluster, name, heads), lambda found: found[0])
-    return told, counts
+    (_, counts), findings = _settled(lambda: check_group(cluster, name, heads), lambda found: found[0])
+    return findings, counts
 
 
 def _settled(look: Callable[[], T], findings_of: Callable[[T], Sequence[Finding]]) -> tuple[T, Sequence[Finding]]:

@@ -180,8 +180,8 @@ def few(findings: Iterable[Finding], subject: Subject) -> list[Finding]:
         else:
             more.setdefault(finding.code, [finding])
     for code, [first] in more.items():
-        told = f"{counts[code] - _MOST_TOLD} more of these"
-        kept.append(Finding(code=code, subject=subject, seen=told, expected=first.expected))
+        rest = f"{counts[code] - _MOST_TOLD} more of these"
+        kept.append(Finding(code=code, subject=subject, seen=rest, expected=first.expected))
     return kept
 
 

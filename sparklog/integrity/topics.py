@@ -146,10 +146,10 @@ class _Check:
         table, topic = self._log.table, self._topic
         spared = {f"{table}/{path}" for name, path in self._seen.files_in_use if name == topic} if self._seen else set()
         spared |= {_object_path(table, path) for path, is_live in history.live.items() if not is_live}
-        left = [one for one in files.unnamed if one[0] not in spared]
+        left = [file for file in files.unnamed if file[0] not in spared]
         if left and self._state.checkpoint_version >= 0:  # it remembers those that were removed for a week
             removed = {_object_path(table, path) for path in removed_files(self._log).removed_ms}
-            left = [one for one in left if one[0] not in removed]
+            left = [file for file in left if file[0] not in removed]
         if left:
             oldest_ms = files.newest_ms - min(modified_ms for _, _, modified_ms in left)
             yield Finding(
@@ -175,9 +175,11 @@ def _unreadable(log: DeltaLog, listing: LogListing, topic: str, error: Exception
         pass
     findings += reader.findings
     findings += [
-        one for one in check_checkpoints(log, listing, topic, live_file_count=0) if one.code is not Code.CHECKPOINT_DUE
+        finding
+        for finding in check_checkpoints(log, listing, topic, live_file_count=0)
+        if finding.code is not Code.CHECKPOINT_DUE
     ]
-    if not any(one.code in (Code.LOG_GAP, Code.ENTRY_CORRUPT) for one in findings):
+    if not any(finding.code in (Code.LOG_GAP, Code.ENTRY_CORRUPT) for finding in findings):
         findings.append(
             Finding(
                 code=Code.TOPIC_UNREADABLE,
@@ -214,11 +216,11 @@ def _check_config(metadata: Metadata, topic: str) -> Iterator[Finding]:
         TopicConfig(explicit).check()
     except InvalidConfigurationError as error:
         wrong.append(str(error))
-    for told in wrong:
+    for problem in wrong:
         yield Finding(
             code=Code.CONFIG_NOT_UNDERSTOOD,
             subject=Subject(topic=topic),
-            seen=told,
+            seen=problem,
             expected="a value that is allowed; maintenance leaves the topic alone",
         )
 

@@ -346,7 +346,7 @@ def _is_passed(cut: Cut, at: TopicPosition) -> bool:
 def _read_cuts(followed: FollowedTopic, at: TopicPosition, max_offsets: int) -> None:
     """Read from the log where commits ended that came before the topic was loaded, as far as a batch may go."""
     cuts = followed.cuts
-    gap = next((n for n, one in enumerate(cuts) if not one.is_next and not one.is_lost), None)
+    gap = next((n for n, known_cut in enumerate(cuts) if not known_cut.is_next and not known_cut.is_lost), None)
     if gap is None or _is_passed(cuts[gap].cut, at):
         return
     if gap > 0 and record_count(at.offsets, cuts[gap - 1].cut.ends) >= max_offsets:
@@ -355,9 +355,9 @@ def _read_cuts(followed: FollowedTopic, at: TopicPosition, max_offsets: int) -> 
     version, is_lost = _first_to_read(
         followed, cuts[gap - 1].cut.delta_version if gap > 0 else at.delta_version, behind
     )
-    found: list[KnownCut] = []
+    new: list[KnownCut] = []
     while version <= behind.cut.delta_version:
-        if found and record_count(at.offsets, found[-1].cut.ends) >= max_offsets:
+        if new and record_count(at.offsets, new[-1].cut.ends) >= max_offsets:
             break
         read = log.read_entries(version, min(_READ_AHEAD, behind.cut.delta_version + 1 - version))
         if log.cleaned_below() > version:  # of what was read, a process that slept may have created some just now
@@ -367,14 +367,14 @@ def _read_cuts(followed: FollowedTopic, at: TopicPosition, max_offsets: int) -> 
         for entry in entries:
             known = _known_of(entry, followed, behind.cut, is_lost=is_lost)
             is_lost = is_lost and not known
-            found += [one for one in known if not _is_passed(one.cut, at)]
+            new += [known_cut for known_cut in known if not _is_passed(known_cut.cut, at)]
         version += len(entries)
         if len(entries) < len(read):  # cleaned while it was read
             is_lost = True
             break
     if is_lost or version > behind.cut.delta_version:
         behind.is_next, behind.is_lost = not is_lost, is_lost
-    cuts[gap:gap] = [one for one in found if one.cut.delta_version < behind.cut.delta_version]
+    cuts[gap:gap] = [known_cut for known_cut in new if known_cut.cut.delta_version < behind.cut.delta_version]
 
 
 def _first_to_read(followed: FollowedTopic, before: int, behind: KnownCut) -> tuple[int, bool]:

@@ -162,6 +162,6 @@ def _seen(
 
 def _why_not_swept(transactional_id: str, error: SparklogError) -> SparklogError:
     """The error as it is reported for each topic that would have been swept; for the id it is reported unchanged."""
-    told = copy.copy(error)
-    told.args = (f"orphans aren't swept: transactional id {transactional_id!r} can't be finished: {error}",)
-    return told
+    reported = copy.copy(error)
+    reported.args = (f"orphans aren't swept: transactional id {transactional_id!r} can't be finished: {error}",)
+    return reported

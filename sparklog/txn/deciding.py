@@ -62,17 +62,17 @@ def read_decision(log: TransactionLog, decider: Decider) -> Decision | None:
     """
     number = decider.number
     for _ in range(_ATTEMPTS):
-        found = _look(log, number)
-        if found is None:
+        look = _look(log, number)
+        if look is None:
             continue
-        if found.entry is None and found.newest < number - 1:
+        if look.entry is None and look.newest < number - 1:
             raise CorruptLogError(
                 f"transactional id {decider.transactional_id!r}: entry {number} is to decide a transaction, but its "
-                f"log ends at {found.newest}"
+                f"log ends at {look.newest}"
             )
-        if found.entry is None and found.newest == number - 1:
+        if look.entry is None and look.newest == number - 1:
             return None
-        return _decision(decider, found.entry, is_finished=found.is_followed)
+        return _decision(decider, look.entry, is_finished=look.is_followed)
     raise _busy(log, number)
 
 
@@ -80,9 +80,9 @@ def entry_in_place(log: TransactionLog, number: int) -> TransactionEntry | None:
     """Entry ``number`` if it is the one that was created there first; None where that was cleaned away, whatever has
     the name now, and where there is none yet. Costs and raises as :func:`read_decision`."""
     for _ in range(_ATTEMPTS):
-        found = _look(log, number)
-        if found is not None:
-            return found.entry
+        look = _look(log, number)
+        if look is not None:
+            return look.entry
     raise _busy(log, number)
 
 

@@ -89,13 +89,13 @@ def list_transactions(
     Costs as :func:`describe_transactions` of all.
     """
     found = (
-        TransactionListing(transactional_id=one.transactional_id, producer_id=one.producer_id, state=one.state)
-        for one in describe_transactions(cluster, None)
+        TransactionListing(transactional_id=each.transactional_id, producer_id=each.producer_id, state=each.state)
+        for each in describe_transactions(cluster, None)
     )
     return [
-        one
-        for one in found
-        if (states is None or one.state in states) and (producer_ids is None or one.producer_id in producer_ids)
+        each
+        for each in found
+        if (states is None or each.state in states) and (producer_ids is None or each.producer_id in producer_ids)
     ]
 
 

@@ -133,13 +133,13 @@ def roll_forward(
 
 def _refusal(log: TransactionLog, entry: TransactionEntry, name: str, error: SparklogError) -> SparklogError:
     """The same error, with a message that names the transaction."""
-    told = copy.copy(error)
+    refusal = copy.copy(error)
     what = "committed" if entry.state is TransactionState.PREPARE_COMMIT else "aborted"
-    told.args = (
+    refusal.args = (
         f"transaction {entry.version} of transactional id {log.transactional_id!r} is {what}, and can't be carried out "
         f"in {name}: {error}. The id goes on once that is mended, or deleted",
     )
-    return told
+    return refusal
 
 
 def settle_group(table: OffsetTable, decider: Decider, *, is_committed: bool, timeout_ms: float) -> None:

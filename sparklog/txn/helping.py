@@ -174,11 +174,11 @@ class Helper:
 
     def _tell(self, transactional_id: str, error: Exception) -> None:
         """Once, not at every look."""
-        told = f"{type(error).__name__}: {error}"
-        if self._told.get(transactional_id) != told:
+        text = f"{type(error).__name__}: {error}"
+        if self._told.get(transactional_id) != text:
             what = f"transactional id {transactional_id!r}" if transactional_id else "unfinished transactions"
-            _LOGGER.warning("looking after %s failed: %s", what, told)
-        self._told[transactional_id] = told
+            _LOGGER.warning("looking after %s failed: %s", what, text)
+        self._told[transactional_id] = text
 
 
 @dataclass(slots=True, kw_only=True)

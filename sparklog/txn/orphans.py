@@ -165,11 +165,11 @@ def candidates_of(state: TopicState, listed: Iterable[ObjectInfo], *, now_ms: in
     removed_ms = removed_age_ms(state.log.table, whole.metadata)  # the shortest: no file is younger than its removal
     folder, live = f"{state.log.table}/", _live(state)
     return [
-        found
-        for found in listed
-        if now_ms - found.modified_ms > removed_ms
-        and found.path not in live
-        and _may_be_an_orphan(found.path.removeprefix(folder))
+        file
+        for file in listed
+        if now_ms - file.modified_ms > removed_ms
+        and file.path not in live
+        and _may_be_an_orphan(file.path.removeprefix(folder))
     ]
 
 
@@ -192,17 +192,17 @@ def orphans_among(
     never_ms, removed_ms = orphan_age_ms(table, metadata), removed_age_ms(table, metadata)
     removed_at = {object_path(table, path): at_ms for path, at_ms in removed.removed_ms.items()}
 
-    def is_over(found: ObjectInfo) -> bool:
-        if found.path in removed_at:
-            return now_ms - removed_at[found.path] > removed_ms
-        return now_ms - found.modified_ms > never_ms
+    def is_over(file: ObjectInfo) -> bool:
+        if file.path in removed_at:
+            return now_ms - removed_at[file.path] > removed_ms
+        return now_ms - file.modified_ms > never_ms
 
-    over = [found for found in candidates if is_over(found)]
+    over = [file for file in candidates if is_over(file)]
     spared = named() if over else ()
     return [
-        Orphan(path=found.path, size_bytes=found.size_bytes, age_ms=now_ms - found.modified_ms)
-        for found in over
-        if found.path not in spared
+        Orphan(path=file.path, size_bytes=file.size_bytes, age_ms=now_ms - file.modified_ms)
+        for file in over
+        if file.path not in spared
     ]
 
 
@@ -241,7 +241,9 @@ def sweep_candidates(
     spared_ms = min(now_ms, found.before_ms) - found.oldest_file_ms
     ever_removed = {object_path(table, path) for path in removed.removed_ms}
     may_go = [
-        one for one in candidates if one.path not in live and (one.path in ever_removed or one.modified_ms < spared_ms)
+        file
+        for file in candidates
+        if file.path not in live and (file.path in ever_removed or file.modified_ms < spared_ms)
     ]
     named = found.named.get(topic, frozenset())
     orphans = orphans_among(state, may_go, removed, lambda: named, now_ms=now_ms)

@@ -73,12 +73,14 @@ def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> li
     now = StoreNow(cluster)
     wanted_groups = group_folders(cluster) if groups is None else groups
     seen = parallel_map(lambda group: _understood(lambda: inspect_group(cluster, group, now)), wanted_groups)
-    wanted = {topic for one in seen if isinstance(one, InspectedGroup) for topic in topics_of(one.members, one.rows)}
+    wanted = {
+        topic for look in seen if isinstance(look, InspectedGroup) for topic in topics_of(look.members, look.rows)
+    }
     names = sorted(wanted)
     looks = parallel_map(lambda name: _understood(lambda: _topics(cluster, [name])), names)
     topics = dict(zip(names, looks, strict=True))
-    described = [_described(group, one, topics) for group, one in zip(wanted_groups, seen, strict=True)]
-    return [one for one in described if groups is not None or one.exists]
+    described = [_described(group, look, topics) for group, look in zip(wanted_groups, seen, strict=True)]
+    return [look for look in described if groups is not None or look.exists]
 
 
 def has_members(group: str) -> UnknownMemberIdError:

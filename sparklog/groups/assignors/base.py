@@ -72,14 +72,14 @@ def check_assignment(
         InvalidArgumentError: a member is left out or invented; or a partition is given to nobody, given twice, given to
             a member that doesn't subscribe to its topic, or doesn't exist. Names the assignor and one such case.
     """
-    told = f"assignor {assignor.name!r}"
+    name = f"assignor {assignor.name!r}"
     for member in sorted(members.keys() ^ assignments.keys()):
         problem = "is left out" if member in members else "is none of the group's"
-        raise InvalidArgumentError(f"{told}: member {member!r} {problem}, expected a list for each member")
+        raise InvalidArgumentError(f"{name}: member {member!r} {problem}, expected a list for each member")
     given: dict[TopicPartition, str] = {}
     for member, partitions in assignments.items():
         for partition in partitions:
-            where = f"{told}: partition {_named(partition)} is given to {member!r}"
+            where = f"{name}: partition {_named(partition)} is given to {member!r}"
             topic, number = partition
             if not 0 <= number < partition_counts.get(topic, 0):
                 raise InvalidArgumentError(f"{where}, but doesn't exist")
@@ -91,7 +91,7 @@ def check_assignment(
     for partition in partitions_of(wanted_topics(partition_counts, members)):
         if partition not in given:
             raise InvalidArgumentError(
-                f"{told}: partition {_named(partition)} is given to nobody, expected one of its topic's subscribers"
+                f"{name}: partition {_named(partition)} is given to nobody, expected one of its topic's subscribers"
             )
 
 

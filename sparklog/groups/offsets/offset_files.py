@@ -116,12 +116,12 @@ def encode_rows(rows: Rows) -> bytes:
         [row.stamp.generation for _, row in ordered],
         [row.stamp.member for _, row in ordered],
         [row.commit_timestamp_ms * 1_000 for _, row in ordered],
-        [one.decider.transactional_id if one else None for one in pending],
-        [one.decider.producer_epoch if one else None for one in pending],
-        [one.decider.number if one else None for one in pending],
-        [one.committed.offset if one else None for one in pending],
-        [one.committed.metadata if one else None for one in pending],
-        [one.committed.leader_epoch if one else None for one in pending],
+        [offset.decider.transactional_id if offset else None for offset in pending],
+        [offset.decider.producer_epoch if offset else None for offset in pending],
+        [offset.decider.number if offset else None for offset in pending],
+        [offset.committed.offset if offset else None for offset in pending],
+        [offset.committed.metadata if offset else None for offset in pending],
+        [offset.committed.leader_epoch if offset else None for offset in pending],
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
     sink = pa.BufferOutputStream()
@@ -213,13 +213,13 @@ def plan_sweep(
         newest_modified_ms: when the newest of the live files was written, by the store.
     """
     before: list[ObjectInfo] = []
-    for version, group in groupby(files, key=lambda found: file_version(found.path.rpartition("/")[2])):
+    for version, group in groupby(files, key=lambda file: file_version(file.path.rpartition("/")[2])):
         successors = list(group)
         if version is None:  # another engine's
             continue
-        if newest_modified_ms - max(found.modified_ms for found in successors) < REPLACED_KEEP_MS:
+        if newest_modified_ms - max(file.modified_ms for file in successors) < REPLACED_KEEP_MS:
             return
-        yield from (found.path for found in before if found.path not in live_paths)
+        yield from (file.path for file in before if file.path not in live_paths)
         if version >= newest_version:
             return
         before = successors

@@ -77,7 +77,7 @@ class Sends:
     is_tombstone: Bools
     is_idempotent: Bools
     """Whether the send is an idempotent producer's."""
-    told: tuple[Ints, Ints, Ints]
+    acknowledgements: tuple[Ints, Ints, Ints]
     """The acknowledgements, for each :class:`Acknowledged` of the history: row of the send, place, offset."""
     acknowledged: Ints
     """Number of its last :class:`Acknowledged` among those of the history."""
@@ -238,14 +238,14 @@ def _transactions(
         events[event.transaction] = [event]
     wanted: set[str] = set()
     outcomes: dict[str, set[Outcome]] = {}
-    for told in later:
-        if told.transaction not in events:
-            raise MalformedHistoryError(f"a transaction that never began: {told}")
-        events[told.transaction].append(told)
-        if isinstance(told, TransactionEnded):
-            outcomes.setdefault(told.transaction, set()).add(told.outcome)
-        elif told.is_commit:
-            wanted.add(told.transaction)
+    for end in later:
+        if end.transaction not in events:
+            raise MalformedHistoryError(f"a transaction that never began: {end}")
+        events[end.transaction].append(end)
+        if isinstance(end, TransactionEnded):
+            outcomes.setdefault(end.transaction, set()).add(end.outcome)
+        elif end.is_commit:
+            wanted.add(end.transaction)
     ends, contradicted = [], []
     for number, name in enumerate(events):
         known = outcomes.get(name, set()) - {Outcome.UNKNOWN}
@@ -315,9 +315,9 @@ def _sends(
     if unbegun is not None:
         raise MalformedHistoryError(f"a send of a transaction that never began: {unbegun}")
     acknowledged = outcomes.acknowledged
-    told = outcomes.acknowledged_events
-    told_place = _ints(places[event.partition] for event in told)
-    told_offset = _ints(NONE if event.offset is None else event.offset for event in told)
+    acknowledgements = outcomes.acknowledged_events
+    acknowledged_places = _ints(places[event.partition] for event in acknowledgements)
+    acknowledged_offsets = _ints(NONE if event.offset is None else event.offset for event in acknowledgements)
     return Sends(
         events=events,
         client=_ints(clients[e.client] for e in events),
@@ -327,10 +327,10 @@ def _sends(
         transaction=_ints(NONE if e.transaction is None else transactions.codes[e.transaction] for e in events),
         is_tombstone=np.array([e.is_tombstone for e in events], np.bool_),
         is_idempotent=np.array([e.client not in plain for e in events], np.bool_),
-        told=(outcomes.acknowledged_rows, told_place, told_offset),
+        acknowledgements=(outcomes.acknowledged_rows, acknowledged_places, acknowledged_offsets),
         acknowledged=acknowledged,
-        acknowledged_place=_taken(told_place, acknowledged),
-        acknowledged_offset=_taken(told_offset, acknowledged),
+        acknowledged_place=_taken(acknowledged_places, acknowledged),
+        acknowledged_offset=_taken(acknowledged_offsets, acknowledged),
         failed=outcomes.failed,
     )
 

@@ -43,14 +43,14 @@ class Facts:
     def evidence(self, row: int, *more: Event) -> tuple[Event, ...]:
         """The send, its outcomes, its transaction's end, then ``more``."""
         columns, sends = self.columns, self.columns.sends
-        found: list[Event] = [sends.events[row]]
+        events: list[Event] = [sends.events[row]]
         if sends.acknowledged[row] != NONE:
-            found.append(columns.of(Acknowledged)[sends.acknowledged[row]])
+            events.append(columns.of(Acknowledged)[sends.acknowledged[row]])
         if sends.failed[row] != NONE:
-            found.append(columns.of(Failed)[sends.failed[row]])
+            events.append(columns.of(Failed)[sends.failed[row]])
         if sends.transaction[row] != NONE:
-            found += columns.transactions.events[sends.transaction[row]][1:]
-        return (*found, *more)
+            events += columns.transactions.events[sends.transaction[row]][1:]
+        return (*events, *more)
 
     def named(self, row: int) -> str:
         """The send, for a text."""

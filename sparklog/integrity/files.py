@@ -161,7 +161,7 @@ def _reader(
 
 
 def _decode(path: str, data: bytes) -> tuple[pa.Table, Counter[str]]:
-    """All of a file is decoded, and its checksums are verified where it has any; five columns are kept, and
+    """Decode all of a file; its checksums are verified where it has any; five columns are kept, and
     ``partition`` where it is among them. Of columns that a topic doesn't have: how many values they hold.
 
     Raises ``CorruptRecordError``."""

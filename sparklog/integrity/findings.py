@@ -117,7 +117,7 @@ SEVERITIES: Mapping[Code, Severity] = MappingProxyType(
         for code in Code
     }
 )
-"""How severe each finding is: always the same of one code."""
+"""The severity of each finding: always the same of one code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was found."""
+    """A finding of a check."""
 
     code: Code
     subject: Subject
@@ -160,7 +160,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is, by its code (:data:`SEVERITIES`)."""
+        """The severity of its code (:data:`SEVERITIES`)."""
         return SEVERITIES[self.code]
 
     def __str__(self) -> str:

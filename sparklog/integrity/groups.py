@@ -47,7 +47,7 @@ class TopicHeads:
     _broken: set[str] = field(default_factory=set)
 
     def get(self, topic: str, *, again: bool = False) -> TopicHead | None:
-        """None where there is no such topic any more."""
+        """The head of a topic; None where there is no such topic any more."""
         if again or topic not in self._seen:
             self._seen[topic] = self._look(topic)
         return self._seen[topic]

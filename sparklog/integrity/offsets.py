@@ -60,7 +60,7 @@ def check_partition(
     explained: Sequence[Range],
     is_compacted: bool = False,
 ) -> Iterator[Finding]:
-    """One partition.
+    """Check the offsets of one partition.
 
     Args:
         segments: in offset order.

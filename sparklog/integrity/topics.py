@@ -1,4 +1,4 @@
-"""One topic: its log, the offsets of its files, the files themselves, what transactions put into it."""
+"""The check of one topic: its log, the offsets of its files, the files themselves, what transactions put into it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def entry_in_place(log: TransactionLog, number: int) -> TransactionEntry | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
     entry: TransactionEntry | None
-    """In its place; None: there is none, or not any more."""
+    """The entry in its place; None: there is none, or not any more."""
     is_followed: bool = False
     newest: int = 0
     """The newest number of the log, where there is no entry: at least so much."""

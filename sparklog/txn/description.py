@@ -45,7 +45,7 @@ class TransactionListing:
     producer_id: int
     """The id of its newest producer; -1 where the log can't be understood."""
     state: TransactionState | None
-    """Where its newest transaction stands; None where the log can't be understood.
+    """The state of its newest transaction; None where the log can't be understood.
 
     *Ongoing* means that one may be open: a producer has the id and hasn't closed, or it died. Whether it has begun a
     transaction is written nowhere."""

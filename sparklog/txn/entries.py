@@ -126,7 +126,7 @@ NOTHING = Contents()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionEntry:
-    """One entry."""
+    """An entry of a transactional id's log."""
 
     version: int
     """Its number, 1 or more."""

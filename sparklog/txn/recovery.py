@@ -92,7 +92,7 @@ class Recovered:
     """The state of its newest entry before the recovery; None where there is none, or where it can't be read."""
     action: RecoveryAction
     error: SparklogError | None = None
-    """Why it couldn't be finished; trying again is safe."""
+    """The error for which it couldn't be finished; trying again is safe."""
 
 
 def recover_transactions(

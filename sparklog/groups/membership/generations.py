@@ -56,8 +56,8 @@ class Subscription(NamedTuple):
     topics: tuple[str, ...]
     """Sorted."""
     pattern: str
-    """By which the topics were found, as :func:`~sparklog.groups.membership.member_state.pattern_text` gives it; empty
-    where they were named."""
+    """The pattern by which the topics were found, as :func:`~sparklog.groups.membership.member_state.pattern_text`
+    gives it; empty where they were named."""
     assignors: tuple[str, ...]
     """The names of those it supports, the one it likes best first."""
 
@@ -106,7 +106,7 @@ class GenerationPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One generation."""
+    """A generation of a group: its members, and the partitions that each is to have."""
 
     version: int
     """Its number, 1 or more."""

@@ -45,7 +45,7 @@ class MemberState:
     """The member that this one replaces: it was there before, has the same instance id, and is in the newest generation
     this one knows. Empty where there is none."""
     pattern: str = ""
-    """By which it subscribes, as :func:`pattern_text` gives it; empty where it subscribes by name."""
+    """The pattern by which it subscribes, as :func:`pattern_text` gives it; empty where it subscribes by name."""
 
 
 def pattern_text(pattern: re.Pattern[str] | None) -> str:

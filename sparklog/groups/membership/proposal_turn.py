@@ -26,7 +26,7 @@ class ProposalTurn:
         """Rounds since any generation is needed."""
 
     def reset(self) -> None:
-        """No generation is needed."""
+        """Begin anew, as no generation is needed."""
         self.need, self._same_need_rounds, self._needy_rounds = None, 0, 0
 
     def skip_round(self) -> None:

@@ -83,7 +83,7 @@ class Reconciliation:
         )
 
     def restrict(self, topics: frozenset[str]) -> None:
-        """No other topics are wanted any more: their partitions go before a generation says so. Those of topics that
+        """Keep only these topics: the others' partitions go before a generation says so. Those of topics that
         are wanted again come back, if no generation was in between."""
         self.target = frozenset(partition for partition in self.given if partition.topic in topics)
         self._release(partition for partition in [*self.held] if partition.topic not in topics)

@@ -54,7 +54,7 @@ their age."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """How changes ended."""
+    """The result of changes."""
 
     errors: tuple[SparklogError | None, ...]
     """By change, in their order: why it was refused; None where it was carried out or was done already."""
@@ -106,7 +106,8 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         return None if self.decided.rows is state.rows else self.decided
 
     def end_without_commit(self, state: OffsetState) -> tuple[OffsetState, bool]:
-        """No create proves that the state is the newest: decide on one that was read now."""
+        """End where nothing is to be written. No create proves that the state is the newest then: decide on one that
+        was read now."""
         if not self._is_current:
             return self.read_current(state), False
         return _synced(self.log, state) if None in self.decided.errors else state, True

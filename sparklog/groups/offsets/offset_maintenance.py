@@ -66,7 +66,8 @@ def sweep(log: DeltaLog) -> int:
 
 
 def _modified_ms(log: DeltaLog, folder: str, path: str) -> int | None:
-    """When a file was written, by the store; None if it is gone: somebody sweeps more recently than we looked."""
+    """The time at which a file was written, by the store; None if it is gone: somebody sweeps more recently than we
+    looked."""
     beyond = log.store.list(folder, after=path[:-1])  # what is listed comes after a name that is a little less than it
     nearest = next((found for found in beyond if found.path >= path), None)
     return nearest.modified_ms if nearest is not None and nearest.path == path else None

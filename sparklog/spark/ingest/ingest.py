@@ -81,7 +81,7 @@ class IngestResult:
     """The result of an ingest."""
 
     rows: int
-    """In the input."""
+    """Rows in the input."""
     inserted: int
     """Rows of the input that weren't in the topic."""
     attempts: int

@@ -12,8 +12,11 @@ STORE ?= folder
 NO_KAFKA ?=
 CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py tests proof jobs examples benchmarks docs/site)
 
+# Dozens of processes of the tests import the same modules: none is to compile them, and rewrite asserts, for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint unit proof simulate torture bench jar docs format clean
+.PHONY: help demo test check lint unit nightly proof simulate torture bench jar docs format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -21,8 +24,14 @@ help: ## List the targets
 demo: $(VENV)/.demo ## See it work on 336,776 real records, in the folder demo-data
 	@$(BIN)/python -m examples.flights
 
-test: $(VENV)/.all ## Run every test; those of Spark skip, saying so, where Java is missing
-	@$(BIN)/python -m pytest -m "" -n auto --dist loadgroup $(PYTEST_ARGS)
+test: $(VENV)/.all ## Run the tests of every part; those of Spark skip, saying so, where Java is missing
+	@$(BIN)/python -m pytest -m "not deep" -n auto --dist loadgroup $(PYTEST_ARGS)
+
+nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: over an hour
+	@SPARKLOG_DEPTH=nightly $(BIN)/python -m pytest -m "" -n auto --dist loadgroup $(PYTEST_ARGS)
+	@$(BIN)/python -m proof.model --deep
+	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
+	@$(BIN)/python -m proof.torture --rounds 20 $(if $(SEED),--seed $(SEED)) --store $(STORE)
 
 lint: $(VENV)/.dev ## Format, lint and types
 	$(BIN)/ruff format --check $(CODE)

@@ -1,10 +1,10 @@
-"""Fixtures for every test."""
+"""Fixtures and hooks for every test."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.depth import NIGHTLY, WALK
+from tests.parts import CPU_S, PART, SUMMARY, Stopwatch, add_up, part_of
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
-from tests.spark_session import SPARK_TIMEOUT_S, spark
+from tests.spark_session import SPARK_TIMEOUT_S, spark, spark_jars
 from tests.support import SUMMARY_LINE
 
-__all__ = ["s3_endpoint", "s3_options", "s3_uri", "spark"]
+__all__ = ["s3_endpoint", "s3_options", "s3_uri", "spark", "spark_jars"]
 
 # A JVM of a test compiles more than it runs: without its second compiler, and with the plain garbage collector, Spark
 # takes half the CPU. Both variables are Spark's; they reach the JVMs that tests and examples start as well.
@@ -29,21 +31,76 @@ settings.load_profile("sparklog")
 REPOSITORY = Path(__file__).parent
 SHARED = ("spark", "kafka")
 """Markers of tests that share one JVM, which is made once per process."""
-OWN_JVM = ("tests/spark/sink/test_sink_kill.py",)
-"""Files whose tests start and kill JVMs of their own."""
+OWN_JVM = (
+    "tests/integration/test_demo.py",
+    "tests/integration/test_spark_stream.py",
+    "tests/spark/sink/test_sink_kill.py",
+)
+"""Files whose tests start JVMs of their own, and kill some."""
+WALKS = ("_crashes", "_faults", "_power_loss", "interleavings", "simulation", "state_machine")
+"""How the names of files end whose tests walk over all store calls or through many schedules: all of them are slow."""
+LONG_S = 200
+"""A test that may take longer than this says so, and is begun before those that don't."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for report in [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]:
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    for report in reports:
         for name, text in report.user_properties:
             if name == SUMMARY_LINE and report.when == "call":
                 terminalreporter.write_line(f"{report.nodeid}: {text}")
+    lines = add_up(report for found in terminalreporter.stats.values() for report in found)
+    if len(lines) > SUMMARY:
+        depth = "played whole" if NIGHTLY else f"played in part (SPARKLOG_WALK={WALK})"
+        terminalreporter.write_line(f"Walks were {depth}. The time of each part, in all processes together:")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[STOPWATCH] = Stopwatch(has_children=any(item.get_closest_marker(marker) for marker in (*SHARED, "s3")))
+    return (yield)
+
+
+STOPWATCH = pytest.StashKey[Stopwatch]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "teardown":
+        markers = {marker.name for marker in item.iter_markers()}
+        report.user_properties += [(CPU_S, item.stash[STOPWATCH].cpu_s()), (PART, part_of(item.nodeid, markers))]
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+        if is_slow(item.nodeid.partition("::")[0]):
+            item.add_marker(pytest.mark.slow)
+    if hasattr(config, "workerinput"):  # else the order is that of the files
+        items.sort(key=lambda item: -time_limit_s(item))
+
+
+def is_slow(file: str) -> bool:
+    """Whether all tests of a file are: walks, and the proof but for the scenarios beside Kafka.
+
+    The faults that tests of integrity play are damage, not calls of a store.
+    """
+    if file.startswith("tests/integrity/"):
+        return False
+    return Path(file).stem.endswith(WALKS) or (file.startswith("proof/") and not file.startswith("proof/parity/"))
+
+
+def time_limit_s(item: pytest.Item) -> float:
+    """The limit of a test that asks for a long one, else 0."""
+    marker = item.get_closest_marker("timeout")
+    limit_s = float(marker.args[0]) if marker is not None else 0
+    return limit_s if limit_s > LONG_S else 0
 
 
 @pytest.hookimpl(optionalhook=True)

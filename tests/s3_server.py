@@ -8,6 +8,8 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +31,21 @@ def s3_endpoint() -> Iterator[str]:
     try:
         endpoint = f"http://127.0.0.1:{port}"
         wait_until_it_answers(endpoint, server)
-        yield endpoint
+        with descriptions_read_once():
+            yield endpoint
     finally:
         server.terminate()
         server.wait()
+
+
+@contextmanager
+def descriptions_read_once() -> Iterator[None]:
+    """Each store has a botocore session of its own, which parses the description of S3, most of what a store costs."""
+    from botocore.loaders import JSONFileLoader
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", staticmethod(cache(JSONFileLoader().load_file)))
+        yield
 
 
 def wait_until_it_answers(endpoint: str, server: "subprocess.Popen[bytes]") -> None:

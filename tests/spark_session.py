@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,6 +33,27 @@ def need_java() -> None:
         unavailable(f"Spark needs Java 17 or 21; found {version}")
 
 
+@contextmanager
+def fetching_alone() -> Iterator[None]:
+    """Wait until no other process fetches Spark's jars: two at once write to the same files."""
+    import fcntl
+
+    IVY.mkdir(parents=True, exist_ok=True)
+    with (IVY / "sparklog-tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark_jars(request: pytest.FixtureRequest) -> None:
+    """The jars of a SparkSession with Delta are there, for a test that starts a Spark of its own."""
+    need_java()
+    with fetching_alone():
+        are_there = all(has_jar(package) for package in PACKAGES)
+    if not are_there:
+        request.getfixturevalue("spark")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A SparkSession with Delta, for S3 too; everything it leaves behind is in a temporary directory."""
@@ -53,7 +75,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])))
         try:
-            spark = session("sparklog-tests", s3=True, **settings(tmp_path_factory.mktemp("spark")))
+            with fetching_alone():
+                spark = session("sparklog-tests", s3=True, **settings(tmp_path_factory.mktemp("spark")))
         except PySparkRuntimeError as error:  # spark-submit ended before Spark began
             if all(has_jar(package) for package in PACKAGES):
                 raise
@@ -68,7 +91,12 @@ def settings(folder: Path) -> dict[str, Any]:
     return {
         "spark.master": "local[2]",
         "spark.jars.ivy": str(IVY),
-        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.writeChecksumFile.enabled": "false",  # writing one costs more than the commit
+        # Queries of a few rows: to plan them anew, and to compile code for them, takes longer than to run them.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.pollingDelay": "50ms",
         "spark.sql.session.timeZone": "UTC",

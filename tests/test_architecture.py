@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).parent.parent
 
 # From the bottom up. A room may import those below it; rooms of one line don't know each other, but for the first.
 LAYERS = [
-    {"_version", "model", "errors", "config", "clock", "parallel", "paths", "metrics", "interrupts"},
+    {"_version", "model", "errors", "config", "clock", "parallel", "paths", "metrics", "interrupts", "workers"},
     {"storage"},
     {"delta"},
     {"log"},

@@ -27,6 +27,7 @@ from sparklog.consumer import Consumer
 from sparklog.log import create_topic, open_cluster
 from sparklog.model import TopicPartition
 from sparklog.producer import Producer
+from tests.depth import by_depth
 from tests.producer.support import rows
 
 pytestmark = [
@@ -240,7 +241,7 @@ def test_members_come_go_and_are_killed_at_random_and_nothing_is_lost(group: Gro
     chance = random.Random(seed)
     producers = [group.produce(session) for session in range(2)]
     members: list[BaseProcess] = []
-    ends, number = time.monotonic() + 15, 0
+    ends, number = time.monotonic() + by_depth(gate=8, nightly=60), 0
     while time.monotonic() < ends:  # most live for longer than a session: who doesn't can't tell who died
         if len(members) < 3 or (len(members) < 6 and chance.random() < 0.5):
             members.append(group.join(f"m{number}", max_records=1_000))

@@ -21,6 +21,7 @@ from sparklog.groups.offsets import changes
 from sparklog.groups.offsets.changes import CommitOffsets
 from sparklog.groups.offsets.rows import Rows, Stamp
 from sparklog.model import TopicPartition
+from tests.depth import by_depth
 
 _COMMIT = CommitOffsets.apply
 
@@ -38,7 +39,11 @@ def test_a_few_schedules_keep_every_promise(threads: bool, count: int):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("threads", "count"), [(False, 200), (True, 100)], ids=["nested", "threads"])
+@pytest.mark.parametrize(
+    ("threads", "count"),
+    [(False, by_depth(gate=100, nightly=600)), (True, by_depth(gate=50, nightly=300))],
+    ids=["nested", "threads"],
+)
 def test_many_schedules_keep_every_promise(threads: bool, count: int):
     assert violations(play_many(range(1_000, 1_000 + count), threads=threads, processes=2)) == {}
 

@@ -13,6 +13,7 @@ from proof.torture.__main__ import sum_up
 from proof.torture.plan import Act, Planted, draw_plan
 from proof.torture.rounds import Outcome, play
 from sparklog.testing.history import AnomalyKind
+from tests.depth import by_depth
 
 real = pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="there is no kill -9")
 
@@ -58,7 +59,7 @@ def test_a_folder_keeps_every_promise(tmp_path: Path):
 def test_s3_keeps_every_promise(tmp_path: Path):
     pytest.importorskip("s3fs")
     pytest.importorskip("moto.server")
-    clean(play(2, tmp_path / "round", "moto", span_s=6))
+    clean(play(2, tmp_path / "round", "moto", span_s=by_depth(gate=4, nightly=12)))
 
 
 @real

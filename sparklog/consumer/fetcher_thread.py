@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 from sparklog.clock import Clock
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.fetcher import Fetcher
+from sparklog.workers import Worker
 
 __all__ = ["FetcherThread"]
 
@@ -21,16 +20,15 @@ class FetcherThread:
         self._fetcher = fetcher
         self._fetch_state = fetch_state
         self._clock = clock
-        self._thread = threading.Thread(target=self._run, name="sparklog-fetcher", daemon=True)
+        self._worker = Worker("fetcher", self._run)
 
     def start(self) -> None:
         """Begin, once."""
-        self._thread.start()
+        self._worker.start()
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the thread has ended after it was stopped. True: it has."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._worker.join(timeout_s)
 
     def _run(self) -> None:
         self._do_rounds()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -15,6 +14,7 @@ from sparklog.log.state import open_state
 from sparklog.model import OffsetAndTimestamp, TopicPartition
 from sparklog.parallel import parallel_map
 from sparklog.storage.position import Position
+from sparklog.workers import Worker
 
 __all__ = ["Lookup", "Lookups"]
 
@@ -139,8 +139,8 @@ class Lookup(Generic[T]):
         self._ended = ended
         self._answer: list[T] = []
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="sparklog-lookup", daemon=True)
-        self._thread.start()
+        self._worker = Worker("lookup", self._run)
+        self._worker.start()
 
     @property
     def is_done(self) -> bool:
@@ -155,8 +155,7 @@ class Lookup(Generic[T]):
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end of the thread. True: it has ended."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._worker.join(timeout_s)
 
     def _run(self) -> None:
         try:

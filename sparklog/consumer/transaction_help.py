@@ -7,8 +7,8 @@ import random
 from functools import partial
 
 from sparklog.log import Cluster
-from sparklog.log.background import Background
 from sparklog.txn.helping import helper_of
+from sparklog.workers import Background
 
 __all__ = ["TransactionHelp"]
 
@@ -22,7 +22,7 @@ class TransactionHelp:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._helper = helper_of(cluster)
-        self._background = Background("sparklog-helper")
+        self._background = Background("helper")
         self._is_stopped = False
         first_ms = self._helper.LOOK_MS * random.uniform(0.5, 1.0)  # noqa: S311 - spreads processes, no secret
         self._due_ticks_ms = cluster.clock.ticks_ms() + first_ms

@@ -19,8 +19,8 @@ from itertools import islice
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import StoreError
-from sparklog.log.background import Background, Run
 from sparklog.log.state import TopicState
+from sparklog.workers import Background, Run
 
 __all__ = ["GAP_SETTING", "ForeignGaps", "wait_for_gap"]
 
@@ -82,7 +82,7 @@ class ForeignGaps:
         Args:
             run: starts a look at the table's folder; by default in a thread of its own.
         """
-        self._background = Background("sparklog-foreign-writers", run)
+        self._background = Background("foreign-writers", run)
         self._waiting: Mapping[str, float] = {}
         """Files that no commit has named yet, and when they were first seen. Replaced by each look."""
         self._listed: dict[str, frozenset[str]] = {}

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from sparklog.delta.checkpoint import checkpoint_due, checkpoint_threshold, write_next_checkpoint
 from sparklog.delta.listing import CheckpointHint, read_checkpoint_hint
 from sparklog.delta.log import DeltaLog
-from sparklog.log.background import Background, Run
 from sparklog.log.claims import Claim, OthersClaim, take_claim
 from sparklog.log.sequencing.sequencing import sequence_state, sequence_topic, whole_and_current
 from sparklog.log.state import TopicState, load_state, open_state
 from sparklog.paths import sequencing_claim
+from sparklog.workers import Background, Run
 
 __all__ = ["Checkpoints", "Sequencing"]
 
@@ -75,7 +75,7 @@ class Checkpoints:
             run: starts the work, which then doesn't wait for what becomes due later; by default a thread that does.
             max_delay_ms: the longest random wait before the work, so that several writers don't do it at once.
         """
-        self._background = Background("sparklog-checkpoint", run)
+        self._background = Background("checkpoint", run)
         self._stays = run is None
         self._max_delay_ms = max_delay_ms
         self._newest: _Committed | None = None
@@ -285,7 +285,7 @@ class Sequencing:
             run: starts the work; by default in a thread of its own.
             max_delay_ms: the longest random wait before the work; with 20,000 live files twice as long, and so on.
         """
-        self._background = Background("sparklog-sequencing", run)
+        self._background = Background("sequencing", run)
         self._max_delay_ms = max_delay_ms
         self._looks: dict[str, _Look] = {}
         """By table. Only the work that is under way changes it."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from sparklog.interrupts import bounded_s
+from sparklog.workers import Worker
 
 __all__ = ["BackgroundThread"]
 
@@ -21,16 +22,16 @@ class BackgroundThread:
         self._work: Callable[[], None] | None = None
         self._is_busy = False
         self._is_stopped = False
-        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
         """Make this call once those that were submitted before are made."""
         with self._condition:
             self._condition.wait_for(lambda: self._work is None, bounded_s(None))
             self._work = work
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="sparklog-completer", daemon=True)
-                self._thread.start()
+            if self._worker is None:
+                self._worker = Worker("completer", self._run)
+                self._worker.start()
             self._condition.notify_all()
 
     @property

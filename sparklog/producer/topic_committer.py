@@ -15,6 +15,7 @@ from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.writable_topic import WritableTopic, unexpected_error
+from sparklog.workers import Worker
 
 __all__ = ["TopicCommitter"]
 
@@ -43,7 +44,7 @@ class TopicCommitter:
         Args:
             callbacks: held while callbacks run: no two of a producer run at once.
         """
-        self.thread = threading.Thread(target=self._run, name=f"sparklog-committer-{topic.name}", daemon=True)
+        self.worker = Worker(f"committer-{topic.name}", self._run)
         self.is_needed: Callable[[], bool] = _never
         """Must the thread go on although the sender has ended, for calls that are still to come? Asked with the lock
         held."""

@@ -80,9 +80,9 @@ class TopicPipeline:
             clock=clock,
             metrics=metrics,
         )
-        self._threads = (self._sender.thread, self._committer.thread)
-        for thread in self._threads:
-            thread.start()
+        self._workers = (self._sender.worker, self._committer.worker)
+        for worker in self._workers:
+            worker.start()
 
     @property
     def in_flight_count(self) -> int:
@@ -91,7 +91,7 @@ class TopicPipeline:
 
     def owns_current_thread(self) -> bool:
         """Is this called by a callback, which runs in one of the topic's threads?"""
-        return threading.current_thread() in self._threads
+        return any(worker.is_current for worker in self._workers)
 
     def end_when_delivered(self, error: SparklogError) -> None:
         """Take no more records: sending raises ``error``. Deliver those that are there, then end the threads."""
@@ -106,7 +106,8 @@ class TopicPipeline:
     def join(self, timeout_s: float | None) -> bool:
         """Wait until the threads have ended; they do so after :meth:`end_when_delivered`. False: not in time."""
         deadline = None if timeout_s is None else self._clock.ticks_ms() + timeout_s * 1000
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(bounded_s(None if deadline is None else (deadline - self._clock.ticks_ms()) / 1000))
-        return not any(thread.is_alive() for thread in self._threads)
+        have_ended = [
+            worker.join(bounded_s(None if deadline is None else (deadline - self._clock.ticks_ms()) / 1000))
+            for worker in self._workers
+        ]
+        return all(have_ended)

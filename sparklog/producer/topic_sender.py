@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
 from sparklog.clock import Clock
@@ -17,6 +16,7 @@ from sparklog.producer.prepared_batch import prepare
 from sparklog.producer.topic_committer import TopicCommitter
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.writable_topic import WritableTopic, unexpected_error
+from sparklog.workers import Worker
 
 __all__ = ["TopicSender"]
 
@@ -44,7 +44,7 @@ class TopicSender:
         Args:
             hand_over: called with what was uploaded, or couldn't be.
         """
-        self.thread = threading.Thread(target=self._run, name=f"sparklog-sender-{topic.name}", daemon=True)
+        self.worker = Worker(f"sender-{topic.name}", self._run)
         self._topic = topic
         self._queue = queue
         self._in_flight = in_flight

@@ -6,8 +6,8 @@ import logging
 from functools import partial
 from itertools import pairwise
 
-from sparklog.log.background import Background
 from sparklog.txn.entries import TransactionEntry, TransactionLog
+from sparklog.workers import Background
 
 __all__ = ["KEEP_MS", "LogCleaner", "clean_transaction_log"]
 
@@ -57,7 +57,7 @@ class LogCleaner:
 
     def __init__(self, log: TransactionLog) -> None:
         self._log = log
-        self._background = Background("sparklog-cleaner")
+        self._background = Background("cleaner")
         self._cleaned_at = 0
         """The newest entry's number when it was cleaned last; at first nobody may have done so: each producer that had
         the id before may have lived for a few transactions."""

@@ -172,6 +172,7 @@ def test_a_group_that_is_not_there(cluster):
 # Resetting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "offset"),
     [

@@ -6,6 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from tests.cli.support import a_cluster, run
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "cli.md"
@@ -38,6 +40,7 @@ def printed(command, cluster):
     return data + errors
 
 
+@pytest.mark.slow
 def test_the_examples_print_what_the_page_says():
     cluster = a_cluster()
     same = doctest.OutputChecker().check_output

@@ -152,6 +152,7 @@ def test_what_consume_prints_as_json_produce_takes(cluster):
     assert sorted([{**record, "topic": "many"} for record in after], key=placed) == sorted(before, key=placed)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     key=st.none() | st.binary(max_size=20),
@@ -164,6 +165,7 @@ def test_any_record_survives_json(key, value, headers, timestamp):
     assert JsonLines().record(json_line(record)) == (key, value, headers or None, 3, timestamp)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "told"),
     [

@@ -295,6 +295,7 @@ def test_a_table_on_a_terminal_is_drawn_and_takes_values_literally(monkeypatch, 
     assert not is_terminal()
 
 
+@pytest.mark.slow
 def test_the_module_runs_as_a_program_and_a_reader_that_leaves_is_no_error(tmp_path):
     """One process for what only a process shows: exit code, closed pipe, nothing on standard error."""
     environment = {**os.environ, "SPARKLOG_CLUSTER": str(tmp_path / "data")}

@@ -62,6 +62,7 @@ def judged(found: Pieces, due_tombstones_end: int) -> tuple[Counts, list[int]]:
     return judged.counts, np.flatnonzero(~stays).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 7, 300, 10**9])
 @pytest.mark.parametrize("key_count", [5, 300, 5_000])
 def test_many_keys_are_judged_as_one_by_one_however_many_at_once(
@@ -95,6 +96,7 @@ def test_many_keys_are_judged_as_one_by_one_however_many_at_once(
     )
 
 
+@pytest.mark.slow
 def test_the_keys_are_looked_up_as_often_as_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look costs as much as there are keys; with one for each file a pass took the product of both."""
     looks = 0

@@ -62,6 +62,7 @@ keys = st.sampled_from(["a", "b", "c", "d", "", None])
 files = st.lists(st.tuples(keys, st.sampled_from(["1", "", None])), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(files, min_size=1, max_size=5), st.lists(files, max_size=3), st.sampled_from([1, 2_000, 4_000, 10**9]))
 def test_any_history_ends_with_the_same_records_counts_and_memory(

@@ -172,6 +172,7 @@ def test_a_tombstone_stays_for_its_retention_from_the_first_pass_and_then_goes()
     assert partition_of(compact(log, now_ms=T0_MS + 9 * DAY_MS)).reason is Reason.NONE
 
 
+@pytest.mark.slow
 def test_passes_in_between_do_not_prolong_a_tombstones_life() -> None:
     _, _, log = a_compacted_topic([A1], [NO_A], **{"min.cleanable.dirty.ratio": 0.0})
     compact(log)
@@ -344,6 +345,7 @@ def test_latest_offsets_know_every_key_that_was_added(monkeypatch: pytest.Monkey
 # Readers
 
 
+@pytest.mark.slow
 def test_a_consumer_sees_every_keys_last_record_in_order_while_files_are_replaced() -> None:
     cluster = open_cluster(MemoryStore())
     log = cluster.topic_log("t")
@@ -396,6 +398,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(STEPS)
 def test_whatever_the_history_of_keys_and_tombstones(steps: list[Any]) -> None:

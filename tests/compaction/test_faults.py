@@ -26,6 +26,7 @@ from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, Scheduler, SimulatedCrash, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
 from tests.compaction.support import append_pairs, pairs_of, stored
+from tests.depth import each_nth
 from tests.support import DAY_MS, T0_MS, a_log, a_topic, a_writer, no_checkpoints
 
 Row = tuple[int, str | None, str | None]
@@ -128,16 +129,10 @@ def troubles_in(ops: list[str]) -> Iterator[Fault]:
 
 
 def each(faults: Callable[[list[str]], Iterator[Fault]]) -> list[object]:
-    """All of it in turn is slow."""
     return [
-        pytest.param(
-            job,
-            fault,
-            id=f"{job.name}: {fault.kind.name.lower()} at call {fault.at}",
-            marks=[pytest.mark.slow] if job.run is maintain_all else [],
-        )
+        pytest.param(job, fault, id=f"{job.name}: {fault.kind.name.lower()} at call {fault.at}")
         for job in JOBS
-        for fault in faults(calls_of(job))
+        for fault in each_nth(faults(calls_of(job)), 2)
     ]
 
 
@@ -172,7 +167,7 @@ def test_a_lost_answer_or_a_passing_refusal_at_any_store_call_changes_nothing(jo
         pytest.param(job, number, id=f"{job.name} at call {number}")
         for job in JOBS
         if job.name != "maintain"
-        for number in range(len(calls_of(job)))
+        for number in each_nth(range(len(calls_of(job))), 3)
     ],
 )
 def test_a_job_may_sleep_two_days_of_commits_and_cleanups_at_any_store_call(job: Job, at: int, after: bool) -> None:

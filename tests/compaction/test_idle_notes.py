@@ -21,6 +21,7 @@ from sparklog.paths import MAINTENANCE_NOTES
 from sparklog.storage import MemoryStore
 from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, ManualClock, WrappedStore
 from tests.compaction.support import append_at, append_pairs, live, pairs_of, stored
+from tests.depth import each_nth
 from tests.support import DAY_MS, T0_MS, a_writer, append, foreign_commit, foreign_entry, unsequenced_file, versions_of
 from tests.txn.support import Driver, a_cluster, data_files
 
@@ -398,7 +399,8 @@ class Twin:
 
 
 @pytest.mark.parametrize(
-    ("seed", "steps"), [(1, 12), *(pytest.param(seed, 50, marks=pytest.mark.slow) for seed in range(2, 12))]
+    ("seed", "steps"),
+    [(1, 12), *(pytest.param(seed, 50, marks=pytest.mark.slow) for seed in each_nth(range(2, 12), 3))],
 )
 def test_by_notes_the_same_is_done_at_the_same_time_as_by_looking_at_everything(seed: int, steps: int) -> None:
     by_notes, by_looking = Twin(full=False), Twin(full=True)

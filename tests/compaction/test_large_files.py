@@ -156,6 +156,7 @@ def compacted(log: DeltaLog, clean: Clean = clean_with_arrow, **more: Any) -> li
 # The result is the same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [clean_with_arrow, clean_shuffled], ids=["in memory", "shuffled"])
 @pytest.mark.parametrize(
     ("order", "options"),
@@ -201,6 +202,7 @@ def test_files_that_overlap_and_are_large_are_put_in_order(scaled_down: None) ->
     assert sorted(last.values()) == offsets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key_bytes", [400, 1_500])
 def test_keys_that_do_not_fit_in_memory_end_a_pass_within_a_large_file(key_bytes: int, scaled_down: None) -> None:
     table = rows(range(900), keys=300)
@@ -272,6 +274,7 @@ def arrow_peak() -> Iterator[Callable[[], int]]:
         pa.set_memory_pool(pool.parent if hasattr(pool, "parent") else pa.system_memory_pool())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["in order", "in no order"])
 def test_memory_does_not_grow_with_the_size_of_a_file(order: str, scaled_down: None) -> None:
     peaks = []

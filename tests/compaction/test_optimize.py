@@ -151,6 +151,7 @@ def odd_records(seed: int) -> pa.Table:
     )
 
 
+@pytest.mark.slow
 def test_not_a_bit_of_a_record_changes_and_offsets_stay_where_gaps_are() -> None:
     clock = ManualClock(start_ms=T0_MS)
     log = a_topic(MemoryStore(clock=clock), clock, num_partitions=2)
@@ -216,6 +217,7 @@ def test_headers_are_left_out_where_no_record_has_any() -> None:
     assert columns_of(log) == [name for name in DATA_SCHEMA.names if name != "headers"]
 
 
+@pytest.mark.slow
 def test_a_large_file_is_read_and_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("encoding.ROW_GROUP_BYTES", 2_000), ("open_range.ROW_GROUP_BYTES", 2_000)):
         monkeypatch.setattr(f"sparklog.compaction.{name}", value)
@@ -492,6 +494,7 @@ def test_other_engines_see_the_same_records_before_and_after_a_checkpoint(tmp_pa
 # Over time
 
 
+@pytest.mark.slow
 def test_a_topic_that_grows_keeps_few_files_and_is_not_rewritten_again_and_again() -> None:
     log = a_topic()
     writer = a_writer(log)

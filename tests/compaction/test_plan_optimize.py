@@ -139,6 +139,7 @@ def test_ranges_are_disjoint_runs_of_neighbours_without_the_newest(sizes: list[i
         assert is_large or found.size_bytes >= 4 * max(segment.size_bytes for segment in found.segments)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(1, 40), min_size=50, max_size=400), st.integers(1, 30))
 def test_a_record_is_rewritten_as_often_as_the_logarithm_of_the_sizes(sizes: list[int], files_per_run: int) -> None:

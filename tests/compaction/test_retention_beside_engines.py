@@ -85,6 +85,7 @@ def kinds_of(log: DeltaLog, version: int) -> set[str]:
     return {kind for line in entry_lines(log, version) for kind in line}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("move", MOVES)
 def test_another_engines_change_of_a_partition_outlives_a_log_start_moved_elsewhere(

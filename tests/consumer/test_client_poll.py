@@ -410,6 +410,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(STEPS, st.sampled_from([1, 200, 10_000]), st.sampled_from([1, 300, 10_000]), st.sampled_from([0, 64]))
 @settings(max_examples=25)
 def test_whatever_is_appended_sought_and_bounded_the_records_are_the_logs_in_order(steps, partition, total, piece):

@@ -18,6 +18,7 @@ from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from tests.consumer.group_support import FAST, Listener
 from tests.consumer.support import a_cluster, a_consumer, send, tp, until, with_topic
+from tests.depth import by_depth
 
 PARTITIONS = 5
 STRATEGIES: Sequence[str | None] = (None, "cooperative-sticky", "range", "sticky", "roundrobin")
@@ -133,6 +134,7 @@ class Churn:
             assert [offset or 0 for offset in committed] == self.sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_every_record_is_read_once_and_in_order_while_members_come_and_go(seed: int):
     churn = Churn(seed, None, duration_s=0.6)
@@ -143,6 +145,6 @@ def test_every_record_is_read_once_and_in_order_while_members_come_and_go(seed: 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "strategy"), [*enumerate(STRATEGIES)])
 def test_every_record_is_read_once_and_in_order_by_every_strategy(seed: int, strategy: str | None):
-    churn = Churn(seed, strategy, duration_s=2)
+    churn = Churn(seed, strategy, duration_s=by_depth(gate=1, nightly=5))
     churn.run()
     churn.check()

@@ -57,6 +57,7 @@ def test_a_member_that_closes_is_gone_at_once():
         assert time.monotonic() - began < LONG_MS / 1000
 
 
+@pytest.mark.slow
 def test_a_dropped_consumer_ends_its_threads_and_its_partitions_move_after_a_session():
     before = threads()
     cluster = a_topic("ab", partitions=2)
@@ -96,6 +97,7 @@ def test_a_forked_process_can_not_use_the_member_and_does_not_end_it():
         assert consumer.committed(tp()) == 2
 
 
+@pytest.mark.slow
 def test_an_interpreter_ends_with_a_member_that_was_not_closed(tmp_path: Path):
     create_topic(open_cluster(tmp_path).topic_log("t"), "t")
     script = """

@@ -155,6 +155,7 @@ def test_who_names_an_eager_assignor_gives_up_all_before_it_gets_anything():
         assert b.listener.calls[1:] == [("revoked", before), ("assigned", [0, 1, 2, 3])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -400,6 +401,7 @@ def test_batches_are_read_by_groups():
         assert b.consumer.position(tp(b.numbers[0])) == 4
 
 
+@pytest.mark.slow
 def test_a_member_that_can_read_nothing_still_gives_up_what_others_are_to_have():
     memory = MemoryStore()
     outage = Outage(memory)
@@ -514,6 +516,7 @@ def test_a_wakeup_ends_a_poll_of_a_member_that_joins():
         joined(a, count=1)
 
 
+@pytest.mark.slow
 def test_many_members_share_as_many_partitions_and_leave_one_by_one():
     cluster = a_topic(12)
     with ExitStack() as stack:

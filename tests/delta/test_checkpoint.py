@@ -145,6 +145,7 @@ def test_the_hint_isnt_moved_back() -> None:
     assert read_hint(a_log(memory)) == COMMITS + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", list(crashes(CALLS)), ids=lambda fault: f"{fault.kind.name}-{fault.at}")
 def test_a_crash_at_any_call_leaves_a_table_that_opens_and_reads_the_same(fault: Fault) -> None:
     memory = a_table()
@@ -170,6 +171,7 @@ def test_a_lost_answer_is_no_lost_checkpoint(kind: FaultKind, call: int) -> None
     assert contents(log) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("further", [False, True], ids=["of the same version", "of a newer version"])
 @pytest.mark.parametrize("call", range(CALLS))
 def test_two_checkpoints_at_once_are_as_good_as_one(call: int, further: bool) -> None:

@@ -227,6 +227,7 @@ ALL_HISTORIES = histories(NAMES, RETENTIONS)
 LAYOUTS = st.sampled_from([one_file, in_two])
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(HISTORIES, HISTORIES, LAYOUTS)
 def test_a_checkpoint_says_what_the_log_says_from_whichever_checkpoint_it_is_made(
@@ -250,6 +251,7 @@ def check_against_deltalake(
         assert said(ours(then, before)) == said(theirs(then, len(first), before))
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @given(ALL_HISTORIES, ALL_HISTORIES, LAYOUTS)
 def test_a_checkpoint_says_what_deltalakes_says(

@@ -440,6 +440,7 @@ def test_a_cleanup_costs_the_calls_that_are_walked_through_below() -> None:
     assert len(store.calls) == CALLS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", list(crashes(CALLS)), ids=lambda fault: f"{fault.kind.name}-{fault.at}")
 def test_a_cleanup_killed_at_any_call_leaves_a_whole_log_and_the_next_finishes_it(fault: Fault) -> None:
     for seed in range(1 if (fault.at or 0) < CALLS - 6 else 3):  # before the deletes their order makes no difference
@@ -531,6 +532,7 @@ def test_a_bulk_delete_that_fails_ends_the_cleanup_and_the_next_one_finishes_it(
     assert [f.path for f in memory.list("")] == what_cleanup_leaves()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", range(CALLS))
 def test_two_cleanups_at_once_leave_what_one_leaves(call: int) -> None:
     memory = an_old_table()
@@ -569,6 +571,7 @@ def test_marks_dont_pile_up() -> None:
     assert log.cleaned_below() == max(int(path[-20:]) for path in marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", range(CALLS))
 def test_a_checkpoint_and_commits_in_the_middle_of_a_cleanup_do_no_harm(call: int) -> None:
     memory = an_old_table()
@@ -627,6 +630,7 @@ class CleanedMeanwhile(WrappedStore):
         return super().read(path)
 
 
+@pytest.mark.slow
 def test_who_sleeps_until_others_have_cleaned_the_checkpoint_goes_by_the_next_one() -> None:
     clock = ManualClock(start_ms=T0_MS)
     memory = MemoryStore(clock=clock)

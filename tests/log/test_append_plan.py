@@ -51,6 +51,7 @@ def plan(head, files, *, known=None, epoch=0, counter=0, topic_id="id"):
     )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 2**40), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=8),

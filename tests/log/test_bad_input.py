@@ -447,6 +447,7 @@ def test_a_checkpoint_that_is_refused_harms_nobody_and_the_next_is_written(kind,
     assert contents(log) == {0: [(0, "a"), (1, "b")]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind, _ in REFUSALS], ids=lambda kind: kind.name)
 def test_an_append_whose_checkpoint_is_refused_succeeds_and_it_is_written_later(kind, caplog):
     memory, clock = MemoryStore(), ManualClock(start_ms=T0_MS)

@@ -387,6 +387,7 @@ def test_a_follower_that_cannot_look_into_such_a_file_now_stays_where_it_is():
     assert at(mended.read(0, 0)) == [(0, "a"), (1, "b")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["a", "b", "c", None], ids=lambda kept: f"all but {kept}")
 def test_files_of_one_base_that_are_packed_in_any_order_are_read_by_offset(kept):
     """OPTIMIZE in Spark or deltalake packs what has the same partition values, by size."""

@@ -170,6 +170,7 @@ def test_records_without_a_key_stay_together_wherever_the_file_is_sequenced() ->
     assert sequenced(other) == found  # whoever sequences it
 
 
+@pytest.mark.slow
 def test_files_without_keys_are_spread_over_the_partitions() -> None:
     log = a_topic(num_partitions=4)
     for number in range(40):
@@ -356,6 +357,7 @@ ROWS = st.lists(st.tuples(KEYS, NUMBERS, st.booleans()), min_size=1, max_size=12
 FILES = st.lists(st.tuples(ROWS, st.sampled_from([None, None, 0, 1, 2]), st.integers(1, 5)), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(commits=st.lists(FILES, min_size=1, max_size=3))
 def test_any_mix_of_files_gives_every_record_once_in_file_order_and_moves_none(

@@ -92,6 +92,7 @@ def many(count: int, *, seed: int = 0, **columns: Any) -> pa.Table:
     return rows([b"k%d" % number for number in choose.integers(0, 20, count)], **columns)
 
 
+@pytest.mark.slow
 def test_a_file_without_a_partition_becomes_several_in_one_commit_and_in_its_order() -> None:
     log = a_topic(num_partitions=3)
     append(a_writer(log), "first", partition=1)
@@ -128,6 +129,7 @@ def test_a_large_file_that_is_numbered_in_order_becomes_several_that_dont_overla
     assert [len(together) for together in overlapping(ordered)] == [1] * len(segments)
 
 
+@pytest.mark.slow
 def test_a_large_file_in_no_order_becomes_files_of_which_few_overlap() -> None:
     """Whoever reads files that overlap has all of them in memory."""
     log = a_topic()
@@ -153,6 +155,7 @@ def test_a_file_up_to_the_limit_is_copied_as_it_is_though_it_is_read_by_ranges()
     assert len({log.store.read(object_path(log.table, segment.path)) for segment in (before, after)}) == 1
 
 
+@pytest.mark.slow
 def test_many_partitions_share_the_bounds() -> None:
     log = a_topic(num_partitions=50)
     insert(log, rows([b"%d" % number for number in range(500)]), row_group_size=500)
@@ -292,6 +295,7 @@ NUMBERS = st.one_of(st.none(), st.integers(-1, 200))
 ROWS = st.lists(st.tuples(KEYS, NUMBERS, st.booleans()), min_size=1, max_size=40)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     given_rows=ROWS,

@@ -120,6 +120,7 @@ def test_who_commits_seldom_does_not_look(memory: MemoryStore, clock: ManualCloc
     assert "list" not in store.counts()
 
 
+@pytest.mark.slow
 def test_of_many_writers_all_together_look_about_as_often_as_one(memory: MemoryStore, clock: ManualClock) -> None:
     a_topic(memory, clock)
     store = CountingStore(memory)
@@ -156,6 +157,7 @@ def test_a_file_that_is_committed_ends_the_long_gaps(memory: MemoryStore, clock:
     assert [length for _, length in write_for(writer, clock, 10) if length != 100][:1] == [1_000]
 
 
+@pytest.mark.slow
 def test_a_file_whose_writer_died_is_given_up_after_three_minutes(memory: MemoryStore, clock: ManualClock) -> None:
     log = a_topic(memory, clock)
     writer = a_polite_writer(a_log(memory, clock))
@@ -189,6 +191,7 @@ def test_files_that_say_their_partition_are_found_in_a_topic_of_many(memory: Mem
     assert write_for(writer, clock, 20)
 
 
+@pytest.mark.slow
 def test_after_a_foreign_commit_short_gaps_are_left_for_two_minutes(memory: MemoryStore, clock: ManualClock) -> None:
     log = a_topic(memory, clock)
     writer = a_polite_writer(a_log(memory, clock))
@@ -211,6 +214,7 @@ def test_what_other_engines_remove_or_merge_asks_for_no_gap(memory: MemoryStore,
     assert write_for(writer, clock, 30) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "gap_ms", "gaps"), [(0, 0, 0), (1_000, 200, 60), (10_000, 2_000, 6), (60_000, 2_000, 1)]
 )
@@ -420,11 +424,13 @@ def beside(commit_ms: float, *, writers: int, setting: int = -1) -> float:
     return (clock.ticks_ms() - began) / 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("commit_ms", "writers"), [(300, 1), (500, 3), (900, 1)])
 def test_another_engines_commit_comes_through_within_half_a_minute(commit_ms: float, writers: int) -> None:
     assert beside(commit_ms, writers=writers) <= 30
 
 
+@pytest.mark.slow
 def test_without_gaps_it_does_not() -> None:
     """What the test above is worth."""
     assert beside(300, writers=1, setting=0) >= 40

@@ -312,6 +312,7 @@ def operate(log, writer, operation, number, count):
     return writer
 
 
+@pytest.mark.slow
 @given(st.lists(OPERATIONS, min_size=2, max_size=10))
 @settings(max_examples=15)
 @example([("append", 1, 2), ("create_again", 1, 0), ("create_partitions", 2, 0), ("append", 1, 1)])
@@ -375,6 +376,7 @@ NEXT_COMMITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("next_commit", NEXT_COMMITS.values(), ids=NEXT_COMMITS)
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["", "behind a checkpoint"])
 def test_an_end_raised_by_a_foreign_file_is_recorded_and_outlives_the_file(next_commit, checkpoint):

@@ -287,6 +287,7 @@ def behind(log, writer):
     return writer.state.position.version - read_hint(log)
 
 
+@pytest.mark.slow
 def test_a_writer_that_goes_idle_leaves_no_checkpoint_due(memory, clock):
     store = SlowStore(memory, clock, 5)
     log = a_log(memory, clock)
@@ -326,6 +327,7 @@ def test_the_rest_is_four_times_what_the_checkpoint_took(clock, rested):
     assert rested(112)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "is_written"), [(98, False), (100, True), (155, True)])
 def test_closing_writes_a_checkpoint_if_one_is_due_whoever_made_it_so(memory, clock, version, is_written):
     log = a_topic(memory, clock)
@@ -360,6 +362,7 @@ def test_a_checkpoint_that_fails_is_tried_again_though_nobody_commits(memory, cl
     writer.close()
 
 
+@pytest.mark.slow
 def test_tries_are_bounded_and_the_next_that_is_due_begins_anew(memory, clock, monkeypatch, caplog):
     monkeypatch.setattr(maintenance, "_FAILURE_REST_MS", 0)
     checkpoints = Checkpoints(max_delay_ms=0)

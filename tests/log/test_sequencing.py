@@ -274,6 +274,7 @@ NUMBERS = st.lists(st.integers(0, 12), min_size=1, max_size=4, unique=True)
 COMMITS = st.lists(st.lists(NUMBERS, min_size=1, max_size=3), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(COMMITS, min_size=1, max_size=3))
 def test_a_base_offset_is_greater_than_all_before_and_no_offset_is_given_twice(rounds):

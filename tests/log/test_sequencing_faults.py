@@ -18,6 +18,7 @@ from sparklog.log.state import load_state, open_state
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
+from tests.depth import each_nth
 from tests.support import (
     DAY_MS,
     T0_MS,
@@ -105,7 +106,7 @@ def test_an_answer_that_is_lost_anywhere_changes_nothing_and_the_result_is_true(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", range(len(calls())))
+@pytest.mark.parametrize("at", each_nth(range(len(calls())), 2))
 @pytest.mark.parametrize("other", ["nobody", "another sequencer", "a user's DELETE"])
 def test_asleep_anywhere_for_two_days_of_commits_and_cleanups_nothing_is_there_twice(
     other: str, at: int, after: bool

@@ -680,6 +680,7 @@ def outcome(memory, clock):
     return replace(head, topic_id=""), len(live_paths(log)), versions(log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("kind", PASSING, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("operation", OPERATIONS)

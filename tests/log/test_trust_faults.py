@@ -210,6 +210,7 @@ def appended_with_a_stall(at: int, *, after: bool, stall: Stall) -> tuple[DeltaL
         assert store.call_count > at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before the call", "after it"])
 @pytest.mark.parametrize("at", [UPLOAD, CREATE], ids=["upload", "create"])
 def test_a_writer_that_sleeps_across_log_cleanup_acknowledges_only_what_can_be_read(at: int, after: bool) -> None:
@@ -291,6 +292,7 @@ def rewrite_all_in_one_file(log: DeltaLog) -> None:
     commit(state, lambda _: plan, deadline_ticks_ms=10**12, sync=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("woken", ["writer", "follower", "writer that died"])
 def test_an_own_entry_created_again_under_a_cleaned_name_isnt_taken_for_the_first(
     woken: str,

@@ -338,6 +338,7 @@ def test_a_cluster_is_given_as_a_folder_or_uri_too(tmp_path: Path) -> None:
     assert values(cluster) == [b"v"] * 3
 
 
+@pytest.mark.slow
 def test_a_producer_that_is_forgotten_is_told_of() -> None:
     producer = Producer(a_topic(), acks=1, linger_ms=0)
     producer.send("t", b"v").get(LONG_S)
@@ -356,6 +357,7 @@ def test_a_producer_that_is_forgotten_is_told_of() -> None:
         pipeline.join(LONG_S)
 
 
+@pytest.mark.slow
 def test_one_that_was_closed_or_never_used_isnt_told_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -46,6 +46,7 @@ def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
 keys = st.lists(st.one_of(st.none(), st.binary(max_size=9), st.binary(max_size=300)), max_size=40)
 
 
+@pytest.mark.slow
 @given(keys, st.sampled_from([pa.binary(), pa.large_binary()]), st.data())
 def test_a_column_of_keys_is_hashed_as_each_key_alone(data: list[bytes | None], kind: pa.DataType, draw) -> None:
     start = draw.draw(st.integers(0, len(data)))

@@ -131,6 +131,7 @@ def test_eight_threads_send_at_once_and_each_ones_order_is_kept(settings: dict[s
     }
 
 
+@pytest.mark.slow
 def test_many_topics_are_sent_to_by_one_producer() -> None:
     cluster = a_cluster()
     topics = [f"t{number}" for number in range(20)]

@@ -177,6 +177,7 @@ def test_whoever_needs_room_isnt_kept_waiting_by_what_lingers_in_any_topic() -> 
         assert_empty(producer)
 
 
+@pytest.mark.slow
 def test_many_records_go_through_a_small_buffer() -> None:
     cluster = a_topic(partitions=3)
     count = 400

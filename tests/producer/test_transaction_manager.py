@@ -468,6 +468,7 @@ def test_a_producer_goes_on_after_an_abort() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_thousand_aborted_transactions_leave_no_file_behind() -> None:
     cluster = topics()
     with a_producer(cluster) as producer:

@@ -82,6 +82,7 @@ def test_timestamps_of_the_log_are_told_apart(cluster):
     assert rows(cluster, "select timestamp_type from t") == [{"timestamp_type": 1}]
 
 
+@pytest.mark.slow
 def test_only_what_a_consumer_may_read_is_seen(cluster):
     Admin(cluster).create_topics([NewTopic("t", 2)])
     fill(cluster, "t", "a", "b", "c")
@@ -95,6 +96,7 @@ def test_only_what_a_consumer_may_read_is_seen(cluster):
     assert values(cluster) == [(3, "d"), (4, "e")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "found"),
     [
@@ -128,6 +130,7 @@ def decoded(file):
     return pq.read_table(file)["value"][0].as_py().decode()
 
 
+@pytest.mark.slow
 def test_records_of_other_engines_without_time_or_with_microseconds_are_found(cluster):
     Admin(cluster).create_topics(["t"])
     log = cluster.topic_log("t")
@@ -140,6 +143,7 @@ def test_records_of_other_engines_without_time_or_with_microseconds_are_found(cl
     assert len(values(cluster)) == 2
 
 
+@pytest.mark.slow
 def test_names_are_found_in_the_query_in_any_case_and_no_others_are_loaded(cluster):
     Admin(cluster).create_topics(["Orders", "order-items", "a.b", "broken", "gone"])
     Admin(cluster).delete_topics(["gone"])
@@ -157,6 +161,7 @@ def test_show_tables_lists_the_topics(cluster):
     assert {row["name"] for row in rows(cluster, "show tables")} == {"a", "b", *SYSTEM_VIEWS}
 
 
+@pytest.mark.slow
 def test_groups_and_transactions_are_views(cluster):
     Admin(cluster).create_topics([NewTopic("t", 2), "Transactions"])
     fill(cluster, "t", "a", "b", "c", partition=1)
@@ -202,6 +207,7 @@ def test_a_connection_serves_python(tmp_path):
         connect(tmp_path, ["nosuch"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -220,6 +226,7 @@ def test_what_duckdb_says_of_a_wrong_query_is_told_in_one_line(cluster, text, me
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_named(cluster):
     Admin(cluster).create_topics(["t"])
     fill(cluster, "t", "a")
@@ -237,6 +244,7 @@ def test_a_file_that_is_gone_is_named(cluster):
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_query_may_be_left_before_its_end(cluster):
     Admin(cluster).create_topics(["t"])
     for _ in range(5):

@@ -358,6 +358,7 @@ def test_an_object_that_vanishes_during_a_listing_is_left_out(store):
     assert [info.path for info in listing] == ["c"]
 
 
+@pytest.mark.slow
 def test_processes_race_as_threads_do(store):
     script = (
         "import sys; from sparklog.storage import LocalStore; store = LocalStore(sys.argv[1]); sys.stdin.read(1);"

@@ -42,6 +42,7 @@ def test_memory_of_one_name_is_one_store():
     assert open_store("memory://one").uri == "memory://one"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("uri", "shown"),
     [

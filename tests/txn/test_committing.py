@@ -147,6 +147,7 @@ def starts_again(cluster: Cluster, noted: list[int], last: int = 3) -> None:
 # --- dying
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("helped", [True, False])
 def test_a_driver_started_again_after_death_at_any_store_call_has_each_batch_once(helped: bool) -> None:
     places = [
@@ -169,6 +170,7 @@ def test_a_driver_started_again_after_death_at_any_store_call_has_each_batch_onc
             starts_again(cluster, query.noted)
 
 
+@pytest.mark.slow
 def test_drivers_that_die_one_after_the_other_get_on() -> None:
     """Each dies a few calls further than the one before, many of them while they carry out what another decided."""
     memory, clock, cluster = prepared()
@@ -196,6 +198,7 @@ def troubles() -> Iterator[Fault]:
         yield from (Fault(kind=kind, ops=(op,), skip=calls()[:number].count(op)) for kind in kinds)
 
 
+@pytest.mark.slow
 @all_of_it
 def test_a_lost_answer_or_request_changes_nothing(step: int) -> None:
     for fault in [*troubles()][::step]:
@@ -206,6 +209,7 @@ def test_a_lost_answer_or_request_changes_nothing(step: int) -> None:
         starts_again(cluster, query.noted)
 
 
+@pytest.mark.slow
 @all_of_it
 def test_a_store_that_refuses_for_longer_than_the_driver_waits_leaves_all_or_nothing(step: int) -> None:
     kinds = (FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST, FaultKind.THROTTLED, FaultKind.DISK_FULL)
@@ -253,6 +257,7 @@ def an_hour_and_a_cleaning(cluster: Cluster, noted: list[int]) -> None:
     clean_transaction_log(a_log(cluster, ID), newest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "meanwhile",
     [

@@ -112,6 +112,7 @@ def test_an_entry_survives_the_way_through_its_bytes(entry: TransactionEntry) ->
     assert decode_transaction(entry.version, "path", encode_transaction(entry, "mine")) == entry
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     state=st.sampled_from(sorted(S, key=lambda state: state.value)),

@@ -149,6 +149,7 @@ def test_a_producer_that_comes_back_at_the_same_time_keeps_its_id_or_is_fenced()
     assert values(cluster, "t") == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.LOST_ANSWER])
 @pytest.mark.parametrize("skip", range(12))
 def test_died_at_any_call_or_without_an_answer_it_is_done_by_the_next(kind: FaultKind, skip: int) -> None:

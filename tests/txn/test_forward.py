@@ -36,6 +36,7 @@ from sparklog.txn.entries import (
 )
 from sparklog.txn.forward import finish, roll_forward
 from sparklog.txn.states import TransactionState
+from tests.depth import by_depth
 from tests.overlapping import SlowStore, overlapping
 from tests.support import DAY_MS, append, no_checkpoints
 from tests.txn.support import (
@@ -141,6 +142,7 @@ def forgets(writer: TopicWriter) -> None:
     writer.state.forget_others(writer.producer_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", [TopicWriter.refresh, learn, forgets], ids=lambda then: then.__name__)
 @pytest.mark.parametrize("is_cleaned", [False, True], ids=["followed the log", "lost its position"])
 def test_a_producer_that_knows_its_topics_anew_publishes_nothing_twice(
@@ -257,6 +259,7 @@ def test_an_abort_forgets_the_offsets_and_publishes_nothing() -> None:
     assert contents(cluster) == {"t": [], "u": [], "g": 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_two_helpers_carry_out_one_decision_once_wherever_the_one_is_overtaken(after: bool) -> None:
     at = 0
@@ -457,13 +460,14 @@ def play(seed: int) -> None:
     assert isinstance(last.session.header.producer_epoch, int)
 
 
+@pytest.mark.slow
 def test_any_interleaving_is_all_or_nothing() -> None:
     for seed in range(12):
         play(seed)
 
 
 @pytest.mark.slow
-@settings(max_examples=400, suppress_health_check=[HealthCheck.differing_executors])
+@settings(max_examples=by_depth(gate=120, nightly=800), suppress_health_check=[HealthCheck.differing_executors])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_of_very_many_interleavings_is(seed: int) -> None:
     play(seed)

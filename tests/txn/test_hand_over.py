@@ -34,6 +34,7 @@ from sparklog.testing.scheduler import Scheduler
 from sparklog.txn.deciding import deciding_for
 from sparklog.txn.entries import TopicFiles
 from sparklog.txn.recovery import recover_transactions
+from tests.depth import by_depth
 from tests.support import T0_MS, copy_of, foreign_commit
 from tests.txn.support import (
     ANN,
@@ -258,7 +259,7 @@ def test_any_interleaving_keeps_the_order() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, suppress_health_check=[HealthCheck.differing_executors])
+@settings(max_examples=by_depth(gate=100, nightly=400), suppress_health_check=[HealthCheck.differing_executors])
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_of_very_many_interleavings_does(seed: int) -> None:
     play(seed)

@@ -24,6 +24,7 @@ from sparklog.txn.deciding import abort_if_open
 from sparklog.txn.forward import finish
 from sparklog.txn.session import TIMED_OUT
 from sparklog.txn.states import TransactionState
+from tests.depth import by_depth
 from tests.txn.support import (
     IN,
     TIMEOUT_MS,
@@ -305,7 +306,7 @@ class AgainstLists(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 class TestAgainstLists(AgainstLists.TestCase):  # type: ignore[misc, valid-type]
-    settings = settings(max_examples=60, stateful_step_count=40)
+    settings = settings(max_examples=by_depth(gate=20, nightly=120), stateful_step_count=40)
 
 
 class TestAgainstListsInShort(AgainstLists.TestCase):  # type: ignore[misc, valid-type]

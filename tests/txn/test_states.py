@@ -68,6 +68,7 @@ LEGAL = {
 """Source: Kafka ``TransactionManager.State.isTransitionValid``; a commit or abort that timed out is repeated."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [*itertools.product(C, C)], ids=lambda state: state.name)
 def test_a_producer_goes_kafkas_ways(before: ClientState, after: ClientState) -> None:
     if (before, after) in LEGAL or after is C.FATAL_ERROR:
@@ -77,6 +78,7 @@ def test_a_producer_goes_kafkas_ways(before: ClientState, after: ClientState) ->
         check_client_step("call", before, after)
 
 
+@pytest.mark.slow
 def test_after_a_commit_whose_end_isnt_known_an_abort_is_refused_by_name() -> None:
     for before, after in ((C.COMMITTING, C.ABORTING), (C.ABORTING, C.COMMITTING)):
         with pytest.raises(InvalidTxnStateError, match="only the same call may be repeated"):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from sparklog.errors import SparklogError
 from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.membership import Membership
+from sparklog.workers import Worker
 
 __all__ = ["HeartbeatThread"]
 
@@ -32,11 +33,11 @@ class HeartbeatThread:
         self._condition = threading.Condition(self._lock)
         self._is_woken = False
         self._is_stopped = False
-        self._thread = threading.Thread(target=self._run, name="sparklog-heartbeat", daemon=True)
+        self._worker = Worker("heartbeat", self._run)
 
     def start(self) -> None:
         """Begin, once."""
-        self._thread.start()
+        self._worker.start()
 
     def wake(self) -> None:
         """Do a round at once. From any thread."""
@@ -52,9 +53,7 @@ class HeartbeatThread:
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the thread has ended after it was stopped. True: it has."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._worker.join(timeout_s)
 
     def _run(self) -> None:
         while not self._is_stopped:

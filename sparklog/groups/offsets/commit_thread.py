@@ -20,6 +20,7 @@ from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 from sparklog.storage.retrying import Patience
+from sparklog.workers import Worker
 
 __all__ = ["OffsetCommitThread"]
 
@@ -71,7 +72,7 @@ class OffsetCommitThread:
         self._condition = threading.Condition(self._lock)
         self._jobs: deque[_Job] = deque()
         self._is_stopped = False
-        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
 
     def change(
         self, change: Change | Callable[[], Change], *, timeout_ms: float, again: Again = lambda _: None
@@ -121,11 +122,11 @@ class OffsetCommitThread:
 
     def join(self, timeout_s: float) -> bool:
         """Wait until the thread has ended after it was stopped, and maintenance that it began. True: they have."""
-        if self._thread is None:
+        if self._worker is None:
             return True
         deadline = time.monotonic() + timeout_s
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive() and self._table.close(1_000 * max(0.0, deadline - time.monotonic()))
+        has_ended = self._worker.join(timeout_s)
+        return has_ended and self._table.close(1_000 * max(0.0, deadline - time.monotonic()))
 
     def _submit(
         self,
@@ -139,7 +140,7 @@ class OffsetCommitThread:
         deadline = self._clock.ticks_ms() + timeout_ms
         job = _Job(make=make, again=again, deadline_ticks_ms=deadline, partitions=partitions, waits=waits)
         job.future.set_running_or_notify_cancel()  # what others may have built upon can't be cancelled
-        if self._thread is None and not self._is_stopped:
+        if self._worker is None and not self._is_stopped:
             uninterrupted(self._start)
         with self._lock:
             if self._is_stopped:
@@ -156,10 +157,10 @@ class OffsetCommitThread:
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="sparklog-offsets", daemon=True)
-                thread.start()
-                self._thread = thread
+            if self._worker is None:
+                worker = Worker("offsets", self._run)
+                worker.start()
+                self._worker = worker
 
     def _run(self) -> None:
         while True:

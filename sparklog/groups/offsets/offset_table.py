@@ -32,9 +32,9 @@ from sparklog.groups.offsets.offset_commit import Changed, OffsetTarget
 from sparklog.groups.offsets.offset_maintenance import maintain_offsets
 from sparklog.groups.offsets.offset_state import OffsetState, catch_up, load_state, offset_log
 from sparklog.groups.offsets.rows import Rows
-from sparklog.log.background import Background
 from sparklog.log.cluster import Cluster
 from sparklog.storage.position import needs_verification
+from sparklog.workers import Background
 
 __all__ = ["OffsetTable"]
 
@@ -67,7 +67,7 @@ class OffsetTable:
         self._pause_until_ticks_ms = 0.0
         self._checkpoint_version = -1
         self._maintenance_due_at: int | None = None
-        self._background = Background("sparklog-maintenance")
+        self._background = Background("maintenance")
         self._rest_until_ticks_ms = 0.0
         self._swept_ticks_ms: float | None = None
 

@@ -21,6 +21,7 @@ from sparklog.groups.assignors import (
     check_assignment,
 )
 from sparklog.model import TopicPartition
+from tests.depth import by_depth
 
 Members = dict[str, MemberSubscription]
 STICKY = [ASSIGNORS["sticky"], ASSIGNORS["cooperative-sticky"]]
@@ -455,7 +456,7 @@ def groups(*, equal: bool | None = None, messy: bool = True, size: int = 6) -> s
 
 
 few = settings(max_examples=40)
-many = settings(max_examples=250)
+many = settings(max_examples=by_depth(gate=150, nightly=500))
 
 
 def keeps_the_rules(group: tuple[Any, Members]) -> None:

@@ -34,6 +34,7 @@ def test_members_that_come_and_go_share_every_partition_once():
     assert owned_once(members[0], members[2]) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(16))
 def test_whoever_joins_within_anothers_first_round_is_not_left_out(at: int, is_late: bool):

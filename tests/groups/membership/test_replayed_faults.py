@@ -5,6 +5,8 @@ In simulated time: what of a schedule of ``proof.simulation`` mattered, and no m
 
 from __future__ import annotations
 
+import pytest
+
 from sparklog.errors import FencedInstanceIdError
 from sparklog.model import TopicPartition
 from sparklog.testing import Fault, FaultKind
@@ -29,6 +31,7 @@ def test_a_subscription_taken_back_before_anybody_saw_it_gives_everything_back()
     assert world.violations == []
 
 
+@pytest.mark.slow
 def test_of_two_that_come_to_replace_one_static_member_one_stays():
     """✗ The second takes the place, the third takes it from the second, which comes back under another id and takes it
     from the third: a generation each round, and nobody is fenced."""
@@ -64,6 +67,7 @@ def test_of_two_with_one_instance_id_that_both_sleep_the_younger_stays():
     assert (is_fenced(old), is_fenced(new)) == (True, False)
 
 
+@pytest.mark.slow
 def test_a_static_member_that_wakes_after_it_was_replaced_is_fenced():
     """✗ It slept for longer than its session, so it begins a new stay: under its new id it looks like one that
     restarts, and fences the one that replaced it."""

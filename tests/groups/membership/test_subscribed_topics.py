@@ -78,6 +78,7 @@ def test_a_topic_that_one_member_found_needs_no_generation_once_one_has_it():
     assert need_of(after, found, {}) is None  # of one that hasn't looked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finder", [0, 5])
 def test_a_topic_that_comes_moves_a_group_of_six_once_whoever_finds_it(finder: int):
     """✗ Each member finds it for itself: a generation each, and its first partitions move from one to the other."""

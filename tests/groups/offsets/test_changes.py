@@ -275,6 +275,7 @@ stamps = st.builds(Stamp, st.integers(0, 3), st.sampled_from(["ann", "bob", "eve
 partitions = st.sampled_from([P0, P1])
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.one_of(

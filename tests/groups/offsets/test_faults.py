@@ -34,6 +34,7 @@ from sparklog.storage import LocalStore, MemoryStore, ObjectInfo
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, crashes
 from sparklog.testing.faulty_store import Call
 from sparklog.testing.interrupted_store import InterruptedStore
+from tests.depth import each_nth
 from tests.groups.offsets.support import (
     ANN,
     BOB,
@@ -170,7 +171,7 @@ def test_a_process_that_dies_at_any_store_call_leaves_the_table_whole(
 
 @pytest.mark.slow
 def test_maintenance_that_dies_at_any_store_call_leaves_the_table_whole(tmp_path: Path) -> None:
-    for number, fault in enumerate(crashes_in(calls_of(MAINTENANCE))):
+    for number, fault in enumerate(each_nth(crashes_in(calls_of(MAINTENANCE)), 3)):
         test_a_process_that_dies_at_any_store_call_leaves_the_table_whole(MAINTENANCE, fault, tmp_path / str(number))
 
 
@@ -255,7 +256,7 @@ def test_a_process_may_sleep_two_days_of_commits_and_cleanups_at_any_store_call(
 
 @pytest.mark.slow
 def test_maintenance_may_sleep_two_days_at_any_store_call() -> None:
-    for at in range(len(calls_of(MAINTENANCE))):
+    for at in each_nth(range(len(calls_of(MAINTENANCE))), 3):
         memory, clock = prepared(MAINTENANCE)
         store = InterruptedStore(memory)
         store.interrupt(partial(two_days_of_commits, memory, clock), at=at, after=False)

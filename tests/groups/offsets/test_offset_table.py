@@ -244,6 +244,7 @@ def test_the_cost_of_each_call(memory: MemoryStore, clock: ManualClock) -> None:
     assert costs(lambda: do(table, commit(ANN, {P0: 77}))) == {"get": 2, "list": 1, "sync": 1, "put": 1, "create": 1}
 
 
+@pytest.mark.slow
 def test_nothing_costs_more_as_a_table_ages(memory: MemoryStore, clock: ManualClock) -> None:
     table, store = counted(memory, clock)
     do(table, take(ANN, P0))
@@ -286,6 +287,7 @@ def grow(table: OffsetTable, count: int, *, step_ms: float = 0) -> int:
     return maintained
 
 
+@pytest.mark.slow
 def test_the_commit_that_crosses_the_threshold_writes_a_checkpoint_and_cleans_up(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
@@ -382,6 +384,7 @@ def a_local_table(folder: Path) -> tuple[OffsetTable, str]:
     return table, f"{folder}/groups/g/offsets"
 
 
+@pytest.mark.slow
 def test_any_delta_engine_reads_the_table(tmp_path: Path) -> None:
     table, uri = a_local_table(tmp_path)
     for offset in range(100):

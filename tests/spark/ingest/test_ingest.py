@@ -69,10 +69,9 @@ def test_a_row_is_stored_once_however_often_it_comes(spark, tmp_path):
     first = ss.merge_ingest(frame(spark, "abcabc").unionAll(frame(spark, "abc")), tmp_path, "t", name="one")
     assert (first.rows, first.inserted, first.duplicates, first.attempts) == (9, 6, 3, 1)
     assert values_of(cluster) == [*"aabbccx"]  # the same letters, other numbers: six records
-    again = ss.merge_ingest(frame(spark, "abcabcd"), tmp_path, "t", name="another")
-    assert (again.rows, again.inserted, again.duplicates) == (7, 1, 6)
-    of_two_epochs = frame(spark, "a", epoch=1).unionAll(frame(spark, "de", first=6))
-    assert ss.merge_ingest(of_two_epochs, tmp_path, "t").inserted == 2
+    of_two_epochs = frame(spark, "abcabcd").unionAll(frame(spark, "a", epoch=1)).unionAll(frame(spark, "de", first=6))
+    again = ss.merge_ingest(of_two_epochs, tmp_path, "t", name="another")
+    assert (again.rows, again.inserted, again.duplicates) == (10, 3, 7)
     nothing = ss.merge_ingest(frame(spark, "abcabcde"), tmp_path, "t")
     assert (nothing.inserted, nothing.attempts, nothing.merge_version) == (0, 1, None)
     assert nothing.delta_version == load_state(cluster.topic_log("t")).position.version
@@ -195,7 +194,9 @@ def test_rows_without_offsets_are_known_and_given_theirs(spark, tmp_path):
     assert values_of(cluster) == [*"abcd"]
 
 
-@pytest.mark.parametrize(("other", "merged"), [("i", False), ("another name", True)])
+@pytest.mark.parametrize(
+    ("other", "merged"), [pytest.param("i", False, marks=pytest.mark.deep), ("another name", True)]
+)
 def test_another_run_between_two_steps(spark, tmp_path, other, merged):
     """It comes first: between our decision and our MERGE, or between the MERGE and the commit."""
     cluster = a_cluster(tmp_path)
@@ -240,6 +241,7 @@ def test_a_topic_that_was_created_again_gets_nothing_that_was_meant_for_the_old_
     assert values_of(cluster) == []
 
 
+@pytest.mark.deep  # in each run tests/spark/ingest/test_s3_ingest.py shows it beside one client
 def test_it_finishes_beside_producers_that_never_stop_and_another_run_of_its_own(spark, tmp_path):
     cluster = a_cluster(tmp_path)
     stop, sent, results = threading.Event(), Counter[str](), []
@@ -304,9 +306,9 @@ def test_only_files_of_the_window_and_of_its_producers_are_read(spark, tmp_path)
 
 def test_other_ingests_that_always_come_first_end_it(spark, tmp_path, monkeypatch):
     cluster = a_cluster(tmp_path)
-    monkeypatch.setattr(
-        "sparklog.spark.ingest.ingest.publish", lambda *args, **kwargs: Published(Verdict.SUPERSEDED, 1)
-    )
+    monkeypatch.setattr(Ingest, "decide", lambda self, batch: None)
+    monkeypatch.setattr(Ingest, "merge", lambda self, batch, attempt: ["a file"])
+    monkeypatch.setattr(Ingest, "publish", lambda self, attempt, files: Published(Verdict.SUPERSEDED, 1))
     with pytest.raises(KafkaTimeoutError, match="came first 2 times; its rows aren't stored"):
         ss.merge_ingest(frame(spark, "abc"), tmp_path, "t", max_attempts=2)
     assert values_of(cluster) == []
@@ -314,10 +316,12 @@ def test_other_ingests_that_always_come_first_end_it(spark, tmp_path, monkeypatc
 
 def test_a_stream_that_repeats_a_micro_batch_stores_nothing_twice(spark, tmp_path):
     cluster = a_cluster(tmp_path / "cluster")
-    frame(spark, "abc").write.json(str(tmp_path / "input"))
-    frame(spark, "abc").selectExpr(
-        "producer_id", "producer_epoch", "sequence", "CAST(key AS STRING) key", "CAST(value AS STRING) value"
-    ).write.mode("overwrite").json(str(tmp_path / "input"))
+    (tmp_path / "input").mkdir()
+    lines = (
+        {"producer_id": 7, "producer_epoch": 0, "sequence": number, "key": value, "value": value}
+        for number, value in enumerate("abc")
+    )
+    (tmp_path / "input" / "rows.json").write_text("\n".join(map(json.dumps, lines)))
     results = []
 
     def store(batch: Any, batch_id: int) -> None:

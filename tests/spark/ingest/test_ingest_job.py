@@ -19,6 +19,7 @@ JOB = Path(ingest.__file__)
 LINE = '{"producer_id": 7, "producer_epoch": 0, "sequence": %d, "value": "%s"}\n'
 
 
+@pytest.mark.slow
 def test_help_needs_no_spark():
     hidden = "import sys; sys.modules['pyspark'] = None; import runpy; sys.argv = ['ingest.py', '--help']; "
     run = f"{hidden}runpy.run_path({str(JOB)!r}, run_name='__main__')"

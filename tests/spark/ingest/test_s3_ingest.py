@@ -8,6 +8,7 @@ import pytest
 
 import sparklog.spark as ss
 from sparklog.storage import open_store
+from tests.depth import by_depth
 from tests.spark.spark_support import a_cluster, put
 from tests.support import a_writer, append, contents
 
@@ -32,10 +33,10 @@ def test_rows_are_stored_once_beside_a_python_client(spark, s3_uri, s3_options):
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        for end, inserted in ((6, 6), (10, 4)):
-            frame = spark.createDataFrame(rows[:end], SCHEMA)
+        for end, inserted in by_depth(gate=[(10, 10)], nightly=[(6, 6), (10, 4)]):
+            frame = spark.createDataFrame([*rows[:end], rows[0]], SCHEMA)
             done = ss.merge_ingest(frame, s3_uri, "t", storage_options=s3_options)
-            assert (done.inserted, done.duplicates) == (inserted, end - inserted)
+            assert (done.inserted, done.duplicates) == (inserted, end + 1 - inserted)
     finally:
         stop.set()
         thread.join()

@@ -62,6 +62,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_each_job_is_a_file_whose_help_needs_no_spark() -> None:
     hidden = "import sys; sys.modules['pyspark'] = None; import runpy\nfor name in sys.argv[1:]:\n"
     run = (

@@ -149,6 +149,7 @@ def stream(root: str, folder: str, files_per_trigger: int) -> None:
     query.awaitTermination()
 
 
+@pytest.mark.deep  # in each run tests/integration/test_spark_stream.py kills a driver whose sink writes to two topics
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)

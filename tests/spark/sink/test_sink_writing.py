@@ -259,6 +259,7 @@ def two_tasks(cluster: Cluster, topics: str) -> list[TaskFiles]:
     ]
 
 
+@pytest.mark.slow
 def test_a_job_that_dies_is_there_whole_or_not_at_all() -> None:
     for topics in ("u", "tu"):
         reached = set()
@@ -279,6 +280,7 @@ def test_a_job_that_dies_is_there_whole_or_not_at_all() -> None:
         assert reached == {False, True}
 
 
+@pytest.mark.slow
 def test_a_lost_answer_changes_nothing_for_a_job() -> None:
     for topics in ("u", "tu"):
         for kind in (FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST, FaultKind.OWN_SUCCESS, FaultKind.THROTTLED):
@@ -454,6 +456,7 @@ def test_numbers_count_for_each_target_by_itself() -> None:
     assert values(cluster, "v") == []
 
 
+@pytest.mark.slow
 def test_a_numbered_write_repeated_after_death_at_any_store_call_is_there_once() -> None:
     seen = set()
     for fault in (fault for fault in crashes(100) if fault.kind is FaultKind.CRASH_BEFORE):  # after is before the next

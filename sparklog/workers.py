@@ -1,4 +1,4 @@
-"""Work that a client does beside its own, in a thread that nobody waits for."""
+"""Threads that work beside a client: they are started once, and joined with a bound."""
 
 from __future__ import annotations
 
@@ -6,13 +6,35 @@ import logging
 import threading
 from collections.abc import Callable
 
-__all__ = ["Background", "Run"]
+__all__ = ["Background", "Run", "Worker"]
 
 _LOGGER = logging.getLogger(__name__)
 _WORK = "work"
 
 Run = Callable[[Callable[[], None]], None]
 """Starts a piece of work, in a thread or at once."""
+
+
+class Worker:
+    """A thread that makes one call, and ends with it. A process that exits doesn't wait for it."""
+
+    def __init__(self, name: str, run: Callable[[], object]) -> None:
+        self._thread = threading.Thread(target=run, name=f"sparklog-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin, once. Raises ``RuntimeError`` where no thread can be started."""
+        self._thread.start()
+
+    def join(self, timeout_s: float | None) -> bool:
+        """Wait until the thread has ended. True: it has, or was never started; a thread doesn't wait for itself."""
+        if self._thread.ident is not None and not self.is_current:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def is_current(self) -> bool:
+        """Is this the thread that asks?"""
+        return self._thread is threading.current_thread()
 
 
 class Background:
@@ -23,7 +45,7 @@ class Background:
         self._run = run or self._in_thread
         self._under_way: dict[str, object] = {}
         """At most one; the dict's own calls say who is first."""
-        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
 
     def start(self, work: Callable[[], object], what: str = "") -> bool:
         """Start it, unless something is under way. False: it wasn't started.
@@ -59,12 +81,9 @@ class Background:
 
     def close(self, timeout_ms: float) -> bool:
         """Wait for what is under way. True: it has ended, or there is none."""
-        if self._thread is None:
-            return True
-        self._thread.join(timeout_ms / 1000)
-        return not self._thread.is_alive()
+        return self._worker is None or self._worker.join(timeout_ms / 1000)
 
     def _in_thread(self, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name=self._name, daemon=True)
-        thread.start()
-        self._thread = thread  # only one that was started can be joined
+        worker = Worker(self._name, work)
+        worker.start()
+        self._worker = worker

@@ -1,0 +1,66 @@
+"""Threads beside a client: started once, joined with a bound."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from sparklog.workers import Background, Worker
+
+
+def test_a_worker_makes_its_call_in_a_thread_of_its_name() -> None:
+    names: list[str] = []
+    worker = Worker("tester", lambda: names.append(threading.current_thread().name))
+    worker.start()
+    assert worker.join(10)
+    assert names == ["sparklog-tester"]
+
+
+def test_a_worker_that_was_never_started_has_ended() -> None:
+    assert Worker("tester", lambda: None).join(10)
+
+
+def test_a_wait_for_a_worker_that_goes_on_ends_in_time() -> None:
+    may_end = threading.Event()
+    worker = Worker("tester", lambda: may_end.wait(10))
+    worker.start()
+    assert not worker.join(0.01)
+    may_end.set()
+    assert worker.join(10)
+
+
+def test_a_worker_does_not_wait_for_itself() -> None:
+    seen: list[object] = []
+    worker = Worker("tester", lambda: seen.extend([worker.is_current, worker.join(10)]))
+    worker.start()
+    assert worker.join(10)
+    assert seen == [True, False]
+    assert not worker.is_current
+
+
+def test_one_piece_of_background_work_at_a_time() -> None:
+    may_end, began = threading.Event(), threading.Event()
+    background = Background("tester")
+
+    def work() -> None:
+        began.set()
+        may_end.wait(10)
+
+    assert background.start(work)
+    assert began.wait(10)
+    assert not background.start(work)
+    assert not background.close(1)
+    may_end.set()
+    assert background.close(10_000)
+    assert background.start(lambda: None)
+
+
+def test_work_that_cannot_get_a_thread_is_not_under_way(caplog: pytest.LogCaptureFixture) -> None:
+    def no_thread(work: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    background = Background("tester", run=no_thread)
+    assert not background.start(lambda: None, what="a checkpoint of topic 't'")
+    assert "a checkpoint of topic 't' can't be started" in caplog.text
+    assert background.close(10_000)

@@ -37,7 +37,7 @@ OWN_JVM = (
     "tests/spark/sink/test_sink_kill.py",
 )
 """Files whose tests start JVMs of their own, and kill some."""
-WALKS = ("_bad_days", "_crashes", "_faults", "_power_loss", "interleavings", "simulation", "state_machine")
+WALKS = ("_crashes", "_faults", "_power_loss", "interleavings", "simulation", "state_machine")
 """How the names of files end whose tests walk over all store calls or through many schedules: all of them are slow."""
 LONG_S = 200
 """A test that may take longer than this says so, and is begun before those that don't."""

@@ -12,7 +12,7 @@ __all__ = ["Clock", "Deadline", "SystemClock"]
 
 
 def ticks_clock(platform: str) -> int | None:
-    """The system's clock that goes on while the machine is suspended, as protocol rule L1 needs it; None:
+    """The system's clock that goes on while the machine is suspended, as protocol rule L1, trust, needs it; None:
     ``time.monotonic`` does.
 
     Linux stops CLOCK_MONOTONIC meanwhile, and has CLOCK_BOOTTIME. macOS lets CLOCK_MONOTONIC go on, but
@@ -57,7 +57,7 @@ class Deadline:
 
     clock: Clock
     ticks_ms: float
-    """As :meth:`Clock.ticks_ms` counts; infinity: there is no such moment."""
+    """The moment, as :meth:`Clock.ticks_ms` counts; infinity: there is no such moment."""
 
     @property
     def left_ms(self) -> float:

@@ -1,4 +1,4 @@
-"""What Ctrl-C may end at any moment: waits that leave no lock behind, and calls that go on without their caller.
+"""Calls that Ctrl-C may end at any moment: waits that leave no lock behind, and calls that go on without their caller.
 
 Python runs signal handlers in the main thread alone, between any two instructions there. A KeyboardInterrupt can so
 part what a caller's method changes in several steps, and leave held what it has just acquired. So what a client does
@@ -95,7 +95,8 @@ def uninterrupted(call: Callable[[], T]) -> T:
 
 
 class CallThread:
-    """As :func:`uninterrupted`, for calls that come often: a thread that is kept makes them, one after the other.
+    """Makes calls as :func:`uninterrupted` does, where they come often: a thread that is kept makes them, one after the
+    other.
 
     Who was interrupted while a call was under way may make the same call again, and learns how it ended. For one caller
     at a time; what another thread than the main one calls, it does itself.
@@ -179,7 +180,7 @@ class _Call(Generic[T]):
         self._news.wait_for(lambda: self._is_done)
 
     def result(self) -> T:
-        """What it returned; raises what it raised."""
+        """The call's result; raises the error that the call raised."""
         if self._error is not None:
             raise self._error
         return self._returned[0]

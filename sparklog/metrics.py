@@ -1,4 +1,4 @@
-"""What clients count about themselves, under Kafka's names: over the last 30 to 60 seconds, and since the start."""
+"""Metrics of clients, under Kafka's names: over the last 30 to 60 seconds, and since the start."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Sensor:
 
     @property
     def count(self) -> int:
-        """How many values since the start."""
+        """The number of values since the start."""
         return self._count
 
     def rate(self) -> float:
@@ -70,14 +70,14 @@ class Sensor:
             return sum(window.count for window in self._windows) / self._span_s()
 
     def mean(self) -> float:
-        """Of the recent values; NaN without one, as Kafka's."""
+        """The mean of the recent values; NaN without one, as Kafka's."""
         with self._lock:
             self._turn()
             count = sum(window.count for window in self._windows)
             return sum(window.sum for window in self._windows) / count if count else float("nan")
 
     def maximum(self) -> float:
-        """Of the recent values; NaN without one, as Kafka's."""
+        """The largest of the recent values; NaN without one, as Kafka's."""
         with self._lock:
             self._turn()
             return max((w.greatest for w in self._windows if w.greatest is not None), default=float("nan"))

@@ -41,7 +41,7 @@ NO_HEADERS: Headers = _NoHeaders()
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
-"""Who set a record's timestamp, as ``timestamp_type`` tells it. Source: Kafka ``TimestampType``."""
+"""Values of ``timestamp_type``: the producer or the log set a record's timestamp. Source: Kafka ``TimestampType``."""
 
 
 class TopicPartition(NamedTuple):
@@ -64,11 +64,11 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """What a search by time found."""
+    """The result of a search by time."""
 
     offset: int
     timestamp: int
-    """Of the record at ``offset``, milliseconds since the epoch."""
+    """The timestamp of the record at ``offset``, milliseconds since the epoch."""
     leader_epoch: int = -1
 
 
@@ -84,7 +84,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is. Fields as kafka-python's."""
+    """The position of an acknowledged record. Fields as kafka-python's."""
 
     topic: str
     partition: int

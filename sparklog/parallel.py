@@ -61,7 +61,8 @@ def parallel_map(
 
 
 def parallel_results(call: Callable[[S], T], items: Iterable[S], *, at_once: int = AT_ONCE) -> list[T | Exception]:
-    """As :func:`parallel_map`; what a call raised takes the place of its result, and hinders no other call."""
+    """Call as :func:`parallel_map` does; an error that a call raised takes the place of its result, and hinders no
+    other call."""
     return parallel_map(partial(attempt, call), items, at_once=at_once)
 
 

@@ -1,4 +1,4 @@
-"""Where everything lives under a cluster's root (``docs/storage_format.md``, The root). No other module builds such a
+"""Paths of everything under a cluster's root (``docs/storage_format.md``, The root). No other module builds such a
 path.
 
 ``delta/`` alone knows what is inside a table's log folder; it is handed the table's folder from here.
@@ -50,9 +50,9 @@ OPEN_TRANSACTIONS_FOLDER = "transactions-open/"
 PROBES_FOLDER = "probes/"
 """For objects whose modification time tells the store's own time."""
 MAINTENANCE_NOTES = "maintenance/notes.json"
-"""What runs of maintenance remember of topics in which nothing is due; see :mod:`sparklog.compaction.idle_notes`."""
+"""Notes of maintenance runs about topics in which nothing is due; see :mod:`sparklog.compaction.idle_notes`."""
 STAGE_PREFIX = "ingest-"
-"""Of the folders in a topic's table that ingests merge in, each of a single attempt."""
+"""The prefix of the folders in a topic's table that ingests merge in, each of a single attempt."""
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_ID_BYTES = 200
@@ -111,12 +111,12 @@ def group_members(group: str) -> str:
 
 
 def member_state(group: str, member: str) -> str:
-    """What a member says of itself; rewritten when it changes."""
+    """The object of a member's state; rewritten when it changes."""
     return f"{group_members(group)}{encode_id(member)}/state.json"
 
 
 def member_heartbeat(group: str, member: str) -> str:
-    """What a member rewrites to show that it lives."""
+    """The object that a member rewrites to show that it lives."""
     return f"{group_members(group)}{encode_id(member)}/heartbeat"
 
 

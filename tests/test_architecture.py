@@ -48,6 +48,7 @@ OUTSIDE = {
 MOST_LINES = 450
 """Of a product file."""
 MOST_FUNCTION_LINES = 60
+MOST_TEST_NAME_CHARACTERS = 80
 
 
 def test_every_import_points_down():
@@ -106,6 +107,24 @@ def test_a_long_file_and_a_long_function_are_found():
     assert [*too_long(function)] == [f"f has {MOST_FUNCTION_LINES + 1} lines"]
     assert [*too_long("print()\n" * (MOST_LINES + 1))] == [f"{MOST_LINES + 1} lines"]
     assert [*too_long("print()\n" * MOST_LINES)] == []
+
+
+def test_names_of_tests_are_short():
+    files = [file for folder in ("tests", "proof") for file in (REPOSITORY / folder).rglob("*.py")]
+    lengthy = [name for file in files for name in long_test_names(file.read_text())]
+    assert lengthy == []
+
+
+def test_a_long_name_of_a_test_is_found():
+    name = "test_" + "a" * (MOST_TEST_NAME_CHARACTERS - 5)
+    assert [*long_test_names(f"class TestC:\n    def {name}b(self): ...\ndef {name}(): ...\n")] == [f"{name}b"]
+
+
+def long_test_names(source: str) -> Iterator[str]:
+    """The names of a module's tests that are longer than they may be."""
+    functions = [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    tests = [name for name in functions if name.startswith("test_")]
+    yield from (name for name in tests if len(name) > MOST_TEST_NAME_CHARACTERS)
 
 
 def too_long(source: str) -> Iterator[str]:

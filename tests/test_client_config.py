@@ -110,7 +110,7 @@ def test_an_unknown_setting_is_named_beside_the_known_ones(client: Any, name: st
     "name",
     [*REFUSED, "sasl_mechanism", "sasl.jaas.config", "sasl_plain_password", "ssl_cafile", "ssl.truststore.password"],
 )
-def test_a_setting_of_security_or_of_topic_creation_is_refused_and_its_value_not_shown(client: Any, name: str) -> None:
+def test_a_refused_setting_of_security_or_topic_creation_does_not_show_its_value(client: Any, name: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=f"{name.replace('.', '_')} is not supported: ") as caught:
         client.parse({name: "a-secret"})
     assert "a-secret" not in str(caught.value)

@@ -27,7 +27,6 @@ LINK = re.compile(r"\]\((?P<target>[^()\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (?P<text>.*)$", re.MULTILINE)
 CODE_PAGES = {"docs/architecture.md": "sparklog", "docs/protocol.md": "sparklog", "CONTRIBUTING.md": ""}
 """Pages that name files of the code, and the folder that the names begin in."""
-ROOMS_THAT_NAME_RULES = ("config", "delta", "integrity", "log", "storage", "streaming", "txn")
 
 
 def relative(page: Path) -> str:
@@ -86,9 +85,8 @@ def test_calls_that_a_page_names_exist(page):
 def test_citations_of_rules_carry_the_rules_name():
     page = (REPOSITORY / "docs" / "protocol.md").read_text()
     names = dict(re.findall(r"^###? ([LFGT]\d+), (.+)$", page, re.MULTILINE))
-    files = [path for room in ROOMS_THAT_NAME_RULES for path in (REPOSITORY / "sparklog" / room).rglob("*.py")]
     wrong = []
-    for path in sorted(files):
+    for path in sorted((REPOSITORY / "sparklog").rglob("*.py")):
         text = re.sub(r"\s*\n\s*(?:# )?", " ", path.read_text())
         cited = re.finditer(r"\b([LFGT](?:[1-9]|1[0-3]))\b(.{0,20})", text)
         wrong += [(relative(path), one[0]) for one in cited if not one[2].startswith(f", {names[one[1]]}")]
@@ -101,6 +99,14 @@ def test_public_functions_are_documented():
     names = [each for each in public_names(REPOSITORY / "sparklog") if "StoreContract.test_" not in each.name]
     missing = [str(each) for each in names if not each.is_documented]
     assert len(missing) <= 0.05 * len(names), missing
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    """Not with half a sentence whose other half is the name: ``Of``, ``What``, ``As``, …"""
+    begun = re.compile(r'^ *"""((?:As|Of|That|Those|What|Who|Whose) .*)', re.MULTILINE)
+    files = sorted((REPOSITORY / "sparklog").rglob("*.py"))
+    assert begun.findall('''x = 1\n"""Of a topic."""\n''') == ['Of a topic."""']
+    assert [(relative(path), text) for path in files for text in begun.findall(path.read_text())] == []
 
 
 def test_all_that_the_api_exports_is_documented():

@@ -15,7 +15,7 @@ from sparklog.storage.retrying import Patience, RetryingStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
 
 
-def test_results_are_in_the_order_of_the_items_and_no_more_calls_than_allowed_are_under_way():
+def test_results_keep_the_order_of_the_items_and_few_enough_calls_are_under_way():
     lock, under_way, most = threading.Lock(), 0, 0
 
     def call(number: int) -> int:
@@ -58,7 +58,7 @@ def _raise_own(_: int) -> None:
     raise RuntimeError("the call's own")
 
 
-def test_the_first_error_in_the_order_of_the_items_is_raised_and_what_has_not_begun_is_not_called():
+def test_the_first_error_by_item_order_is_raised_and_nothing_more_is_called():
     called = []
 
     def call(number: int) -> None:

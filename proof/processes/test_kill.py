@@ -70,9 +70,7 @@ def check_consumed(found: Found, chunks: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("rounds", [25])
-def test_killed_at_random_nothing_acknowledged_is_lost_and_nothing_is_there_or_seen_twice(
-    rounds: int, tmp_path: Path
-) -> None:
+def test_killed_at_random_nothing_acknowledged_is_lost_or_seen_twice(rounds: int, tmp_path: Path) -> None:
     root, told, chunks = tmp_path / "cluster", tmp_path / "told", tmp_path / "chunks"
     chunks.mkdir()
     told.touch()

@@ -198,7 +198,7 @@ def stampede(seed: int, *, clients: int) -> tuple[int, int]:
 
 @settings(max_examples=5)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_of_many_clients_that_meet_a_file_one_copies_it_and_another_where_the_first_dies(seed: int) -> None:
+def test_of_many_clients_one_copies_a_file_and_another_if_the_first_dies(seed: int) -> None:
     copies, deaths = stampede(seed, clients=8)
     assert 1 <= copies <= 2 + deaths
 

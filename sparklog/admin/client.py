@@ -254,7 +254,7 @@ class Admin:
     def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, sorted by partition; a partition without a commit isn't there.
+        """The committed offsets of a group, sorted by partition; a partition without a commit isn't there.
 
         What was committed for a topic that was deleted since isn't told, nor as one of a topic that was created anew.
         A group that isn't there has committed nothing.

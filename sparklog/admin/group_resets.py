@@ -1,4 +1,4 @@
-"""Where a reset would set a group, by what it has committed and what its topics hold."""
+"""The offsets to which a reset would set a group, by its committed offsets and the bounds of its topics."""
 
 from __future__ import annotations
 

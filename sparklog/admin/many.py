@@ -63,8 +63,8 @@ def _telling_of_others(items: Collection[str], done: Collection[str], errors: Ma
             "also failed": failed,
             "not tried": [name for name in items if name not in done and name not in errors],
         }
-        told = "; ".join(f"{what}: {', '.join(names)}" for what, names in others.items() if names)
-        error.args = (f"{error} ({told})",)
+        summary = "; ".join(f"{what}: {', '.join(names)}" for what, names in others.items() if names)
+        error.args = (f"{error} ({summary})",)
     return error
 
 
@@ -136,7 +136,7 @@ def _checked_partition(given: object) -> TopicPartition:
 
 
 def by_topic(given: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
-    """What was given per partition, by topic and partition."""
+    """The values given per partition, grouped by topic."""
     grouped: dict[str, dict[int, int]] = {}
     for at, offset in given.items():
         topic, partition = at

@@ -69,7 +69,7 @@ def partition_offsets(
 
 
 def topic_offsets(cluster: Cluster, topic: str, specs: Mapping[int, int]) -> dict[int, OffsetAndTimestamp]:
-    """What each partition's spec asks for; offset and timestamp are -1 where no record is.
+    """The offset that each partition's spec asks for; offset and timestamp are -1 where no record is.
 
     Start and end are in the topic's newest commit: a GET, a LIST and a GET. A time needs the whole table's statistics,
     which take four requests or more, and one data file for each partition.
@@ -100,7 +100,8 @@ def topic_offsets(cluster: Cluster, topic: str, specs: Mapping[int, int]) -> dic
 def topic_bounds(
     cluster: Cluster, topic: str, partitions: Collection[int], *, since_ms: int | None
 ) -> dict[int, PartitionBounds]:
-    """What a reset of a group has to know of a topic's partitions; what the group has committed isn't among it.
+    """The bounds of a topic's partitions that a reset of a group needs; the group's committed offsets aren't among
+    them.
 
     A GET, a LIST and a GET; with a time as in :func:`topic_offsets`.
 

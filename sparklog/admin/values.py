@@ -1,4 +1,4 @@
-"""What an admin is asked for and what it tells. Frozen; names are kafka-python's."""
+"""Arguments and results of the admin client's calls. Frozen; names are kafka-python's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NewTopic:
     """kafka-python's name for ``configs``; a setting may stand in one of them only."""
 
     def partition_count(self) -> int:
-        """How many partitions are asked for. Raises ``InvalidPartitionsError``."""
+        """The number of partitions asked for. Raises ``InvalidPartitionsError``."""
         count = DEFAULT_PARTITION_COUNT if self.num_partitions == -1 else self.num_partitions
         if self.replica_assignments:
             assigned = len(self.replica_assignments)
@@ -46,7 +46,7 @@ class NewTopic:
         return check_partition_count(self.name, count)
 
     def settings(self) -> dict[str, object]:
-        """What ``configs`` and ``topic_configs`` say together. Raises ``InvalidArgumentError``."""
+        """Merge ``configs`` and ``topic_configs``. Raises ``InvalidArgumentError``."""
         configs, topic_configs = dict(self.configs or {}), dict(self.topic_configs or {})
         twice = sorted(configs.keys() & topic_configs.keys())
         if twice:
@@ -62,10 +62,10 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic shall have."""
+    """The number of partitions that a topic shall have."""
 
     total_count: int
-    """Those it has now included."""
+    """The wanted number of partitions, those that exist now included."""
     new_assignments: Sequence[Sequence[int]] | None = None
     """Accepted, and without meaning here: there are no brokers."""
 

@@ -93,13 +93,14 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _in_one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
-        told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:
-        told = str(error) or type(error).__name__
-    return " ".join(told.split())
+        message = str(error) or type(error).__name__
+    return " ".join(message.split())
 
 
 def _discard_output() -> None:
-    """Nobody reads any more: what is still buffered goes nowhere, instead of failing again when Python exits."""
+    """Discard the output that is still buffered: its reader is gone, and Python's exit would fail again by writing
+    it."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -51,8 +51,8 @@ def check(ctx: click.Context, topics: tuple[str, ...], deep: bool, repair: bool,
         repaired = repair_cluster(cluster, report)
         report = check_cluster(cluster, wanted, deep=deep)
     if json_:
-        told = {} if repaired is None else {"repaired": repaired.done, "not_repaired": repaired.failed}
-        click.echo(as_json({**report.to_json(), **told}))
+        repairs = {} if repaired is None else {"repaired": repaired.done, "not_repaired": repaired.failed}
+        click.echo(as_json({**report.to_json(), **repairs}))
     else:
         _print(report, repaired)
     for line in repaired.failed if repaired is not None else ():
@@ -66,7 +66,8 @@ def _print(report: Report, repaired: Repaired | None) -> None:
         click.echo(f"repaired: {line}")
     if report.findings:
         rows = [
-            (one.severity.value, one.code.value, str(one.subject), one.seen, one.expected) for one in report.findings
+            (finding.severity.value, finding.code.value, str(finding.subject), finding.seen, finding.expected)
+            for finding in report.findings
         ]
         print_table(("severity", "code", "of", "seen", "expected"), rows)
     counts = report.counts

@@ -32,7 +32,8 @@ def json_line(record: ConsumerRecord) -> bytes:
 
 
 def console_format(*, fields: tuple[str, ...], separator: bytes, key_separator: bytes | None, null: bytes) -> Formatter:
-    """As Kafka's ``DefaultMessageFormatter``: the fields in its order, then the value, each line ended by LF.
+    """Format as Kafka's ``DefaultMessageFormatter`` does: the fields in its order, then the value, each line ended by
+    LF.
 
     Args:
         fields: of ``timestamp``, ``partition``, ``offset``, ``headers``, ``key``.

@@ -158,20 +158,20 @@ def _print_group(group: GroupDescription, *, with_members: bool) -> None:
         return
     clients = {member.member_id: member for member in group.members}
     rows = []
-    for one in group.partitions:
-        owner = clients.get(one.member_id or "")
-        committed = NOTHING if one.committed is None else one.committed.offset
-        lag = NOTHING if one.lag is None else one.lag
-        start, end = one.log_start_offset, one.log_end_offset
+    for row in group.partitions:
+        owner = clients.get(row.member_id or "")
+        committed = NOTHING if row.committed is None else row.committed.offset
+        lag = NOTHING if row.lag is None else row.lag
+        start, end = row.log_start_offset, row.log_end_offset
         who = (owner.member_id, owner.host, owner.client_id or NOTHING) if owner else (NOTHING, NOTHING, NOTHING)
-        rows.append((one.partition.topic, one.partition.partition, committed, start, end, lag, *who))
+        rows.append((row.partition.topic, row.partition.partition, committed, start, end, lag, *who))
     if rows:
         numbers = ["partition", "committed", "log start", "log end", "lag"]
         print_table(["topic", *numbers, "member", "host", "client"], rows, numbers=numbers)
 
 
 def _in_short(partitions: Iterable[TopicPartition]) -> str:
-    """As Kafka's command shows an assignment: ``orders(0,1), other(2)``."""
+    """Shorten an assignment as Kafka's command does: ``orders(0,1), other(2)``."""
     found = by_topic(partitions)
     return ", ".join(f"{topic}({','.join(map(str, numbers))})" for topic, numbers in found.items()) or NOTHING
 
@@ -197,15 +197,15 @@ def _as_dict(group: GroupDescription) -> dict[str, Any]:
         ],
         "partitions": [
             {
-                "topic": one.partition.topic,
-                "partition": one.partition.partition,
-                "committed_offset": None if one.committed is None else one.committed.offset,
-                "metadata": None if one.committed is None else one.committed.metadata,
-                "log_start_offset": one.log_start_offset,
-                "log_end_offset": one.log_end_offset,
-                "lag": one.lag,
-                "member": one.member_id,
+                "topic": row.partition.topic,
+                "partition": row.partition.partition,
+                "committed_offset": None if row.committed is None else row.committed.offset,
+                "metadata": None if row.committed is None else row.committed.metadata,
+                "log_start_offset": row.log_start_offset,
+                "log_end_offset": row.log_end_offset,
+                "lag": row.lag,
+                "member": row.member_id,
             }
-            for one in group.partitions
+            for row in group.partitions
         ],
     }

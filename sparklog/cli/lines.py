@@ -53,7 +53,7 @@ class TextLines:
     null_marker: bytes | None = None
     """A key or value that is exactly this is null."""
     key: bytes | None = None
-    """Of every record, where no separator is given."""
+    """The key of every record, where no separator is given."""
     headers: Headers | None = None
     partition: int | None = None
 
@@ -83,11 +83,11 @@ class JsonLines:
     """
 
     key: bytes | None = None
-    """Of records that have none."""
+    """The key of records that have none."""
     headers: Headers | None = None
     """Added to those of the record."""
     partition: int | None = None
-    """Of records that name none."""
+    """The partition of records that name none."""
 
     def record(self, line: bytes) -> InputRecord | None:
         """The record of a line; None for a blank one. Raises ``InvalidArgumentError``."""

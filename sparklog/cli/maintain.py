@@ -106,7 +106,7 @@ def maintain(
 
 
 def _names(option: str, given: tuple[str, ...]) -> list[str] | None:
-    """What was given, one by one; None where the option wasn't."""
+    """Split the names that an option was given; None where the option wasn't."""
     if not given:
         return None
     names = [name.strip() for text in given for name in text.split(",") if name.strip()]

@@ -205,7 +205,7 @@ class _TransactionSender(_Sender):
         self._stored_count = self._sent_count
 
     def summary(self) -> str:
-        """All are stored or none, unless nobody knows."""
+        """Summarise a transaction: all records are stored or none, unless its outcome is unknown."""
         if not self._is_settled:
             return f"whether {_records(self._sent_count)} will be stored in {self._topic} isn't known"
         return f"produced {_records(self._stored_count)} to {self._topic}"

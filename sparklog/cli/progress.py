@@ -10,7 +10,7 @@ from contextlib import contextmanager
 __all__ = ["Advance", "reading_progress"]
 
 Advance = Callable[[int], object]
-"""Is told how many bytes were read."""
+"""Called with the number of bytes that were read."""
 
 _STEP_BYTES = 256 * 1024
 

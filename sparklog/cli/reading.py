@@ -21,7 +21,7 @@ _POLL_RECORDS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to read."""
+    """A plan of which records to read."""
 
     topics: tuple[str, ...]
     partitions: tuple[int, ...]
@@ -32,7 +32,7 @@ class Plan:
     timeout_ms: int | None
     """To wait for a record."""
     max_count: int | None = None
-    """Of records that anybody wants."""
+    """The count of records after which reading ends."""
 
 
 def _partitions(consumer: Consumer, plan: Plan) -> list[TopicPartition]:
@@ -52,7 +52,7 @@ def _partitions(consumer: Consumer, plan: Plan) -> list[TopicPartition]:
 
 
 def present(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
-    """What is there now, poll by poll."""
+    """The records that are there now, poll by poll."""
     partitions = _partitions(consumer, plan)
     ends = consumer.end_offsets(partitions)
     starts = first_offsets(consumer, partitions, plan.start)
@@ -78,7 +78,7 @@ def present(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
 
 
 def followed(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
-    """What is there and what comes, poll by poll, until nothing came for so long."""
+    """The records that are there and those that come, poll by poll, until nothing came for so long."""
     partitions = _partitions(consumer, plan)
     starts = first_offsets(consumer, partitions, plan.start)
     if plan.partitions:
@@ -99,7 +99,7 @@ def followed(consumer: Consumer, plan: Plan) -> Iterator[list[ConsumerRecord]]:
 
 
 class Grouped(ConsumerRebalanceListener):
-    """What a member of a group reads, poll by poll. At its end exactly what was printed is committed.
+    """The records that a member of a group reads, poll by poll. At its end exactly what was printed is committed.
 
     A poll counts as printed when the next one is asked for, or where everything ends well.
 
@@ -146,7 +146,7 @@ class Grouped(ConsumerRebalanceListener):
     ) -> None:
         try:
             if kind is not None and self._commits and self._printed:
-                with suppress(SparklogError):  # what ended it is told
+                with suppress(SparklogError):  # the error that ended it is raised
                     self._consumer.commit(self._printed)
         finally:
             self._consumer.__exit__(kind, error, traceback)
@@ -169,14 +169,14 @@ class _Begin(ConsumerRebalanceListener):
 
 
 class _Patience:
-    """How long to wait for a record."""
+    """The patience with which a command waits for a record."""
 
     def __init__(self, timeout_ms: int | None) -> None:
         self._timeout_ms = timeout_ms
         self._since_s = time.monotonic()
 
     def next_ms(self) -> float:
-        """For the next poll."""
+        """The time-out of the next poll."""
         return _POLL_MS if self._timeout_ms is None else min(_POLL_MS, max(0.0, self._left_ms()))
 
     @property

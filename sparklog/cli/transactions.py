@@ -38,11 +38,11 @@ def list_(ctx: click.Context, states: tuple[str, ...], producer_ids: tuple[int, 
 
     Ongoing: one may be open. A producer has the id and hasn't closed, or it died.
     """
-    found = admin_of(ctx).list_transactions(states or None, producer_ids or None)
+    listings = admin_of(ctx).list_transactions(states or None, producer_ids or None)
     if json_:
-        click.echo(as_json([_listed(one) for one in found]))
+        click.echo(as_json([_listed(listing) for listing in listings]))
     else:
-        rows = [(one.transactional_id, _name(one.state), one.producer_id) for one in found]
+        rows = [(listing.transactional_id, _name(listing.state), listing.producer_id) for listing in listings]
         print_table(["transactional id", "state", "producer id"], rows)
 
 
@@ -55,15 +55,15 @@ def describe(ctx: click.Context, ids: tuple[str, ...], json_: bool) -> None:
     """Show transactional ids, all by default: their producers, and what an unfinished transaction changes."""
     described = admin_of(ctx).describe_transactions(ids or None)
     if json_:
-        click.echo(as_json([_as_dict(one) for one in described]))
+        click.echo(as_json([_as_dict(description) for description in described]))
     else:
-        for number, one in enumerate(described):
+        for number, description in enumerate(described):
             if number:
                 click.echo()
-            _print(one)
-    for one in described:
-        if ids and one.error is not None:
-            raise one.error
+            _print(description)
+    for description in described:
+        if ids and description.error is not None:
+            raise description.error
 
 
 @transactions.command()
@@ -88,59 +88,66 @@ def recover(ctx: click.Context, json_: bool) -> None:
 
     Prints what became of each transactional id. Where one can't be finished the exit code is 1.
     """
-    found = admin_of(ctx).recover_transactions()
+    results = admin_of(ctx).recover_transactions()
     if json_:
-        click.echo(as_json([_recovered(one) for one in found]))
+        click.echo(as_json([_recovered(result) for result in results]))
     else:
-        rows = [(one.transactional_id, _name(one.state), one.action.value) for one in found]
+        rows = [(result.transactional_id, _name(result.state), result.action.value) for result in results]
         print_table(["transactional id", "state before", "action"], rows)
-    for one in found:
-        if one.error is not None:
-            raise one.error
+    for result in results:
+        if result.error is not None:
+            raise result.error
 
 
-def _listed(one: TransactionListing) -> dict[str, Any]:
-    return {"transactional_id": one.transactional_id, "state": _name(one.state), "producer_id": one.producer_id}
-
-
-def _recovered(one: Recovered) -> dict[str, Any]:
+def _listed(listing: TransactionListing) -> dict[str, Any]:
     return {
-        "transactional_id": one.transactional_id,
-        "state": _name(one.state),
-        "action": one.action.value,
-        "error": None if one.error is None else str(one.error),
+        "transactional_id": listing.transactional_id,
+        "state": _name(listing.state),
+        "producer_id": listing.producer_id,
     }
 
 
-def _print(one: TransactionDescription) -> None:
-    if one.error is not None:
-        click.echo(f"{one.transactional_id}: {UNKNOWN}, {one.error}")
+def _recovered(result: Recovered) -> dict[str, Any]:
+    return {
+        "transactional_id": result.transactional_id,
+        "state": _name(result.state),
+        "action": result.action.value,
+        "error": None if result.error is None else str(result.error),
+    }
+
+
+def _print(description: TransactionDescription) -> None:
+    if description.error is not None:
+        click.echo(f"{description.transactional_id}: {UNKNOWN}, {description.error}")
         return
-    aborted = f", aborted: {one.abort_reason}" if one.abort_reason else ""
-    click.echo(f"{one.transactional_id}: {_name(one.state)}{aborted}")
+    aborted = f", aborted: {description.abort_reason}" if description.abort_reason else ""
+    click.echo(f"{description.transactional_id}: {_name(description.state)}{aborted}")
     click.echo(
-        f"  producer {one.producer_id}, epoch {one.producer_epoch}, time-out {one.transaction_timeout_ms} ms, "
-        f"entry {one.entry_number} of {_time(one.written_ms)}"
+        f"  producer {description.producer_id}, epoch {description.producer_epoch}, "
+        f"time-out {description.transaction_timeout_ms} ms, "
+        f"entry {description.entry_number} of {_time(description.written_ms)}"
     )
-    changes = [("records", "", *at) for at in sorted(one.topic_partitions)]
-    changes += [("offset", group, *at) for group, partitions in sorted(one.groups.items()) for at in sorted(partitions)]
+    changes = [("records", "", *at) for at in sorted(description.topic_partitions)]
+    changes += [
+        ("offset", group, *at) for group, partitions in sorted(description.groups.items()) for at in sorted(partitions)
+    ]
     if changes:
         print_table(["changes", "group", "topic", "partition"], changes, numbers=["partition"])
 
 
-def _as_dict(one: TransactionDescription) -> dict[str, Any]:
+def _as_dict(description: TransactionDescription) -> dict[str, Any]:
     return {
-        "transactional_id": one.transactional_id,
-        "state": _name(one.state),
-        "producer_id": one.producer_id,
-        "producer_epoch": one.producer_epoch,
-        "transaction_timeout_ms": one.transaction_timeout_ms,
-        "entry_number": one.entry_number,
-        "written_ms": one.written_ms,
-        "topic_partitions": by_topic(one.topic_partitions),
-        "groups": {group: by_topic(partitions) for group, partitions in sorted(one.groups.items())},
-        "abort_reason": one.abort_reason,
-        "error": None if one.error is None else str(one.error),
+        "transactional_id": description.transactional_id,
+        "state": _name(description.state),
+        "producer_id": description.producer_id,
+        "producer_epoch": description.producer_epoch,
+        "transaction_timeout_ms": description.transaction_timeout_ms,
+        "entry_number": description.entry_number,
+        "written_ms": description.written_ms,
+        "topic_partitions": by_topic(description.topic_partitions),
+        "groups": {group: by_topic(partitions) for group, partitions in sorted(description.groups.items())},
+        "abort_reason": description.abort_reason,
+        "error": None if description.error is None else str(description.error),
     }
 
 

@@ -34,13 +34,14 @@ __all__ = [
 ]
 
 KEY_BYTES = 128 * 1024 * 1024
-"""Of keys and their offsets in memory. Source: Kafka ``log.cleaner.dedupe.buffer.size``, which holds hashes."""
+"""The size of keys and their offsets in memory. Source: Kafka ``log.cleaner.dedupe.buffer.size``, which holds
+hashes."""
 
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
 _JUDGED_AT_ONCE = 10_000
 _JUDGED_BYTES = 64 * 1024 * 1024
-"""Of keys that are looked up at once, at most."""
+"""The size of keys that are looked up at once, at most."""
 _LEARNED_AT_ONCE = 16 * 1024 * 1024
 _MOST_FILES = 1_000
 """Read at once: the commit names each of them."""
@@ -48,13 +49,13 @@ _MOST_FILES = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedFiles:
-    """What a pass found in some files, and what is to replace some of them."""
+    """The result of a pass over some files: counts, and the files that replace some of them."""
 
     first_offset: int
-    """Of these files."""
+    """The first offset of these files."""
     counts: Counts
     rewritten: tuple[Rewritten, ...]
-    """Of the files that records go from, in offset order; none where nothing goes."""
+    """The replacements of the files that lose records, in offset order; none where nothing goes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +67,8 @@ class CleanPass:
     due_tombstones_end: int
     """It drops the tombstones below this offset that the plan says are due."""
     pieces: Generator[CleanedFiles, None, None]
-    """Of all files that hold offsets below ``end_offset``, in offset order. Raises what reading raises. Closed early,
-    it ends what is still at work."""
+    """The results for all files that hold offsets below ``end_offset``, in offset order. Raises what reading raises.
+    Closed early, it ends what is still at work."""
 
 
 Clean = Callable[[DeltaLog, CleanPlan, str, int], CleanPass]
@@ -100,7 +101,7 @@ def clean_with_arrow(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What the first part of a pass has learned."""
+    """The knowledge that the first part of a pass has gathered."""
 
     latest: LatestOffsets
     end_offset: int
@@ -170,7 +171,7 @@ def _clean(log: DeltaLog, group: FileRange, known: _Known, compression: str) -> 
 
 
 class _Judged:
-    """What was found among the records of a group of files, in the order of their offsets: a bit for each."""
+    """The verdicts on the records of a group of files, in the order of their offsets: a bit for each."""
 
     def __init__(self, units: Sequence[FileUnit]) -> None:
         self.counts = Counts()
@@ -213,7 +214,7 @@ class _Judged:
             yield file_range_of(group.partition, units, group.file_bytes), int(self._found[: run[0]].sum())
 
     def kept_from(self, position: int) -> Callable[[int], Mask]:
-        """What gives, for the next so many records from this one on, which of them stay."""
+        """A function that is called with a number of records, from this position on, and returns which of them stay."""
         starts = [0, *accumulate(self._sizes)]
 
         def kept(count: int) -> Mask:

@@ -79,7 +79,7 @@ class Layout:
         )
 
     def positions(self, offsets: Offsets, tombstones: npt.NDArray[np.bool_]) -> Offsets:
-        """Where records lie."""
+        """The positions of records."""
         firsts = np.array([group.first_offset for group in self.groups], np.int64)
         at = np.searchsorted(firsts, offsets, side="right") - 1
         found: Offsets = (at << self.group_bits) | ((offsets - firsts[at]) << 1) | tombstones
@@ -180,7 +180,7 @@ def _rewrite(
 
 
 def _are_among(offsets: Offsets, kept: Offsets) -> npt.NDArray[np.bool_]:
-    """Which of some ascending offsets are among others, which ascend, too, and are many more."""
+    """Tell which of some ascending offsets are among others, which ascend, too, and are many more."""
     if not len(offsets):
         return np.empty(0, np.bool_)
     first, end = np.searchsorted(kept, [offsets[0], offsets[-1] + 1])

@@ -1,7 +1,7 @@
 """Replacing a range of files by others in one commit: what merging and compaction by key have in common.
 
 Appends never conflict with it: they touch no file that is there. Whatever else happened to the range since the plan,
-a retention, a user's ``DELETE``, another job, makes the whole replacement void (rule L4).
+a retention, a user's ``DELETE``, another job, makes the whole replacement void (rule L4, decide again).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Outcome", "Replacement", "commit_replacement", "is_live", "plan_repl
 
 
 class Outcome(str, Enum):
-    """What became of a range."""
+    """The outcome of replacing a range."""
 
     DONE = "done"
     PLANNED = "planned"
@@ -43,10 +43,10 @@ class Replacement:
     data_change: bool
     """False: the same records in other files."""
     operation: str
-    """As Delta's history shows it."""
+    """The operation's name in Delta's history."""
     topic_id: str
     known_version: int
-    """Of the topic, known before the first of the files was uploaded."""
+    """The topic's version, known before the first of the files was uploaded."""
 
     @property
     def removed(self) -> tuple[Segment, ...]:
@@ -83,8 +83,8 @@ def commit_replacement(state: TopicState, wanted: Replacement, *, timeout_ms: fl
     """Commit a replacement. Returns the state to go on with.
 
     Raises:
-        KafkaTimeoutError: others were faster again and again, or the files may have been swept or vacuumed (rule L10);
-            nothing was changed.
+        KafkaTimeoutError: others were faster again and again, or the files may have been swept or vacuumed (rule L10,
+            orphans); nothing was changed.
         CommitStateUnknownError, StoreError, …: see :func:`~sparklog.log.commit.commit`.
     """
     log = state.log
@@ -119,8 +119,8 @@ def is_live(state: TopicState, segments: Iterable[Segment]) -> bool:
 
 
 def why_gone(now: TopicState, segments: Iterable[Segment], error: ObjectNotFoundError, *, topic_id: str) -> str:
-    """Why a file that was to be rewritten isn't in the store: empty where it was replaced, and vacuumed already, by
-    somebody else; else what is to be told, as records are lost.
+    """The reason why a file that was to be rewritten isn't in the store: empty where it was replaced, and vacuumed
+    already, by somebody else; else what is to be told, as records are lost.
 
     Args:
         now: loaded after the file was looked for.

@@ -68,9 +68,9 @@ class CleanedPartition:
     first_dirty_offset: int
     """Afterwards."""
     counts: Counts
-    """Of the records that were looked at."""
+    """The counts of the records that were looked at."""
     files_before: int
-    """Of those that were replaced."""
+    """The number of files that were replaced."""
     bytes_before: int
     files_after: int
     bytes_after: int
@@ -150,8 +150,8 @@ def compact_state(
     rewrite_lock: AbstractContextManager[object] | None = None,
     begins: Callable[[Sequence[CleanPlan]], object] | None = None,
 ) -> tuple[CompactReport, TopicState]:
-    """As :func:`compact_topic`, of a topic that is loaded. Returns the state to go on with, too. Where nothing is due
-    no store is called.
+    """Compact a topic that is loaded, as :func:`compact_topic` does. Returns the state to go on with, too. Where
+    nothing is due no store is called.
 
     Args:
         now_ms: asks for the store's time, by which the plan is made; it may be a little earlier.
@@ -197,8 +197,8 @@ def compact_state(
 
 
 def compaction_due_ms(state: TopicState, *, now_ms: int) -> int | None:
-    """When a partition will be due for compaction if nothing is appended until then: the store's time, ``now_ms`` where
-    one is due now. None: none will."""
+    """The time at which a partition will be due for compaction if nothing is appended until then: the store's time,
+    ``now_ms`` where one is due now. None: none will."""
     rules = cleaner_rules(state.log.table, state.require_whole().metadata)
     plans = plan_topic(state, rules, now_ms=now_ms) if rules.compacts else []
     if any(plan.reason is not Reason.NONE for plan in plans):

@@ -1,4 +1,4 @@
-"""When a topic needs to be looked at again: by what is known of it now, if nothing happens to it. Pure."""
+"""Due times: when a topic needs to be looked at again, by what is known of it now, if nothing happens to it. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOK_EVERY_MS = 86_400_000
 def note_of(
     state: TopicState, steps: Collection[Step], *, policy: OptimizePolicy | None, now_ms: int, search_ms: int
 ) -> TopicNote:
-    """What is to be remembered of a topic after a run.
+    """The note about a topic that a run leaves for the next.
 
     Args:
         state: whole; after the run's last commit.
@@ -70,11 +70,11 @@ def _due_ms(step: Step, state: TopicState, policy: OptimizePolicy | None, *, now
     if step is Step.SEQUENCE:
         return now_ms if state.head.unsequenced_count else later_ms
     if step is Step.RETENTION:
-        found = retention_due_ms(state, now_ms=now_ms)
-        return later_ms if found is None else found
+        due_ms = retention_due_ms(state, now_ms=now_ms)
+        return later_ms if due_ms is None else due_ms
     if step is Step.COMPACT:
-        found = compaction_due_ms(state, now_ms=now_ms)
-        return later_ms if found is None else found
+        due_ms = compaction_due_ms(state, now_ms=now_ms)
+        return later_ms if due_ms is None else due_ms
     if step is Step.OPTIMIZE:
         return now_ms if is_optimize_due(state, policy) else later_ms
     if step is Step.VACUUM:

@@ -16,7 +16,8 @@ from sparklog.log.data.schema import DATA_SCHEMA
 __all__ = ["DataFileWriter"]
 
 ROW_GROUP_BYTES = 16 * 1024 * 1024
-"""Of a row group before it is encoded: as much is kept in memory, and a reader of ranges asks for one at a time."""
+"""The size of a row group before it is encoded: as much is kept in memory, and a reader of ranges asks for one at a
+time."""
 _ROW_GROUP_ROWS = 1_048_576
 
 
@@ -38,16 +39,17 @@ class DataFileWriter:
 
     @property
     def record_count(self) -> int:
+        """The number of records that were written, encoded or not."""
         return self._stats.record_count
 
     @property
     def encoded_bytes(self) -> int:
-        """What is encoded already."""
+        """The size of what is encoded already."""
         return int(self._sink.tell())
 
     @property
     def waiting_bytes(self) -> int:
-        """Of what isn't encoded yet, as it is in memory."""
+        """The size of what isn't encoded yet, as it is in memory."""
         return self._waiting_bytes
 
     def write(self, records: pa.Table) -> None:

@@ -25,7 +25,7 @@ class FileRange:
 
     @property
     def base_offset(self) -> int:
-        """What the rewritten records are numbered from; not greater than any of their offsets."""
+        """The offset that the rewritten records are numbered from; not greater than any of their offsets."""
         return min(segment.base_offset or 0 for segment in self.segments)
 
     @property
@@ -40,10 +40,12 @@ class FileRange:
 
     @property
     def size_bytes(self) -> int:
+        """The size of all its files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
     def record_count(self) -> int:
+        """The number of records of all its files; a file that can't be read counts as none."""
         return sum(segment.record_count or 0 for segment in self.segments)
 
 
@@ -60,14 +62,16 @@ class FileUnit:
     record_count: int
     """0 for a file that can't be read, see :attr:`is_known`."""
     largest_timestamp_ms: int
-    """Of its records; where a file doesn't tell, when it was written. Source: Kafka ``LogSegment.largestTimestamp``."""
+    """The largest timestamp of its records; where a file doesn't tell, when it was written. Source: Kafka
+    ``LogSegment.largestTimestamp``."""
     smallest_timestamp_ms: int
-    """As the largest."""
+    """The smallest timestamp of its records; where a file doesn't tell, when it was written."""
     is_known: bool
     """Do all its files tell the offsets of their records? Who can't tell them must not be removed or rewritten."""
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> FileUnit:
+        """The unit of these files, with their bounds and sums."""
         files = tuple(segments)
         return cls(
             segments=files,

@@ -24,7 +24,7 @@ __all__ = ["GroupReport", "expire_group", "expire_groups"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """What was forgotten of a group, or would be."""
+    """The report on one group: what was deleted of it, or would be."""
 
     group: str
     expired_offsets: int
@@ -33,9 +33,9 @@ class GroupReport:
     """It had no members and no offsets any more."""
     generations_deleted: int
     files_deleted: int
-    """Of its offset table: replaced an hour ago, or left by a writer that died."""
+    """The number of files of its offset table: replaced an hour ago, or left by a writer that died."""
     entries_deleted: int
-    """Of that table's log."""
+    """The number of entries of that table's log."""
     dry_run: bool
     error: SparklogError | None = None
     """Why it couldn't be looked at, or not to the end."""

@@ -1,10 +1,10 @@
-"""What runs remember of topics in which nothing is due: one object for the whole cluster, so that the next run can pass
-such a topic over for three requests, however large it is.
+"""Notes of maintenance runs about topics in which nothing is due: one object for the whole cluster, so that the next
+run can pass such a topic over for three requests, however large it is.
 
 A note says that nothing is due as long as a certain entry is the newest of the topic's log, and up to when. It is a
-hint. Whoever goes by it first reads that the entry is still the newest (rule L1); what would be due by time alone, the
-note tells; and no note holds for longer than a day. So a note that is lost, torn, or overwritten by another run costs a
-look at the topic, and nothing else.
+hint. Whoever goes by it first reads that the entry is still the newest (rule L1, trust); what would be due by time
+alone, the note tells; and no note holds for longer than a day. So a note that is lost, torn, or overwritten by another
+run costs a look at the topic, and nothing else.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ _LOGGER = logging.getLogger("sparklog.compaction")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicNote:
-    """What is known of a topic."""
+    """The note about one topic."""
 
     version: int = NO_VERSION
-    """Of the newest entry of its log when it was looked at; -1 where something was left to do."""
+    """The version of the newest entry of its log when it was looked at; -1 where something was left to do."""
     token: str = ""
-    """Of that entry."""
+    """The token of that entry."""
     deleted: bool = False
     due_ms: Mapping[Step, int] = field(default_factory=dict)
-    """As long as that entry is the newest: the store's time from which on a step may have something to do. A step that
-    isn't there has to look."""
+    """By step, as long as that entry is the newest: the store's time from which on a step may have something to do. A
+    step that isn't there has to look."""
     policy: str = ""
     """By which nothing is worth being merged, see :func:`~sparklog.compaction.due.policy_key`."""
     search_ms: int = 0
     """The store's time from which on vacuum is to search the topic's folder again, whatever its newest entry is."""
 
     def to_json(self) -> dict[str, Any]:
+        """The note as plain values, which :meth:`from_json` reads."""
         return {
             "version": self.version,
             "token": self.token,
@@ -118,7 +119,8 @@ def write_notes(
 
 
 def is_newest(log: DeltaLog, note: TopicNote) -> bool:
-    """Is the entry that a note is of still the newest of its log? Two GETs and a LIST. No, where that can't be told."""
+    """Is the entry that a note is of still the newest of its log? Two GETs and a LIST. No, where that can't be found
+    out."""
     position = Position(version=note.version, token=note.token, anchor_ticks_ms=-math.inf)
     try:
         return not log.look(position).entries

@@ -1,4 +1,5 @@
-"""Which records of a partition are superseded: the latest offset of each key, and a look at a range beside it."""
+"""Keys of a partition, by which superseded records are found: the latest offset of each key, and a look at a range
+beside it."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class LatestOffsets:
         return self._row_count()
 
     def of(self, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """For each key its greatest offset; -1 for one that wasn't added, and for null."""
+        """The greatest offset of each key; -1 for one that wasn't added, and for null."""
         self._settle()
         if len(self._tables) == 1:
             return _found(self._tables[0], keys)
@@ -99,7 +100,8 @@ def _split(table: pa.Table) -> list[pa.Table]:
 
 
 def _table_numbers(keys: pa.ChunkedArray) -> npt.NDArray[np.uint32]:
-    """By which table a key is. By other bits of the hash than those by which it is in this partition of the topic."""
+    """The number of the table that holds a key. It is computed from other bits of the hash than those by which it is in
+    this partition of the topic."""
     hashes = [murmur2_column(chunk) for chunk in keys.chunks]
     found: npt.NDArray[np.uint32] = (np.concatenate(hashes) >> np.uint32(16)) % np.uint32(_TABLES)
     return found
@@ -107,7 +109,7 @@ def _table_numbers(keys: pa.ChunkedArray) -> npt.NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What was found among records."""
+    """Counts of records that stay and of those that go."""
 
     records: int = 0
     """All."""
@@ -120,6 +122,7 @@ class Counts:
 
     @property
     def dropped(self) -> int:
+        """The number of records that go, for whichever reason."""
         return self.superseded + self.keyless + self.tombstones_dropped
 
     def __add__(self, other: Counts) -> Counts:

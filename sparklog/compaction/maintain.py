@@ -202,7 +202,7 @@ def _check_topic(cluster: Cluster, name: str) -> None:
 
 
 def _recover(run: MaintenanceRun, timeout_ms: float) -> Sequence[Recovered]:
-    run.began_ms  # noqa: B018 - before: a sweep goes by what is recovered after the time is known (rule L10)
+    run.began_ms  # noqa: B018 - before: a sweep goes by what is recovered after the time is known (rule L10, orphans)
     recovered = recover_transactions(run.cluster, timeout_ms=timeout_ms, expire_after_ms=EXPIRATION_MS)
     run.recovered(recovered)
     return recovered

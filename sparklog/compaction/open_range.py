@@ -29,8 +29,8 @@ from sparklog.log.data.segments import Segment, overlapping
 __all__ = ["PRODUCER", "OpenRange"]
 
 PRODUCER = "producer"
-"""As a compression: what the first of the files has, and snappy where that has none, as sequencing does. Source: Kafka
-``compression.type``; that a file has no compression doesn't tell whether its writer wanted none."""
+"""A value for the compression: that of the first of the files, and snappy where that has none, as sequencing does.
+Source: Kafka ``compression.type``; that a file has no compression doesn't tell whether its writer wanted none."""
 _CODECS: Mapping[str, str] = {
     "none": "none",
     "uncompressed": "none",
@@ -40,7 +40,7 @@ _CODECS: Mapping[str, str] = {
     "lz4": "lz4",
     "lz4_raw": "lz4",
 }
-"""By the names of Kafka's settings and of Parquet's metadata."""
+"""Codecs by the names of Kafka's settings and of Parquet's metadata."""
 _OTHER_CODEC = "zstd"
 _CODEC_OF_UNCOMPRESSED = "snappy"
 _WHOLE_BYTES = 32 * 1024 * 1024
@@ -48,9 +48,9 @@ _WHOLE_BYTES = 32 * 1024 * 1024
 _WINDOW_BYTES = 64 * 1024 * 1024
 """… and many at once, of so many bytes together."""
 _BUFFER_BYTES = 2 * 1024 * 1024
-"""Of each column of a file that is read by ranges; each is a request."""
+"""The buffer of each column of a file that is read by ranges; each is a request."""
 _PIECE_BYTES = 4 * 1024 * 1024
-"""Of records that are handed on together."""
+"""The size of records that are handed on together."""
 _SCAN_ROWS = 65_536
 
 Deltas = npt.NDArray[np.int64]
@@ -67,10 +67,10 @@ class OpenRange:
         self._range = file_range
         self._windows = [*_windows(file_range.segments)]
         self._files = dict(files or {})
-        """Those of one window, by path. Large ones are opened when they are needed."""
+        """The files of one window, by path. Large ones are opened when they are needed."""
         self._with_headers: bool | None = None
         self.base_offset = file_range.base_offset
-        """What the records are numbered from."""
+        """The offset that the records are numbered from."""
 
     @classmethod
     def read(cls, log: DeltaLog, file_range: FileRange) -> OpenRange:

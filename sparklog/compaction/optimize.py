@@ -30,7 +30,7 @@ _MOST_AHEAD = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedRange:
-    """What became of files that were worth being merged."""
+    """The report on one range of files that were worth being merged."""
 
     partition: int
     first_offset: int
@@ -52,7 +52,7 @@ class MergedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeReport:
-    """What merging did to a topic, or would do."""
+    """The report on merging in one topic: what was done, or would be."""
 
     topic: str
     ranges: tuple[MergedRange, ...]
@@ -119,8 +119,8 @@ def optimize_state(
     rewrite_lock: AbstractContextManager[object] | None = None,
     begins: Callable[[Sequence[FileRange]], object] | None = None,
 ) -> tuple[OptimizeReport, TopicState]:
-    """As :func:`optimize_topic`, of a topic that is loaded. Returns the state to go on with, too. Where nothing is
-    worth being merged no store is called.
+    """Merge files of a topic that is loaded, as :func:`optimize_topic` does. Returns the state to go on with, too.
+    Where nothing is worth being merged no store is called.
 
     Args:
         rewrite_lock: is entered while records are read and written.
@@ -207,7 +207,7 @@ class _Job:
 
 
 def _caught_up(state: TopicState) -> TopicState:
-    """What others did since, so that what they did to other ranges isn't met only by losing races."""
+    """Load what others committed since, so that changes of other ranges aren't noticed only by losing races."""
     try:
         catch_up(state, ahead=_MOST_AHEAD)
     except PositionLost:
@@ -216,8 +216,8 @@ def _caught_up(state: TopicState) -> TopicState:
 
 
 class _LiveRanges(Sequence[FileRange]):
-    """The ranges of a plan. Whoever goes through them one by one comes upon no range that somebody else has changed by
-    then."""
+    """The ranges of a plan. Iterating over them leaves out each range that others have changed by the time it is
+    reached."""
 
     def __init__(self, ranges: Sequence[FileRange], is_there: Callable[[FileRange], bool]) -> None:
         self._ranges = ranges
@@ -236,7 +236,7 @@ class _LiveRanges(Sequence[FileRange]):
 
     @property
     def passed_over(self) -> Iterable[FileRange]:
-        """In their order."""
+        """The ranges of the plan that others have changed since, in their order."""
         return self._passed_over.values()
 
     @overload

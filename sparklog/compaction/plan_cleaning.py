@@ -39,7 +39,7 @@ _FIELDS = ("offset", "horizon", "horizon_ms", "tombstones")
 
 
 class Reason(str, Enum):
-    """Why a partition is to be cleaned."""
+    """The reason why a partition is to be cleaned."""
 
     NONE = "none"
     """It isn't."""
@@ -139,7 +139,7 @@ class CleanPlan:
 
     partition: int
     state: CleanerState
-    """As the plan was made."""
+    """The cleaner's state as the plan was made."""
     reason: Reason
     units: tuple[FileUnit, ...]
     """All that may be rewritten, from the log start on."""
@@ -153,13 +153,14 @@ class CleanPlan:
     tombstones_due: int
     """About how many tombstones may go."""
     due_tombstones_end: int
-    """Those below this offset."""
+    """The offset below which tombstones are due."""
     due_later_ms: int | None = None
     """The store's time at which something may become due though nothing is appended; None: at no time."""
 
     @property
     def dirty_ratio(self) -> float:
-        """Of the bytes that may be cleaned or are clean, 0 … 1. Source: Kafka ``LogToClean.cleanableRatio``."""
+        """The dirty part of the bytes that may be cleaned or are clean, 0 … 1. Source: Kafka
+        ``LogToClean.cleanableRatio``."""
         return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
 
 
@@ -181,7 +182,8 @@ def plan_cleaning(
     first_dirty = max(state.first_dirty_offset, log_start_offset)
     units = [unit for unit in file_units(segments)[:-1] if unit.last_offset >= log_start_offset or not unit.is_known]
     clean = [unit for unit in units if unit.last_offset < first_dirty]
-    is_understood = all(unit.is_known for unit in clean)  # else what it holds can't be told, and who it supersedes
+    # else it isn't known which keys the clean part holds, and which records they supersede
+    is_understood = all(unit.is_known for unit in clean)
     waiting = units[len(clean) :] if is_understood else []
     dirty = _cleanable(waiting, rules, now_ms=now_ms)
     due_end = state.due_tombstones_end(now_ms=now_ms, delete_retention_ms=rules.delete_retention_ms)

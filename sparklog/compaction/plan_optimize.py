@@ -1,4 +1,4 @@
-"""Which small files of a partition are worth being merged. Pure.
+"""The plan of merging: which small files of a partition are worth being merged. Pure.
 
 A merge costs as much as it reads, so a record must not be rewritten again and again while its partition grows. Files
 are merged when the result is as large as wanted, or several times as large as the largest file in it: a record is then
@@ -20,14 +20,14 @@ from sparklog.log.data.segments import Segment
 __all__ = ["SETTINGS", "TARGET_BYTES", "OptimizePolicy", "plan_optimize"]
 
 SETTINGS = ("cleanup.policy", "compression.type", "segment.bytes", "segment.ms", "retention.bytes", "retention.ms")
-"""Of a topic, that merging goes by."""
+"""The topic settings that merging goes by."""
 
 TARGET_BYTES = DEFAULT_FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizePolicy:
-    """What is worth being merged."""
+    """The policy that says which files are worth being merged."""
 
     target_bytes: int = TARGET_BYTES
     """How large files should become, 1 or more. One of half the size is large enough, and is never touched."""
@@ -67,7 +67,7 @@ class OptimizePolicy:
 
 
 def _tenth(kept: int, limit: int) -> int:
-    """Of what retention keeps, but no more than ``limit``; that where it keeps everything."""
+    """A tenth of what retention keeps, but no more than ``limit``; ``limit`` where it keeps everything."""
     return limit if kept < 0 else min(limit, kept // 10)
 
 
@@ -144,7 +144,8 @@ def _worthwhile(chunk: list[FileUnit], policy: OptimizePolicy, *, is_full: bool)
 
 
 def _grows(units: Sequence[FileUnit], policy: OptimizePolicy) -> bool:
-    """In bytes and in records: a few large records outweigh many small ones, and the other way round."""
+    """Would merging grow files enough, both in bytes and in records? A few large records outweigh many small ones, and
+    the other way round."""
     return all(
         sum(sizes) >= policy.growth * max(sizes)
         for sizes in ([unit.size_bytes for unit in units], [unit.record_count for unit in units])

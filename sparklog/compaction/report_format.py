@@ -19,7 +19,7 @@ Row = tuple[str, str, int | None, int | None, str]
 
 COLUMNS = ("topic", "step", "files", "bytes", "result")
 NUMBERS = ("files", "bytes")
-"""Of the columns, those that hold numbers."""
+"""The columns that hold numbers."""
 
 
 def report_rows(report: MaintenanceReport) -> list[Row]:
@@ -83,7 +83,7 @@ def report_as_plain(report: MaintenanceReport) -> dict[str, Any]:
 
 
 def error_as_plain(error: SparklogError) -> dict[str, Any]:
-    """What JSON has in place of a report, where there is none."""
+    """An error as JSON has it in place of a report."""
     return {"error": str(error), "retriable": may_succeed_later(error)}
 
 

@@ -50,7 +50,7 @@ class SequenceReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMaintenance:
-    """What became of one topic; None for a step that wasn't asked for, or failed, or that nothing is known to be due
+    """The report on one topic; None for a step that wasn't asked for, or failed, or that nothing is known to be due
     for."""
 
     topic: str
@@ -65,15 +65,15 @@ class TopicMaintenance:
     optimize: OptimizeReport | None = None
     vacuum: VacuumReport | None = None
     errors: Mapping[Step, SparklogError] = field(default_factory=dict)
-    """Of the steps that failed."""
+    """The errors of the steps that failed."""
 
     @property
     def failures(self) -> list[str]:
-        """What went wrong, a line each; files that can't be rewritten, or given offsets, among it."""
+        """The failures, a line each; files that can't be rewritten, or given offsets, among it."""
         return [line for line, _ in self.failures_with_prospects()]
 
     def failures_with_prospects(self) -> Iterator[tuple[str, bool]]:
-        """What went wrong, a line each, and whether the same may succeed later."""
+        """The failures, a line each, and whether the same may succeed later."""
         for step, error in self.errors.items():
             yield f"{step.value}: {error}", may_succeed_later(error)
         for path, reason in self.sequence.refused.items() if self.sequence is not None else ():
@@ -91,7 +91,7 @@ class TopicMaintenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceReport:
-    """What became of a cluster.
+    """The report on a cluster.
 
     Counts are of this run alone: what a task of Spark that was run again had done before isn't among them.
     """
@@ -101,12 +101,12 @@ class MaintenanceReport:
     transactions: tuple[Recovered, ...]
     groups: tuple[GroupReport, ...]
     errors: Mapping[Step, SparklogError]
-    """Of steps that failed for the whole cluster."""
+    """The errors of steps that failed for the whole cluster."""
     dry_run: bool
 
     @property
     def failures(self) -> list[str]:
-        """What went wrong, a line each."""
+        """The failures, a line each."""
         return [line for line, _ in self._failures()]
 
     @property

@@ -1,7 +1,8 @@
 """Retention: which files of a partition are too old or too many (pure), and the commits that remove them.
 
 As in Kafka what goes is always a prefix of the partition, whole files, and the log start moves to the end of the last
-that went, never further and never back (rule L6). Nothing is read but the log: a file's largest timestamp stands there.
+that went, never further and never back (rule L6, start and end). Nothing is read but the log: a file's largest
+timestamp stands there.
 
 Kafka deletes by segments of up to a gigabyte, of which the newest is written to; a file here is whole from the start.
 So the newest may go like any other, as Kafka's does once it is too old: it rolls a new segment first.
@@ -44,7 +45,7 @@ _LEAST_FILES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """What a topic's settings say about how long records stay."""
+    """The rules by which a topic's settings say how long records stay."""
 
     deletes: bool
     """Does ``cleanup.policy`` hold ``delete``? If not, only what lies below the log start goes."""
@@ -56,7 +57,7 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredFiles:
-    """What retention takes from one partition."""
+    """The files that retention takes from one partition."""
 
     partition: int
     below_start: tuple[Segment, ...]
@@ -76,13 +77,13 @@ class ExpiredFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionReport:
-    """What retention did to a topic, or would do."""
+    """The report on retention in one topic: what was done, or would be."""
 
     topic: str
     removed_files: int
     removed_bytes: int
     log_start_offsets: Mapping[int, tuple[int, int]]
-    """Of the partitions whose log start moved: what it was, and what it is."""
+    """By partition whose log start offset moved: the old one and the new one."""
     delta_version: int
     dry_run: bool
     unreadable: tuple[str, ...] = ()
@@ -109,8 +110,8 @@ def plan_retention(
     now_ms: int,
     most_files: int = _MOST_FILES,
 ) -> ExpiredFiles:
-    """Which files of a partition go: first those below the log start, then while the rest is too large, then those
-    whose newest record is too old. Each walk begins at the oldest that is left and stops at the first that stays.
+    """Choose the files of a partition that go: first those below the log start, then while the rest is too large, then
+    those whose newest record is too old. Each walk begins at the oldest that is left and stops at the first that stays.
 
     Args:
         segments: of the partition, in offset order.
@@ -139,7 +140,7 @@ def plan_retention(
 
 
 class _Walk:
-    """From the oldest unit on."""
+    """A walk over a partition's units, from the oldest on."""
 
     def __init__(self, segments: Sequence[Segment], *, end_offset: int, most_files: int) -> None:
         self._units = map(FileUnit.of, overlapping(segments))  # as far as it walks: producers win while it plans
@@ -184,8 +185,8 @@ def retain_topic(
 def retain_state(
     state: TopicState, topic: str, *, now_ms: int, dry_run: bool = False, timeout_ms: float = DEFAULT_TIMEOUT_MS
 ) -> tuple[RetentionReport, TopicState]:
-    """As :func:`retain_topic`, of a topic that is loaded. Returns the state to go on with, too. Where nothing is to be
-    removed, no store is called."""
+    """Apply retention to a topic that is loaded, as :func:`retain_topic` does. Returns the state to go on with, too.
+    Where nothing is to be removed, no store is called."""
     if state.head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
     before = state.head
@@ -211,8 +212,8 @@ def retain_state(
 
 
 def retention_due_ms(state: TopicState, *, now_ms: int) -> int | None:
-    """When retention will remove something if nothing is appended until then: the store's time, ``now_ms`` or earlier
-    where it would now. None: it won't."""
+    """The time at which retention will remove something if nothing is appended until then: the store's time, ``now_ms``
+    or earlier where it would now. None: it won't."""
     rules = retention_rules(state)
     if _plans(state, state.head.log_end_offsets, now_ms=now_ms, most_files=1):
         return now_ms
@@ -226,7 +227,7 @@ def retention_due_ms(state: TopicState, *, now_ms: int) -> int | None:
 
 
 class _Step:
-    """One of the commits."""
+    """One of retention's commits."""
 
     def __init__(self, before: TopicHead, now_ms: int, committing: Callable[[], None]) -> None:
         self._before = before
@@ -235,7 +236,7 @@ class _Step:
         self._most_files = 2 * _MOST_FILES
 
     def decide(self, state: TopicState) -> Commit | None:
-        """Plans anew (rule L4), for fewer files with each race that was lost."""
+        """Plans anew (rule L4, decide again), for fewer files with each race that was lost."""
         if is_gone(state, self._before.topic_id):
             return None
         self._most_files = max(_LEAST_FILES, self._most_files // 2)
@@ -266,7 +267,7 @@ class _Step:
 
 
 def _plans(state: TopicState, end_offsets: Sequence[int], *, now_ms: int, most_files: int) -> list[ExpiredFiles]:
-    """Of the partitions that lose something."""
+    """The plans of the partitions that lose something."""
     whole = state.require_whole()
     rules = retention_rules(state)
     found = []

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 NOT_REWRITABLE = (CorruptRecordError, InvalidArgumentError, InvalidRecordError)
-"""What is raised of a file that can't be rewritten as it is: other ranges can."""
+"""The errors raised for a file that can't be rewritten as it is: other ranges can."""
 _LEAST_FILE_BYTES = 1024 * 1024
 """No file is divided that would be smaller. Source: the least ``segment.bytes``."""
 
@@ -57,7 +57,7 @@ class RewrittenFile:
     modification_ms: int
     """Wall time of the upload."""
     stats: Mapping[str, Any]
-    """As Delta's ``add`` holds them."""
+    """The statistics as Delta's ``add`` holds them."""
 
     def to_add(self, *, data_change: bool) -> AddFile:
         """The action that publishes the file."""
@@ -73,13 +73,14 @@ class RewrittenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """What became of one range."""
+    """The outcome of rewriting one range."""
 
     range: FileRange
     files: tuple[RewrittenFile, ...]
     """By offset; uploaded and durable; what they hold lies within the range. None where no record is left."""
     began_ticks_ms: float
-    """Of the log's clock, before the first upload: a day later the files aren't published any more (rule L10)."""
+    """Ticks of the log's clock, before the first upload: a day later the files aren't published any more (rule L10,
+    orphans)."""
     error: SparklogError | None = None
     """Why there are no files: a file of the range is gone, or can't be rewritten as it is."""
 
@@ -149,7 +150,7 @@ class RangeWriter:
         self._files: list[RewrittenFile] = []
         self._file: DataFileWriter | None = None
         self._base_offset = file_range.base_offset
-        """What the records of the file are numbered from that is being written."""
+        """The offset that the records of the file being written are numbered from."""
         self.record_count = 0
 
     @classmethod
@@ -201,7 +202,7 @@ class RangeWriter:
         return int(max(1, count))
 
     def _numbered(self, records: pa.Table) -> pa.Table:
-        """By deltas that are relative to the file's base offset."""
+        """Number records by deltas that are relative to the file's base offset."""
         shift = self._range.base_offset - self._base_offset
         if not shift:
             return records

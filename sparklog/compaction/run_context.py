@@ -123,7 +123,8 @@ class MaintenanceRun:
             return self._ids
 
     def barrier(self) -> TransactionBarrier:
-        """The barrier that every sweep of this run relies on (rule L10). Raises ``StoreError``: the listings."""
+        """The barrier that every sweep of this run relies on (rule L10, orphans). Raises ``StoreError``: the
+        listings."""
         with self._ids_lock:
             if self._barrier is None:
                 self._barrier = set_barrier(

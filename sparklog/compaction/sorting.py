@@ -19,10 +19,10 @@ import pyarrow as pa
 __all__ = ["RUN_BYTES", "by_offset"]
 
 RUN_BYTES = 32 * 1024 * 1024
-"""Of records that are sorted in memory."""
+"""The size of records that are sorted in memory."""
 _PIECE_BYTES = 4 * 1024 * 1024
 _BATCH_BYTES = 128 * 1024
-"""Of each run, that is in memory while runs are merged: 1,000 runs are 32 GB."""
+"""The part of each run that is in memory while runs are merged: 1,000 runs are 32 GB."""
 _COLUMN = "offset_delta"
 
 Offsets = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What jobs have in common: a topic's settings and columns, read strictly, and committing beside producers.
+"""Access of maintenance jobs to a topic: its settings and columns, read strictly, and commits beside producers.
 
 Producers and consumers live with a property that somebody garbled: it is logged, and the setting stays as it was. A job
 that deletes by it must not guess.
@@ -79,9 +79,10 @@ def check_columns(table: str, metadata: Metadata) -> None:
 def commit_job(state: TopicState, decide: Decide, *, timeout_ms: float) -> TopicCommitResult:
     """Commit what a job decided; see :func:`~sparklog.log.commit.commit` for what it raises.
 
-    It isn't made durable before it is visible, as an append with ``acks=all`` is (rule L9): to flush what all producers
-    wrote before takes longer than they need for the next commit, so a job that did would lose every race on a disk. A
-    job makes durable what it has done at its end, by :func:`made_durable`; the files that it names are so before.
+    It isn't made durable before it is visible, as an append with ``acks=all`` is (rule L9, fsync): to flush what all
+    producers wrote before takes longer than they need for the next commit, so a job that did would lose every race on a
+    disk. A job makes durable what it has done at its end, by :func:`made_durable`; the files that it names are so
+    before.
     """
     deadline = state.log.clock.deadline_in(timeout_ms)
     return commit(state, decide, deadline=deadline, sync=False)

@@ -247,7 +247,7 @@ class _Steps:
         self._left: tuple[Step, ...] = ()
 
     def do(self, *, search_ms: int) -> TopicOutcome:
-        """All of them, in order."""
+        """Run all steps, in order."""
         dry_run, timeout_ms, run = self._options.dry_run, self._options.timeout_ms, self._run
         report = TopicMaintenance(
             topic=self._topic,
@@ -362,7 +362,8 @@ class _Steps:
         return SequenceReport(sequenced_files=done.sequenced_count, refused=done.refused), load_state(state.log)
 
     def _without_what_deletion_caused(self, report: TopicMaintenance) -> TopicMaintenance:
-        """Of a topic that was deleted since it was loaded: that steps didn't find it any more is no failure."""
+        """Drop failures that come from the topic's deletion since it was loaded: that steps didn't find it is no
+        failure."""
         errors = report.errors.items()
         left = {step: error for step, error in errors if not isinstance(error, UnknownTopicOrPartitionError)}
         if len(left) == len(report.errors) or not self._is_gone():

@@ -28,7 +28,7 @@ _LOG_RETENTION = "log.retention.ms"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReport:
-    """What was deleted of a topic, or would be."""
+    """The report on what was deleted of a topic, or would be."""
 
     topic: str
     files_deleted: int
@@ -38,7 +38,7 @@ class VacuumReport:
     entries_deleted: int
     """Log entries and old checkpoints. In a dry run 0: what may go is known once a checkpoint is written."""
     checkpoint_version: int | None
-    """Of the checkpoint that was written; None where none was worth it."""
+    """The version of the checkpoint that was written; None where none was worth it."""
     expired_ids: int
     """Transactional ids that were taken from their producers a week ago: the topic lets them go."""
     retention_ms: int
@@ -78,7 +78,8 @@ def vacuum_topic(cluster: Cluster, topic: str, *, dry_run: bool = False, timeout
 def vacuum_state(
     state: TopicState, topic: str, run: MaintenanceRun, *, search: bool = True, dry_run: bool = False, timeout_ms: float
 ) -> tuple[VacuumReport, TopicState]:
-    """As :func:`vacuum_topic`, of a topic that was loaded since the run began. Returns the state to go on with, too.
+    """Vacuum a topic that was loaded since the run began, as :func:`vacuum_topic` does. Returns the state to go on
+    with, too.
 
     Where nothing is due it costs a LIST, with ``search`` one of the whole folder.
 
@@ -131,7 +132,8 @@ def _write_checkpoint_if_worthwhile(
         return None, state
     if head.unsequenced_count and not head.deleted:
         with run.rewrite_lock:
-            sequence_topic(log, timeout_ms=timeout_ms)  # rule F2: a checkpoint forgets the order of foreign commits
+            # rule F2, sequencing: a checkpoint forgets the order of foreign commits
+            sequence_topic(log, timeout_ms=timeout_ms)
         state = load_state(log)
     version = write_checkpoint(log)
     if version is not None:

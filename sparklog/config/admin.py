@@ -13,7 +13,7 @@ __all__ = ["ADMIN_SETTINGS", "AdminConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminConfig:
-    """What an admin was told. Times in milliseconds."""
+    """The settings of an admin client. Times in milliseconds."""
 
     client_id: str | None = setting(optional(text), None)
     default_api_timeout_ms: int = setting(number(0, INT_MAX), 60_000)
@@ -31,4 +31,4 @@ class AdminConfig:
 
 
 ADMIN_SETTINGS: Mapping[str, ClientSetting] = settings_of(AdminConfig)
-"""By name. Defaults: Apache Kafka 4.3 AdminClientConfig."""
+"""The settings by name. Defaults: Apache Kafka 4.3 AdminClientConfig."""

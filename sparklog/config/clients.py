@@ -35,7 +35,7 @@ class ClientSetting:
     name: str
     """Kafka's, with underscores."""
     parse: Callable[[object], Any]
-    """What a user gave, to its value; raises ValueError with what was expected."""
+    """Turns the value that a user gave into the setting's; raises ValueError with what was expected."""
     default: Any
 
 

@@ -27,7 +27,7 @@ from sparklog.errors import InvalidConfigurationError
 __all__ = ["CONSUMER_SETTINGS", "ConsumerConfig", "Deserialize", "ResetPolicy"]
 
 Deserialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
-"""Of topic, headers and data."""
+"""Called with topic, headers and data."""
 
 _DURATION = re.compile(
     r"P(?:(?P<days>\d+(?:\.\d+)?)D)?(?:T(?:(?P<hours>\d+(?:\.\d+)?)H)?(?:(?P<minutes>\d+(?:\.\d+)?)M)?"
@@ -38,7 +38,7 @@ _UNITS_MS = MappingProxyType({"days": 86_400_000, "hours": 3_600_000, "minutes":
 
 @dataclass(frozen=True, slots=True)
 class ResetPolicy:
-    """What a consumer does without a valid position (``auto_offset_reset``)."""
+    """Policies for a consumer without a valid position (``auto_offset_reset``)."""
 
     kind: str
     """``earliest``, ``latest``, ``none`` or ``by_duration``."""
@@ -63,7 +63,7 @@ def _reset_policy(value: object) -> ResetPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """What a consumer was told. Times in milliseconds, sizes in bytes."""
+    """The settings of a consumer. Times in milliseconds, sizes in bytes."""
 
     auto_commit_interval_ms: int = setting(number(0, INT_MAX), 5_000)
     auto_offset_reset: ResetPolicy = setting(_reset_policy, ResetPolicy("latest"))
@@ -133,4 +133,4 @@ class ConsumerConfig:
 
 
 CONSUMER_SETTINGS: Mapping[str, ClientSetting] = settings_of(ConsumerConfig)
-"""By name. Defaults: Apache Kafka 4.3 ConsumerConfig."""
+"""The settings by name. Defaults: Apache Kafka 4.3 ConsumerConfig."""

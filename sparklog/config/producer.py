@@ -27,7 +27,7 @@ ACKS_ALL = -1
 _IDEMPOTENT_IN_FLIGHT = 5
 
 Serialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
-"""Of topic, headers and data."""
+"""Called with topic, headers and data."""
 
 
 def _acks(value: object) -> int:
@@ -53,12 +53,12 @@ def _compression(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """What a producer was told. Times in milliseconds, sizes in bytes."""
+    """The settings of a producer. Times in milliseconds, sizes in bytes."""
 
     acks: int = setting(_acks, ACKS_ALL)
     """0: not waited for; 1: in the log; -1: in the log and fsynced on a local file system."""
     batch_size: int = setting(number(0, INT_MAX), 1_048_576)
-    """Of a topic: that much gathered doesn't wait for ``linger_ms``."""
+    """Bytes of a topic: that much gathered doesn't wait for ``linger_ms``."""
     buffer_memory: int = setting(number(0, LONG_MAX), 33_554_432)
     client_id: str | None = setting(optional(text), None)
     compression_type: str = setting(_compression, "none")
@@ -104,8 +104,9 @@ class ProducerConfig:
 
 
 def _check_transactional(values: dict[str, Any]) -> None:
-    """What a producer with a transactional id can't do without. ``acks=1``, which Kafka refuses, is allowed: whatever
-    happens to processes its transactions survive, but a power loss of a local file system may undo them."""
+    """Check the settings that a producer with a transactional id can't do without. ``acks=1``, which Kafka refuses, is
+    allowed: whatever happens to processes its transactions survive, but a power loss of a local file system may undo
+    them."""
     if values["transactional_id"] is None:
         return
     for name in ("acks", "retries"):
@@ -142,4 +143,4 @@ def _idempotence(values: Mapping[str, Any]) -> bool:
 
 
 PRODUCER_SETTINGS: Mapping[str, ClientSetting] = settings_of(ProducerConfig)
-"""By name. Defaults: Apache Kafka 4.3 ProducerConfig, but for batch_size (16384 there)."""
+"""The settings by name. Defaults: Apache Kafka 4.3 ProducerConfig, but for batch_size (16384 there)."""

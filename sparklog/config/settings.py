@@ -1,4 +1,4 @@
-"""What a setting is: its name, how its text is read, which values are allowed, what it does here."""
+"""The definition of a setting: its name, how its text is read, which values are allowed, what it does here."""
 
 from __future__ import annotations
 

@@ -104,6 +104,7 @@ class PartitionState:
 
     @property
     def buffered_count(self) -> int:
+        """The number of fetched records that the application has not got yet."""
         return sum(chunk.left_count for chunk in self.chunks)
 
 

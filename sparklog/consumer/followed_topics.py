@@ -31,6 +31,7 @@ class TopicView:
 
     @property
     def partition_count(self) -> int:
+        """The topic's number of partitions at that look."""
         return len(self.log_end_offsets)
 
 

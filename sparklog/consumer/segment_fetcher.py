@@ -107,7 +107,7 @@ class SegmentFetcher:
         """Read for each request about as much as it has room for, and for all of them as much as ``room_bytes``.
 
         The first records are read however large they are. A file that is gone is looked for once more in the topic
-        loaded anew (rule L10).
+        loaded anew (rule L10, orphans).
 
         Raises:
             StoreError: the store can't be read now.

@@ -1,4 +1,5 @@
-"""Help for transactions of producers that died: a consumer looks for them now and then (rule T4, recovery)."""
+"""Help for transactions of producers that died: a consumer looks for them now and then (rule T4, open sessions,
+recovery)."""
 
 from __future__ import annotations
 

@@ -136,9 +136,9 @@ class Protocol:
     min_reader_version: int
     min_writer_version: int
     reader_features: tuple[str, ...] | None = None
-    """Those of reader version 3; None where none are listed. Source: Delta protocol, "Table Features"."""
+    """The features of reader version 3; None where none are listed. Source: Delta protocol, "Table Features"."""
     writer_features: tuple[str, ...] | None = None
-    """Those of writer version 7."""
+    """The features of writer version 7."""
 
     def to_json(self) -> dict[str, Any]:
         """The action as a log entry has it, under its name ``protocol``."""
@@ -164,7 +164,7 @@ class Entry:
     actions: tuple[Action, ...]
     commit_info: Mapping[str, Any] = field(default_factory=dict)
     info: Mapping[str, Any] | None = None
-    """What sparklog put into ``commitInfo``; None for the entry of another engine."""
+    """The object that sparklog put into ``commitInfo``; None for the entry of another engine."""
 
 
 def listed_features(listed: Sequence[str] | None) -> tuple[str, ...] | None:

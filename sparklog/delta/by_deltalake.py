@@ -1,4 +1,4 @@
-"""What the ``deltalake`` package does with a log that sparklog doesn't understand whole: it writes the checkpoint.
+"""Checkpoints by the ``deltalake`` package, for a log that sparklog doesn't understand whole.
 
 It reads a *staged copy*: the objects of the log in a temporary folder. So every byte passes through our own store: one
 set of credentials, one place for faults to be injected, the same code for every store, and no version that somebody

@@ -171,7 +171,7 @@ def _with_fields(found: pa.StructArray, fields: pa.StructType) -> pa.StructArray
 
 
 class _Naming:
-    """Whatever Arrow raises within it becomes a ``CorruptLogError`` that names the file."""
+    """A context within which whatever Arrow raises becomes a ``CorruptLogError`` that names the file."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -57,7 +57,7 @@ class EncodedCheckpoint:
     row_count: int
     """Its actions."""
     add_count: int
-    """Those of them that are live files."""
+    """The number of them that are live files."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,7 +215,7 @@ def _since(now_ms: int, retention_ms: int | None) -> int | None:
 
 
 def _is_since(times_ms: pa.Array, since_ms: int | None, *, if_null: bool) -> pa.Array:
-    """Which of these times are later than one; all of them where nothing is ever forgotten."""
+    """Tell which of these times are later than one; all of them where nothing is ever forgotten."""
     if since_ms is None:
         return pa.repeat(True, len(times_ms))
     return pc.fill_null(pc.greater(times_ms, since_ms), if_null)
@@ -235,7 +235,7 @@ class _Writer:
         self._add_count = 0
 
     def write_header(self, protocol: Action, metadata: Action, transactions: Sequence[pa.StructArray]) -> None:
-        """One row group: the protocol, the metadata, and every ``txn`` action."""
+        """Write one row group: the protocol, the metadata, and every ``txn`` action."""
         count = sum(map(len, transactions))
         self._write_group(
             2 + count,

@@ -65,7 +65,7 @@ class _Version:
     entry_modified_ms: int | None = None
     """None without an entry."""
     paths: list[str] = field(default_factory=list)
-    """Of its entry, its checkpoint, and what Spark keeps beside them."""
+    """Paths of its entry, its checkpoint, and what Spark keeps beside them."""
 
 
 def plan_cleanup(

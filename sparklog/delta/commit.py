@@ -71,9 +71,9 @@ class CommitResult(Generic[S, D]):
     """The result of a commit."""
 
     state: S
-    """What is known now; the state that was handed in isn't used any more."""
+    """The state that is known now; the state that was handed in isn't used any more."""
     commit: D | None
-    """What was written, at ``state``'s version; None where the decision was that nothing is left to do."""
+    """The commit that was written, at ``state``'s version; None where the decision was that nothing is left to do."""
     lost_races: int
     round_trip_ms: float
     """How long the newest attempt took whose answer came; 0 where nothing was written."""

@@ -1,4 +1,4 @@
-"""What lies in a table's log folder: the one listing that opening a table costs (protocol rule L12, listing)."""
+"""The files in a table's log folder: the one listing that opening a table costs (protocol rule L12, listing)."""
 
 from __future__ import annotations
 

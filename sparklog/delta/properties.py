@@ -36,7 +36,7 @@ _PART = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|$)")
 
 
 def deleted_file_retention_ms(table: str, metadata: Metadata) -> int:
-    """For how long the files that were removed from a table stay, milliseconds; a week where it doesn't say.
+    """The time for which the files that were removed from a table stay, milliseconds; a week where it doesn't say.
 
     Source: Delta ``DeltaConfigs.TOMBSTONE_RETENTION``; as there, no months and years.
 
@@ -54,13 +54,13 @@ def deleted_file_retention_ms(table: str, metadata: Metadata) -> int:
 
 
 def removal_retention_ms(configuration: Mapping[str, str]) -> int | None:
-    """For how long a checkpoint remembers that a file was removed, milliseconds; None for ever, where the property
-    isn't understood: nobody's file is lost by that. See :func:`deleted_file_retention_ms`."""
+    """The time for which a checkpoint remembers that a file was removed, milliseconds; None for ever, where the
+    property isn't understood: nobody's file is lost by that. See :func:`deleted_file_retention_ms`."""
     return _interval_ms(configuration.get(_DELETED_FILES, _A_WEEK))
 
 
 def transaction_retention_ms(configuration: Mapping[str, str]) -> int | None:
-    """For how long a checkpoint keeps a ``txn`` action after its last update, milliseconds; None for ever.
+    """The time for which a checkpoint keeps a ``txn`` action after its last update, milliseconds; None for ever.
 
     Source: Delta ``DeltaConfigs.TRANSACTION_ID_RETENTION_DURATION``, which has no default.
     """

@@ -1,4 +1,4 @@
-"""Which files a table doesn't have any more, and since when: a reader that began earlier may still need them."""
+"""Files that a table doesn't have any more, and since when: a reader that began earlier may still need them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RemovedFiles:
     removed_ms: Mapping[str, int]
     """By path, percent-encoded as in the log: when it was removed, milliseconds since the epoch."""
     version: int
-    """Of the newest entry that was read; -1 where there is no log."""
+    """Version of the newest entry that was read; -1 where there is no log."""
 
 
 def removed_files(log: DeltaLog) -> RemovedFiles:

@@ -36,7 +36,7 @@ WRITER_VERSION = 2
 _LISTING_READER, _LISTING_WRITER = 3, 7
 """Versions that ask for nothing but the features they list. Source: Delta protocol, "Table Features"."""
 _KNOWN_FEATURES = frozenset({"appendOnly", "invariants"})
-"""What writer version 2 asks for."""
+"""The features that writer version 2 asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from sparklog.paths import TOPICS_FOLDER
 __all__ = ["check_cluster", "opened"]
 
 _LOOKS = 3
-"""At what errors are told of: what isn't seen twice in a row was on its way."""
+"""At most so many looks are made until no error is new: an error that isn't seen twice in a row was on its way."""
 
 T = TypeVar("T")
 
@@ -52,26 +52,26 @@ def check_cluster(
     if topics is not None:
         counts = Counts()
         for name in sorted(set(topics)):
-            topic, told = _check_topic(cluster, name, None, deep=deep)
-            findings += told
+            topic, its_findings = _check_topic(cluster, name, None, deep=deep)
+            findings += its_findings
             counts += topic.counts
         return Report.of(findings, counts)
-    seen, told = _settled(lambda: see_transactions(cluster), lambda found: found.findings)
-    findings += told
+    seen, its_findings = _settled(lambda: see_transactions(cluster), lambda found: found.findings)
+    findings += its_findings
     counts = seen.counts
     ids: dict[str, str | None] = {}
     for name in cluster.store.list_names(TOPICS_FOLDER):
         try:
-            topic, told = _check_topic(cluster, name, seen, deep=deep)
+            topic, its_findings = _check_topic(cluster, name, seen, deep=deep)
         except (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError):  # a folder of somebody else
             continue
-        findings += told
+        findings += its_findings
         counts += topic.counts
         ids[name] = topic.topic_id
     findings += check_gone_topics(seen, ids)
     heads = TopicHeads(cluster)
-    for told, group in parallel_map(lambda name: _check_group(cluster, name, heads), group_folders(cluster)):
-        findings += told
+    for its_findings, group in parallel_map(lambda name: _check_group(cluster, name, heads), group_folders(cluster)):
+        findings += its_findings
         counts += group
     return Report.of(findings, counts)
 
@@ -100,24 +100,24 @@ def _check_topic(
 
 
 def _check_group(cluster: Cluster, name: str, heads: TopicHeads) -> tuple[Sequence[Finding], Counts]:
-    (_, counts), told = _settled(lambda: check_group(cluster, name, heads), lambda found: found[0])
-    return told, counts
+    (_, counts), findings = _settled(lambda: check_group(cluster, name, heads), lambda found: found[0])
+    return findings, counts
 
 
 def _settled(look: Callable[[], T], findings_of: Callable[[T], Sequence[Finding]]) -> tuple[T, Sequence[Finding]]:
-    """Look until no error is new: the last look, and what it found; of errors those that the look before found, too."""
-    found = look()
-    told = findings_of(found)
+    """Look until no error is new: the last look's result and its findings; of errors those of the look before, too."""
+    result = look()
+    findings = findings_of(result)
     for _ in range(_LOOKS - 1):
-        errors = {_key(one) for one in told if one.severity is Severity.ERROR}
+        errors = {_key(finding) for finding in findings if finding.severity is Severity.ERROR}
         if not errors:
             break
-        found = look()
-        new = findings_of(found)
-        told = [one for one in new if one.severity is not Severity.ERROR or _key(one) in errors]
-        if len(told) == len(new):
+        result = look()
+        new = findings_of(result)
+        findings = [finding for finding in new if finding.severity is not Severity.ERROR or _key(finding) in errors]
+        if len(findings) == len(new):
             break
-    return found, told
+    return result, findings
 
 
 def _key(finding: Finding) -> tuple[Code, Subject]:

@@ -30,7 +30,7 @@ _MODULUS = 2**31
 
 @dataclass(slots=True, kw_only=True)
 class FilesSeen:
-    """What a listing of a topic's folder showed."""
+    """The files that a listing of a topic's folder showed."""
 
     findings: list[Finding] = field(default_factory=list)
     unnamed: list[tuple[str, int, int]] = field(default_factory=list)
@@ -59,18 +59,18 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
                 )
             )
     folder = f"{log.table}/"
-    for found in log.store.list(folder):
-        seen.newest_ms = max(seen.newest_ms, found.modified_ms)
-        live = expected.pop(found.path, None)
+    for file in log.store.list(folder):
+        seen.newest_ms = max(seen.newest_ms, file.modified_ms)
+        live = expected.pop(file.path, None)
         if live is None:
-            if _is_data_file(found.path.removeprefix(folder)):
-                seen.unnamed.append((found.path, found.size_bytes, found.modified_ms))
-        elif found.size_bytes != live.size_bytes:
+            if _is_data_file(file.path.removeprefix(folder)):
+                seen.unnamed.append((file.path, file.size_bytes, file.modified_ms))
+        elif file.size_bytes != live.size_bytes:
             seen.findings.append(
                 Finding(
                     code=Code.FILE_SIZE,
-                    subject=Subject(topic=topic, partition=live.partition, path=found.path),
-                    seen=f"{found.size_bytes} bytes",
+                    subject=Subject(topic=topic, partition=live.partition, path=file.path),
+                    seen=f"{file.size_bytes} bytes",
                     expected=f"{live.size_bytes}, as the log says",
                 )
             )
@@ -115,7 +115,7 @@ def read_files(
 
 @dataclass(slots=True, kw_only=True)
 class _Rows:
-    """What was read of a file."""
+    """The rows that were read of a file."""
 
     path: str
     findings: list[Finding] = field(default_factory=list)
@@ -137,7 +137,7 @@ def _reader(
             if path in spared:
                 return rows
             table, unknown = _decode(path, log.store.read(path))
-        except InvalidArgumentError:  # outside of the table: told by check_files
+        except InvalidArgumentError:  # outside of the table: a finding of check_files
             return rows
         except ObjectNotFoundError:
             rows.findings.append(
@@ -161,7 +161,7 @@ def _reader(
 
 
 def _decode(path: str, data: bytes) -> tuple[pa.Table, Counter[str]]:
-    """All of a file is decoded, and its checksums are verified where it has any; five columns are kept, and
+    """Decode all of a file; its checksums are verified where it has any; five columns are kept, and
     ``partition`` where it is among them. Of columns that a topic doesn't have: how many values they hold.
 
     Raises ``CorruptRecordError``."""
@@ -216,8 +216,8 @@ def _compare(table: pa.Table, segment: Segment, subject: Subject) -> Iterator[Fi
             expected="each offset once",
         )
     times = pc.min_max(milliseconds(table["timestamp"])).as_py()
-    found = (table.num_rows, int(numbers.min()), int(numbers.max()), times["min"], times["max"])
-    told = (
+    actual = (table.num_rows, int(numbers.min()), int(numbers.max()), times["min"], times["max"])
+    logged = (
         segment.record_count,
         segment.min_offset_delta,
         segment.max_offset_delta,
@@ -225,13 +225,13 @@ def _compare(table: pa.Table, segment: Segment, subject: Subject) -> Iterator[Fi
         segment.max_timestamp_ms,
     )
     names = ("records", "least offset_delta", "greatest offset_delta", "least timestamp", "greatest timestamp")
-    wrong = [at for at, (is_, said) in enumerate(zip(found, told, strict=True)) if said is not None and is_ != said]
+    wrong = [at for at, (is_, said) in enumerate(zip(actual, logged, strict=True)) if said is not None and is_ != said]
     if wrong:
         yield Finding(
             code=Code.STATS_WRONG,
             subject=subject,
-            seen=", ".join(f"{names[at]}: {found[at]}" for at in wrong),
-            expected="as the log says: " + ", ".join(f"{names[at]}: {told[at]}" for at in wrong),
+            seen=", ".join(f"{names[at]}: {actual[at]}" for at in wrong),
+            expected="as the log says: " + ", ".join(f"{names[at]}: {logged[at]}" for at in wrong),
         )
     if "partition" in table.column_names:
         others = pc.unique(pc.drop_null(table["partition"])).to_pylist()

@@ -1,4 +1,4 @@
-"""What a check tells: findings by code, how severe each is, and how much was looked at. Frozen, without I/O."""
+"""The results of a check: findings by code, how severe each is, and how much was looked at. Frozen, without I/O."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _MOST_TOLD = 20
 
 
 class Severity(str, Enum):
-    """How bad it is."""
+    """Severities of findings."""
 
     ERROR = "error"
     """Something is lost, doubled or can't be read, or a rule is broken that keeps it from being so."""
     WARNING = "warning"
     """Nothing is lost, but somebody should look, or finish what was left."""
     INFO = "info"
-    """As it may well be."""
+    """A fact that is no fault."""
 
 
 class Code(str, Enum):
-    """What can be found. The names stay as they are; docs/integrity.md tells what each means and what to do."""
+    """Codes of the findings. The names stay as they are; docs/integrity.md tells what each means and what to do."""
 
     # Topics: their logs.
     TOPIC_UNREADABLE = "topic-unreadable"
@@ -117,19 +117,19 @@ SEVERITIES: Mapping[Code, Severity] = MappingProxyType(
         for code in Code
     }
 )
-"""How severe each finding is: always the same of one code."""
+"""The severity of each finding: always the same of one code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a finding is of; what isn't meant is None."""
+    """The subject of a finding; a field that doesn't apply is None."""
 
     topic: str | None = None
     partition: int | None = None
     group: str | None = None
     transactional_id: str | None = None
     delta_version: int | None = None
-    """Of the topic's log."""
+    """The version of the topic's log."""
     path: str | None = None
     """In the store."""
 
@@ -151,7 +151,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was found."""
+    """A finding of a check."""
 
     code: Code
     subject: Subject
@@ -160,7 +160,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is, by its code (:data:`SEVERITIES`)."""
+        """The severity of its code (:data:`SEVERITIES`)."""
         return SEVERITIES[self.code]
 
     def __str__(self) -> str:
@@ -168,7 +168,8 @@ class Finding:
 
 
 def few(findings: Iterable[Finding], subject: Subject) -> list[Finding]:
-    """Not each of 100,000: of every code the first 20, and how many more there are, told of ``subject``."""
+    """Shorten a long list of findings: the first 20 of every code, and a finding about ``subject`` that counts the
+    rest."""
     kept: list[Finding] = []
     more: dict[Code, list[Finding]] = {}
     counts: Counter[Code] = Counter()
@@ -179,8 +180,8 @@ def few(findings: Iterable[Finding], subject: Subject) -> list[Finding]:
         else:
             more.setdefault(finding.code, [finding])
     for code, [first] in more.items():
-        told = f"{counts[code] - _MOST_TOLD} more of these"
-        kept.append(Finding(code=code, subject=subject, seen=told, expected=first.expected))
+        rest = f"{counts[code] - _MOST_TOLD} more of these"
+        kept.append(Finding(code=code, subject=subject, seen=rest, expected=first.expected))
     return kept
 
 
@@ -189,13 +190,13 @@ class Counts:
     """How much was looked at: a check that looked at nothing proves nothing."""
 
     topics: int = 0
-    """Those that were deleted among them."""
+    """The number of topics, deleted ones included."""
     entries: int = 0
-    """Of the topics' logs."""
+    """The number of entries of the topics' logs."""
     files: int = 0
     """Live ones."""
     records: int = 0
-    """As the log tells of the live files; with ``deep`` those that were read."""
+    """The number of records of the live files as the log tells it; with ``deep`` that of the records that were read."""
     groups: int = 0
     committed_offsets: int = 0
     transactional_ids: int = 0
@@ -208,7 +209,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a check found."""
+    """The report of a check: its findings, and how much was looked at."""
 
     findings: tuple[Finding, ...] = ()
     """Errors first, then warnings; within each as they were met."""
@@ -239,7 +240,7 @@ class Report:
         return tuple(one for one in self.findings if one.severity is severity)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The report as plain values."""
         return {
             "errors": len(self.errors),
             "warnings": len(self.warnings),

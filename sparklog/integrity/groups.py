@@ -40,20 +40,20 @@ __all__ = ["TopicHeads", "check_group", "finished_pending"]
 
 @dataclass(slots=True)
 class TopicHeads:
-    """What topics are, looked up once; and again before anything is said against a committed offset."""
+    """The heads of topics, looked up once; and again before anything is said against a committed offset."""
 
     cluster: Cluster
     _seen: dict[str, TopicHead | None] = field(default_factory=dict)
     _broken: set[str] = field(default_factory=set)
 
     def get(self, topic: str, *, again: bool = False) -> TopicHead | None:
-        """None where there is no such topic any more."""
+        """The head of a topic; None where there is no such topic any more."""
         if again or topic not in self._seen:
             self._seen[topic] = self._look(topic)
         return self._seen[topic]
 
     def is_broken(self, topic: str) -> bool:
-        """Couldn't it be understood? Then that is told of the topic."""
+        """Couldn't it be understood? Then that is a finding about the topic."""
         return topic in self._broken
 
     def _look(self, topic: str) -> TopicHead | None:
@@ -241,7 +241,7 @@ def _check_pending(cluster: Cluster, group: str, rows: Rows) -> Iterator[Finding
             decision = read_decision(open_transaction_log(cluster, decider.transactional_id), decider)
             if decision is not None and decision.is_finished:
                 late[decider] = decision.is_committed
-        except UnsupportedVersionError:  # told of the id
+        except UnsupportedVersionError:  # a finding about the id
             continue
         except (CorruptLogError, InvalidArgumentError) as error:
             yield Finding(

@@ -31,7 +31,7 @@ class Published:
 
     transactional_id: str
     number: int
-    """Of the entry that decided it."""
+    """The number of the entry that decided it."""
     topic_id: str
     delta_version: int
     records: Mapping[str, tuple[int | None, int | None]]
@@ -40,7 +40,7 @@ class Published:
 
 @dataclass(slots=True)
 class _Producer:
-    """What one producer appended to a partition last."""
+    """The newest append of one producer to a partition."""
 
     producer_epoch: int
     last_sequence: int
@@ -48,7 +48,7 @@ class _Producer:
 
 @dataclass(slots=True, kw_only=True)
 class TopicHistory:
-    """What a run of entries adds up to. Memory grows with the files that they name, and their producers."""
+    """The state that a run of entries adds up to. Memory grows with the files that they name, and their producers."""
 
     topic: str
     table: str
@@ -56,9 +56,9 @@ class TopicHistory:
     head: TopicHead | None = None
     """After the newest entry that was applied; None before the first that tells one."""
     own_head: TopicHead | None = None
-    """As the newest entry of ours tells it."""
+    """The topic's head as the newest entry written by sparklog has it."""
     own_version: int = -1
-    """Of that entry."""
+    """The version of that entry."""
     entry_count: int = 0
     live: dict[str, bool] = field(default_factory=dict)
     """By path: was it added last, or removed?"""
@@ -71,7 +71,7 @@ class TopicHistory:
     producers: dict[str, SetTransaction] = field(default_factory=dict)
     """By producer id: the newest commit of each."""
     _segments: dict[str, Segment] = field(default_factory=dict)
-    """Of the files that are live as far as these entries tell."""
+    """By path, the segments of the files that are live as far as these entries tell."""
     _sequences: dict[tuple[int, int], _Producer] = field(default_factory=dict)
     _markers: dict[str, int] = field(default_factory=dict)
     _ends_are_exact: bool = False
@@ -154,13 +154,13 @@ class TopicHistory:
                     )
         if entry.info is None:
             return
-        told = {action.app_id for action in entry.actions if isinstance(action, SetTransaction)}
+        recorded = {action.app_id for action in entry.actions if isinstance(action, SetTransaction)}
         for app_id, what, old, new in (
             (start_app_id, "log start", before.log_start_offsets, after.log_start_offsets),
             (end_app_id, "log end", before.log_end_offsets, after.log_end_offsets),
         ):
             for partition, (was, now) in enumerate(zip(old, new, strict=False)):
-                if now != was and app_id(partition) not in told:
+                if now != was and app_id(partition) not in recorded:
                     self._tell(
                         Code.OFFSETS_DISAGREE,
                         entry,
@@ -318,13 +318,16 @@ class TopicHistory:
     def _check_merge(
         self, entry: Entry, added: Sequence[Segment], removed: Sequence[str], gone: Sequence[Segment]
     ) -> None:
-        counts = [one.record_count for one in (*gone, *added)]
+        counts = [segment.record_count for segment in (*gone, *added)]
         if len(gone) < len(removed) or None in counts:
             return  # what was removed was added before the oldest entry that is kept
-        old = sum(one.record_count or 0 for one in gone)
-        new = sum(one.record_count or 0 for one in added)
+        old = sum(segment.record_count or 0 for segment in gone)
+        new = sum(segment.record_count or 0 for segment in added)
         ranges = [
-            (min((one.first_offset for one in some), default=0), max((one.last_offset for one in some), default=-1))
+            (
+                min((segment.first_offset for segment in some), default=0),
+                max((segment.last_offset for segment in some), default=-1),
+            )
             for some in (gone, added)
         ]
         if old != new or ranges[0] != ranges[1]:
@@ -370,7 +373,7 @@ class TopicHistory:
                     number=action.version,
                     topic_id=after.topic_id,
                     delta_version=entry.version,
-                    records={one.path: (one.partition, one.record_count) for one in added},
+                    records={segment.path: (segment.partition, segment.record_count) for segment in added},
                 )
             elif is_append(entry) or action.version < before:
                 self.findings.append(

@@ -56,7 +56,7 @@ class LogListing:
 
     @property
     def checkpoint_version(self) -> int:
-        """Of the newest complete checkpoint; -1 where there is none."""
+        """The version of the newest complete checkpoint; -1 where there is none."""
         return max(self.checkpoints, default=-1)
 
     @property

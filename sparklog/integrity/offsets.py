@@ -60,7 +60,7 @@ def check_partition(
     explained: Sequence[Range],
     is_compacted: bool = False,
 ) -> Iterator[Finding]:
-    """One partition.
+    """Check the offsets of one partition.
 
     Args:
         segments: in offset order.
@@ -76,7 +76,7 @@ def check_partition(
     for segment in segments:
         if segment.has_stats:
             covered.add(segment.first_offset, segment.last_offset + 1)
-        elif segment.base_offset is not None:  # nobody could look into it: that is told of the file
+        elif segment.base_offset is not None:  # nobody could look into it: a finding about the file
             return
     missing = without([(start, end)] if start < end else [], covered.ranges())
     for code, ranges, expected in (
@@ -93,10 +93,10 @@ def check_partition(
     ):
         if ranges:
             count = sum(last - first for first, last in ranges)
-            told = ", ".join(f"{first} to {last - 1}" for first, last in ranges[:_MOST_TOLD])
+            listed = ", ".join(f"{first} to {last - 1}" for first, last in ranges[:_MOST_TOLD])
             more = f", … ({len(ranges)} ranges)" if len(ranges) > _MOST_TOLD else ""
             yield Finding(
-                code=code, subject=subject, seen=f"{count} offsets have none: {told}{more}", expected=expected
+                code=code, subject=subject, seen=f"{count} offsets have none: {listed}{more}", expected=expected
             )
 
 
@@ -174,9 +174,9 @@ def _overlaps(subject: Subject, segments: Sequence[Segment]) -> Iterator[Finding
         if len(together) == 1:
             continue
         first = together[0].first_offset
-        span = max(one.last_offset for one in together) - first + 1
-        count = sum(one.record_count or 0 for one in together)
-        if len({one.base_offset for one in together}) > 1 or count > span:
+        span = max(other.last_offset for other in together) - first + 1
+        count = sum(other.record_count or 0 for other in together)
+        if len({other.base_offset for other in together}) > 1 or count > span:
             yield Finding(
                 code=Code.OFFSETS_OVERLAP,
                 subject=_of(subject, together[1]),

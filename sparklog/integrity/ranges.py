@@ -40,7 +40,7 @@ class RangeSet:
 
 
 def without(wanted: Iterable[Range], gone: Sequence[Range]) -> list[Range]:
-    """What is left of ``wanted`` when ``gone`` is taken out; both sorted, each without overlaps."""
+    """The ranges of ``wanted`` without those of ``gone``; both sorted, each without overlaps."""
     left: list[Range] = []
     at = 0
     for first, end in wanted:

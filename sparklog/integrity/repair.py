@@ -34,14 +34,14 @@ MENDED = frozenset(
         Code.PENDING_COMMITTED,
     }
 )
-"""What :func:`repair_cluster` may mend; everything else is for a person to decide."""
+"""The codes of findings that :func:`repair_cluster` may mend; everything else is for a person to decide."""
 
 _CHECKPOINTS = (Code.CHECKPOINT_CORRUPT, Code.CHECKPOINT_DUE, Code.HINT_WRONG)
 
 
 @dataclass(slots=True, kw_only=True)
 class Repaired:
-    """What was done, a line each, and what failed."""
+    """The report of a repair: what was done, a line each, and what failed."""
 
     done: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""One topic: its log, the offsets of its files, the files themselves, what transactions put into it."""
+"""The check of one topic: its log, the offsets of its files, the files themselves, what transactions put into it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PREFIX = "sparklog."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSeen:
-    """What a check of one topic found."""
+    """The result of the check of one topic."""
 
     findings: tuple[Finding, ...]
     counts: Counts
@@ -63,7 +63,7 @@ def check_topic(cluster: Cluster, topic: str, seen: TransactionsSeen | None, *, 
 
 
 class _Check:
-    """Of a topic that could be loaded."""
+    """The check of a topic that could be loaded."""
 
     def __init__(self, cluster: Cluster, topic: str, state: TopicState, seen: TransactionsSeen | None) -> None:
         self._cluster = cluster
@@ -146,10 +146,10 @@ class _Check:
         table, topic = self._log.table, self._topic
         spared = {f"{table}/{path}" for name, path in self._seen.files_in_use if name == topic} if self._seen else set()
         spared |= {_object_path(table, path) for path, is_live in history.live.items() if not is_live}
-        left = [one for one in files.unnamed if one[0] not in spared]
+        left = [file for file in files.unnamed if file[0] not in spared]
         if left and self._state.checkpoint_version >= 0:  # it remembers those that were removed for a week
             removed = {_object_path(table, path) for path in removed_files(self._log).removed_ms}
-            left = [one for one in left if one[0] not in removed]
+            left = [file for file in left if file[0] not in removed]
         if left:
             oldest_ms = files.newest_ms - min(modified_ms for _, _, modified_ms in left)
             yield Finding(
@@ -168,16 +168,18 @@ class _Check:
 
 
 def _unreadable(log: DeltaLog, listing: LogListing, topic: str, error: Exception) -> TopicSeen:
-    """Why a topic can't be loaded, as near to the cause as can be told."""
+    """The findings that say why a topic can't be loaded, as near to the cause as can be known."""
     findings = [*check_listing(listing, topic)]
     reader = EntryReader(log, topic)
     for _ in reader.read(max(listing.checkpoint_version + 1, listing.oldest), listing.newest + 1):
         pass
     findings += reader.findings
     findings += [
-        one for one in check_checkpoints(log, listing, topic, live_file_count=0) if one.code is not Code.CHECKPOINT_DUE
+        finding
+        for finding in check_checkpoints(log, listing, topic, live_file_count=0)
+        if finding.code is not Code.CHECKPOINT_DUE
     ]
-    if not any(one.code in (Code.LOG_GAP, Code.ENTRY_CORRUPT) for one in findings):
+    if not any(finding.code in (Code.LOG_GAP, Code.ENTRY_CORRUPT) for finding in findings):
         findings.append(
             Finding(
                 code=Code.TOPIC_UNREADABLE,
@@ -214,11 +216,11 @@ def _check_config(metadata: Metadata, topic: str) -> Iterator[Finding]:
         TopicConfig(explicit).check()
     except InvalidConfigurationError as error:
         wrong.append(str(error))
-    for told in wrong:
+    for problem in wrong:
         yield Finding(
             code=Code.CONFIG_NOT_UNDERSTOOD,
             subject=Subject(topic=topic),
-            seen=told,
+            seen=problem,
             expected="a value that is allowed; maintenance leaves the topic alone",
         )
 

@@ -48,7 +48,7 @@ class _Log:
     transactional_id: str
     findings: list[Finding] = field(default_factory=list)
     oldest: int = 0
-    """Of the run that ends at the newest entry; 0 where there is none."""
+    """The oldest number of the run that ends at the newest entry; 0 where there is none."""
     newest: TransactionEntry | None = None
     newest_ms: int = 0
     """Its modification time."""
@@ -83,7 +83,7 @@ class TransactionsSeen:
 
     @property
     def producer_ids(self) -> set[int]:
-        """Of the newest epochs."""
+        """The producer ids of the newest epochs."""
         return {log.newest.header.producer_id for log in self.logs.values() if log.newest is not None}
 
     @property
@@ -126,11 +126,11 @@ class TopicTransactions:
         self._compare(published, entry)
 
     def _look_again(self, name: str, number: int) -> TransactionEntry | None:
-        """An entry that wasn't there, or is no commit. None: told, or cleaned meanwhile."""
+        """An entry that wasn't there, or is no commit. None: a finding was made, or it was cleaned meanwhile."""
         log = open_transaction_log(self.seen.cluster, name)
         try:
             entry = log.read_entry(number)
-        except (CorruptLogError, UnsupportedVersionError):  # told of the id
+        except (CorruptLogError, UnsupportedVersionError):  # a finding about the id
             return None
         if entry is not None and entry.state is TransactionState.PREPARE_COMMIT:
             return entry

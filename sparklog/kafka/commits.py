@@ -1,4 +1,4 @@
-"""What kafka-python tells of a commit of offsets: the answer, the future, the callback."""
+"""The results of a commit of offsets as kafka-python gives them: the answer, the future, the callback."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ __all__ = ["ConsumerRecord", "KafkaConsumer"]
 
 
 class KafkaConsumer(Consumer):
-    """Reads records. What isn't told here is as in :class:`~sparklog.consumer.Consumer`, ``poll_batches`` included.
+    """Reads records. Other calls are those of :class:`~sparklog.consumer.Consumer`, ``poll_batches`` included.
 
     Args:
         topics: to subscribe to.
@@ -60,7 +60,7 @@ class KafkaConsumer(Consumer):
         self._is_open = True
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
-        """Nothing to do: the cluster was opened when the consumer was made."""
+        """Do nothing: the cluster was opened when the consumer was made."""
 
     def bootstrap_connected(self) -> bool:
         """Whether the consumer is open."""
@@ -69,7 +69,7 @@ class KafkaConsumer(Consumer):
     def poll(
         self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """As :meth:`Consumer.poll <sparklog.consumer.Consumer.poll>`; ``update_offsets`` can't be false."""
+        """Poll as :meth:`Consumer.poll <sparklog.consumer.Consumer.poll>`; ``update_offsets`` can't be false."""
         if not update_offsets:
             raise IncompatibleBrokerVersion("poll(update_offsets=False) is not supported: seek back to read again")
         return super().poll(timeout_ms, max_records)
@@ -79,7 +79,7 @@ class KafkaConsumer(Consumer):
         return super().partitions_for_topic(topic) or set()
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]]:
-        """As :meth:`Consumer.metrics <sparklog.consumer.Consumer.metrics>`; there are no raw ones."""
+        """Metrics as those of :meth:`Consumer.metrics <sparklog.consumer.Consumer.metrics>`; there are no raw ones."""
         if raw:
             raise IncompatibleBrokerVersion("metrics(raw=True) is not supported: leave raw out")
         return super().metrics()
@@ -87,7 +87,8 @@ class KafkaConsumer(Consumer):
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: float | None = None
     ) -> None:
-        """As :meth:`Consumer.commit <sparklog.consumer.Consumer.commit>`; metadata and leader epoch may be None."""
+        """Commit as :meth:`Consumer.commit <sparklog.consumer.Consumer.commit>`; metadata and leader epoch may be
+        None."""
         super().commit(None if offsets is None else without_nulls(offsets), timeout_ms)
 
     def commit_async(  # type: ignore[override] # kafka-python's future
@@ -95,7 +96,7 @@ class KafkaConsumer(Consumer):
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         callback: Callable[[Any, Any], object] | None = None,
     ) -> CommitFuture:
-        """As :meth:`Consumer.commit_async <sparklog.consumer.Consumer.commit_async>`.
+        """Commit as :meth:`Consumer.commit_async <sparklog.consumer.Consumer.commit_async>`.
 
         Args:
             callback: ``callback(offsets, response)``, where the response is an exception or an

@@ -60,7 +60,7 @@ class _TextEnum(str, Enum):
 
 
 class GroupState(_TextEnum):
-    """Where a group stands. The last three are never told: they are of Kafka's newer protocol."""
+    """States of a group. The last three never occur: they are of Kafka's newer protocol."""
 
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
@@ -73,7 +73,7 @@ class GroupState(_TextEnum):
 
 
 class GroupType(_TextEnum):
-    """Kafka's protocols of groups. Here every group is told to be a classic one."""
+    """Kafka's protocols of groups. Here every group counts as a classic one."""
 
     UNKNOWN = "Unknown"
     CLASSIC = "classic"
@@ -82,7 +82,7 @@ class GroupType(_TextEnum):
 
 
 class TransactionState(_TextEnum):
-    """Where a transaction stands. Dead and PrepareEpochFence are never told."""
+    """States of a transaction. Dead and PrepareEpochFence never occur."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -117,13 +117,13 @@ class OffsetSpec(_NamedEnum):
 
 
 class OffsetTimestamp(int):
-    """A time in milliseconds, told apart from an offset."""
+    """A time in milliseconds, as a type of its own beside offsets."""
 
     __slots__ = ()
 
 
 class ConfigResourceType(_NamedEnum):
-    """What settings belong to. Only topics have any here."""
+    """Types of resources that settings belong to. Only topics have any here."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -134,7 +134,7 @@ class ConfigResourceType(_NamedEnum):
 
 
 class AlterConfigOp(_NamedEnum):
-    """What to do to a setting. APPEND and SUBTRACT are refused: set the whole value."""
+    """Operations on a setting. APPEND and SUBTRACT are refused: set the whole value."""
 
     SET = 0
     DELETE = 1
@@ -143,7 +143,7 @@ class AlterConfigOp(_NamedEnum):
 
 
 class ConfigFilterType(_NamedEnum):
-    """Which settings to describe."""
+    """Filters that say which settings to describe."""
 
     ALL = 0
     DYNAMIC = 1
@@ -168,7 +168,7 @@ class ConfigType(_NamedEnum):
 
 
 class ConfigSourceType(_NamedEnum):
-    """Who set a setting: here the topic, or nobody."""
+    """Sources of a setting's value: here the topic, or the default."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1

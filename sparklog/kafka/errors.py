@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from sparklog import errors as ours
 
-# What sparklog raises, or may raise. An error of kafka-python's that is told by a wider one here is that wider one.
+# What sparklog raises, or may raise. Where sparklog raises a wider error than kafka-python, kafka-python's name stands
+# for the wider one.
 KafkaError = ours.SparklogError
 BrokerResponseError = ours.SparklogError
 RetriableError = ours.RetriableError
@@ -70,7 +71,7 @@ UnstableOffsetCommitError = ours.UnstableOffsetCommitError
 
 
 class InvalidMetadataError(RetriableError):
-    """What is known of the cluster is out of date. Only as :class:`NoBrokersAvailable`."""
+    """Metadata of the cluster is out of date. Only as :class:`NoBrokersAvailable`."""
 
 
 class KafkaConnectionError(InvalidMetadataError):

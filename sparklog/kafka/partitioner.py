@@ -34,7 +34,7 @@ class Partitioner(ABC):
 
 
 class DefaultPartitioner(Partitioner):
-    """By the key's murmur2 hash, as Kafka's Java client; at random without key.
+    """Chooses by the key's murmur2 hash, as Kafka's Java client; at random without key.
 
     Given as it is to a producer, it stands for the producer's own: the same for keys, sticky without.
     """

@@ -26,7 +26,7 @@ _FORGOTTEN_TIMEOUT_S = 10.0
 
 
 class KafkaProducer(Producer):
-    """Sends records. What isn't told here is as in :class:`~sparklog.producer.Producer`, ``send_batch`` included.
+    """Sends records. Other calls are those of :class:`~sparklog.producer.Producer`, ``send_batch`` included.
 
     As in kafka-python, one that nobody closed is closed when it is collected or the process ends.
 
@@ -65,7 +65,7 @@ class KafkaProducer(Producer):
         return self._is_open
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
-        """As :meth:`Producer.close <sparklog.producer.Producer.close>`. ``null_logger`` has no effect."""
+        """Close as :meth:`Producer.close <sparklog.producer.Producer.close>`. ``null_logger`` has no effect."""
         super().close(timeout)
         if not self._is_open:
             return
@@ -74,7 +74,7 @@ class KafkaProducer(Producer):
         close_all(self._serializers)
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]]:
-        """As :meth:`Producer.metrics <sparklog.producer.Producer.metrics>`; there are no raw ones."""
+        """Metrics as those of :meth:`Producer.metrics <sparklog.producer.Producer.metrics>`; there are no raw ones."""
         if raw:
             raise IncompatibleBrokerVersion("metrics(raw=True) is not supported: leave raw out")
         return super().metrics()
@@ -84,7 +84,8 @@ class KafkaProducer(Producer):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group_metadata: ConsumerGroupMetadata | OurGroupMetadata | str,
     ) -> None:
-        """As :meth:`Producer.send_offsets_to_transaction <sparklog.producer.Producer.send_offsets_to_transaction>`.
+        """Send offsets as :meth:`Producer.send_offsets_to_transaction
+        <sparklog.producer.Producer.send_offsets_to_transaction>`.
 
         Args:
             offsets: metadata and leader epoch may be None.

@@ -28,7 +28,7 @@ class Deserializer(ABC):
 
     @abstractmethod
     def deserialize(self, topic: str, headers: Headers, data: Any) -> Any:
-        """What the bytes stand for. Isn't called for a null, which stays None."""
+        """Turns bytes into the value that they stand for. It isn't called for a null, which stays None."""
 
     def close(self) -> None:
         """Called when the consumer is closed."""
@@ -51,11 +51,11 @@ class DefaultSerializer(Serializer, Deserializer):
         return None if data is None else data.decode(self.encoding)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to give back."""
 
 
 class JsonSerializer(DefaultSerializer):
-    """Whatever JSON can tell; None is a null, not JSON's ``null``."""
+    """Serializes whatever JSON can express; None is a null, not JSON's ``null``."""
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> Any:
         return None if data is None else super().serialize(topic, headers, json.dumps(data))

@@ -1,4 +1,4 @@
-"""kafka-python's settings as sparklog's: most are the same; what differs is told here, one by one."""
+"""kafka-python's settings as sparklog's: most are the same; this module translates those that differ."""
 
 from __future__ import annotations
 

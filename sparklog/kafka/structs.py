@@ -27,7 +27,7 @@ class TopicPartitionReplica(NamedTuple):
 
 
 class MemberState:
-    """How far a consumer is in joining its group."""
+    """States of a consumer that joins its group."""
 
     UNJOINED = "<unjoined>"
     REBALANCING = "<rebalancing>"

@@ -34,7 +34,7 @@ from sparklog.storage.position import Position, advance
 __all__ = ["Commit", "Decide", "TopicCommitResult", "commit", "create_first"]
 
 _LOSSES_BEFORE_SYNCING_LATE = 4
-"""Who fsyncs what others wrote before it creates, loses to writers that don't: meanwhile they write more."""
+"""A writer that fsyncs what others wrote before it creates, loses to writers that don't: meanwhile they write more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Commit:
     head: TopicHead
     """The topic afterwards; ``delta_version`` is set by :func:`commit`."""
     operation: str
-    """As Delta's history shows it."""
+    """The operation's name in Delta's history."""
     blind_append: bool = False
     """Rule L13, new path: true for producer commits alone."""
 

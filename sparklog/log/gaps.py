@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger(__name__)
 
 GAP_SETTING = "foreign.gap.interval.ms"
 AUTOMATIC, NEVER = -1, 0
-"""Of the setting; any other number is how often a gap is left."""
+"""Values of the setting; any other number is how often a gap is left."""
 
 WAITING_GAPS_MS = (500.0, 1_000.0, 2_000.0, 4_000.0, 8_000.0)
 """One after the other while a foreign file waits for its commit; the last again and again."""
@@ -47,9 +47,11 @@ _FAST_PER_S = 2.0
 _GIVEN_UP_MS = 180_000.0
 """A file that waits for longer was left by a writer that died, or failed."""
 _YOUNG_MS = 15_000
-"""What was written longer before this writer's first commit had its chance; and perhaps it was committed unseen."""
+"""A file that was written longer before this writer's first commit had its chance; and perhaps it was committed
+unseen."""
 _MAX_LISTED = 10_000
-"""Of a folder: where more foreign files lie, they come so often that gaps are left for what came lately."""
+"""Files of a folder that are listed: where more foreign files lie, they come so often that gaps are left for what came
+lately."""
 _PARTITIONS_PER_LOOK = 3
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """How engines write null into the names of folders. Source: Apache Hive, ``hive.exec.default.partition.name``."""

@@ -1,4 +1,5 @@
-"""What a topic is at one version: settings, log starts and ends. Pure; it changes only by applying the next entry.
+"""The state of a topic's log at one version: settings, log starts and ends. Pure; it changes only by applying the next
+entry.
 
 Every commit of ours repeats it whole in ``commitInfo``, so that a producer opens a topic from the newest commit alone
 (rules L5, opening; L6, start and end).
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-"""Of the topic format, in the table property ``sparklog.format.version``."""
+"""The version of the topic format, in the table property ``sparklog.format.version``."""
 
 FORMAT_PROPERTY = "sparklog.format.version"
 ID_PROPERTY = "sparklog.topic.id"
@@ -275,7 +276,8 @@ def _apply_metadata(table: str, head: TopicHead, metadata: Metadata) -> TopicHea
 
 
 def _deleted_file_retention_ms(table: str, metadata: Metadata) -> int:
-    """What can't be understood is told by whoever deletes files; no append fails because of it."""
+    """The retention of the table's deleted files; the default where the property can't be understood: no append fails
+    for it, as whoever deletes files reports the error."""
     try:
         return deleted_file_retention_ms(table, metadata)
     except InvalidConfigurationError:

@@ -1,4 +1,4 @@
-"""What a client does for its topics beside its own work, in the background: checkpoints (rule L11, fairness),
+"""Background work of a client for its topics, beside its own: checkpoints (rule L11, fairness),
 and offsets for what other engines wrote without (rule F2, sequencing)."""
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Checkpoints:
         """The newest checkpoint that this process has seen or written."""
         self._rest_until_ticks_ms = 0.0
         self._claim: OthersClaim | None = None
-        """Of the client that sequences; None: nobody does, as far as is known."""
+        """The claim of the client that sequences; None: nobody does, as far as is known."""
         self._claimed_since_ticks_ms = 0.0
         self._claimed_until_ticks_ms = float("-inf")
         """Before that nobody looks whether that client goes on."""
@@ -228,7 +228,7 @@ class _Look:
     """The result of the newest look at a topic's files without offsets."""
 
     until_version: int = -1
-    """What was added up to it was seen."""
+    """The version up to which added files were seen."""
     again_ticks_ms: float = float("-inf")
     """When to look again though nothing was added since; infinite where nothing is left to do."""
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -238,7 +238,7 @@ class _Look:
     streak: int = 0
     """Looks in a row that left something to do."""
     claim: OthersClaim | None = None
-    """Of another client, which is at it."""
+    """The claim of another client that is doing the work."""
     claimed_until_ticks_ms: float = float("-inf")
     """Before that nobody looks whether that client goes on."""
 

@@ -41,7 +41,7 @@ class ProducerEntry:
     producer_epoch: int
     """0 … 32767."""
     counter: int
-    """Of its newest commit in this topic and epoch, from 0 on."""
+    """The counter of its newest commit in this topic and epoch, from 0 on."""
 
 
 def new_producer_id() -> int:

@@ -35,7 +35,7 @@ class Marker:
 
     transactional_id: str
     number: int
-    """Of the entry in the transactional id's log that decided it."""
+    """The number of the entry in the transactional id's log that decided it."""
 
     @property
     def app_id(self) -> str:

@@ -14,7 +14,7 @@ from sparklog.model import OffsetAndTimestamp
 __all__ = ["first_records_since"]
 
 _MOST_BYTES = 64 * 1024 * 1024
-"""Of files that are read together."""
+"""The size of files that are read together."""
 
 
 def first_records_since(

@@ -1,4 +1,5 @@
-"""What one process knows of a topic: opened from the newest commit alone, or whole, and carried on entry by entry."""
+"""The state of a topic that one process knows: opened from the newest commit alone, or whole, and carried on entry by
+entry."""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ class TopicState:
     unsequenced_version: int = -1
     """The newest version that may have added files without a base offset; -1: none is known that did."""
     vacuums: tuple[Vacuum, ...] = ()
-    """Those of other engines that are told between the versions this state has seen."""
+    """Vacuums by other engines that the log records between the versions this state has seen."""
     unread: range = range(0)
     """The versions behind the checkpoint that a light state was opened over: nobody here has read them."""
     gap_ms: float = 0.0

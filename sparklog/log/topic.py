@@ -1,4 +1,4 @@
-"""What is done to a topic as a whole: create, describe, change, delete. Each is one commit (rule L4, decide
+"""Operations on a topic as a whole: create, describe, change, delete. Each is one commit (rule L4, decide
 again)."""
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 HIGH_WATERMARK = -1
-"""As an offset for :func:`delete_records`: everything that is in the log. Source: Kafka ``DeleteRecordsRequest``."""
+"""Stands, as an offset for :func:`delete_records`: everything that is in the log. Source: Kafka
+``DeleteRecordsRequest``."""
 MAX_PARTITIONS = 10_000
 """Every commit repeats all ends (rule L5, opening), so their number is bounded."""
 DEFAULT_TIMEOUT_MS = 60_000.0

@@ -52,9 +52,9 @@ class Vacuum:
     """Another engine has told that it is about to delete files."""
 
     version: int
-    """Of the entry that tells it."""
+    """The version of the entry that records it."""
     horizon_ms: int
-    """What was written before, and is in no log, is deleted; wall time."""
+    """Files that were written before this wall time, and are in no log, are deleted."""
 
 
 def with_vacuum(vacuums: tuple[Vacuum, ...], entry: Entry) -> tuple[Vacuum, ...]:
@@ -65,8 +65,10 @@ def with_vacuum(vacuums: tuple[Vacuum, ...], entry: Entry) -> tuple[Vacuum, ...]
     info = entry.commit_info
     if entry.info is not None or str(info.get("operation", "")).upper() != "VACUUM START":
         return vacuums
-    told = info.get("operationParameters") or {}
-    retention_ms = _number(told.get("specifiedRetentionMillis"), _number(told.get("defaultRetentionMillis"), 0))
+    parameters = info.get("operationParameters") or {}
+    retention_ms = _number(
+        parameters.get("specifiedRetentionMillis"), _number(parameters.get("defaultRetentionMillis"), 0)
+    )
     horizon_ms = _number(info.get("timestamp"), 2**62) - retention_ms
     older = tuple(vacuum for vacuum in vacuums if vacuum.horizon_ms > horizon_ms)
     return (*older, Vacuum(version=entry.version, horizon_ms=horizon_ms))

@@ -70,9 +70,9 @@ class Outcome:
 
     written: Written | None = None
     error: SparklogError | None = None
-    """Of the whole batch."""
+    """The error of the whole batch."""
     refused: Mapping[int, SparklogError] | None = None
-    """Of single records, by their place in the batch."""
+    """The errors of single records, by their place in the batch."""
 
     def error_of(self, index: int) -> SparklogError | None:
         """The error of the batch, or of the record at ``index``; None: it is stored."""
@@ -92,7 +92,7 @@ class Batch(ABC):
         self.topic = topic
         self.created_ticks_ms = created_ticks_ms
         self.size_bytes = size_bytes
-        """As counted against ``buffer_memory``."""
+        """The size as counted against ``buffer_memory``."""
         self.is_finished = False
         """It is settled, its callbacks have run, and its room was given back."""
         self.outcome: Outcome | None = None
@@ -138,7 +138,7 @@ class Batch(ABC):
 
     @property
     def uploaded_outcome(self) -> Outcome | None:
-        """What is known of it once it is uploaded within a transaction, without offsets; None before."""
+        """The batch's outcome once it is uploaded within a transaction, without offsets; None before."""
         return None if self._uploaded is None else self._uploaded()
 
     def mark_uploaded(self, outcome: Callable[[], Outcome], keep: Callable[[Batch], None]) -> bool:

@@ -35,13 +35,14 @@ class UploadResult:
 
 
 class InFlightBatches:
-    """What a topic's sender has taken from its queue and isn't settled. Guarded by the buffer's lock."""
+    """The batches that a topic's sender has taken from its queue and that aren't settled. Guarded by the buffer's
+    lock."""
 
     def __init__(self) -> None:
         self.count = 0
         """How often the sender took batches that aren't settled yet."""
         self.uploading: Sequence[Batch] = ()
-        """What the sender encodes and uploads at this moment."""
+        """The batches that the sender encodes and uploads at this moment."""
         self.aborted: SparklogError | None = None
         """Why everything that isn't being appended has failed."""
 

@@ -1,4 +1,4 @@
-"""From gathered batches to what is uploaded: one table per partition, and how each batch ends afterwards.
+"""Preparing gathered batches for their upload: one table per partition, and how each batch ends afterwards.
 
 Pure: the topic's settings, the time and the sticky partition are arguments.
 """
@@ -37,7 +37,7 @@ class PreparedBatch:
     part_counts: Sequence[int]
     """Records of each part."""
     partitions: I32
-    """Of each record, in the order of sending, over all batches; -1 for one that is refused."""
+    """The partition of each record, in the order of sending, over all batches; -1 for one that is refused."""
     order: I64
     """Which record (by its place) each row of the parts is, one part after the other."""
     timestamps_ms: I64

@@ -1,4 +1,4 @@
-"""How long a producer's store calls are repeated, by its settings."""
+"""The time for which a producer's store calls are repeated, by its settings."""
 
 from __future__ import annotations
 

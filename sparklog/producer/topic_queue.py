@@ -61,7 +61,7 @@ class Buffer:
 
     @property
     def used_bytes(self) -> int:
-        """Of all records that aren't finished. The lock is held, or the number is of a moment ago."""
+        """The size of all records that aren't finished. The lock is held, or the number is of a moment ago."""
         return sum(batch.size_bytes for queue in list(self._queues) for batch in queue.unfinished())
 
     @property
@@ -258,7 +258,7 @@ class TopicQueue:
         self._open = None
 
     def wait_ms(self, *, now_ticks_ms: float, idle: bool) -> float | None:
-        """How long the sender has to wait for a batch: 0 when there is one, None as long as nothing is there.
+        """The time that the sender has to wait for a batch: 0 when there is one, None as long as nothing is there.
 
         Pure; the lock is held.
 

@@ -95,7 +95,7 @@ class TransactionUploads:
         self._callbacks = callbacks
         self._uploads: list[_Upload] = []
         self._is_discarded = False
-        """What is being uploaded belongs to a transaction that was discarded meanwhile."""
+        """Whether the files being uploaded belong to a transaction that was discarded meanwhile."""
         self._publishing: Future[None] | None = None
         """How the newest publication ends."""
         committer.is_needed = self._is_unfinished

@@ -19,7 +19,7 @@ from sparklog.sql.files import files_of
 __all__ = ["TOPIC_COLUMNS", "topic_dataset"]
 
 TOPIC_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
-"""Of each topic's view; as Spark's Kafka source has them."""
+"""The columns of each topic's view, as Spark's Kafka source has them."""
 
 _READ = ("offset_delta", "timestamp", "key", "value", "headers")
 _SCHEMA = pa.schema(
@@ -83,7 +83,7 @@ def _equal(name: str, value: Any) -> Any:
 
 
 def _known(segment: Segment) -> Any:
-    """What the log tells of every record of a segment."""
+    """An expression of what the log tells of every record of a segment."""
     known = _equal("base_offset", segment.base_offset)
     time = ds.field("timestamp")
     if segment.min_timestamp_ms is not None:

@@ -201,5 +201,5 @@ def _told_in_one_line() -> Iterator[None]:
     try:
         yield
     except (_duckdb().Error, pa.ArrowException, OSError) as error:
-        told = str(error).split("\n\nLINE ")[0]
-        raise InvalidArgumentError(" ".join(told.split())) from error
+        message = str(error).split("\n\nLINE ")[0]
+        raise InvalidArgumentError(" ".join(message.split())) from error

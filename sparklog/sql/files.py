@@ -23,7 +23,7 @@ class Files:
     """A file system, and what it needs while it is in use."""
 
     filesystem: Any
-    """Of paths as the store has them."""
+    """The Arrow file system, which takes paths as the store has them."""
     copy: tempfile.TemporaryDirectory[str] | None = None
 
 

@@ -12,7 +12,7 @@ SYSTEM_VIEWS = ("consumer_offsets", "consumer_lag", "transactions")
 
 
 def system_names(topics: Iterable[str]) -> dict[str, str]:
-    """What each system view is called beside these topics: ``sparklog_`` stands before a name that a topic has."""
+    """The name of each system view beside these topics: ``sparklog_`` stands before a name that a topic has."""
     taken = {topic.lower() for topic in topics}
     return {name: f"sparklog_{name}" if name in taken else name for name in SYSTEM_VIEWS}
 

@@ -54,7 +54,7 @@ VIEW_SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
         ),
     }
 )
-"""By the name of a view."""
+"""The schema of each view, by its name."""
 
 
 def read_view(cluster: Cluster, view: str) -> pa.RecordBatch:
@@ -67,7 +67,7 @@ def read_view(cluster: Cluster, view: str) -> pa.RecordBatch:
 
 
 def _consumer_offsets(cluster: Cluster) -> Iterator[tuple[object, ...]]:
-    """What each group's offset table holds, with what a committed transaction is to put there."""
+    """The rows of each group's offset table, with the offsets that a committed transaction is to put there."""
     deciding = deciding_for(cluster, reason="", timeout_ms=_DECISION_MS)
     for group in Admin(cluster).list_groups():
         try:
@@ -95,22 +95,22 @@ def _consumer_offsets(cluster: Cluster) -> Iterator[tuple[object, ...]]:
 
 def _consumer_lag(cluster: Cluster) -> Iterator[tuple[object, ...]]:
     for group in Admin(cluster).describe_groups():
-        for one in group.partitions:
+        for row in group.partitions:
             yield (
                 group.group_id,
-                one.partition.topic,
-                one.partition.partition,
-                None if one.committed is None else one.committed.offset,
-                one.log_start_offset,
-                one.log_end_offset,
-                one.lag,
-                one.member_id,
+                row.partition.topic,
+                row.partition.partition,
+                None if row.committed is None else row.committed.offset,
+                row.log_start_offset,
+                row.log_end_offset,
+                row.lag,
+                row.member_id,
             )
 
 
 def _transactions(cluster: Cluster) -> Iterator[tuple[object, ...]]:
-    for one in Admin(cluster).list_transactions():
-        yield (one.transactional_id, one.producer_id, None if one.state is None else one.state.value)
+    for listing in Admin(cluster).list_transactions():
+        yield (listing.transactional_id, listing.producer_id, None if listing.state is None else listing.state.value)
 
 
 _ROWS: Mapping[str, Callable[[Cluster], Iterator[tuple[object, ...]]]] = MappingProxyType(

@@ -62,8 +62,9 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
 
 
 def _refuse_garbled(uri: str | Path) -> None:
-    """What was meant as a URI would name a local folder. A folder with a colon in its name can still be given as
-    ``./s3:b``, or by its absolute path. Only the scheme is repeated: the rest may hold a secret."""
+    """Refuse a path that looks like a mistyped URI, which would name a local folder. A folder with a colon in its name
+    can still be given as ``./s3:b``, or by its absolute path. Only the scheme is repeated: the rest may hold a
+    secret."""
     if isinstance(uri, Path):
         first = "" if uri.is_absolute() or not uri.parts else uri.parts[0]
         if first.endswith(":") and _SCHEME.fullmatch(f"{first}/"):

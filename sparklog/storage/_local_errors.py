@@ -1,4 +1,4 @@
-"""What an ``OSError`` of a local file system means for the caller of a store."""
+"""The store error that an ``OSError`` of a local file system means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names a store accepts: one rule for every store, so that what works on one works on all."""
+"""Names that a store accepts: one rule for every store, so that what works on one works on all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How often a request was really sent. aiohttp sends a PUT once more, and says nothing, when its connection breaks.
+"""Counting how often a request was really sent. aiohttp sends a PUT once more, and says nothing, when its connection
+breaks.
 
 It can't be told not to (aiohttp issue 10790), and only the answer to the second one comes up. So a refusal of the
 second says nothing of the first; who has counted one sending knows that the refusal is the answer to it.
@@ -16,7 +17,7 @@ __all__ = ["Sendings", "count_sendings", "counting_session_class", "note_sending
 
 
 class Sendings:
-    """Of one request."""
+    """The sendings of one request."""
 
     def __init__(self) -> None:
         self.count = 0

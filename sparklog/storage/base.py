@@ -1,4 +1,5 @@
-"""What sparklog asks of a store: seven calls, of which one, the create-only put, carries the whole protocol."""
+"""The interface that sparklog asks of a store: seven calls, of which one, the create-only put, carries the whole
+protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a process stands in a log, and what it may believe of the next version (protocol rule L1, trust). Pure.
+"""The position of a process in a log, and what it may believe of the next version (protocol rule L1, trust). Pure.
 
 Cleanup deletes only entries whose *successor* has been there for ``log.retention.ms`` (at least ten times
 ``tail_trust_ms``), and only below a mark that it has written before. Two proofs follow; each is all that a look needs:

@@ -51,7 +51,7 @@ class Patience:
 
     deadline: Deadline
     retries: int = sys.maxsize
-    """Of one call."""
+    """Retries of one call."""
     backoff_ms: float = 20.0
     backoff_max_ms: float = 1_000.0
 

@@ -24,11 +24,11 @@ class CachedCluster:
 
     cluster: Cluster
     writers: dict[str, TopicWriter] = field(default_factory=dict)
-    """Of tasks, by topic."""
+    """The writers of tasks, by topic."""
     committers: dict[str, UploadCommitter] = field(default_factory=dict)
     """By transactional id."""
     warned: set[str] = field(default_factory=set)
-    """What a warning was logged about: once is enough."""
+    """The subjects that a warning was logged about: once is enough."""
 
 
 _Key = tuple[int, str, str]

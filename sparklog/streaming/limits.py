@@ -18,7 +18,7 @@ class Cut:
     """An end of a micro-batch in one topic: between two commits, unless the query lets them be split."""
 
     delta_version: int
-    """Of the newest commit that lies wholly before it; -1 where that isn't known."""
+    """The version of the newest commit that lies wholly before it; -1 where that isn't known."""
     ends: Mapping[int, int]
     """The first offset behind it, by partition."""
 
@@ -32,11 +32,11 @@ class Backlog:
     cuts: Sequence[Cut]
     """In the order of the log; the last one is the end of it. Not empty."""
     delta_version: int = -1
-    """Of the newest commit that lies wholly before ``offsets``; -1 where that isn't known."""
+    """The version of the newest commit that lies wholly before ``offsets``; -1 where that isn't known."""
 
     @property
     def size(self) -> int:
-        """How many offsets there are to read; gaps count, so there may be fewer records."""
+        """The number of offsets to read; gaps count, so there may be fewer records."""
         return record_count(self.offsets, self.cuts[-1].ends)
 
 
@@ -48,7 +48,7 @@ def record_count(starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
 def choose_cuts(
     backlogs: Mapping[str, Backlog], max_offsets: int | None, *, splits_large_commits: bool = False
 ) -> dict[str, Cut]:
-    """Where to end in each topic, so that about ``max_offsets`` are read of all of them.
+    """Choose where to end in each topic, so that about ``max_offsets`` are read of all of them.
 
     The limit is shared in proportion to what there is to read. Of each topic that has something at least one commit is
     read, however large it is, so that none waits for ever: then it may be more. If commits may be split, one that

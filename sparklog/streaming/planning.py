@@ -30,11 +30,11 @@ class OffsetRange:
     """Exclusive."""
     timestamp_type: int
     segments: tuple[Segment, ...] = ()
-    """Those with records in the range, by first offset."""
+    """The segments with records in the range, by first offset."""
 
     @property
     def size(self) -> int:
-        """How many offsets are in the range; there may be fewer records."""
+        """The number of offsets in the range; there may be fewer records."""
         return max(0, self.end - self.start)
 
 
@@ -49,7 +49,7 @@ class Narrowing:
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     lowest: dict[str, int] = field(default_factory=dict)
-    """Of ``partition``, ``offset`` and ``timestamp`` (microseconds since the epoch), inclusive."""
+    """The lowest values of ``partition``, ``offset`` and ``timestamp`` (microseconds since the epoch), inclusive."""
     highest: dict[str, int] = field(default_factory=dict)
     """The same, inclusive."""
 

@@ -32,7 +32,7 @@ class TopicPosition:
     offsets: Mapping[int, int]
     """The next to read, by partition; only of those that the query reads."""
     delta_version: int = -1
-    """Of the newest commit that lies wholly before this; -1 where that isn't known."""
+    """The version of the newest commit that lies wholly before this; -1 where that isn't known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Positions:
 
     topics: Mapping[str, TopicPosition] = field(default_factory=dict)
     begins: Mapping[str, TopicPosition] | None = None
-    """Of the end of a query's first micro-batch: where that one began."""
+    """At the end of a query's first micro-batch: where that micro-batch began."""
 
     def to_json(self) -> dict[str, Any]:
         """The same for equal positions: Spark compares their text."""

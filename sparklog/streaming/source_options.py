@@ -34,19 +34,19 @@ T = TypeVar("T")
 
 LATEST = -1
 EARLIEST = -2
-"""As offsets in JSON. Source: Kafka ``ListOffsetsRequest``."""
+"""Special offsets in JSON. Source: Kafka ``ListOffsetsRequest``."""
 
 _DEFAULT_MAX_DELAY_MS = 15 * 60 * 1_000
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NO_EFFECT = frozenset(
     {"groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms"}
 )
-"""Of the Kafka source, about brokers and their clients."""
+"""Options of the Kafka source that concern brokers and their clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Which topics are read; one of the three is set."""
+    """The topics that are read; one of the three fields is set."""
 
     topics: tuple[str, ...] = ()
     """``subscribe``"""
@@ -58,7 +58,8 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """Where reading starts or ends. ``timestamp`` goes before ``timestamps``, and those before ``offsets``."""
+    """The limit at which reading starts or ends. ``timestamp`` goes before ``timestamps``, and those before
+    ``offsets``."""
 
     everywhere: int | None = None
     """:data:`EARLIEST` or :data:`LATEST`, for all partitions."""
@@ -72,7 +73,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one micro-batch reads; None: no limit. Batch queries pass over them, as Kafka's source does."""
+    """The limits of one micro-batch; None: no limit. Batch queries pass over them, as Kafka's source does."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -84,7 +85,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a query reads."""
+    """The options of a query: what it reads."""
 
     uri: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -93,7 +94,7 @@ class SourceOptions:
     subscription: Subscription
     starting: Limit
     ending: Limit
-    """Of a batch query alone."""
+    """The end of a batch query; a streaming query has none."""
     latest_without_match: bool = False
     """A partition none of whose records is young enough begins at its end, and is no error."""
     limits: Limits = Limits()
@@ -162,7 +163,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
 
 
 class GivenOptions:
-    """What wasn't read yet of a query's options, by their names in lower case."""
+    """The options of a query that weren't read yet, by their names in lower case."""
 
     def __init__(self, left: dict[str, str]) -> None:
         self._left = left

@@ -57,7 +57,7 @@ class StreamPlanner:
         self._committed: Positions | None = None
 
     def initial(self) -> Positions:
-        """Where a new query begins.
+        """The positions at which a new query begins.
 
         Raises:
             UnknownTopicOrPartitionError: a topic or partition isn't there.
@@ -98,7 +98,7 @@ class StreamPlanner:
         self._topics.is_frozen = True
 
     def next(self, start: Positions, *, limited: bool) -> Positions:
-        """How far a micro-batch goes that begins at ``start``; ``start`` itself where nothing is to be read.
+        """The end of the micro-batch that begins at ``start``; ``start`` itself where nothing is to be read.
 
         Args:
             limited: whether the options' limits apply.
@@ -177,7 +177,8 @@ class StreamPlanner:
         self._cluster.store.close()
 
     def _commit_group(self, positions: Positions, *, is_done: bool = False) -> None:
-        """What a micro-batch begins at, all before it have done; where a new query begins, nothing is."""
+        """Commit the offsets that a micro-batch begins at, as all before it are done; nothing where a new query
+        begins."""
         group = self._options.group_id
         if group is None or positions == self._committed or (positions == self._initial and not is_done):
             return
@@ -236,7 +237,7 @@ class StreamPlanner:
     def _position(
         self, topic: str, at: TopicPosition | None, polled: FollowedTopic | Exception
     ) -> TopicPosition | None:
-        """Where to go on in a topic, with all its partitions; None where there is nothing to go on with.
+        """The position to go on from in a topic, with all its partitions; None where there is nothing to go on with.
 
         A topic or partition that is new begins at 0: if that isn't there any more, it was lost. Source: Spark
         ``KafkaMicroBatchStream.planInputPartitions``.
@@ -328,7 +329,7 @@ def _has_more(until: TopicPosition, since: TopicPosition | None) -> bool:
 
 
 def _starts_of(until: TopicPosition, since: TopicPosition | None) -> Mapping[int, int]:
-    """Where a micro-batch begins that ends at a position; a partition that isn't there begins at 0."""
+    """The offsets at which a micro-batch begins that ends at a position; a partition that isn't there begins at 0."""
     return since.offsets if since is not None and since.topic_id == until.topic_id else {}
 
 
@@ -345,7 +346,7 @@ def _is_passed(cut: Cut, at: TopicPosition) -> bool:
 def _read_cuts(followed: FollowedTopic, at: TopicPosition, max_offsets: int) -> None:
     """Read from the log where commits ended that came before the topic was loaded, as far as a batch may go."""
     cuts = followed.cuts
-    gap = next((n for n, one in enumerate(cuts) if not one.is_next and not one.is_lost), None)
+    gap = next((n for n, known_cut in enumerate(cuts) if not known_cut.is_next and not known_cut.is_lost), None)
     if gap is None or _is_passed(cuts[gap].cut, at):
         return
     if gap > 0 and record_count(at.offsets, cuts[gap - 1].cut.ends) >= max_offsets:
@@ -354,9 +355,9 @@ def _read_cuts(followed: FollowedTopic, at: TopicPosition, max_offsets: int) -> 
     version, is_lost = _first_to_read(
         followed, cuts[gap - 1].cut.delta_version if gap > 0 else at.delta_version, behind
     )
-    found: list[KnownCut] = []
+    new: list[KnownCut] = []
     while version <= behind.cut.delta_version:
-        if found and record_count(at.offsets, found[-1].cut.ends) >= max_offsets:
+        if new and record_count(at.offsets, new[-1].cut.ends) >= max_offsets:
             break
         read = log.read_entries(version, min(_READ_AHEAD, behind.cut.delta_version + 1 - version))
         if log.cleaned_below() > version:  # of what was read, a process that slept may have created some just now
@@ -366,14 +367,14 @@ def _read_cuts(followed: FollowedTopic, at: TopicPosition, max_offsets: int) -> 
         for entry in entries:
             known = _known_of(entry, followed, behind.cut, is_lost=is_lost)
             is_lost = is_lost and not known
-            found += [one for one in known if not _is_passed(one.cut, at)]
+            new += [known_cut for known_cut in known if not _is_passed(known_cut.cut, at)]
         version += len(entries)
         if len(entries) < len(read):  # cleaned while it was read
             is_lost = True
             break
     if is_lost or version > behind.cut.delta_version:
         behind.is_next, behind.is_lost = not is_lost, is_lost
-    cuts[gap:gap] = [one for one in found if one.cut.delta_version < behind.cut.delta_version]
+    cuts[gap:gap] = [known_cut for known_cut in new if known_cut.cut.delta_version < behind.cut.delta_version]
 
 
 def _first_to_read(followed: FollowedTopic, before: int, behind: KnownCut) -> tuple[int, bool]:
@@ -413,7 +414,7 @@ def _oldest_entry(followed: FollowedTopic) -> int:
 
 
 def _begin_of(entry: Entry, end: Cut) -> Cut:
-    """Where the log ended before an entry of ours: where the records begin that came with it."""
+    """The end of the log before an entry of ours, at which the records begin that came with it."""
     begins = dict(end.ends)
     for action in entry.actions:
         if isinstance(action, AddFile) and action.data_change:

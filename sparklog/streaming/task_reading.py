@@ -32,7 +32,7 @@ SOURCE_SCHEMA = pa.schema(
         pa.field("headers", pa.list_(_ELEMENT)),
     ]
 )
-"""As Spark expects it of Arrow, to the names within."""
+"""The schema as Spark expects it of Arrow, down to the names of inner fields."""
 
 _REQUEST_BYTES = 16 * 1024 * 1024
 """Files that are read together; a first one always is."""

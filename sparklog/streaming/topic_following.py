@@ -15,7 +15,7 @@ from sparklog.streaming.limits import Cut
 __all__ = ["FollowedTopic", "FollowedTopics", "KnownCut", "cuts_of", "or_raise"]
 
 _MAX_CUTS = 1_000
-"""Of a topic, kept in memory for a query that is behind; more are read again once it comes to them."""
+"""Cuts of a topic that are kept in memory for a query that is behind; more are read again once it comes to them."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ def or_raise(polled: FollowedTopic | Exception) -> FollowedTopic:
 
 
 def cuts_of(entries: Iterable[Entry], topic_id: str) -> list[Cut]:
-    """Where the log ended after each entry; another engine's doesn't tell."""
+    """The ends of the log after each entry; an entry of another engine has none."""
     return [
         Cut(entry.version, dict(enumerate(entry.info["log_end_offsets"])))
         for entry in entries

@@ -1,4 +1,4 @@
-"""What sparklog is tested with, shipped so that users can test with it too.
+"""The tools that sparklog is tested with, shipped so that users can test with it too.
 
 ``sparklog.testing.store_contract.StoreContract`` needs pytest and is imported from there. ``sparklog.testing.history``
 records what clients see, and checks it.

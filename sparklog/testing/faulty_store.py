@@ -36,7 +36,7 @@ class SimulatedCrash(BaseException):
 
 
 class FaultKind(enum.Enum):
-    """What goes wrong with a call."""
+    """Kinds of faults of a call."""
 
     CRASH_BEFORE = "crash before the call"
     CRASH_AFTER = "crash after the call was carried out"
@@ -93,7 +93,7 @@ class Fault:
     when: Callable[[Call], bool] | None = None
     """Any other condition."""
     chance: float = 1.0
-    """Of the calls that meet the conditions above, this part at random (0 … 1)."""
+    """The part of the calls that meet the conditions above which fails, at random (0 … 1)."""
     skip: int = 0
     """This many calls that meet all of it are spared first."""
     times: int | None = 1

@@ -12,11 +12,12 @@ from sparklog.testing.wrapped_store import WrappedStore
 __all__ = ["Disk", "PowerLossStore"]
 
 _CHANCES = (0.0, 0.3, 0.7, 1.0)
-"""Of each change that isn't durable to be lost. Drawn once for a power loss, so that all of them and none go, too."""
+"""Chances that a change which isn't durable is lost. Drawn once for a power loss, so that all of them and none go,
+too."""
 
 
 class Disk:
-    """What the processes of one machine share. Not for several threads at once.
+    """The disk that the processes of one machine share. Not for several threads at once.
 
     Args:
         store: holds what is visible; what is in it already is durable.
@@ -29,11 +30,11 @@ class Disk:
         """Bytes that are on the disk, under a name that may not be: such an object is there whole, or not at all."""
 
     def objects(self) -> dict[str, bytes]:
-        """All that is visible, by path."""
+        """The bytes of all visible objects, by path."""
         return {found.path: self._store.read(found.path) for found in self._store.list("")}
 
     def content_is_flushed(self, path: str, data: bytes) -> None:
-        """Whatever object has this path: if it holds these bytes, they aren't torn."""
+        """Note a flush of whatever object has this path: if it holds these bytes, they aren't torn."""
         self._contents[path] = data
 
     def flush(self, paths: Iterable[str], flush: Callable[[], None]) -> None:
@@ -58,7 +59,7 @@ class Disk:
                 self._durable.pop(path, None)
 
     def read(self, path: str) -> bytes | None:
-        """What is visible at a path, if anything is."""
+        """The bytes that are visible at a path, or None."""
         try:
             return self._store.read(path)
         except ObjectNotFoundError:
@@ -103,7 +104,8 @@ class Disk:
         return data if data and self._contents.get(path) != data else None
 
     def _may_be_left(self, path: str, random: Random) -> list[bytes | None]:
-        """What was durable, or nothing; and what may be torn empty, cut, or all zeros."""
+        """The contents that a power loss may leave: what was durable, or nothing; and torn: empty, cut, or all
+        zeros."""
         left, data = [self._durable.get(path)], self._may_be_torn(path)
         return [*left, b"", data[: random.randrange(len(data))], bytes(len(data))] if data else left
 

@@ -92,7 +92,7 @@ class _Task:
         self._go.acquire()
         try:
             self._work()
-        except BaseException as error:  # told by run(), whatever it is
+        except BaseException as error:  # raised by run(), whatever it is
             self.error = error
         finally:
             self.done = True

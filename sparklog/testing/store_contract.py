@@ -1,4 +1,5 @@
-"""What every store has to keep, as tests for pytest: subclass :class:`StoreContract`, give it a ``store`` fixture.
+"""The contract that every store has to keep, as tests for pytest: subclass :class:`StoreContract`, give it a ``store``
+fixture.
 
 ::
 

@@ -1,4 +1,5 @@
-"""What no transaction can change any more: the barrier that a sweep of orphans relies on (rule L10, orphans).
+"""The barrier that a sweep of orphans relies on (rule L10, orphans): a look at all transactional ids, after which it is
+known which files a transaction may still publish.
 
 One barrier serves the sweeps of any number of topics. It is set in this order:
 
@@ -42,7 +43,7 @@ _MOST_UPLOADED_AHEAD_MS = 2 * 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdSeen:
-    """What the newest entry of a transactional id says."""
+    """The facts that the newest entry of a transactional id states."""
 
     transactional_id: str
     named: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class TransactionBarrier:
 def set_barrier(
     cluster: Cluster, *, before_ms: int, recovered: Iterable[Recovered] | None = None, timeout_ms: float
 ) -> TransactionBarrier:
-    """Set a barrier for the sweeps of any number of topics. What can't be finished is told in its ``error``.
+    """Set a barrier for the sweeps of any number of topics. The error of what can't be finished is its ``error``.
 
     Costs a recovery; then two listings, a LIST and a GET for each transactional id, 32 ids at a time, and a LIST more
     for one that may have a transaction open, or that expired.
@@ -129,7 +130,7 @@ def look_at_ids(cluster: Cluster, *, now_ms: int) -> dict[str, IdSeen]:
 
 
 def named_files(seen: Iterable[IdSeen]) -> dict[str, frozenset[str]]:
-    """By topic: the data files of all decisions that aren't carried out yet, as paths in the store."""
+    """The data files, by topic, of all decisions that aren't carried out yet, as paths in the store."""
     found: dict[str, frozenset[str]] = {}
     for one in seen:
         for topic, paths in one.named.items():
@@ -160,7 +161,7 @@ def _seen(
 
 
 def _why_not_swept(transactional_id: str, error: SparklogError) -> SparklogError:
-    """The error as it is told of each topic that would have been swept; it is told of the id, too, as it was."""
-    told = copy.copy(error)
-    told.args = (f"orphans aren't swept: transactional id {transactional_id!r} can't be finished: {error}",)
-    return told
+    """The error as it is reported for each topic that would have been swept; for the id it is reported unchanged."""
+    reported = copy.copy(error)
+    reported.args = (f"orphans aren't swept: transactional id {transactional_id!r} can't be finished: {error}",)
+    return reported

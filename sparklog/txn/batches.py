@@ -1,4 +1,4 @@
-"""Which micro-batches of streaming queries were committed, and where to (rule T7, micro-batches). Pure.
+"""Micro-batches of streaming queries: which ones were committed, and where to (rule T7, micro-batches). Pure.
 
 A query that is started again runs its last micro-batch again: with the same number, if it stopped before it had noted
 that the batch is done. The entry that commits a batch says so itself, and every later entry of the log repeats it.

@@ -70,7 +70,7 @@ class UploadCommitter:
 
     @property
     def may_be_committed(self) -> bool:
-        """After an error: may the files be part of a decided transaction? Then they must stay."""
+        """Tell after an error: may the files be part of a decided transaction? Then they must stay."""
         return self._may_be_committed
 
     @property
@@ -177,7 +177,8 @@ class UploadCommitter:
     def _publish(
         self, topics: Mapping[str, TopicFiles], known: Mapping[str, int], marker: Marker, deadline: Deadline
     ) -> None:
-        """In all topics, side by side; what one says hinders no other. Raises the first error once all were tried.
+        """Publish in all topics, side by side; an error of one hinders no other. Raises the first error once all were
+        tried.
 
         Args:
             known: a version of each topic that was known before the decision.

@@ -40,17 +40,17 @@ _MOST_REMEMBERED = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What became of a transaction."""
+    """The decision of a transaction, and whether it is carried out."""
 
     is_committed: bool
     entry: TransactionEntry | None
-    """That decided it; None where it was cleaned away."""
+    """The entry that decided it; None where it was cleaned away."""
     is_finished: bool
     """Is it carried out everywhere, as the entry after it says, or that it was cleaned away?"""
 
 
 def read_decision(log: TransactionLog, decider: Decider) -> Decision | None:
-    """What became of a transaction. None: it isn't decided yet.
+    """The decision of a transaction. None: it isn't decided yet.
 
     Two GETs at once, whatever the age and length of the log; a LIST of one page more where the entry is the newest or
     isn't there.
@@ -62,17 +62,17 @@ def read_decision(log: TransactionLog, decider: Decider) -> Decision | None:
     """
     number = decider.number
     for _ in range(_ATTEMPTS):
-        found = _look(log, number)
-        if found is None:
+        look = _look(log, number)
+        if look is None:
             continue
-        if found.entry is None and found.newest < number - 1:
+        if look.entry is None and look.newest < number - 1:
             raise CorruptLogError(
                 f"transactional id {decider.transactional_id!r}: entry {number} is to decide a transaction, but its "
-                f"log ends at {found.newest}"
+                f"log ends at {look.newest}"
             )
-        if found.entry is None and found.newest == number - 1:
+        if look.entry is None and look.newest == number - 1:
             return None
-        return _decision(decider, found.entry, is_finished=found.is_followed)
+        return _decision(decider, look.entry, is_finished=look.is_followed)
     raise _busy(log, number)
 
 
@@ -80,23 +80,23 @@ def entry_in_place(log: TransactionLog, number: int) -> TransactionEntry | None:
     """Entry ``number`` if it is the one that was created there first; None where that was cleaned away, whatever has
     the name now, and where there is none yet. Costs and raises as :func:`read_decision`."""
     for _ in range(_ATTEMPTS):
-        found = _look(log, number)
-        if found is not None:
-            return found.entry
+        look = _look(log, number)
+        if look is not None:
+            return look.entry
     raise _busy(log, number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
     entry: TransactionEntry | None
-    """In its place; None: there is none, or not any more."""
+    """The entry in its place; None: there is none, or not any more."""
     is_followed: bool = False
     newest: int = 0
-    """Of the log, where there is no entry: at least so much."""
+    """The newest number of the log, where there is no entry: at least so much."""
 
 
 def _look(log: TransactionLog, number: int) -> _Look | None:
-    """What has a number. None: the log went on meanwhile, look again.
+    """Look for the entry that has a number. None: the log went on meanwhile, look again.
 
     An entry counts only in its place: the one after it carries its token, or it is the newest of the log. What a
     stalled process created under a number that had been cleaned is followed by another's successor, or by a hole; and
@@ -120,8 +120,8 @@ def _look(log: TransactionLog, number: int) -> _Look | None:
 
 
 def _decision(decider: Decider, entry: TransactionEntry | None, *, is_finished: bool) -> Decision:
-    """By the entry that has the number. Whatever was cleaned was settled everywhere before (rule T6, an id's log), so a
-    row that still waits for it is of a transaction that was never committed."""
+    """Read the decision from the entry that has the number. Whatever was cleaned was settled everywhere before (rule
+    T6, an id's log), so a row that still waits for it is of a transaction that was never committed."""
     is_committed = (
         entry is not None
         and entry.state is TransactionState.PREPARE_COMMIT
@@ -201,7 +201,7 @@ def _carry_out(cluster: Cluster, log: TransactionLog, decision: Decision, *, tim
 
 
 def deciding_for(cluster: Cluster, *, reason: str, timeout_ms: float) -> Deciding:
-    """What groups need to know of transactions. Used by one thread at a time.
+    """The functions by which groups learn of a cluster's transactions. Used by one thread at a time.
 
     Args:
         reason: as the producer of a transaction is told that is aborted.

@@ -43,9 +43,9 @@ class TransactionListing:
 
     transactional_id: str
     producer_id: int
-    """Of its newest producer; -1 where the log can't be understood."""
+    """The id of its newest producer; -1 where the log can't be understood."""
     state: TransactionState | None
-    """Where its newest transaction stands; None where the log can't be understood.
+    """The state of its newest transaction; None where the log can't be understood.
 
     *Ongoing* means that one may be open: a producer has the id and hasn't closed, or it died. Whether it has begun a
     transaction is written nowhere."""
@@ -57,18 +57,19 @@ class TransactionDescription:
 
     transactional_id: str
     state: TransactionState | None
-    """As :attr:`TransactionListing.state`."""
+    """The state, as :attr:`TransactionListing.state`."""
     producer_id: int = UNKNOWN
     producer_epoch: int = UNKNOWN
     """0 … 32766; grows with each producer that takes the id."""
     transaction_timeout_ms: int = UNKNOWN
     """After so long an open transaction may be aborted by anybody."""
     entry_number: int = UNKNOWN
-    """Of the newest entry in the id's log, from 1."""
+    """The number of the newest entry in the id's log, from 1."""
     written_ms: int = UNKNOWN
     """When the newest entry was written, by its writer's clock; milliseconds since the epoch."""
     topic_partitions: frozenset[TopicPartition] = frozenset()
-    """That the transaction has records in; known once it is decided, and told until it is carried out everywhere."""
+    """The partitions that the transaction has records in; known from its decision until it is carried out
+    everywhere."""
     groups: Mapping[str, frozenset[TopicPartition]] = field(default_factory=lambda: MappingProxyType({}))
     """The partitions whose committed offsets it moves, by group; known as long as ``topic_partitions``."""
     abort_reason: str | None = None
@@ -88,13 +89,13 @@ def list_transactions(
     Costs as :func:`describe_transactions` of all.
     """
     found = (
-        TransactionListing(transactional_id=one.transactional_id, producer_id=one.producer_id, state=one.state)
-        for one in describe_transactions(cluster, None)
+        TransactionListing(transactional_id=each.transactional_id, producer_id=each.producer_id, state=each.state)
+        for each in describe_transactions(cluster, None)
     )
     return [
-        one
-        for one in found
-        if (states is None or one.state in states) and (producer_ids is None or one.producer_id in producer_ids)
+        each
+        for each in found
+        if (states is None or each.state in states) and (producer_ids is None or each.producer_id in producer_ids)
     ]
 
 

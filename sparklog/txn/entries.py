@@ -51,7 +51,7 @@ EXPIRED = "expired"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTarget:
-    """Where the rows of a micro-batch go."""
+    """The topics that the rows of a micro-batch go to."""
 
     topic: str | None = None
     """The topic that the query is declared to write all of its rows to; None: each row names its topic."""
@@ -73,7 +73,7 @@ class QueryBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """Who writes: every entry of an epoch repeats it."""
+    """The writer of an entry: every entry of an epoch repeats it."""
 
     producer_id: int
     """Random, 63 bits; another one after epoch 32766 (rule T5, epochs)."""
@@ -82,7 +82,7 @@ class Header:
     timeout_ms: int
     """``transaction_timeout_ms``."""
     holder: str = ""
-    """Who began the epoch: the run of a streaming query; empty for a producer."""
+    """The holder that began the epoch: the run of a streaming query; empty for a producer."""
 
     @property
     def refresh_after_ms(self) -> int:
@@ -99,14 +99,14 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFiles:
-    """What a transaction puts into one topic."""
+    """The files that a transaction puts into one topic."""
 
     topic_id: str
     files: tuple[UploadedFile, ...]
 
     @property
     def topic_version(self) -> int:
-        """One that was known before the first of the files was uploaded; -1: none is known."""
+        """A version of the topic that was known before the first of the files was uploaded; -1: none is known."""
         return min((file.topic_version for file in self.files), default=-1)
 
 
@@ -127,7 +127,7 @@ NOTHING = Contents()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionEntry:
-    """One entry."""
+    """An entry of a transactional id's log."""
 
     version: int
     """Its number, 1 or more."""
@@ -137,10 +137,10 @@ class TransactionEntry:
     state: TransactionState
     header: Header
     contents: Contents = NOTHING
-    """Of a PrepareCommit: all of it. Of a PrepareAbort by the producer itself: the groups."""
+    """The contents of the transaction in a PrepareCommit; its groups in a PrepareAbort by the producer itself."""
     reason: str = ""
-    """Of an abort: why, where it wasn't the producer that wanted it. Of an epoch: why it was begun, where no producer
-    began it."""
+    """The reason of an abort, where it wasn't the producer that wanted it; the reason of an epoch's begin, where no
+    producer began it."""
     written_ms: int = 0
     """Wall time of its writer, milliseconds since the epoch."""
     batches: tuple[QueryBatch, ...] = ()
@@ -191,8 +191,8 @@ def first_entry(header: Header, *, now_ms: int) -> TransactionEntry:
 
 
 def next_header(before: Header) -> Header:
-    """Of the epoch after ``before``, for the same producer; a new producer id where epochs are used up (rule T5,
-    epochs)."""
+    """The header of the epoch after ``before``, for the same producer; a new producer id where epochs are used up (rule
+    T5, epochs)."""
     if before.producer_epoch >= MAX_EPOCH:
         return replace(before, producer_id=new_producer_id(), producer_epoch=0)
     return replace(before, producer_epoch=before.producer_epoch + 1)

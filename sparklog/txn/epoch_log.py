@@ -59,7 +59,7 @@ class EpochLog:
         self._newest: TransactionEntry | None = None
         self._position: Position | None = None
         self._tokens: set[str] = set()
-        """Of all attempts at the decision under way."""
+        """The tokens of all attempts at the decision under way."""
         self._cleaner = LogCleaner(self._log)
 
     @property
@@ -74,7 +74,8 @@ class EpochLog:
 
     @property
     def known_since_ticks_ms(self) -> float:
-        """When the newest entry was certainly the newest. Raises ``IllegalStateError`` before :meth:`begin_epoch`."""
+        """The time at which the newest entry was certainly the newest. Raises ``IllegalStateError`` before
+        :meth:`begin_epoch`."""
         return self._require_newest()[1].anchor_ticks_ms
 
     def begin_epoch(self, *, timeout_ms: int, deadline: Deadline) -> TransactionEntry:

@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTopics:
-    """Which topics don't have the records of a transaction, though they were published wherever that is possible."""
+    """The topics that don't have the records of a transaction, though they were published wherever that is possible."""
 
     skipped: Collection[str]
     """They were deleted since: the records meant for them are nowhere (rule L8, one log)."""
@@ -59,12 +59,12 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def marker_of(log: TransactionLog, entry: TransactionEntry) -> Marker:
-    """How topics remember the transaction that ``entry`` decided."""
+    """The marker by which topics remember the transaction that ``entry`` decided."""
     return Marker(transactional_id=log.transactional_id, number=entry.version)
 
 
 def decider_of(log: TransactionLog, entry: TransactionEntry) -> Decider:
-    """How groups name the transaction that ``entry`` decided."""
+    """The decider by which groups name the transaction that ``entry`` decided."""
     return Decider(log.transactional_id, entry.header.producer_epoch, entry.version)
 
 
@@ -133,14 +133,14 @@ def roll_forward(
 
 
 def _refusal(log: TransactionLog, entry: TransactionEntry, name: str, error: SparklogError) -> SparklogError:
-    """The same error, told of the transaction."""
-    told = copy.copy(error)
+    """The same error, with a message that names the transaction."""
+    refusal = copy.copy(error)
     what = "committed" if entry.state is TransactionState.PREPARE_COMMIT else "aborted"
-    told.args = (
+    refusal.args = (
         f"transaction {entry.version} of transactional id {log.transactional_id!r} is {what}, and can't be carried out "
         f"in {name}: {error}. The id goes on once that is mended, or deleted",
     )
-    return told
+    return refusal
 
 
 def settle_group(table: OffsetTable, decider: Decider, *, is_committed: bool, timeout_ms: float) -> None:

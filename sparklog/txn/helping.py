@@ -49,7 +49,7 @@ class Helper:
     MOST_FINISHED = 5
     """In one look."""
     PATIENCE_MS = 10_000.0
-    """Of the calls of one look, and of carrying out one decision in each topic and group."""
+    """The time limit of the calls of one look, and of carrying out one decision in each topic and group."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,14 +77,14 @@ class Helper:
             return True
 
     def end_look(self) -> None:
-        """After :meth:`begin_look`, whatever came of it."""
+        """End the look that :meth:`begin_look` began, whatever came of it."""
         with self._lock:
             self._is_looking = False
 
     def look(
         self, cluster: Cluster, now_ticks_ms: float, *, is_stopped: Callable[[], bool] = lambda: False
     ) -> list[str]:
-        """Look once; by one thread at a time, and never by one that somebody waits for.
+        """Look once; by one thread at a time, and never by a thread whose result somebody waits for.
 
         Args:
             now_ticks_ms: of the cluster's clock.
@@ -148,7 +148,8 @@ class Helper:
         return True
 
     def _rest(self, watched: _Watched, now_ticks_ms: float, *, is_changed: bool) -> None:
-        """Nothing is left lying: look again later, and ever later as long as nothing happens."""
+        """Let a transactional id rest in which nothing is left to do: look again later, and ever later as long as
+        nothing happens."""
         newest = watched.newest
         rested_ms = now_ticks_ms - watched.since_ticks_ms
         is_quiet = newest is None or (not is_changed and rested_ms > newest.header.abort_after_ms)
@@ -173,11 +174,11 @@ class Helper:
 
     def _tell(self, transactional_id: str, error: Exception) -> None:
         """Once, not at every look."""
-        told = f"{type(error).__name__}: {error}"
-        if self._told.get(transactional_id) != told:
+        text = f"{type(error).__name__}: {error}"
+        if self._told.get(transactional_id) != text:
             what = f"transactional id {transactional_id!r}" if transactional_id else "unfinished transactions"
-            _LOGGER.warning("looking after %s failed: %s", what, told)
-        self._told[transactional_id] = told
+            _LOGGER.warning("looking after %s failed: %s", what, text)
+        self._told[transactional_id] = text
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,13 +186,13 @@ class _Watched:
     """A transactional id, as a helper saw it."""
 
     marker: SessionMarker
-    """Of its newest session."""
+    """The marker of its newest session."""
     due_ticks_ms: float
     """When it is to be looked at next."""
     wait_ms: float = 0.0
     """Since the last look, when it was made."""
     newest: TransactionEntry | None = None
-    """Of its log; None: not known."""
+    """The newest entry of its log; None: not known."""
     position: Position | None = None
     since_ticks_ms: float = 0.0
     """When ``newest`` was seen first."""

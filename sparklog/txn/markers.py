@@ -65,7 +65,7 @@ def _expire(state: TopicState, over: dict[str, SetTransaction], *, timeout_ms: f
     clock = state.log.clock
 
     def decide(now: TopicState) -> Commit | None:
-        """Those that are still as they were seen: an id that was taken up again has a newer one."""
+        """Drops the markers that are still as they were seen: an id that was taken up again has a newer one."""
         still = [marker for marker in over.values() if now.transactions.get(marker.app_id) == marker]
         now_ms = clock.now_ms()
         actions = [replace(marker, last_updated_ms=now_ms) for marker in still]

@@ -54,7 +54,7 @@ ORPHAN_AGE_MS = 7 * DAY_MS
 rule L10, orphans."""
 _DELETED_AT_ONCE = 1_000
 _NOW_MS = 2**62
-"""Of a removal that has just been committed: later than any store's time."""
+"""The time of a removal that has just been committed: later than any store's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +70,16 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a sweep did to one topic."""
+    """The result of a sweep of one topic."""
 
     orphans: tuple[Orphan, ...]
-    """Those that were deleted."""
+    """The orphans that were deleted."""
     state: TopicState
-    """Of the topic, to go on with."""
+    """The state of the topic, to go on with."""
 
 
 def orphan_age_ms(table: str, metadata: Metadata) -> int:
-    """How old an orphan is at least that was never part of the table, as far as its log remembers: milliseconds.
+    """The least age of an orphan that was never part of the table, as far as its log remembers: milliseconds.
 
     Raises:
         InvalidConfigurationError: the table's ``delta.deletedFileRetentionDuration`` isn't understood.
@@ -88,8 +88,9 @@ def orphan_age_ms(table: str, metadata: Metadata) -> int:
 
 
 def removed_age_ms(table: str, metadata: Metadata) -> int:
-    """For how long files that were removed from a table stay: milliseconds. As long as the table says, a week where it
-    doesn't; a day at least: for so long the log's entries tell when that was, whatever a checkpoint has forgotten.
+    """The time for which files that were removed from a table stay: milliseconds. As long as the table says, a week
+    where it doesn't; a day at least: for so long the log's entries tell when that was, whatever a checkpoint has
+    forgotten.
 
     Raises:
         InvalidConfigurationError: the table's ``delta.deletedFileRetentionDuration`` isn't understood.
@@ -164,11 +165,11 @@ def candidates_of(state: TopicState, listed: Iterable[ObjectInfo], *, now_ms: in
     removed_ms = removed_age_ms(state.log.table, whole.metadata)  # the shortest: no file is younger than its removal
     folder, live = f"{state.log.table}/", _live(state)
     return [
-        found
-        for found in listed
-        if now_ms - found.modified_ms > removed_ms
-        and found.path not in live
-        and _may_be_an_orphan(found.path.removeprefix(folder))
+        file
+        for file in listed
+        if now_ms - file.modified_ms > removed_ms
+        and file.path not in live
+        and _may_be_an_orphan(file.path.removeprefix(folder))
     ]
 
 
@@ -191,17 +192,17 @@ def orphans_among(
     never_ms, removed_ms = orphan_age_ms(table, metadata), removed_age_ms(table, metadata)
     removed_at = {object_path(table, path): at_ms for path, at_ms in removed.removed_ms.items()}
 
-    def is_over(found: ObjectInfo) -> bool:
-        if found.path in removed_at:
-            return now_ms - removed_at[found.path] > removed_ms
-        return now_ms - found.modified_ms > never_ms
+    def is_over(file: ObjectInfo) -> bool:
+        if file.path in removed_at:
+            return now_ms - removed_at[file.path] > removed_ms
+        return now_ms - file.modified_ms > never_ms
 
-    over = [found for found in candidates if is_over(found)]
+    over = [file for file in candidates if is_over(file)]
     spared = named() if over else ()
     return [
-        Orphan(path=found.path, size_bytes=found.size_bytes, age_ms=now_ms - found.modified_ms)
-        for found in over
-        if found.path not in spared
+        Orphan(path=file.path, size_bytes=file.size_bytes, age_ms=now_ms - file.modified_ms)
+        for file in over
+        if file.path not in spared
     ]
 
 
@@ -240,7 +241,9 @@ def sweep_candidates(
     spared_ms = min(now_ms, found.before_ms) - found.oldest_file_ms
     ever_removed = {object_path(table, path) for path in removed.removed_ms}
     may_go = [
-        one for one in candidates if one.path not in live and (one.path in ever_removed or one.modified_ms < spared_ms)
+        file
+        for file in candidates
+        if file.path not in live and (file.path in ever_removed or file.modified_ms < spared_ms)
     ]
     named = found.named.get(topic, frozenset())
     orphans = orphans_among(state, may_go, removed, lambda: named, now_ms=now_ms)

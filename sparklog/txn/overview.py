@@ -33,10 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionMarker:
-    """Of a session that may have a transaction open (rule T4, open sessions), as it was listed."""
+    """The marker of a session that may have a transaction open (rule T4, open sessions), as it was listed."""
 
     number: int
-    """Of the entry that began the session's epoch."""
+    """The number of the entry that began the session's epoch."""
     modified_ms: int
     """When it was written or refreshed last, by the store's time."""
     etag: str
@@ -82,7 +82,7 @@ def may_be_open(log: TransactionLog, newest: TransactionEntry, marker: SessionMa
     if newest.state is TransactionState.EMPTY:
         return False
     began = log.read_entry(marker.number)
-    return began is None or began.header == newest.header  # cleaned: it can't be told, so it may be
+    return began is None or began.header == newest.header  # cleaned: it isn't known, so it may be
 
 
 def store_time_ms(cluster: Cluster) -> int:
@@ -100,7 +100,7 @@ def newest_number(log: TransactionLog, *, after: int) -> int:
 
 
 def age_ms(log: TransactionLog, entry: TransactionEntry, *, now_ms: int) -> int:
-    """How long an entry has been there, by the store's own times. A LIST.
+    """The age of an entry, by the store's own times. A LIST.
 
     Args:
         now_ms: of :func:`store_time_ms`; may lie before the entry.

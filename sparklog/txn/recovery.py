@@ -60,14 +60,14 @@ __all__ = [
 _LOGGER = logging.getLogger("sparklog.txn")
 
 BY_ADMINISTRATOR = "an administrator aborted it"
-"""The reason that a producer is told."""
+"""The reason that the producer of an aborted transaction is given."""
 _ATTEMPTS = 5
 EXPIRATION_MS = 7 * 86_400_000
 """Source: Kafka ``transactional.id.expiration.ms``."""
 
 
 class RecoveryAction(str, Enum):
-    """What was done about a transactional id."""
+    """Actions taken for a transactional id."""
 
     NOTHING = "nothing"
     """Nothing is unfinished; or a transaction may be open, and is within its time-out."""
@@ -85,14 +85,14 @@ class RecoveryAction(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What became of one transactional id."""
+    """The result of recovering one transactional id."""
 
     transactional_id: str
     state: TransactionState | None
-    """Of its newest entry, before; None where there is none, or where it can't be read."""
+    """The state of its newest entry before the recovery; None where there is none, or where it can't be read."""
     action: RecoveryAction
     error: SparklogError | None = None
-    """Why it couldn't be finished; trying again is safe."""
+    """The error for which it couldn't be finished; trying again is safe."""
 
 
 def recover_transactions(
@@ -170,7 +170,7 @@ def abort_transaction(cluster: Cluster, transactional_id: str, *, timeout_ms: fl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ages:
-    """What one goes by to call something old."""
+    """The ages from which on something counts as old."""
 
     now_ms: int
     """The store's time."""
@@ -179,7 +179,7 @@ class _Ages:
 
 
 class _Recovery:
-    """Of one id."""
+    """The recovery of one transactional id."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: float) -> None:
         self._cluster = cluster

@@ -127,7 +127,7 @@ class TransactionSession:
 
     @property
     def may_be_committed(self) -> bool:
-        """Is the open transaction committed, or can't that be told? Then its files must stay."""
+        """Is the open transaction committed, or perhaps so? Then its files must stay."""
         return self._committed is not None or self._log.is_unsettled
 
     def begin(self, *, ticks_ms: float) -> None:
@@ -166,8 +166,8 @@ class TransactionSession:
         self._offsets.add_pending(offsets, metadata, self.decider, deadline=deadline)
 
     def _learn_of_abort_while_idle(self, *, deadline: Deadline) -> None:
-        """Before rows of a group name our next number: while nothing was decided for longer than the time-out, somebody
-        may have taken it for an abort, and no transaction was open."""
+        """Look, before rows of a group name our next number, for an abort by others: while nothing was decided for
+        longer than the time-out, somebody may have taken it for an abort, and no transaction was open."""
         while self._offsets.is_empty and self._clock.ticks_ms() - self._log.known_since_ticks_ms > self._timeout_ms:
             entry = self._log.find_next()
             if entry is None:
@@ -220,8 +220,8 @@ class TransactionSession:
             )
 
     def _after_forced_abort(self, aborted: TransactionEntry, *, deadline: Deadline) -> None:
-        """Somebody has taken our number for an abort. If that was for the time before this transaction began, and no
-        group knows the number, the next one decides as well."""
+        """Go on after somebody has taken our number for an abort. If that was for the time before this transaction
+        began, and no group knows the number, the next one decides as well."""
         is_young = self._clock.ticks_ms() - self._began_ticks_ms <= self._timeout_ms
         if aborted.reason.startswith(TIMED_OUT) and is_young and self._offsets.is_empty:
             self.complete(deadline=deadline)

@@ -36,7 +36,7 @@ class OwnSessionMarker:
         self.written_ticks_ms = began
 
     def refresh(self) -> None:
-        """As :meth:`write`; where it fails that is logged: the transaction may be aborted before its time then, and its
+        """Write the marker anew; a failure is logged: the transaction may be aborted before its time then, and its
         producer is told."""
         try:
             self.write()

@@ -17,7 +17,7 @@ __all__ = ["STEPS", "WRITTEN", "ClientState", "TransactionState", "check_client_
 
 
 class TransactionState(enum.Enum):
-    """Where the newest transaction of a transactional id is; the values are Kafka's names."""
+    """States of the newest transaction of a transactional id; the values are Kafka's names."""
 
     EMPTY = "Empty"
     """A new epoch began; no transaction in it was decided."""
@@ -52,10 +52,10 @@ STEPS: Mapping[TransactionState | None, frozenset[TransactionState]] = MappingPr
         TransactionState.COMPLETE_ABORT: _DECISIONS,
     }
 )
-"""Which entry may follow which; None stands before the first."""
+"""The states that may follow each state; None stands before the first."""
 
 WRITTEN = frozenset(TransactionState) - {TransactionState.ONGOING}
-"""Those that entries have."""
+"""The states that entries have."""
 
 
 def check_step(before: TransactionState | None, after: TransactionState) -> None:
@@ -68,7 +68,7 @@ def check_step(before: TransactionState | None, after: TransactionState) -> None
 
 
 class ClientState(enum.Enum):
-    """Where a producer with a transactional id is. Source: Kafka ``TransactionManager.State``."""
+    """States of a producer with a transactional id. Source: Kafka ``TransactionManager.State``."""
 
     UNINITIALIZED = "before init_transactions"
     INITIALIZING = "in init_transactions, which didn't end"

@@ -39,7 +39,7 @@ class TransactionOffsets:
         self._groups: dict[str, set[TopicPartition]] = {}
         """Partitions that the open transaction has written pending offsets of, or may have."""
         self._decider: Decider | None = None
-        """As the rows in the groups name the open transaction."""
+        """The decider by which the rows in the groups name the open transaction."""
 
     @property
     def is_empty(self) -> bool:

@@ -361,7 +361,7 @@ def test_what_deltalake_read_before_a_sequencing_it_cant_commit_after_it(
 
 
 @pytest.mark.parametrize("operate", LATE.values(), ids=LATE)
-def test_what_deltalake_commits_before_a_sequencing_that_was_under_way_is_sequenced_by_the_next(
+def test_a_deltalake_commit_before_a_sequencing_under_way_waits_for_the_next(
     tmp_path: Path, operate: Callable[[DeltaTable], object]
 ) -> None:
     log = a_local_topic(tmp_path)

@@ -419,7 +419,7 @@ def _in_child(producer: Producer, future: Any) -> int:
     return wrong
 
 
-def test_records_sent_before_the_close_of_a_producer_with_several_topics_are_all_there() -> None:
+def test_closing_a_producer_of_several_topics_sends_all_records_first() -> None:
     cluster = a_cluster()
     for topic in ("a", "b", "c"):
         create_topic(cluster.topic_log(topic), topic)

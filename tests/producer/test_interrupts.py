@@ -320,7 +320,7 @@ def test_a_commit_that_is_interrupted_goes_on_and_tells_the_same_call_how_it_end
 
 
 @pytest.mark.parametrize("what", ["send_offsets_to_transaction", "abort_transaction"])
-def test_another_call_within_a_transaction_may_be_interrupted_and_the_transaction_aborted(what: str) -> None:
+def test_a_transaction_can_be_aborted_after_an_interrupt_of_another_call(what: str) -> None:
     memory = MemoryStore()
     cluster = a_topic(memory)
     store = HeldStore(memory)

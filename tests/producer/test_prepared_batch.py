@@ -85,7 +85,7 @@ def test_a_compacted_topic_refuses_records_without_a_key_alone(policy: str) -> N
     assert rows(cluster)[0] == [(0, b"k", b"v"), (1, b"", b"v")]
 
 
-def test_records_without_a_key_stick_to_a_partition_until_a_batch_of_bytes_went_there() -> None:
+def test_records_without_a_key_stick_to_a_partition_for_a_batch_of_bytes() -> None:
     cluster = a_topic(partitions=4)
     with a_producer(cluster, batch_size=100) as producer:
         found = [producer.send("t", b"v" * 50).get(LONG_S).partition for _ in range(40)]

@@ -671,7 +671,7 @@ def test_a_topic_that_is_deleted_meanwhile_takes_its_records_with_it() -> None:
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_a_topic_that_is_created_anew_meanwhile_gets_nothing_that_was_meant_for_the_old(is_known: bool) -> None:
+def test_a_topic_that_is_created_anew_gets_nothing_meant_for_the_old(is_known: bool) -> None:
     cluster = topics()
     with a_producer(cluster) as producer:
         producer.begin_transaction()
@@ -761,7 +761,7 @@ def test_a_transaction_whose_file_another_engines_vacuum_has_taken_is_not_decide
     assert values(cluster) == [b"next"]
 
 
-def test_a_committed_transaction_whose_file_is_gone_before_it_is_published_names_the_file() -> None:
+def test_publishing_a_committed_file_that_is_gone_names_the_file() -> None:
     cluster, _ = manual()
     log = cluster.topic_log("t")
     with a_producer(cluster) as producer:
@@ -813,7 +813,7 @@ def test_a_decision_that_was_refused_for_now_may_be_made_all_the_same(kind: Faul
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_closing_after_a_commit_whose_end_isnt_known_takes_no_file_away_that_may_be_named(is_stored: bool) -> None:
+def test_closing_after_a_commit_of_unknown_outcome_removes_no_file_it_may_name(is_stored: bool) -> None:
     kind = FaultKind.LOST_ANSWER if is_stored else FaultKind.LOST_REQUEST
     fault = Fault(kind=kind, path=DECISION, ops=["create"], times=1)
     cluster, troubled, _ = a_cluster_with_trouble(fault, Fault(kind=FaultKind.THROTTLED, path=DECISION, times=None))
@@ -874,7 +874,7 @@ def test_a_record_sent_by_another_thread_during_the_commit_is_refused_or_committ
     assert values(cluster, "u") == []
 
 
-def test_a_callback_may_not_begin_the_next_transaction_for_which_it_would_wait_for_ever() -> None:
+def test_a_callback_may_not_begin_a_transaction_that_would_wait_for_it() -> None:
     cluster = topics()
     raised: list[BaseException] = []
     with a_producer(cluster) as producer:

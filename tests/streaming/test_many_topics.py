@@ -63,7 +63,7 @@ def topics_of(tasks: list[Task]) -> set[str]:
     return {task.topic for task in tasks}
 
 
-def test_topics_are_opened_side_by_side_and_a_trigger_without_news_is_one_look_at_all_of_them(place):
+def test_topics_are_opened_side_by_side_and_a_quiet_trigger_looks_once_at_all(place):
     planner = place.planner()
     took, start = place.took(planner.initial)
     assert took == WAVE * 4 * TRIP
@@ -86,7 +86,7 @@ def test_a_trigger_asks_at_once_for_as_many_commits_as_the_one_before_found(plac
         assert {end.topics[topic].delta_version for topic in TOPICS[:4]} == {version}
 
 
-def test_a_query_that_starts_again_with_a_limit_reads_where_commits_ended_side_by_side(place):
+def test_a_query_started_again_with_a_limit_finds_ends_of_commits_side_by_side(place):
     with_topic(a_cluster(place.memory, place.clock), *"abcd", topic="of-four-commits")
     copy_topic(place.memory, "of-four-commits", TOPICS)
     first = place.planner()
@@ -98,7 +98,7 @@ def test_a_query_that_starts_again_with_a_limit_reads_where_commits_ended_side_b
     assert (took, topics_of(tasks)) == (WAVE * 4 * TRIP, {*TOPICS})
 
 
-def test_topics_of_a_pattern_are_looked_for_side_by_side_and_what_is_no_topic_is_passed_over(place):
+def test_topics_of_a_pattern_are_found_side_by_side_passing_over_what_is_none(place):
     delete_topic(a_cluster(place.memory, place.clock).topic_log("t03"), "t03")
     place.memory.put("topics/t-nothing/readme.txt", b"")
     place.memory.put("topics/t no name/readme.txt", b"")

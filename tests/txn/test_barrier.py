@@ -84,7 +84,7 @@ def test_what_was_decided_long_ago_is_published_in_all_topics_before_any_is_swep
     assert [values(cluster, topic) for topic in TOPICS] == [["tx"], ["tx"]]
 
 
-def test_what_is_decided_after_the_barrier_is_spared_however_much_later_a_topic_is_swept() -> None:
+def test_what_is_decided_after_the_barrier_is_spared_however_late_the_sweep() -> None:
     """The sweep sleeps for a week between two topics: ages are as of the time before the barrier."""
     _, clock, cluster = a_world()
     leave_files(cluster)
@@ -120,7 +120,7 @@ def test_what_is_decided_while_the_barrier_is_being_set_is_spared() -> None:
     assert [values(cluster, topic) for topic in TOPICS] == [["tx"], ["tx"]]
 
 
-def test_a_producer_that_sleeps_in_its_commit_finds_it_aborted_whichever_topic_is_swept_first() -> None:
+def test_a_producer_asleep_in_its_commit_finds_it_aborted_in_any_order_of_sweeps() -> None:
     memory, clock, cluster = a_world()
 
     def a_week_passes() -> None:
@@ -155,7 +155,7 @@ def test_a_transaction_that_may_last_for_longer_than_a_week_keeps_its_files() ->
 
 
 @pytest.mark.parametrize("is_recovered", [False, True])
-def test_a_session_that_survived_an_abort_for_being_idle_keeps_its_files_until_it_is_aborted_again(
+def test_a_session_that_outlived_an_idle_abort_keeps_its_files_until_the_next(
     is_recovered: bool,
 ) -> None:
     """It sleeps in the create that follows the abort; its files were uploaded elsewhere, up to two days before."""
@@ -186,7 +186,7 @@ def test_a_session_that_survived_an_abort_for_being_idle_keeps_its_files_until_i
         decide(driver)
 
 
-def test_what_the_barrier_publishes_and_others_remove_at_once_stays_for_who_has_begun_to_read_it() -> None:
+def test_what_the_barrier_publishes_and_others_remove_stays_for_begun_readers() -> None:
     _, clock, cluster = a_world()
     driver = sending(cluster)
     decide(driver)

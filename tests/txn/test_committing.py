@@ -149,7 +149,7 @@ def starts_again(cluster: Cluster, noted: list[int], last: int = 3) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("helped", [True, False])
-def test_a_driver_that_dies_at_any_store_call_and_is_started_again_has_each_batch_once(helped: bool) -> None:
+def test_a_driver_started_again_after_death_at_any_store_call_has_each_batch_once(helped: bool) -> None:
     places = [
         fault
         for fault in crashes(len(calls()))
@@ -295,7 +295,7 @@ def test_a_sleeper_that_another_driver_has_overtaken_is_fenced() -> None:
     assert contents(cluster) == batches(0, 1, 2, 3)
 
 
-def test_a_sleeper_that_comes_back_in_a_new_process_and_finds_its_batch_disturbs_nobody() -> None:
+def test_a_sleeper_that_finds_its_batch_in_a_new_process_disturbs_nobody() -> None:
     memory, clock, cluster = prepared()
     at_work = Query(a_cluster(memory, clock), cluster)
     at_work.go_on(1)

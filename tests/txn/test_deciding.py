@@ -200,7 +200,7 @@ def test_what_a_stalled_process_created_under_a_cleaned_number_counts_for_nothin
     assert values(driver.cluster, "t") == ["x"] * 4
 
 
-def test_a_helper_that_sleeps_until_all_it_saw_was_cleaned_creates_nothing_that_counts() -> None:
+def test_a_helper_that_slept_until_all_it_saw_was_cleaned_creates_nothing_valid() -> None:
     driver = a_session()
     helper_saw = newest_entry(driver.cluster)
     assert helper_saw is not None
@@ -214,7 +214,7 @@ def test_a_helper_that_sleeps_until_all_it_saw_was_cleaned_creates_nothing_that_
 
 
 @pytest.mark.parametrize("is_superseded", [True, False], ids=["a newer epoch", "the same epoch"])
-def test_a_producer_that_wakes_when_its_number_was_cleaned_away_knows_that_nothing_was_committed(
+def test_a_producer_whose_number_was_cleaned_away_knows_nothing_was_committed(
     is_superseded: bool,
 ) -> None:
     """It had tried nothing before it slept."""
@@ -298,7 +298,7 @@ def test_what_a_killed_cleaning_left_is_not_taken_for_the_end_of_the_log(left: i
 
 
 @pytest.mark.parametrize("left", [1, 2, 3, 4])
-def test_whoever_slept_on_an_entry_that_a_killed_cleaning_left_knows_that_the_log_went_on(left: int) -> None:
+def test_a_sleeper_on_an_entry_left_by_a_killed_cleaning_knows_the_log_went_on(left: int) -> None:
     """L1, T6. ✗ It finds its own entry there, takes it for the log's end, and what it creates behind it for decided."""
     driver = a_session()
     log = cleaned_but(driver, left)

@@ -161,7 +161,7 @@ def test_an_older_sparklog_reads_the_batches_and_passes_over_their_targets() -> 
         decode_transaction(4, "path", json.dumps({**body, "targets": {"q": 5}}).encode())
 
 
-def test_a_topics_files_are_known_to_be_uploaded_behind_one_version_the_earliest_of_theirs() -> None:
+def test_a_topics_files_count_as_uploaded_behind_the_earliest_of_their_versions() -> None:
     files = tuple(replace(a_file(), topic_version=version) for version in (7, 5, 6))
     entry = an_entry(contents=Contents(topics={"t": TopicFiles(topic_id="id", files=files)}))
     decoded = decode_transaction(4, "path", encode_transaction(entry, "mine"))

@@ -58,7 +58,7 @@ def marker(cluster: Cluster) -> tuple[int, int] | None:
     return None if found is None else (found.version, found.last_updated_ms)
 
 
-def test_an_id_that_nobody_used_for_a_week_is_taken_from_its_producer_and_its_log_shrinks() -> None:
+def test_an_id_unused_for_a_week_is_taken_from_its_producer_and_its_log_shrinks() -> None:
     memory, clock, cluster = a_world()
     driver = used(cluster)
     for number in range(5):
@@ -283,7 +283,7 @@ def test_what_is_not_understood_is_refused(given: str) -> None:
         deleted_file_retention_ms("t", a_metadata(**{"delta.deletedFileRetentionDuration": given}))
 
 
-def test_who_is_killed_between_taking_an_id_and_cleaning_its_log_leaves_that_to_the_next() -> None:
+def test_a_producer_killed_before_cleaning_its_ids_log_leaves_that_to_the_next() -> None:
     memory, clock, cluster = a_world()
     driver = used(cluster)
     for number in range(5):

@@ -121,7 +121,7 @@ def test_a_helper_sees_a_marker_however_many_commits_lie_behind_it(is_checkpoint
     assert contents(cluster) == {**DONE, "t": ["a", "other", "other", "other", "b"]}
 
 
-def test_a_producer_knows_its_own_marker_though_it_opened_the_topic_from_its_newest_commit() -> None:
+def test_a_producer_that_opened_from_the_newest_commit_knows_its_own_marker() -> None:
     """Its writer was opened before the decision, and followed the log from there (rule L5)."""
     _, _, cluster = a_world()
     driver = decided(cluster)

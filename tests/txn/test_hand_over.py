@@ -158,7 +158,7 @@ def test_who_commits_offsets_without_a_member_does_so_behind_the_records() -> No
     assert committed(cluster) == 7
 
 
-def test_another_producer_that_sends_offsets_of_the_partition_does_so_behind_the_records() -> None:
+def test_another_producer_sends_offsets_of_the_partition_behind_the_records() -> None:
     """The same member, two producers."""
     _, _, cluster = a_world()
     decided(cluster)
@@ -188,7 +188,7 @@ def copied(memory: MemoryStore) -> tuple[MemoryStore, ManualClock, Cluster]:
 
 
 @pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.LOST_ANSWER])
-def test_a_hand_over_that_fails_at_any_write_leaves_no_offset_that_counts_before_its_records(kind: FaultKind) -> None:
+def test_a_hand_over_that_fails_at_any_write_counts_no_offset_before_its_records(kind: FaultKind) -> None:
     world = a_decided_world()
     for number in range(20):
         memory, clock, cluster = copied(world)
@@ -308,7 +308,7 @@ def test_a_store_that_is_away_is_tried_again_and_the_offset_counts_afterwards(is
     assert is_visible(cluster)
 
 
-def test_an_id_whose_topic_refuses_is_blocked_until_that_is_mended_and_nothing_else_is() -> None:
+def test_only_the_id_whose_topic_refuses_is_blocked_until_that_is_mended() -> None:
     """The others of the transaction are carried out, in topics and in groups. ✗ They wait behind the one."""
     _, _, cluster = a_world()
     decided(cluster)

@@ -39,7 +39,7 @@ def test_a_helper_finishes_what_it_saw_unchanged_for_five_seconds() -> None:
     assert look(helper, cluster) == look(helper, cluster) == []
 
 
-def test_a_helper_leaves_a_producer_alone_that_goes_on_and_finds_it_dead_within_two_minutes() -> None:
+def test_a_helper_leaves_a_living_producer_alone_and_finds_a_dead_one_in_two_minutes() -> None:
     _, clock, cluster = a_world()
     driver = Driver(cluster).init()
     helper = Helper()

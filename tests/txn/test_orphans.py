@@ -239,7 +239,7 @@ def test_the_sweep_stops_where_a_commit_of_any_id_and_topic_can_not_be_finished(
 # Whoever decided before the sweep, and sleeps
 
 
-def test_a_writer_that_slept_in_its_create_for_longer_than_files_are_spared_uploads_again() -> None:
+def test_a_writer_that_slept_in_its_create_past_the_sparing_uploads_again() -> None:
     memory, clock, cluster = a_world()
     swept: list[str] = []
 

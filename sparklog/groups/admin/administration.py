@@ -1,4 +1,5 @@
-"""What an administrator asks about groups and does to them, beside members that may be at work (rule G5).
+"""An administrator's calls about groups, beside members that may be at work (rule G5,
+administrators).
 
 Nothing here is trusted to be true a moment later: what is changed is fenced by an empty generation, or is refused by
 the offset table where a member has taken the partition since.
@@ -72,16 +73,19 @@ def describe_groups(cluster: Cluster, groups: Sequence[str] | None = None) -> li
     now = StoreNow(cluster)
     wanted_groups = group_folders(cluster) if groups is None else groups
     seen = parallel_map(lambda group: _understood(lambda: inspect_group(cluster, group, now)), wanted_groups)
-    wanted = {topic for one in seen if isinstance(one, InspectedGroup) for topic in topics_of(one.members, one.rows)}
+    wanted = {
+        topic for look in seen if isinstance(look, InspectedGroup) for topic in topics_of(look.members, look.rows)
+    }
     names = sorted(wanted)
     looks = parallel_map(lambda name: _understood(lambda: _topics(cluster, [name])), names)
     topics = dict(zip(names, looks, strict=True))
-    described = [_described(group, one, topics) for group, one in zip(wanted_groups, seen, strict=True)]
-    return [one for one in described if groups is not None or one.exists]
+    described = [_described(group, look, topics) for group, look in zip(wanted_groups, seen, strict=True)]
+    return [look for look in described if groups is not None or look.exists]
 
 
 def has_members(group: str) -> UnknownMemberIdError:
-    """Why an administrator can't set offsets. Source: Kafka ``ClassicGroup.validateOffsetCommit``, generation -1."""
+    """The error that says why an administrator can't set offsets. Source: Kafka ``ClassicGroup.validateOffsetCommit``,
+    generation -1."""
     return UnknownMemberIdError(
         f"group {group!r} has members: its offsets can be set while it has none; stop its consumers first (a static "
         "member stays until its session ends)"
@@ -89,7 +93,7 @@ def has_members(group: str) -> UnknownMemberIdError:
 
 
 def committed_offsets(cluster: Cluster, group: str, deciding: Deciding) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a group has committed for partitions that exist, sorted; nothing for a group that isn't there."""
+    """The committed offsets of a group for partitions that exist, sorted; none for a group that isn't there."""
     rows = look_once(offset_log(cluster, group))
     rows = stable_rows(rows, [*rows], deciding.look, now_ms=cluster.clock.now_ms(), waits=False)
     return current_offsets(rows, _topics(cluster, topics_of({}, rows)))
@@ -103,8 +107,8 @@ def alter_offsets(
     *,
     timeout_ms: float,
 ) -> None:
-    """Commit offsets into an empty group, all or none (rule G5). A group that isn't there is created. A transaction
-    that left offsets of these partitions pending is decided before.
+    """Commit offsets into an empty group, all or none (rule G5, administrators). A group that isn't there is created. A
+    transaction that left offsets of these partitions pending is decided before.
 
     Raises:
         UnknownMemberIdError: the group has members.
@@ -158,7 +162,8 @@ def delete_offsets(
 def delete_group(cluster: Cluster, group: str, deciding: Deciding, *, timeout_ms: float) -> None:
     """Delete a group that has no members: its offsets, and what dead members left behind.
 
-    A further generation says so and stays, so that numbers never restart (rule L8); the name may be used again.
+    A further generation says so and stays, so that numbers never restart (rule L8, one log); the name may be used
+    again.
 
     Raises:
         GroupIdNotFoundError: there is no such group, or it is deleted already.
@@ -216,7 +221,7 @@ def _described(
 
 
 def _understood(look: Callable[[], T]) -> T | SparklogError:
-    """What a look found, or why it can't be understood."""
+    """The result of a look, or the error that says why it can't be understood."""
     try:
         return look()
     except (CorruptLogError, UnsupportedVersionError) as error:
@@ -224,7 +229,7 @@ def _understood(look: Callable[[], T]) -> T | SparklogError:
 
 
 def _topics(cluster: Cluster, names: Collection[str]) -> dict[str, TopicDescription]:
-    """Those topics that exist. A GET, a LIST and a GET each, 32 at a time."""
+    """The descriptions of those topics that exist. A GET, a LIST and a GET each, 32 at a time."""
 
     def look(name: str) -> TopicDescription | None:
         try:

@@ -34,7 +34,7 @@ CONSUMER_PROTOCOL = "consumer"
 
 
 class GroupState(str, Enum):
-    """Where a group stands. Source: Kafka ``ClassicGroupState``."""
+    """States of a group. Source: Kafka ``ClassicGroupState``."""
 
     EMPTY = "Empty"
     """No member lives; there are offsets, or there were members."""
@@ -47,7 +47,7 @@ class GroupState(str, Enum):
     DEAD = "Dead"
     """There is no such group."""
     UNKNOWN = "Unknown"
-    """What lies in its folders, or a topic that it reads, can't be understood. Source: Kafka ``GroupState``."""
+    """The content of its folders, or a topic that it reads, can't be understood. Source: Kafka ``GroupState``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +56,15 @@ class MemberDescription:
 
     member_id: str
     group_instance_id: str | None
-    """Of a static member."""
+    """The instance id of a static member."""
     client_id: str
     host: str
     topics: tuple[str, ...]
     """Subscribed to, sorted; those found by a pattern."""
     assignment: frozenset[TopicPartition]
-    """What it owns: it has taken these partitions, and nobody else can commit them."""
+    """The partitions that it owns: it has taken them, and nobody else can commit them."""
     target_assignment: frozenset[TopicPartition]
-    """What the newest generation gives it; the same as ``assignment`` in a stable group."""
+    """The partitions that the newest generation gives it; the same as ``assignment`` in a stable group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +93,9 @@ class GroupListing:
     group_id: str
     state: GroupState
     protocol_type: str
-    """As of :class:`GroupDescription`."""
+    """The protocol type, as of :class:`GroupDescription`."""
     error: SparklogError | None = None
-    """Why its state is ``Unknown``."""
+    """The error for which its state is ``Unknown``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class GroupDescription:
     group_id: str
     state: GroupState
     generation_id: int
-    """Of the newest generation; 0 before the first."""
+    """The number of the newest generation; 0 before the first."""
     protocol_type: str
     """``consumer``; empty for a group that has no members and never had any since it was created."""
     assignor: str
@@ -116,7 +116,8 @@ class GroupDescription:
     """Sorted: those with a committed offset, and all of the topics that a member subscribes to. Only those that
     exist."""
     error: SparklogError | None = None
-    """Why its state is ``Unknown``, and nothing else is told: ``CorruptLogError`` or ``UnsupportedVersionError``."""
+    """The error for which its state is ``Unknown``, and nothing else is known: ``CorruptLogError`` or
+    ``UnsupportedVersionError``."""
 
     @property
     def exists(self) -> bool:
@@ -142,7 +143,7 @@ def protocol_of(newest: Generation | None, members: Mapping[str, MemberState]) -
 
 
 def actual_members(newest: Generation | None, living: Mapping[str, MemberState]) -> dict[str, MemberState]:
-    """Of those that live, the members that the newest generation has, and newcomers.
+    """The living members that the newest generation has, and newcomers.
 
     One that has acted upon a generation and isn't in the newest was put out of the group, or replaced by another with
     its instance id; it finds out soon, and joins under another member id.
@@ -158,7 +159,7 @@ def topics_of(members: Mapping[str, MemberState], rows: Rows) -> set[str]:
 
 
 def current_offsets(rows: Rows, topics: Mapping[str, TopicDescription]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What is committed for partitions that exist, sorted.
+    """The committed offsets of partitions that exist, sorted.
 
     What was committed for a topic that was deleted doesn't count, nor for the topic of the same name that was created
     later: see :meth:`OffsetRow.committed_for <sparklog.groups.offsets.rows.OffsetRow.committed_for>`.
@@ -207,7 +208,7 @@ def describe(
 
 
 def undescribed(group_id: str, error: SparklogError) -> GroupDescription:
-    """What can be said of a group that can't be understood."""
+    """The description of a group that can't be understood."""
     return GroupDescription(
         group_id=group_id,
         state=GroupState.UNKNOWN,

@@ -1,4 +1,5 @@
-"""Whether anybody is in a group, judged from outside and at once; and seeing to it that nobody is (rule G5).
+"""Emptiness of a group: judged from outside and at once, and ensured by an empty generation (rule G5,
+administrators).
 
 A member judges others by watching them; an administrator has no time for that and compares times that the *store* gave:
 of a member's objects, and of an object written just now. A wrong judgement is harmless: what follows is fenced by an
@@ -52,7 +53,7 @@ def members_now(cluster: Cluster, group: str) -> dict[str, MemberState]:
 
 
 def living_of(cluster: Cluster, group: str, listed: Iterable[ObjectInfo], now: StoreNow) -> dict[str, MemberState]:
-    """Of the members whose objects were listed those that live, by id. A GET each, and the time where there are any."""
+    """The living ones of the members whose objects were listed, by id. A GET each, and the time where there are any."""
     folder = group_members(group)
     written: dict[str, int] = {}
     for found in listed:
@@ -73,7 +74,7 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
     """The number of the group's newest generation if it is empty, else of an empty one that is created here.
 
     0 for a group that never had one. A member that acts upon an older generation can't write anything any more that
-    was written under this number (rule G1).
+    was written under this number (rule G1, stamps).
 
     Args:
         deleted: the generation has to say, too, that the group is deleted.
@@ -104,8 +105,8 @@ def empty_generation(cluster: Cluster, group: str, refusal: Exception, *, delete
 
 
 def empty_since_ms(log: GenerationLog, newest: Generation | None) -> int | None:
-    """Since when a group's newest generation says that nobody is in it, by the store's own time; None where it says
-    otherwise. What it says of its own time, its proposer's clock told. A LIST.
+    """The time since which a group's newest generation says that nobody is in it, by the store's own time; None where
+    it says otherwise. What it says of its own time, its proposer's clock told. A LIST.
 
     None, too, where others came meanwhile, so that it was cleaned.
     """

@@ -46,7 +46,7 @@ class InspectedGroup:
 
     newest: Generation | None
     members: Mapping[str, MemberState]
-    """Those that live, as :func:`~sparklog.groups.admin.description.actual_members` has them."""
+    """The members that live, as :func:`~sparklog.groups.admin.description.actual_members` has them."""
     rows: Rows
 
     @property
@@ -57,7 +57,7 @@ class InspectedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Folder:
-    """What one listing of a group's folder tells."""
+    """The content of a group's folder by one listing."""
 
     newest: Generation | None
     members: Sequence[ObjectInfo]
@@ -74,8 +74,9 @@ def group_names(cluster: Cluster) -> list[str]:
     """The groups of a cluster, sorted; deleted ones are left out.
 
     A LIST, and two or three requests for each group, 32 groups at a time: a LIST and a GET, since a deleted group's
-    generations stay (rule L8), or two LISTs and a GET where there are none. A group that was deleted, or whose log of
-    offsets is long, costs a few more. A group that can't be understood is listed: describing it says what is wrong.
+    generations stay (rule L8, one log), or two LISTs and a GET where there are none. A group that was deleted, or whose
+    log of offsets is long, costs a few more. A group that can't be understood is listed: describing it says what is
+    wrong.
     """
     now = StoreNow(cluster)
     groups = group_folders(cluster)
@@ -132,7 +133,7 @@ def _look_into(cluster: Cluster, group: str) -> _Folder:
                 has_offsets = listed.path.startswith(offsets)
                 break
         newest = log.read_entry(number) if number else None
-        is_young = cluster.clock.ticks_ms() - began <= cluster.tail_trust_ms  # else it may be another (rule L1)
+        is_young = cluster.clock.ticks_ms() - began <= cluster.tail_trust_ms  # else it may be another (rule L1, trust)
         if not number or (newest is not None and is_young):
             return _Folder(newest=newest, members=found, has_offsets=has_offsets)
     raise StoreUnavailableError(f"{cluster.store.uri}/{generations} was cleaned under {_ATTEMPTS} looks")

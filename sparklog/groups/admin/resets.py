@@ -22,7 +22,7 @@ _NUMBERED = frozenset({"offset", "shift", "time"})
 
 @dataclass(frozen=True, slots=True)
 class ResetTo:
-    """Where to set a group: ``ResetTo("earliest")``, ``ResetTo("shift", -10)``, …
+    """The target of a reset of a group: ``ResetTo("earliest")``, ``ResetTo("shift", -10)``, …
 
     ``earliest`` is the log start and ``latest`` the log end; ``current`` what is committed now, or the log end where
     nothing is; ``offset`` one offset in every partition; ``shift`` so many records forward, or back where it is
@@ -33,7 +33,8 @@ class ResetTo:
 
     kind: Kind
     number: int = 0
-    """Of ``offset`` the offset, of ``shift`` how many records, of ``time`` milliseconds since the epoch; else 0."""
+    """The offset for ``offset``, the number of records for ``shift``, milliseconds since the epoch for ``time``; else
+    0."""
 
     def __post_init__(self) -> None:
         kind, number = str(self.kind), _as_given(self.number)
@@ -56,12 +57,12 @@ class PartitionBounds:
     log_start_offset: int
     log_end_offset: int
     offset_for_time: int | None = None
-    """Of the first record that isn't older than the time asked for; None where there is none."""
+    """The offset of the first record that isn't older than the time asked for; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetReset:
-    """What becomes of one partition."""
+    """The reset of one partition: its offset before and after."""
 
     partition: TopicPartition
     current_offset: int | None
@@ -74,7 +75,7 @@ class OffsetReset:
 def plan_reset(
     to: ResetTo | Mapping[TopicPartition, int], partitions: Mapping[TopicPartition, PartitionBounds]
 ) -> list[OffsetReset]:
-    """What a group would have committed afterwards, in the order of ``partitions``.
+    """The offsets that a group would have committed after a reset, in the order of ``partitions``.
 
     Args:
         to: a place for all of them, or an offset for each.
@@ -121,7 +122,7 @@ def _given(offsets: Mapping[TopicPartition, int], partition: TopicPartition) -> 
 
 
 def _as_given(value: object) -> object:
-    """What a caller without types may have given."""
+    """Give the value the type ``object``: a caller without types may have given anything."""
     return value
 
 

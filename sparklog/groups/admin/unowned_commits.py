@@ -1,4 +1,5 @@
-"""Commits of a consumer that assigns partitions itself: beside a group, as long as it has no members (rule G5)."""
+"""Commits of a consumer that assigns partitions itself: beside a group, as long as it has no members (rule G5,
+administrators)."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class EmptyGroup:
         return self._generation
 
     def refusal(self) -> CommitFailedError:
-        """Why offsets can't be committed beside members."""
+        """The error that says why offsets can't be committed beside members."""
         return CommitFailedError(
             f"group {self.group!r} has members: offsets of partitions that were assigned by hand can't be committed "
             "beside them; use another group_id"
@@ -79,7 +80,7 @@ class UnownedCommit:
         return CommitUnowned(offsets=self._offsets, topic_ids=self._topic_ids, generation=self._generation)
 
     def again(self, refusal: SparklogError) -> CommitUnowned | None:
-        """What to try after a refusal: members were in the group since its empty generation, and may have left.
+        """The commit to try after a refusal: members were in the group since its empty generation, and may have left.
 
         Raises as :meth:`make`.
         """

@@ -1,4 +1,4 @@
-"""Who gets which partitions: pure functions from partition counts and subscriptions to an assignment."""
+"""Assignors: pure functions from partition counts and subscriptions to an assignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an assignor is given, what it gives back, and what every one of them has to keep to."""
+"""The interface of assignors: arguments, results, and the promises that every assignor has to keep."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Assignments = Mapping[str, Sequence[TopicPartition]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSubscription:
-    """What a member of a group wants, and what it has."""
+    """The topics that a member of a group subscribes to, and the partitions that it has."""
 
     topics: tuple[str, ...]
     """Sorted, each once. One that doesn't exist gives nothing."""
     instance_id: str | None = None
     """The ``group_instance_id`` of a static member."""
     owned: frozenset[TopicPartition] = frozenset()
-    """What the previous generation gave to this member."""
+    """The partitions that the previous generation gave to this member."""
 
 
 class Assignor(ABC):
@@ -72,14 +72,14 @@ def check_assignment(
         InvalidArgumentError: a member is left out or invented; or a partition is given to nobody, given twice, given to
             a member that doesn't subscribe to its topic, or doesn't exist. Names the assignor and one such case.
     """
-    told = f"assignor {assignor.name!r}"
+    name = f"assignor {assignor.name!r}"
     for member in sorted(members.keys() ^ assignments.keys()):
         problem = "is left out" if member in members else "is none of the group's"
-        raise InvalidArgumentError(f"{told}: member {member!r} {problem}, expected a list for each member")
+        raise InvalidArgumentError(f"{name}: member {member!r} {problem}, expected a list for each member")
     given: dict[TopicPartition, str] = {}
     for member, partitions in assignments.items():
         for partition in partitions:
-            where = f"{told}: partition {_named(partition)} is given to {member!r}"
+            where = f"{name}: partition {_named(partition)} is given to {member!r}"
             topic, number = partition
             if not 0 <= number < partition_counts.get(topic, 0):
                 raise InvalidArgumentError(f"{where}, but doesn't exist")
@@ -91,7 +91,7 @@ def check_assignment(
     for partition in partitions_of(wanted_topics(partition_counts, members)):
         if partition not in given:
             raise InvalidArgumentError(
-                f"{told}: partition {_named(partition)} is given to nobody, expected one of its topic's subscribers"
+                f"{name}: partition {_named(partition)} is given to nobody, expected one of its topic's subscribers"
             )
 
 

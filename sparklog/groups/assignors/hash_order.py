@@ -50,7 +50,7 @@ class HashedPartitions:
         del self._partitions[partition]
 
     def first(self) -> TopicPartition:
-        """What its iterator would give first."""
+        """The partition that its iterator would give first."""
         return min(self._partitions, key=lambda each: _bucket(_partition_hash(each), self._capacity))
 
 

@@ -45,7 +45,7 @@ class StickyAssignor(Assignor):
 def _surely_owned(
     counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
 ) -> dict[str, list[TopicPartition]]:
-    """What each member owns of the partitions that exist, sorted, without those that another claims, too.
+    """The existing partitions that each member owns, sorted, without those that another claims, too.
 
     Source: Kafka ``AbstractStickyAssignor.allSubscriptionsEqual``.
     """

@@ -92,7 +92,8 @@ class UnevenAssignment:
         self._ranks.change(member, len(self._holdings[member]))
 
     def _score(self, holdings: Mapping[str, Sequence[TopicPartition]]) -> int:
-        """How uneven it is: the differences of all pairs of members that share a topic with somebody, added up."""
+        """The unevenness of an assignment: the differences of all pairs of members that share a topic with somebody,
+        added up."""
         sizes = sorted(
             len(held)
             for member, held in holdings.items()
@@ -102,7 +103,8 @@ class UnevenAssignment:
 
 
 class _Ranks:
-    """Who of a topic's subscribers holds the fewest partitions; members of the same topics are ranked together."""
+    """The ranking of a topic's subscribers by the number of partitions that they hold; members of the same topics are
+    ranked together."""
 
     def __init__(self, topics: Topics, sizes: Mapping[str, int]) -> None:
         ranks: dict[frozenset[str], list[tuple[int, str]]] = {}
@@ -117,7 +119,8 @@ class _Ranks:
                 self._ranks_of_topic.setdefault(topic, []).append(members)
 
     def least(self, topic: str) -> tuple[int, str]:
-        """How many partitions it holds, and its id; of equals, the first by its id."""
+        """The subscriber of a topic that holds the fewest partitions: their number, and its id; of equals, the first by
+        its id."""
         return min(members[0] for members in self._ranks_of_topic[topic])
 
     def change(self, member: str, size: int) -> None:
@@ -129,7 +132,7 @@ class _Ranks:
 
 
 class _Movements:
-    """Which partitions moved from whom to whom: rather than one back against another of its topic, that one returns.
+    """The partitions that moved from whom to whom: rather than one back against another of its topic, that one returns.
 
     Source: Kafka ``AbstractStickyAssignor.PartitionMovements``.
     """

@@ -1,1 +1,2 @@
-"""Who is in a group and who reads what: heartbeats, generations, and what each member does to follow them."""
+"""Membership of a group, and who reads which partitions: heartbeats, generations, and what each member does to follow
+them."""

@@ -1,7 +1,7 @@
 """The generations of a group: its members and their partitions, each decided by one create-only put.
 
 A generation is never changed. The newest one counts; a number is never given twice, not even after the group was
-deleted (rule L8): the newest generations always stay.
+deleted (rule L8, one log): the newest generations always stay.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 GENERATION_FORMAT = 2
 """Format 1, which is still read, repeated the subscription of each member."""
 _RETENTION_MS = 86_400_000
-"""Source: rule L3: at least a day."""
+"""Source: rule L3, cleanup: at least a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,8 @@ class Subscription(NamedTuple):
     topics: tuple[str, ...]
     """Sorted."""
     pattern: str
-    """By which the topics were found, as :func:`~sparklog.groups.membership.member_state.pattern_text` gives it; empty
-    where they were named."""
+    """The pattern by which the topics were found, as :func:`~sparklog.groups.membership.member_state.pattern_text`
+    gives it; empty where they were named."""
     assignors: tuple[str, ...]
     """The names of those it supports, the one it likes best first."""
 
@@ -89,7 +89,7 @@ class GenerationPlan:
     members: Mapping[str, GenerationMember]
     """By member id; empty in an empty generation."""
     topics: Mapping[str, TopicFacts]
-    """Those that a member subscribes to and that exist."""
+    """The topics that a member subscribes to and that exist."""
     assignment: Mapping[str, frozenset[TopicPartition]]
     """The target: what each member is to have in the end. Every member is a key."""
     assignor: str = ""
@@ -106,7 +106,7 @@ class GenerationPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One generation."""
+    """A generation of a group: its members, and the partitions that each is to have."""
 
     version: int
     """Its number, 1 or more."""
@@ -147,9 +147,9 @@ def generation_log(cluster: Cluster, group: str) -> GenerationLog:
 def clean_generations(log: GenerationLog) -> int:
     """Delete generations that nobody needs any more, in bulk; returns how many.
 
-    The newest two stay, and each whose successor is younger than a day by the store's own times (rule L3): a process
-    that slept for less finds its own again, one that slept for longer verifies its position (rule L1). What lies below
-    the mark of an earlier cleanup goes at once.
+    The newest two stay, and each whose successor is younger than a day by the store's own times (rule L3, cleanup): a
+    process that slept for less finds its own again, one that slept for longer verifies its position (rule L1, trust).
+    What lies below the mark of an earlier cleanup goes at once.
     """
     listed = list(log.store.list(log.folder))
     marks = [entry for entry in listed if mark_of(entry)]

@@ -265,7 +265,7 @@ class HeartbeatRounds:
 
     def _reopen_generations(self) -> None:
         """Go on with the newest generation after some were missed: other members may have owned what this one had
-        (rule G2, losing everything)."""
+        (rule G2, silence, losing everything)."""
         before = self._newest
         self._newest, self._position = self._generations.open_newest()
         if before is None or self._newest is None or before.token != self._newest.token:

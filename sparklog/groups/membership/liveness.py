@@ -1,4 +1,5 @@
-"""The liveness of a group's members, as one of them tracks it by their heartbeats. Pure (rules G3, G4).
+"""The liveness of a group's members, as one of them tracks it by their heartbeats. Pure (rules G3, observed time; G4,
+one listing).
 
 Silence is counted over the observer's own completed listings, and no gap between two of them counts for more than twice
 the heartbeat interval: an observer that was suspended, or that couldn't reach the store, declares nobody dead for it.
@@ -15,7 +16,7 @@ from sparklog.groups.membership.member_state import MemberState
 __all__ = ["LivenessTracker", "MemberMarks", "TrackedMember"]
 
 _GAPS_COUNT_UP_TO = 2
-"""Heartbeat intervals. Source: rule G3."""
+"""Heartbeat intervals. Source: rule G3, observed time."""
 
 
 class MemberMarks(NamedTuple):
@@ -35,7 +36,7 @@ class TrackedMember:
     heartbeats_seen: int = 0
     """How often its marks were seen to change since it was listed first."""
     state: MemberState | None = None
-    """As it was read last; None before it could be read."""
+    """The state as it was read last; None before it could be read."""
     state_mark: str | None = None
     """The mark of the object that ``state`` was read from."""
 

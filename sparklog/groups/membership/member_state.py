@@ -1,4 +1,5 @@
-"""The state of a group's member: one small object that it alone rewrites, and a heartbeat beside it (rule G4)."""
+"""The state of a group's member: one small object that it alone rewrites, and a heartbeat beside it (rule G4, one
+listing)."""
 
 from __future__ import annotations
 
@@ -39,12 +40,12 @@ class MemberState:
     generation: int
     """The newest generation it acts upon; 0 before the first."""
     claims: frozenset[TopicPartition]
-    """What it owns, and what it is about to take: nobody else takes these while it lives."""
+    """The partitions that it owns, and those that it is about to take: nobody else takes these while it lives."""
     replaces: str = ""
     """The member that this one replaces: it was there before, has the same instance id, and is in the newest generation
     this one knows. Empty where there is none."""
     pattern: str = ""
-    """By which it subscribes, as :func:`pattern_text` gives it; empty where it subscribes by name."""
+    """The pattern by which it subscribes, as :func:`pattern_text` gives it; empty where it subscribes by name."""
 
 
 def pattern_text(pattern: re.Pattern[str] | None) -> str:

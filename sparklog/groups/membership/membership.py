@@ -55,7 +55,7 @@ class Membership:
     """One consumer's part in its group. Every method takes the lock; any thread may call it.
 
     A member id is used for one stay in the group and never again. So a member takes a partition at most once in a
-    generation, and no two stamps are the same (rule G1).
+    generation, and no two stamps are the same (rule G1, stamps).
 
     Args:
         notify: called, with the lock held, when there is something for the application to take up.
@@ -74,7 +74,7 @@ class Membership:
         self.lock = threading.RLock()
         self.reconciliation = Reconciliation(is_eager=settings.is_eager)
         self.member_id = NEVER_JOINED
-        """Of this stay; empty outside of the group."""
+        """The member id of this stay; empty outside of the group."""
         self.wanted: Wanted | None = None
         """None: out of the group."""
         self.is_parked = False
@@ -158,7 +158,7 @@ class Membership:
 
     def take_lost(self) -> set[TopicPartition]:
         """The partitions that were lost since the last call. A member that was silent for too long finds out here
-        (rule G2)."""
+        (rule G2, silence)."""
         with self.lock:
             self.check_silence()
             lost, self.reconciliation.lost = self.reconciliation.lost, set()
@@ -193,7 +193,7 @@ class Membership:
             return self.reconciliation.stamps(partitions)
 
     def first_counts(self) -> dict[str, int]:
-        """Of each topic, how many partitions it had when the group first subscribed to it."""
+        """The number of partitions that each topic had when the group first subscribed to it."""
         with self.lock:
             return dict(self.reconciliation.first_counts)
 
@@ -201,7 +201,7 @@ class Membership:
         """The member as the application knows it, for ``Consumer.group_metadata``.
 
         After a stay that was lost, the id is still the old one until the application knows of the loss: what it read
-        under that must not be committed under the new one (rule G1).
+        under that must not be committed under the new one (rule G1, stamps).
         """
         with self.lock:
             generation = self.reconciliation.generation
@@ -240,7 +240,7 @@ class Membership:
                 self._beat_ticks_ms = max(self._beat_ticks_ms, began_ticks_ms)
 
     def check_silence(self) -> None:
-        """Give up everything if the others may have taken this member for dead (rule G2)."""
+        """Give up everything if the others may have taken this member for dead (rule G2, silence)."""
         with self.lock:
             silent_ms = self._clock.ticks_ms() - self._beat_ticks_ms
             if self.member_id and silent_ms > self.settings.session_timeout_ms:

@@ -1,4 +1,4 @@
-"""Whose turn it is to propose the next generation. Pure.
+"""The order in which members propose the next generation. Pure.
 
 All members see at about the same time that another generation is needed. They propose in the order of their ids, one
 round after the other, so that as a rule one generation is created and not one for each member.
@@ -26,7 +26,7 @@ class ProposalTurn:
         """Rounds since any generation is needed."""
 
     def reset(self) -> None:
-        """No generation is needed."""
+        """Begin anew, as no generation is needed."""
         self.need, self._same_need_rounds, self._needy_rounds = None, 0, 0
 
     def skip_round(self) -> None:

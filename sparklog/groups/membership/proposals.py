@@ -225,7 +225,7 @@ def plan_generation(
 
 
 def empty_plan(*, now_ms: int, deleted: bool = False) -> GenerationPlan:
-    """A generation without members: whoever was in the group before is out of it (rule G5)."""
+    """A generation without members: whoever was in the group before is out of it (rule G5, administrators)."""
     nothing: Mapping[str, frozenset[TopicPartition]] = MappingProxyType({})
     return GenerationPlan(
         members=MappingProxyType({}),

@@ -25,7 +25,7 @@ class HeldPartition:
 
     stamp: Stamp
     row: OffsetRow
-    """As it was when the stamp was written."""
+    """The row as it was when the stamp was written."""
     is_handed: bool = False
     """Does the application have it?"""
 
@@ -39,16 +39,16 @@ class Reconciliation:
     generation: int = 0
     """The newest one applied; 0 before the first that has this member."""
     given: frozenset[TopicPartition] = frozenset()
-    """What that generation gives it."""
+    """The partitions that this generation gives it."""
     target: frozenset[TopicPartition] = frozenset()
-    """What it is to have: ``given``, but for topics that aren't wanted any more."""
+    """The partitions that it is to have: ``given``, but for topics that aren't wanted any more."""
     held: dict[TopicPartition, HeldPartition] = field(default_factory=dict)
     taking: dict[TopicPartition, Stamp] = field(default_factory=dict)
-    """Those whose stamp is being written."""
+    """The partitions whose stamp is being written."""
     to_release: set[TopicPartition] = field(default_factory=set)
     """HeldPartition, and to be given up by the application."""
     first_counts: dict[str, int] = field(default_factory=dict)
-    """Of each topic, how many partitions it had when the group first subscribed to it."""
+    """The number of partitions that each topic had when the group first subscribed to it."""
     lost: set[TopicPartition] = field(default_factory=set)
     """Were handed to the application and may belong to other members by now; it doesn't know yet."""
 
@@ -63,7 +63,7 @@ class Reconciliation:
         """Act upon the next generation.
 
         One that was skipped is applied like every other, in order: what it gave to somebody else is given up, even if
-        a later one gives it back (rule G2). So is what belongs to another topic of the same name by now.
+        a later one gives it back (rule G2, silence). So is what belongs to another topic of the same name by now.
 
         Args:
             topics: no others are wanted any more.
@@ -83,7 +83,7 @@ class Reconciliation:
         )
 
     def restrict(self, topics: frozenset[str]) -> None:
-        """No other topics are wanted any more: their partitions go before a generation says so. Those of topics that
+        """Keep only these topics: the others' partitions go before a generation says so. Those of topics that
         are wanted again come back, if no generation was in between."""
         self.target = frozenset(partition for partition in self.given if partition.topic in topics)
         self._release(partition for partition in [*self.held] if partition.topic not in topics)
@@ -132,8 +132,8 @@ class Reconciliation:
         self.taking = {p: taking for p, taking in self.taking.items() if taking != stamp}
 
     def hand_over(self, assigned: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetRow]:
-        """What the application gets now, each with its row; nothing while it must release something first, or be told
-        what it lost: that may be the same partitions.
+        """The partitions that the application gets now, each with its row; nothing while it must release something
+        first, or be told what it lost: that may be the same partitions.
 
         Args:
             assigned: what it has; what was handed over and isn't among it is so again, since an interrupt came before
@@ -165,7 +165,7 @@ class Reconciliation:
         """The stamps of those that the application has; the others are left out.
 
         What was lost and taken again, and not handed over since, is left out too: the application still stands where
-        it stood under an older stamp (rule G1).
+        it stood under an older stamp (rule G1, stamps).
         """
         return {p: self.held[p].stamp for p in partitions if p in self.held and self.held[p].is_handed}
 

@@ -1,4 +1,4 @@
-"""The roster of a group: the folder of its members' objects, which one listing shows (rule G4)."""
+"""The roster of a group: the folder of its members' objects, which one listing shows (rule G4, one listing)."""
 
 from __future__ import annotations
 

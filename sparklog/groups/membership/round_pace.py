@@ -1,4 +1,4 @@
-"""How long a member waits between two heartbeat rounds. Pure."""
+"""The pause of a member between two heartbeat rounds. Pure."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ class SubscribedTopics:
         self._membership = membership
         self._clock = clock
         self._version = -1
-        """Of the subscription that was resolved last."""
+        """The version of the subscription that was resolved last."""
         self._resolved_ticks_ms = 0.0
         self._existed: frozenset[str] = frozenset()
         """Topics that are subscribed by name and were there at some time since."""
         self._deleted: frozenset[str] = frozenset()
-        """Of these, those that aren't there any more."""
+        """The topics of these that aren't there any more."""
 
     def resolve(self, wanted: Wanted) -> None:
         """Find the topics of the subscription.
@@ -103,8 +103,8 @@ class SubscribedTopics:
         return self.topics.intersection(former.topics, before.topics).difference(plan.topics)
 
     def _report_missing(self, *, is_new: bool) -> None:
-        """The application is told of a name for which there never was a topic: it may be misspelt. A topic that was
-        deleted leaves the group with the next generation, and comes back with another once it is created again.
+        """Report names for which there never was a topic: they may be misspelt. A topic that was deleted leaves the
+        group with the next generation, and comes back with another once it is created again.
 
         Source: Kafka ``ConsumerCoordinator.rejoinNeededOrPending``: a group rebalances when its leader's metadata has
         other topics, and no poll raises anything.

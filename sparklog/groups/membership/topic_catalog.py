@@ -27,9 +27,9 @@ class TopicCatalog:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.seen: dict[str, tuple[str, int]] = {}
-        """Those that exist: name to topic id and partition count."""
+        """The topics that exist: name to topic id and partition count."""
         self.missing: set[str] = set()
-        """Those that didn't exist when they were looked at last."""
+        """The topics that didn't exist when they were looked at last."""
 
     def refresh(self, topics: Collection[str]) -> set[str]:
         """Look at topics anew; returns those that don't exist. A GET, a LIST and a GET each.

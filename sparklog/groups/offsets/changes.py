@@ -1,7 +1,8 @@
-"""What may be done to a group's offsets: rules, as values. Each takes the rows and gives the new ones, without I/O.
+"""Changes of a group's offsets: their rules, as values. Each takes the rows and gives the new ones, without I/O.
 
-A change is decided anew on every version that comes before it (rule L4), so it holds what the caller knew and compares
-it with what the rows say by then: that is what fences a consumer that was paused and wakes up (rule G1).
+A change is decided anew on every version that comes before it (rule L4, decide again), so it holds what the caller knew
+and compares it with what the rows say by then: that is what fences a consumer that was paused and wakes up (rule G1,
+stamps).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ seconds would write a table version each time. Offsets expire after days, so an 
 GENERATION_FENCE = TopicPartition("", 0)
 """The key of the group's own row, of no topic: there once rows were deleted that fenced somebody. Nobody takes a
 partition without a row in the generation of its stamp, or an older one: a member that slept until after the group was
-deleted would bring a row back, and commit to it (rule G1)."""
+deleted would bring a row back, and commit to it (rule G1, stamps)."""
 
 _MAX_OFFSET = 2**63 - 1
 _MAX_LEADER_EPOCH = 2**31 - 1
@@ -70,7 +71,7 @@ class CommitOffsets:
     What a transaction left pending is overtaken: of two commits the later one counts, as in Kafka.
 
     Raises:
-        CommitFailedError: a partition's row doesn't hold exactly the member's stamp, or is gone (rule G1).
+        CommitFailedError: a partition's row doesn't hold exactly the member's stamp, or is gone (rule G1, stamps).
         OffsetMetadataTooLargeError, InvalidArgumentError.
     """
 
@@ -78,9 +79,10 @@ class CommitOffsets:
     stamps: Mapping[TopicPartition, Stamp]
     """With which the member took the partitions; keeping one over several generations keeps its stamp."""
     topic_ids: Mapping[TopicPartition, str]
-    """Of the topics that the offsets are of; a partition that isn't there keeps the id that its row has."""
+    """The ids of the topics that the offsets are of; a partition that isn't there keeps the id that its row has."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         after: dict[TopicPartition, OffsetRow] = {}
         for partition, committed in self.offsets.items():
             check_offset(partition, committed)
@@ -100,10 +102,10 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakePartitions:
-    """A member takes partitions that it believes to be free: from now on only its stamp commits (rule G1).
+    """A member takes partitions that it believes to be free: from now on only its stamp commits (rule G1, stamps).
 
     A committed offset stays, unless it is of another topic of the same name; so does a pending one, which the new owner
-    has decided before it reads the committed offset (rule T2).
+    has decided before it reads the committed offset (rule T2, hand-over).
 
     Raises:
         IllegalGenerationError: a newer generation has taken one, or another member of the same.
@@ -114,6 +116,7 @@ class TakePartitions:
     stamp: Stamp
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         after: dict[TopicPartition, OffsetRow] = {}
         fence = rows.get(GENERATION_FENCE)
         for partition, topic_id in self.topic_ids.items():
@@ -153,11 +156,12 @@ class CommitUnowned:
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     topic_ids: Mapping[TopicPartition, str]
-    """As in :class:`CommitOffsets`; empty for a new row that isn't there."""
+    """The topic ids, as in :class:`CommitOffsets`; empty for a new row that isn't there."""
     generation: int
     """The group's empty generation; 0 for a group that never had one."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         member = member_since(rows, self.generation)
         if member is not None:
             raise UnknownMemberIdError(
@@ -189,6 +193,7 @@ class DeleteOffsets:
     partitions: Collection[TopicPartition]
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         for partition in self.partitions:
             check_nothing_pending(partition, rows.get(partition))
         return _without(rows, self.partitions, now_ms)
@@ -199,7 +204,8 @@ class DeleteAll:
     """Forget everything, as the group is deleted.
 
     Raises:
-        NonEmptyGroupError: a row was taken in a generation newer than the empty one that the caller made (rule G5).
+        NonEmptyGroupError: a row was taken in a generation newer than the empty one that the caller made (rule G5,
+            administrators).
         UnstableOffsetCommitError: a transaction has left an offset pending.
     """
 
@@ -207,6 +213,7 @@ class DeleteAll:
     """The group's empty generation."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         member = member_since(rows, self.generation)
         if member is not None:
             raise NonEmptyGroupError(
@@ -226,6 +233,7 @@ class ExpireOffsets:
     """The rows to be forgotten, as they were judged."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out."""
         gone = [partition for partition, row in self.seen.items() if rows.get(partition) == row]
         return _without(rows, gone, now_ms)
 

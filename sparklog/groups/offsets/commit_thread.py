@@ -90,8 +90,8 @@ class OffsetCommitThread:
 
     def take(self, change: TakePartitions, *, timeout_ms: float) -> Future[Rows]:
         """Take partitions as :meth:`change` does; then have every transaction decided that left offsets of these
-        partitions pending, and its records put into their topics; only then the partitions can be read (rule T2). May
-        be repeated."""
+        partitions pending, and its records put into their topics; only then the partitions can be read (rule T2,
+        hand-over). May be repeated."""
         return self._submit(lambda: change, timeout_ms, partitions=change.topic_ids.keys())
 
     def fetch(self, partitions: Collection[TopicPartition], *, timeout_ms: float, waits: bool = False) -> Future[Rows]:

@@ -1,4 +1,4 @@
-"""Which committed offsets are too old to be kept (pure)."""
+"""Expiry of committed offsets: which ones are too old to be kept (pure)."""
 
 from __future__ import annotations
 

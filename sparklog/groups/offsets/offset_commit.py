@@ -1,7 +1,7 @@
 """Commits to a group's offset table: what the commit loop of :mod:`sparklog.delta.commit` needs to know of it.
 
 A commit uploads one file with all rows and creates the next version, which removes the file before it and adds the new
-one. Whoever loses the race reads the winner's file, decides again and uploads anew (rule L4, retry means re-decide).
+one. Whoever loses the race reads the winner's file, decides again and uploads anew (rule L4, decide again).
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ __all__ = ["Changed", "OffsetTarget"]
 _WRITER_REMEMBERED_MS = 604_800_000
 """Seven days: for so long at least a ``txn`` action stays in the table (rule L7, producer state)."""
 _ALREADY_EXPIRED_MS = 0
-"""As a file's time of deletion. Delta's checkpoints carry the names of deleted files for a week, so that VACUUM keeps
-the files; one for every commit of a week would make each checkpoint huge, and these files live for an hour. A VACUUM
-may so delete a replaced file sooner, which readers bear; files that aren't committed yet it judges by their age."""
+"""The time of deletion that a replaced file gets. Delta's checkpoints carry the names of deleted files for a week, so
+that VACUUM keeps the files; one for every commit of a week would make each checkpoint huge, and these files live for an
+hour. A VACUUM may so delete a replaced file sooner, which readers bear; files that aren't committed yet it judges by
+their age."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """How changes ended."""
+    """The result of changes."""
 
     errors: tuple[SparklogError | None, ...]
-    """Of each change, in their order: why it was refused; None where it was carried out or was done already."""
+    """By change, in their order: why it was refused; None where it was carried out or was done already."""
     rows: Rows
     """All rows, with what was carried out."""
 
@@ -106,7 +107,8 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
         return None if self.decided.rows is state.rows else self.decided
 
     def end_without_commit(self, state: OffsetState) -> tuple[OffsetState, bool]:
-        """No create proves that the state is the newest: decide on one that was read now."""
+        """End where nothing is to be written. No create proves that the state is the newest then: decide on one that
+        was read now."""
         if not self._is_current:
             return self.read_current(state), False
         return _synced(self.log, state) if None in self.decided.errors else state, True

@@ -3,12 +3,13 @@
 **Names.** A file is called ``<version, 20 digits>-<random>.parquet``, after the one version of the table that it was
 uploaded for. A writer that loses the race for that version uploads another file for the next. So once the log holds an
 entry of version v, a file that is named for v or an earlier version and isn't live can never become so: the entry's
-name is taken, and where cleanup has freed it, nobody trusts what is created under it again (rule L1). A file that is
-named for a later version may belong to a writer that sleeps between its upload and its commit, however long; it stays.
+name is taken, and where cleanup has freed it, nobody trusts what is created under it again (rule L1, trust). A file
+that is named for a later version may belong to a writer that sleeps between its upload and its commit, however long; it
+stays.
 
 **Sweeping.** Every commit replaces the only live file. A replaced one is kept for an hour, for engines that are reading
-the version before (rule G4). Since when it is replaced, the store tells: its successor's modification time against
-that of the live file, both by the store's own clock. Nobody's clock is asked.
+the version before (rule G4, one listing). Since when it is replaced, the store tells: its successor's modification time
+against that of the live file, both by the store's own clock. Nobody's clock is asked.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 2
-"""Of the offset table; raised whenever an older sparklog would lose what a newer one wrote."""
+"""The version of the offset table; raised whenever an older sparklog would lose what a newer one wrote."""
 FORMAT_PROPERTY = "sparklog.offsets.format.version"
 REPLACED_KEEP_MS = 3_600_000
-"""Source: protocol rule G4."""
+"""Source: protocol rule G4, one listing."""
 
 _SCHEMA = pa.schema(
     [
@@ -72,7 +73,7 @@ _DELTA_TYPES = {
     pa.timestamp("us", tz="UTC"): "timestamp",
 }
 _REQUIRED = ("topic", "partition", "commit_timestamp")
-"""What a row can't do without; anything else that a foreign engine left out has a default."""
+"""The columns that a row can't do without; any other that a foreign engine left out has a default."""
 
 SCHEMA_STRING = json.dumps(
     {
@@ -92,9 +93,10 @@ def table_properties() -> dict[str, str]:
     """The table properties of every offset table."""
     return {
         FORMAT_PROPERTY: str(FORMAT_VERSION),
-        "delta.enableExpiredLogCleanup": "false",  # rule L3: only our cleanup deletes log entries
+        "delta.enableExpiredLogCleanup": "false",  # rule L3, cleanup: only our cleanup deletes log entries
         "delta.checkpointInterval": str(2**31 - 1),  # checkpoints are written by maintenance
-        "delta.setTransactionRetentionDuration": "interval 8 days",  # rule L7: 7, and a day for clocks that differ
+        # rule L7, producer state: 7, and a day for clocks that differ
+        "delta.setTransactionRetentionDuration": "interval 8 days",
         "delta.dataSkippingNumIndexedCols": "0",  # there is but one file to skip
     }
 
@@ -114,12 +116,12 @@ def encode_rows(rows: Rows) -> bytes:
         [row.stamp.generation for _, row in ordered],
         [row.stamp.member for _, row in ordered],
         [row.commit_timestamp_ms * 1_000 for _, row in ordered],
-        [one.decider.transactional_id if one else None for one in pending],
-        [one.decider.producer_epoch if one else None for one in pending],
-        [one.decider.number if one else None for one in pending],
-        [one.committed.offset if one else None for one in pending],
-        [one.committed.metadata if one else None for one in pending],
-        [one.committed.leader_epoch if one else None for one in pending],
+        [offset.decider.transactional_id if offset else None for offset in pending],
+        [offset.decider.producer_epoch if offset else None for offset in pending],
+        [offset.decider.number if offset else None for offset in pending],
+        [offset.committed.offset if offset else None for offset in pending],
+        [offset.committed.metadata if offset else None for offset in pending],
+        [offset.committed.leader_epoch if offset else None for offset in pending],
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
     sink = pa.BufferOutputStream()
@@ -211,13 +213,13 @@ def plan_sweep(
         newest_modified_ms: when the newest of the live files was written, by the store.
     """
     before: list[ObjectInfo] = []
-    for version, group in groupby(files, key=lambda found: file_version(found.path.rpartition("/")[2])):
+    for version, group in groupby(files, key=lambda file: file_version(file.path.rpartition("/")[2])):
         successors = list(group)
         if version is None:  # another engine's
             continue
-        if newest_modified_ms - max(found.modified_ms for found in successors) < REPLACED_KEEP_MS:
+        if newest_modified_ms - max(file.modified_ms for file in successors) < REPLACED_KEEP_MS:
             return
-        yield from (found.path for found in before if found.path not in live_paths)
+        yield from (file.path for file in before if file.path not in live_paths)
         if version >= newest_version:
             return
         before = successors

@@ -1,4 +1,5 @@
-"""What the process whose commit makes it due does for an offset table: a checkpoint, a sweep, a cleanup of the log."""
+"""Maintenance of an offset table, by the process whose commit makes it due: a checkpoint, a sweep, a cleanup of the
+log."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from sparklog.log.data.record_reading import object_path
 __all__ = ["LOG_RETENTION_MS", "maintain_offsets", "sweep"]
 
 LOG_RETENTION_MS = 3_600_000
-"""As long as the replaced data files; rule L3 asks for ten minutes at least. A topic's day would be 864,000 versions of
-a group of 50 that commits every five seconds (docs/decisions/0005-a-member-has-two-objects.md)."""
+"""Retention of the log's entries: as long as the replaced data files; rule L3, cleanup, asks for ten minutes at least.
+A topic's day would be 864,000 versions of a group of 50 that commits every five seconds
+(docs/decisions/0005-a-member-has-two-objects.md)."""
 
 
 def maintain_offsets(log: DeltaLog, version: int, *, sweeps: bool = True) -> int:
@@ -64,7 +66,8 @@ def sweep(log: DeltaLog) -> int:
 
 
 def _modified_ms(log: DeltaLog, folder: str, path: str) -> int | None:
-    """When a file was written, by the store; None if it is gone: somebody sweeps more recently than we looked."""
+    """The time at which a file was written, by the store; None if it is gone: somebody sweeps more recently than we
+    looked."""
     beyond = log.store.list(folder, after=path[:-1])  # what is listed comes after a name that is a little less than it
     nearest = next((found for found in beyond if found.path >= path), None)
     return nearest.modified_ms if nearest is not None and nearest.path == path else None

@@ -1,4 +1,4 @@
-"""What one process knows of a group's offset table: read from the newest commit alone, and carried on.
+"""The state of a group's offset table that one process knows: read from the newest commit alone, and carried on.
 
 Every commit of ours removes all files that were live before it and adds one that holds all rows, so whoever has read
 the newest entry and its file knows everything. Only behind a commit of another engine the whole table is loaded.
@@ -76,7 +76,7 @@ class OffsetState:
     checkpoint_version: int
     """The newest checkpoint that was seen as the table was opened; -1 for none."""
     unsynced: tuple[str, ...] | None
-    """Objects that may not survive a power loss yet (rule L9); None: not known which."""
+    """Objects that may not survive a power loss yet (rule L9, fsync); None: not known which."""
     unwritable: UnsupportedVersionError | None = None
     """Why nobody of ours may commit: a foreign engine asks for a newer Delta writer."""
 
@@ -136,7 +136,8 @@ def _newest_of_short_log(log: DeltaLog) -> Newest | None:
     if listing is None or listing.first_gap() is not None:
         return None
     entry = log.read_entry(listing.newest_version)
-    is_young = log.clock.ticks_ms() - listing.began_ticks_ms <= log.tail_trust_ms  # else it may be another (rule L1)
+    # an older one may be another by now (rule L1, trust)
+    is_young = log.clock.ticks_ms() - listing.began_ticks_ms <= log.tail_trust_ms
     if entry is None or not is_young:
         return None
     position = Position(version=entry.version, token=entry.token, anchor_ticks_ms=listing.began_ticks_ms)
@@ -247,7 +248,7 @@ def _state_of_snapshot(log: DeltaLog, snapshot: Snapshot) -> OffsetState | None:
 
 
 def _read_rows(log: DeltaLog, files: Iterable[AddFile | LiveFile]) -> Rows | None:
-    """What the files hold together; None where one of them is gone."""
+    """The rows that the files hold together; None where one of them is gone."""
     rows: dict[TopicPartition, OffsetRow] = {}
     for file in files:
         path = object_path(log.table, file.path)

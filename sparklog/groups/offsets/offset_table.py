@@ -2,7 +2,7 @@
 
 A commit reads nothing while nobody else commits: it uploads one file with all rows and creates the next version, which
 removes the file before it and adds the new one. Whoever loses the race reads the winner's file, decides again and
-uploads anew (rule L4). Names and sweeping: :mod:`sparklog.groups.offsets.offset_files`.
+uploads anew (rule L4, decide again). Names and sweeping: :mod:`sparklog.groups.offsets.offset_files`.
 
 **Which answers are true.** A change is decided on rows of version v. If the create of v + 1 succeeds, v was the newest
 version until then, so all that was decided with it is true: what was carried out, and what was refused beside it. If
@@ -10,10 +10,10 @@ nothing is to be written, there is no create to prove it. Then what is known may
 already" could be wrong: what fences a commit may have been deleted, what is done already may have been undone. So
 nothing is told but from rows that were read after the call began.
 
-**Lost answers** are settled by who holds the name (rule L2). Where even that can't be found out, because the caller
-slept until cleanup had deleted the version it stood on, rows don't tell whose they are; and to do a change again that
-was done already could take back what others committed in between. So each commit carries a Delta ``txn`` action with
-this table object's random id and a number: after the reload the number says whether the commit is in the table.
+**Lost answers** are settled by who holds the name (rule L2, unknown). Where even that can't be found out, because the
+caller slept until cleanup had deleted the version it stood on, rows don't tell whose they are; and to do a change again
+that was done already could take back what others committed in between. So each commit carries a Delta ``txn`` action
+with this table object's random id and a number: after the reload the number says whether the commit is in the table.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class OffsetTable:
             CorruptLogError, UnsupportedVersionError, StoreError: as :meth:`fetch`; nothing was changed.
         """
         clock = self._log.clock
-        self._commit_number += 1  # a number is never given to other changes, whatever became of these (rule L2)
+        self._commit_number += 1  # a number is never given to other changes, whatever became of them (rule L2, unknown)
         target = OffsetTarget(
             self._log,
             changes,
@@ -119,7 +119,7 @@ class OffsetTable:
             before_commit=before_commit,
         )
         pause_ms = min(self._pause_until_ticks_ms, deadline.ticks_ms) - clock.ticks_ms()
-        if pause_ms > 0:  # rule L11: others may have the next version
+        if pause_ms > 0:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(pause_ms)
         state = self._state
         if state is None or _is_stale(self._log, state):
@@ -146,7 +146,7 @@ class OffsetTable:
         if version is None:
             return
         clock = self._log.clock
-        clock.sleep_ms(random.uniform(0, _MAX_DELAY_MS))  # noqa: S311 - spreads writers (rule L11), no secret
+        clock.sleep_ms(random.uniform(0, _MAX_DELAY_MS))  # noqa: S311 - spreads writers (rule L11, fairness), no secret
         began = clock.ticks_ms()
         sweeps = self._swept_ticks_ms is None or began - self._swept_ticks_ms >= _SWEEP_EVERY_MS
         try:
@@ -161,7 +161,7 @@ class OffsetTable:
         self._maintenance_due_at = None  # what commits beside it found due by the older checkpoint, the next one judges
 
     def maintain_aside(self) -> None:
-        """As :meth:`maintain`, if it is due, in a thread of its own, one at a time: no commit waits for it;
+        """Run :meth:`maintain`, if it is due, in a thread of its own, one at a time: no commit waits for it;
         :meth:`close` waits for it."""
         if self.maintenance_due:
             self._background.start(self.maintain)
@@ -185,5 +185,5 @@ class OffsetTable:
 
 
 def _is_stale(log: DeltaLog, state: OffsetState) -> bool:
-    """Would a commit on this state have to verify it, and perhaps find that it was cleaned away (rule L1)?"""
+    """Would a commit on this state have to verify it, and perhaps find that it was cleaned away (rule L1, trust)?"""
     return needs_verification(state.position, learned_ticks_ms=log.clock.ticks_ms(), tail_trust_ms=log.tail_trust_ms)

@@ -1,4 +1,5 @@
-"""Offsets that a transaction commits: written as pending, and settled once the transaction is decided (rules T1, T2).
+"""Offsets that a transaction commits: written as pending, and settled once the transaction is decided (rules T1,
+deciding number; T2, hand-over).
 
 The rows themselves are the transaction's marker in the group: what is settled is pending no more, so settling twice
 does nothing, and a row that somebody took away is left alone.
@@ -24,7 +25,7 @@ _ROUNDS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """Where transactions are decided, as groups need to know it: they don't know transactions themselves.
+    """The functions by which groups learn of transactions: they don't know transactions themselves.
 
     Each raises ``StoreError``, …; the two that write also ``UnstableOffsetCommitError``: it is committed, and its
     records couldn't be published everywhere yet."""
@@ -35,7 +36,7 @@ class Deciding:
     look: Callable[[Decider], bool | None]
     """Was it committed? None: it isn't decided yet. Writes nothing."""
     finish: Callable[[Decider], bool | None]
-    """As ``look``; the records of one that is committed are in their topics afterwards."""
+    """Looks, as ``look``, and publishes: the records of a committed transaction are in their topics afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class PendOffsets:
 
     Raises:
         CommitFailedError: a partition belongs to another member by now, or was taken anew since the caller's
-            generation (rule G1); or no member was given, but the group has some. Source: Kafka
+            generation (rule G1, stamps); or no member was given, but the group has some. Source: Kafka
             ``TransactionManager.TxnOffsetCommitHandler``.
         UnstableOffsetCommitError: another transaction has left one pending: have it decided first.
         OffsetMetadataTooLargeError, InvalidArgumentError.
@@ -59,9 +60,10 @@ class PendOffsets:
     """The member, and the newest generation that it knew; the empty one, without a member, for a consumer that assigns
     partitions itself."""
     topic_ids: Mapping[TopicPartition, str]
-    """Of the topics that the offsets are of, for rows that aren't there; empty where it isn't known."""
+    """The ids of the topics that the offsets are of, for rows that aren't there; empty where it isn't known."""
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out. Raises as the class says."""
         if not self.owner.member:
             self._check_empty(rows)
         after: dict[TopicPartition, OffsetRow] = {}
@@ -111,6 +113,7 @@ class SettlePending:
     is_committed: bool
 
     def apply(self, rows: Rows, now_ms: int) -> Rows:
+        """The rows with this change carried out."""
         after: dict[TopicPartition, OffsetRow] = {}
         for partition, row in rows.items():
             if row.pending is None or row.pending.decider != self.decider:

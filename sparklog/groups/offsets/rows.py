@@ -1,4 +1,4 @@
-"""What a group's offset table holds: one row for each partition that a member took or an offset was committed for."""
+"""The rows of a group's offset table: one for each partition that a member took or an offset was committed for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["Decider", "OffsetRow", "Pending", "Rows", "Stamp"]
 
 
 class Stamp(NamedTuple):
-    """Who took a partition, and when: a commit counts only while the row holds exactly the committer's (rule G1)."""
+    """The member that took a partition, and when: a commit counts only while the row holds exactly the committer's
+    (rule G1, stamps)."""
 
     generation: int
     """0 … of the group as the partition was taken. With an empty member: of the empty generation that an
@@ -22,12 +23,13 @@ class Stamp(NamedTuple):
 
 
 class Decider(NamedTuple):
-    """What will decide, or has decided, a transaction: one entry of its transactional id's log (rule T1)."""
+    """The entry that will decide, or has decided, a transaction: one of its transactional id's log (rule T1, deciding
+    number)."""
 
     transactional_id: str
     producer_epoch: int
     number: int
-    """Of the entry."""
+    """The number of the entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class OffsetRow:
     """One partition's row."""
 
     topic_id: str
-    """Of the topic that the offset is of; one of the same name that was created later has another."""
+    """The id of the topic that the offset is of; one of the same name that was created later has another."""
     stamp: Stamp
     committed: OffsetAndMetadata | None
     """None where the partition was taken but nothing was committed yet."""
@@ -53,7 +55,7 @@ class OffsetRow:
     """Written by a transaction that may not be decided yet."""
 
     def committed_for(self, topic_id: str) -> OffsetAndMetadata | None:
-        """What is committed, if it was for the topic of this id, and not for one of the same name that was deleted
+        """The committed offset, if it was for the topic of this id, and not for one of the same name that was deleted
         before. A row that doesn't say of which topic it is, is taken to be of this one.
 
         Source: Kafka ``GroupCoordinatorService.onPartitionsDeleted``, which forgets a deleted topic's offsets.

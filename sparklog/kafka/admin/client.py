@@ -226,7 +226,7 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
     def list_config_resources(
         self, resource_types: Iterable[ConfigResourceType | str | int] | None = None
     ) -> dict[str, list[str]]:
-        """What has settings: the topics."""
+        """The resources that have settings: the topics."""
         asked = [ConfigResourceType.build_from(one) for one in resource_types or ()]
         return {"topic": self.list_topics()} if not asked or ConfigResourceType.TOPIC in asked else {}
 
@@ -331,20 +331,20 @@ class KafkaAdminClient(GroupCalls, TransactionCalls, RefusedCalls):
             self._reached = cluster, Admin(cluster, **self._settings)
         return self._reached[1]
 
-    def _describing(self, asked: Iterable[str | uuid.UUID]) -> Callable[[str | uuid.UUID], TopicDescription]:
-        """What describes each of these topics. To find ids all topics are described, once.
+    def _describing(self, topics: Iterable[str | uuid.UUID]) -> Callable[[str | uuid.UUID], TopicDescription]:
+        """A function that describes each of these topics. To find ids all topics are described, once.
 
         It raises ``UnknownTopicOrPartitionError``, ``InvalidTopicError``."""
         admin = self._admin()
-        has_ids = any(isinstance(one, uuid.UUID) for one in asked)
+        has_ids = any(isinstance(name_or_id, uuid.UUID) for name_or_id in topics)
         by_id = {topic.topic_id: topic for topic in admin.describe_topics()} if has_ids else {}
 
-        def describe(one: str | uuid.UUID) -> TopicDescription:
-            if isinstance(one, str):
-                return admin.describe_topics([one])[0]
-            if one.hex not in by_id:
-                raise UnknownTopicIdError(f"unknown topic id: {one}")
-            return by_id[one.hex]
+        def describe(name_or_id: str | uuid.UUID) -> TopicDescription:
+            if isinstance(name_or_id, str):
+                return admin.describe_topics([name_or_id])[0]
+            if name_or_id.hex not in by_id:
+                raise UnknownTopicIdError(f"unknown topic id: {name_or_id}")
+            return by_id[name_or_id.hex]
 
         return describe
 

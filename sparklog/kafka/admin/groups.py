@@ -36,9 +36,9 @@ _OF_ONE_PARTITION = (
     OffsetMetadataTooLargeError,
     IllegalArgumentError,
 )
-"""What may be wrong with one partition while the others are fine."""
+"""The errors that one partition may have while the others are fine."""
 _NOTHING_COMMITTED = OffsetAndMetadata(-1)
-"""Source: Kafka ``OffsetFetchResponse``: what is told of a partition that was asked for."""
+"""Source: Kafka ``OffsetFetchResponse``: the answer for a partition without a committed offset that was asked for."""
 
 ErrorClass = type[SparklogError]
 
@@ -49,7 +49,7 @@ class MemberToRemove:
 
     member_id: str | None = None
     group_instance_id: str | None = None
-    """Of a static member."""
+    """The instance id of a static member."""
     reason: str | None = None
     """Accepted; nobody is told."""
 

@@ -1,4 +1,4 @@
-"""What kafka-python's admin client is asked for, taken apart; and asking for several topics or groups side by side."""
+"""Arguments of kafka-python's admin client, taken apart; and asking for several topics or groups side by side."""
 
 from __future__ import annotations
 

@@ -48,11 +48,11 @@ class TransactionDescription(NamedTuple):
     transaction_start_time_ms: int
     """-1: it is written nowhere."""
     topic_partitions: set[TopicPartition]
-    """Of one that is decided and not carried out everywhere."""
+    """The partitions of a transaction that is decided and not carried out everywhere."""
 
 
 class AbortTransactionSpec(NamedTuple):
-    """Whose transaction to abort."""
+    """The producer whose transaction to abort."""
 
     topic_partition: TopicPartition
     """Accepted; a transaction is aborted as a whole."""
@@ -89,20 +89,24 @@ class TransactionCalls(ABC):
             pattern = re.compile(transactional_id_pattern or ".*", re.DOTALL)
         except re.error as error:
             raise IllegalArgumentError(f"transactional_id_pattern={transactional_id_pattern!r}: {error}") from None
-        states = {TransactionState.build_from(one) for one in state_filters or TransactionState}
+        states = {TransactionState.build_from(state) for state in state_filters or TransactionState}
         found = (
-            TransactionListing(one.transactional_id, one.producer_id, _state(one.state))
-            for one in self._admin().list_transactions(None, list(producer_id_filters or ()) or None)
+            TransactionListing(listing.transactional_id, listing.producer_id, _state(listing.state))
+            for listing in self._admin().list_transactions(None, list(producer_id_filters or ()) or None)
         )
-        return {NODE: [one for one in found if one.state in states and pattern.fullmatch(one.transactional_id)]}
+        return {
+            NODE: [
+                listing for listing in found if listing.state in states and pattern.fullmatch(listing.transactional_id)
+            ]
+        }
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
         """Transactional ids by name. Raises ``TransactionalIdNotFoundError``."""
         described = self._admin().describe_transactions(listed(transactional_ids))
-        for one in described:
-            if one.error is not None:
-                raise one.error
-        return {one.transactional_id: _answer(one) for one in described}
+        for description in described:
+            if description.error is not None:
+                raise description.error
+        return {description.transactional_id: _answer(description) for description in described}
 
     def abort_transaction(self, spec: AbortTransactionSpec) -> None:
         """Abort whatever transaction a producer has open, all of it; the producer is told, and stays usable.
@@ -134,15 +138,15 @@ class TransactionCalls(ABC):
         return []
 
 
-def _answer(one: Described) -> TransactionDescription:
+def _answer(description: Described) -> TransactionDescription:
     return TransactionDescription(
         coordinator_id=NODE,
-        state=_state(one.state),
-        producer_id=one.producer_id,
-        producer_epoch=one.producer_epoch,
-        transaction_timeout_ms=one.transaction_timeout_ms,
+        state=_state(description.state),
+        producer_id=description.producer_id,
+        producer_epoch=description.producer_epoch,
+        transaction_timeout_ms=description.transaction_timeout_ms,
         transaction_start_time_ms=NOT_KNOWN,
-        topic_partitions=set(one.topic_partitions),
+        topic_partitions=set(description.topic_partitions),
     )
 
 

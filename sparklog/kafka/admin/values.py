@@ -1,4 +1,4 @@
-"""What kafka-python's admin client answers: dicts with the keys of Kafka's responses."""
+"""Answers of kafka-python's admin client: dicts with the keys of Kafka's responses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TYPES: Mapping[type, ConfigType] = {
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str
     error_code: int = 0
@@ -49,7 +49,7 @@ class CreatePartitionsTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsResponse:
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: int = 0
     results: list[CreatePartitionsTopicResult] = field(default_factory=list)
@@ -60,7 +60,7 @@ class CreatePartitionsResponse:
 
 
 def created_answer(asked: NewTopic, made: TopicDescription | None, error: SparklogError | None) -> dict[str, Any]:
-    """What became of a topic to create; ``made`` is None with an error, and where it was only checked."""
+    """The result for a topic to create; ``made`` is None with an error, and where it was only checked."""
     answer: dict[str, Any] = {
         "name": asked.name,
         "topic_id": uuid.UUID(made.topic_id) if made else None,

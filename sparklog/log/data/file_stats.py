@@ -1,4 +1,5 @@
-"""What the ``add`` action of a data file says of its records, gathered piece by piece as the file is written."""
+"""Statistics of a data file's records, as its ``add`` action has them, gathered piece by piece as the file is
+written."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _M = np.uint32(0x5BD1E995)
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 _ONE_KEY_STEPS, _STEPS_PER_CALLS = 40, 60
-"""What the calls for a key of its own cost, and those for a step of all keys, in single steps of one key: roughly."""
+"""The cost of the calls for a key of its own, and those for a step of all keys, in single steps of one key: roughly."""
 
 U32 = npt.NDArray[np.uint32]
 

@@ -27,9 +27,9 @@ _GATHERED_BYTES = 8 * 1024 * 1024
 """Records are gathered up to as much, and then written: a row group for each partition."""
 _GATHERED_ROWS = 1_048_576
 _OPEN_BYTES = 48 * 1024 * 1024
-"""What all files that are being written hold together. So no file is larger than this and a row group."""
+"""Bytes that all files that are being written hold together. So no file is larger than this and a row group."""
 _OPEN_FILE_BYTES = 64 * 1024
-"""What a file that is being written takes beside its bytes."""
+"""Bytes that a file that is being written takes beside its bytes."""
 
 I64 = npt.NDArray[np.int64]
 

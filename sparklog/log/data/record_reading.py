@@ -35,7 +35,7 @@ __all__ = [
 # A URI with a scheme. In a relative one no colon comes before the first slash but percent-encoded (RFC 3986, 4.2).
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _BUFFER_BYTES = 512 * 1024
-"""Of each column of a file that is read by ranges."""
+"""The buffer of each column of a file that is read by ranges."""
 _ALL = ("timestamp", "key", "value", "headers", "producer_id", "producer_epoch", "sequence")
 
 

@@ -31,11 +31,11 @@ __all__ = [
 RECORD_SCHEMA = pa.schema(
     [pa.field("offset", pa.int64()), *(DATA_SCHEMA.field(name) for name in ("timestamp", "key", "value", "headers"))]
 )
-"""What a consumer reads of a record."""
+"""The columns that a consumer reads of a record."""
 
 _COLUMNS = ("offset_delta", *RECORD_SCHEMA.names[1:])
 _BUFFER_BYTES = 512 * 1024
-"""Of each column's stream of a file that is read by ranges."""
+"""The buffer of each column's stream of a file that is read by ranges."""
 _SCAN_ROWS = 65_536
 _MAX_ROWS = 65_536
 _WHOLE_PIECES = 4
@@ -51,7 +51,8 @@ class OpenSegments:
     """Segments that are being read."""
 
     pieces: Iterator[pa.RecordBatch]
-    """Of :data:`RECORD_SCHEMA`, in ascending order of offset within and between pieces; none is empty."""
+    """Record batches of :data:`RECORD_SCHEMA`, in ascending order of offset within and between pieces; none is
+    empty."""
     held_bytes: int
     """About how much is kept in memory beside the pieces that were returned."""
 
@@ -126,7 +127,7 @@ class RowGroup:
 
     row_count: int
     size_bytes: int
-    """Of the columns that are read: encoded but not compressed."""
+    """The size of the columns that are read: encoded but not compressed."""
     expands: bool
     """May the columns take much more memory once they are decoded?"""
 

@@ -36,7 +36,7 @@ DATA_SCHEMA = pa.schema(
         pa.field("sequence", pa.int32()),
     ]
 )
-"""What a data file holds; ``partition`` and ``base_offset`` come from the log."""
+"""The columns of a data file; ``partition`` and ``base_offset`` come from the log."""
 
 
 def _field(name: str, kind: Any) -> dict[str, Any]:

@@ -39,8 +39,8 @@ _BIN_BYTES = 32 * 1024 * 1024
 """About what the records of a bin take once decoded, where a file's rows aren't in the order of their numbers."""
 _MAX_BINS = 256
 _MAX_RANKED_RECORDS = 2**22
-"""Of a file whose rows aren't in the order of their numbers: with more, records keep their numbers, gaps and all, as to
-number them anew would take 28 bytes of memory for each."""
+"""Records of a file whose rows aren't in the order of their numbers: with more, records keep their numbers, gaps and
+all, as to number them anew would take 28 bytes of memory for each."""
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
@@ -71,7 +71,7 @@ class ForeignFile:
     """An unsequenced file and what was made of it."""
 
     segment: Segment
-    """As it is live in the table."""
+    """The file's segment as it is live in the table."""
     pieces: tuple[Piece, ...]
     """One or more, each partition once."""
 

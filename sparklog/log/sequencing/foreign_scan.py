@@ -1,4 +1,5 @@
-"""What has to be known of a foreign file's records before they can be copied: found in one pass, in bounded memory."""
+"""Facts about a foreign file's records that are needed before they can be copied: gathered in one pass, in bounded
+memory."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ MAX_OFFSET_DELTA = 2**48
 
 _NARROW = ("offset_delta", "timestamp", "headers", "producer_id", "sequence")
 _NUMBERS_AT_ONCE = 2**22
-"""Whose distinctness is checked together: 32 MiB, and as much to sort them."""
+"""The count of numbers whose distinctness is checked together: 32 MiB, and as much to sort them."""
 _SAMPLED_NUMBERS = 65_536
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-"""Of multiplicative hashing by the golden ratio. Source: Knuth, The Art of Computer Programming, 6.4."""
+"""The factor of multiplicative hashing by the golden ratio. Source: Knuth, The Art of Computer Programming, 6.4."""
 
 I64 = npt.NDArray[np.int64]
 
@@ -45,7 +46,7 @@ class Scan:
     """The facts about a file's records that a scan finds."""
 
     stats: FileStats
-    """Of the records as they are in the file."""
+    """The statistics of the records as they are in the file."""
     is_timed: bool
     """Has every record a timestamp?"""
     has_headers: bool

@@ -24,7 +24,7 @@ __all__ = ["ForeignSource"]
 _HELD_BYTES = 32 * 1024 * 1024
 """A smaller file is read at once and kept; a larger one is read by ranges, each time that it is gone through."""
 _BUFFER_BYTES = 4 * 1024 * 1024
-"""Of each column that is read by ranges: one request to the store."""
+"""The buffer of each column that is read by ranges: one request to the store."""
 _PIECE_BYTES = 4 * 1024 * 1024
 _PIECE_ROWS = 65_536
 _EXPECTED = (*PARTITION_COLUMNS, *DATA_SCHEMA.names)

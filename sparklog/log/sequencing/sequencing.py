@@ -41,7 +41,7 @@ __all__ = ["SequencingResult", "plan_sequencing", "sequence_state", "sequence_to
 
 _LOGGER = logging.getLogger(__name__)
 _COMMIT_BYTES = 256 * 1024 * 1024
-"""Of foreign files, after which a commit is made: what comes later is read and copied while those can be read."""
+"""Bytes of foreign files, after which a commit is made: what comes later is read and copied while those can be read."""
 _LOOK_AGAIN_MS = 1_000.0
 _LOOK_AHEAD = 8
 

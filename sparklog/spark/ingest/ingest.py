@@ -59,28 +59,29 @@ __all__ = [
 _LOGGER = logging.getLogger("sparklog.spark")
 
 DEDUP_WINDOW_MS = 7 * 86_400_000
-"""As long as a topic knows a producer (rule L7)."""
+"""The window of deduplication: as long as a topic knows a producer (rule L7, producer state)."""
 _MAX_ATTEMPTS = 10
 _TIMEOUT_MS = 120_000
-"""Of a commit. Source: Kafka's ``delivery.timeout.ms``."""
+"""The time-out of a commit. Source: Kafka's ``delivery.timeout.ms``."""
 _MAX_RANGES = 100
 """More producers than these are looked for as one range of ids and sequences."""
 _PLACE = "place"
 """A column: the order of a producer's rows."""
 _QUARTER = 2**29
-"""Of the numbers a sequence has."""
+"""A quarter of the numbers that a sequence has."""
 _FILE_BYTES = 64 * 2**20
-"""Of the rows of a file, by :func:`_size_bytes`: a file is no larger than this and one record, compressed or not."""
+"""The size of the rows of a file, by :func:`_size_bytes`: a file is no larger than this and one record, compressed or
+not."""
 _ROW_BYTES = 40
-"""Of a row's numbers and lengths, in Parquet."""
+"""The size of a row's numbers and lengths, in Parquet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestResult:
-    """What an ingest did."""
+    """The result of an ingest."""
 
     rows: int
-    """In the input."""
+    """Rows in the input."""
     inserted: int
     """Rows of the input that weren't in the topic."""
     attempts: int
@@ -112,16 +113,16 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What is merged, as decided on one version of the topic."""
+    """The input of one MERGE, as decided on one version of the topic."""
 
     state: TopicState
-    """As of then; whole."""
+    """The state of that version; whole."""
     decided_at_ms: float
     """By the clock's ticks."""
     txn_version: int
     """The number of this ingest, if no other comes first."""
     rows: DataFrame
-    """Those that have no offset there, numbered by partition, and in files of bounded size."""
+    """The rows that have no offset there, numbered by partition, and in files of bounded size."""
 
 
 def merge_ingest(
@@ -233,7 +234,7 @@ class Ingest:
         )
 
     def run(self, batch: Batch, *, max_attempts: int) -> IngestResult:
-        """All further steps. Raises as :func:`merge_ingest`."""
+        """Run all further steps. Raises as :func:`merge_ingest`."""
         backoff = Backoff(self._clock)
         attempts = 0
         files: list[AddFile] = []
@@ -312,7 +313,8 @@ class Ingest:
         return files
 
     def publish(self, attempt: Attempt, files: Sequence[AddFile]) -> Published:
-        """One commit with the files' offsets. Raises as :func:`~sparklog.spark.ingest.ingest_staging.publish`."""
+        """Publish the files: one commit assigns their offsets. Raises as
+        :func:`~sparklog.spark.ingest.ingest_staging.publish`."""
         return publish(
             attempt.state,
             self._topic_id,
@@ -368,7 +370,7 @@ def _wraps(over: Callable[[Column], Column] = lambda aggregate: aggregate) -> Co
 
 
 def _place(*, wraps: bool) -> Column:
-    """Where a row stands among those of its producer and epoch: by sequence, what is behind a wrap at the end."""
+    """The place of a row among those of its producer and epoch: by sequence, what is behind a wrap at the end."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 

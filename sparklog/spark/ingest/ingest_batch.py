@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["REFUSED", "ROW_COLUMNS", "check_columns", "conform", "partitions_of"]
 
 ROW_COLUMNS = ("partition", "timestamp", "key", "value", "headers", "producer_id", "producer_epoch", "sequence")
-"""Of a row that :func:`conform` returns, beside :data:`REFUSED`."""
+"""The columns of a row that :func:`conform` returns, beside :data:`REFUSED`."""
 REFUSED = "refused"
-"""Why a row can't be stored; null where it can."""
+"""A column: why a row can't be stored; null where it can."""
 
 _NUMBERS = {"producer_id": "bigint", "producer_epoch": "smallint", "sequence": "int"}
 _INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})

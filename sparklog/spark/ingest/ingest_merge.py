@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["MERGED_COLUMNS", "Merge"]
 
 MERGED_COLUMNS = (*ROW_COLUMNS, "offset_delta", FILE_COLUMN)
-"""Of the rows that are merged."""
+"""The columns of the rows that are merged."""
 _CODECS = {"none": "uncompressed", "lz4": "lz4_raw"}
 """Kafka's names of ``compression.type`` that Spark's Parquet writer calls otherwise."""
 _MERGE_SETTINGS = {

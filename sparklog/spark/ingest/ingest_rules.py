@@ -1,6 +1,6 @@
 """The rules of an ingest: which rows are the same, how far back it looks for them, which number it has. Pure.
 
-docs/ingest.md tells the whole; rule F3 of docs/protocol.md.
+docs/ingest.md tells the whole; rule F3, ingest, of docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NUMBERS = ("producer_id", "producer_epoch", "sequence")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRange:
-    """Which rows an ingest has of some producers; all bounds are inclusive."""
+    """The rows that an ingest has of some producers; all bounds are inclusive."""
 
     first_producer_id: int
     last_producer_id: int
@@ -69,7 +69,7 @@ def may_be_of(ranges: Sequence[ProducerRange], prefix: str = "") -> str:
 
 
 def window_starts(head: TopicHead, index: SegmentIndex, *, now_ms: int, window_ms: int) -> tuple[int, ...]:
-    """For each partition the base offset from which on files are looked into; the log end where there is none.
+    """The base offset of each partition from which on files are looked into; the log end where there is none.
 
     A file belongs to the window if it was written at most ``window_ms`` before the topic's newest, or before now, if a
     writer's clock runs ahead.
@@ -107,5 +107,5 @@ def name_app_id(name: str) -> str:
 
 
 def inserted_count(files: Iterable[AddFile]) -> int:
-    """How many rows an ingest's files hold, by their statistics."""
+    """The number of rows that an ingest's files hold, by their statistics."""
     return sum(int((file.stats or {}).get("numRecords", 0)) for file in files)

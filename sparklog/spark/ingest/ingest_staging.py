@@ -51,7 +51,7 @@ class Stage:
     """The same, relative to the topic's table."""
 
     def new_files(self) -> list[AddFile]:
-        """What the MERGE added, with paths as the topic's log has them."""
+        """The files that the MERGE added, with paths as the topic's log has them."""
         entry = self.log.read_entry(1)
         adds = [action for action in entry.actions if isinstance(action, AddFile)] if entry else []
         return [replace(add, path=f"{self.folder}/{add.path}") for add in adds]
@@ -66,7 +66,7 @@ class Stage:
 
 
 class Verdict(Enum):
-    """What became of an attempt."""
+    """The outcome of an attempt."""
 
     COMMITTED = "committed"
     SUPERSEDED = "another ingest came first"
@@ -75,11 +75,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """How it ended."""
+    """The outcome of publishing an attempt."""
 
     verdict: Verdict
     delta_version: int
-    """Of the commit; or else of the newest entry that is known, at which the files are live, where they are."""
+    """The version of the commit; or else of the newest entry that is known, at which the files are live, where they
+    are."""
 
 
 def make_stage(state: TopicState, table_uri: str) -> Stage:
@@ -130,7 +131,7 @@ def _with_file_column(metadata: Metadata) -> Metadata:
 
 def plan_ingest(state: TopicState, files: Sequence[AddFile], *, name: str, txn_version: int) -> Commit:
     """Give offsets to an ingest's files: those of one partition were numbered together and share the base offset, its
-    log end offset (rule F1).
+    log end offset (rule F1, foreign files).
 
     Raises:
         CorruptLogError: a file without statistics of its numbers, or of a partition that the topic doesn't have.

@@ -152,8 +152,8 @@ class _ShuffledPositions:
 
 
 def most_bytes_in_one_process(small_bytes: int) -> int:
-    """How many bytes a pass may deal with that one process does sooner than executors, where ``small_bytes`` are what
-    it merges sooner."""
+    """The number of bytes that a pass may deal with that one process does sooner than executors, where ``small_bytes``
+    are what it merges sooner."""
     return small_bytes * _IN_MEMORY
 
 

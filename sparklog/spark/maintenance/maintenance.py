@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["SMALL_BYTES", "maintain", "optimize", "run_compaction", "run_retention", "vacuum"]
 
 SMALL_BYTES = 32 * 1024 * 1024
-"""Of files: what one process merges or compacts by itself, sooner than a job of Spark would begin."""
+"""The size of files that one process merges or compacts by itself, sooner than a job of Spark would begin."""
 
 _PARTS = ((Step.SEQUENCE, Step.RETENTION), (Step.COMPACT, Step.OPTIMIZE), (Step.VACUUM,))
 
@@ -143,7 +143,7 @@ def maintain(
     small_bytes: int = SMALL_BYTES,
     tell: StepListener = ignore_steps,
 ) -> MaintenanceReport:
-    """All that keeps a cluster in shape, in order.
+    """Run all steps that keep a cluster in shape, in order.
 
     Topics in which nothing has happened, and nothing has become due, are passed over; each is looked at once a day.
 
@@ -198,6 +198,7 @@ class SparkMaintenance:
         timeout_ms: float,
         tell: StepListener,
     ) -> MaintenanceReport:
+        """Run these steps over some topics or all. Raises as :func:`maintain`."""
         return maintain_cluster(
             cached_cluster(self._cluster_ref).cluster,
             [topics] if isinstance(topics, str) else topics,

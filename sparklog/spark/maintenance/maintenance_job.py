@@ -1,4 +1,4 @@
-"""What ``jobs/retention.py``, ``compact.py``, ``optimize.py``, ``vacuum.py`` and ``maintain.py`` have in common.
+"""The common part of ``jobs/retention.py``, ``compact.py``, ``optimize.py``, ``vacuum.py`` and ``maintain.py``.
 
 That is all but their names. It is here, and not beside them, because ``spark-submit`` takes one file.
 
@@ -36,7 +36,7 @@ class Job:
     """One of the files in ``jobs/``."""
 
     steps: tuple[Step, ...]
-    """What it does; where there are several, ``--steps`` chooses."""
+    """The steps that the job runs; where there are several, ``--steps`` chooses."""
     description: str
 
 

@@ -35,10 +35,10 @@ _NOTICED_S = 0.25
 """After so long an interrupt is noticed that came right before the main thread began to wait, or to another thread."""
 _OURS = re.compile(r"\[sparklog:([A-Za-z0-9+/=]+)\]")
 _CAUSE = re.compile(r"(?:Caused by: )?(?:\w+\.)*\w*(?:Error|Exception): .*")
-"""What a traceback, of Python or of Java, ends with."""
+"""The line that ends a traceback of Python or of Java."""
 _TRACEBACK = "Traceback (most recent call last):"
 _LACKS_SPARKLOG = ("ModuleNotFoundError", "ImportError", "AttributeError", "PicklingError", "UnpicklingError")
-"""Of a task that can't be run: what it is made of isn't where it runs, or is another version's."""
+"""Errors of a task that can't be run: what it is made of isn't where it runs, or is another version's."""
 _LOGGER = logging.getLogger("sparklog.spark")
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ def run_jobs_ahead(spark: SparkSession, jobs: Iterable[Callable[[], T]], *, abou
 
 
 def _result(future: Future[T]) -> T:
-    """What a job returns, or raises. An interrupt doesn't wait for the job's end."""
+    """Return a job's result, or raise its error. An interrupt doesn't wait for the job's end."""
     while not wait([future], _NOTICED_S).done:
         pass  # Python handles signals here
     return future.result(0)
@@ -146,7 +146,7 @@ def spark_errors() -> Iterator[None]:
 
 
 def _gave_up() -> tuple[type[Exception], ...]:
-    """What Spark raises; where its JVM is gone, that is what the connection says."""
+    """The errors that Spark raises; where its JVM is gone, that is what the connection says."""
     from pyspark.errors import PySparkException
 
     java: Any = import_module("py4j.protocol")
@@ -154,7 +154,7 @@ def _gave_up() -> tuple[type[Exception], ...]:
 
 
 def _text_of(error: Exception) -> str:
-    """What an error says; most of it only the JVM knows, which may be gone by now."""
+    """The text of an error; most of it only the JVM knows, which may be gone by now."""
     try:
         return str(error)
     except Exception as unknown:  # of py4j, of sockets, and PySpark's own assertions

@@ -35,8 +35,8 @@ def is_asked_for(environment: Mapping[str, str], given: Mapping[str, str]) -> bo
 
 
 def server_settings(spark: SparkSession) -> dict[str, str]:
-    """What Spark was started with. What a client has set in its session isn't part of it: of a log store that is set
-    there Delta takes no notice."""
+    """The configuration that Spark was started with. A client's own settings of its session aren't part of it: of a log
+    store that is set there Delta takes no notice."""
     if not is_connect(spark):
         return dict(spark.sparkContext.getConf().getAll())
     with a_clone(spark, {}) as clone:

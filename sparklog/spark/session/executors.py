@@ -25,7 +25,7 @@ _RESULTS_DDL = "result BINARY"
 def on_executors(
     spark: SparkSession, work: Callable[[Iterator[T]], Iterator[U]], items: Sequence[T], tasks: int
 ) -> list[U]:
-    """What ``work`` yields for ``items``, in their order.
+    """The results that ``work`` yields for ``items``, in their order.
 
     Args:
         work: is called once in each task, with the items that are its share; it is pickled, and may be called again for

@@ -1,4 +1,5 @@
-"""What Spark needs to read and write tables on S3 by itself: jars, a log store, ``storage_options`` as S3A's settings.
+"""Configuration with which Spark reads and writes tables on S3 by itself: jars, a log store, ``storage_options`` as
+S3A's settings.
 
 Pure but for :func:`log_store_jar`, which looks where the jar is.
 """
@@ -45,7 +46,7 @@ _USES = re.compile(
     r"spark\.hadoop\.fs\.s3[an]?\.(impl|endpoint|path\.style|access\.|secret\.|session\.|aws\.|assumed\.|bucket\.)"
     r"|(spark\.)?delta\.logStore\.s3[an]?\."
 )
-"""What nobody sets but for tables on S3; Spark by itself sets how s3a is to read."""
+"""Settings that nobody sets but for tables on S3; Spark by itself sets how s3a is to read."""
 _HADOOP_AWS = re.compile(r"hadoop-aws")
 
 _SDK = "2.35.4"
@@ -68,7 +69,7 @@ _CREDENTIALS = (
     "org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider",  # the one that S3A leaves out by default
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
-"""Where S3A looks when it is given none: where Python clients do, too."""
+"""The places where S3A looks when it is given none: where Python clients do, too."""
 _NAMES = {
     "access_key": "access.key",
     "secret_key": "secret.key",
@@ -80,7 +81,7 @@ _NAMES = {
 def new_s3_settings(
     given: Mapping[str, str], present: Callable[[str], str | None], *, jar: Path | None
 ) -> dict[str, str]:
-    """What a new session is built with to read and write on S3; nothing that is there already is taken away.
+    """The configuration of a new session to read and write on S3; nothing that is there already is taken away.
 
     Args:
         given: what the session is built with otherwise.

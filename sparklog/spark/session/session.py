@@ -41,7 +41,7 @@ __all__ = ["cluster_ref_for", "configure_storage_access", "pyspark_sql", "regist
 
 _SCALA = "2.13"
 _NO_PATHS = "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"
-"""What Spark says of ``delta.`path` `` where no catalog of Delta's is asked."""
+"""The error that Spark gives for ``delta.`path` `` where no catalog of Delta's is asked."""
 
 
 def session(
@@ -208,15 +208,15 @@ def _start(sql: Any, app_name: str, given: dict[str, str], *, s3: bool) -> Spark
 
 def _running(sql: Any, given: Mapping[str, str]) -> Any:
     """The session that is there. By Spark Connect one is made where there is none: its server is running already."""
-    found = sql.SparkSession.getActiveSession()
-    if found is None:
-        found = getattr(sql.SparkSession, "_instantiatedSession", None)  # another thread's
-        if found is not None and found.sparkContext._jsc is None:
-            found = None
+    session = sql.SparkSession.getActiveSession()
+    if session is None:
+        session = getattr(sql.SparkSession, "_instantiatedSession", None)  # another thread's
+        if session is not None and session.sparkContext._jsc is None:
+            session = None
     remote = given.get("spark.remote") or os.environ.get("SPARK_REMOTE", "")
-    if found is None and is_asked_for(os.environ, given) and not remote.startswith("local"):
-        found = sql.SparkSession.builder.config(map=dict(given)).getOrCreate()
-    return found
+    if session is None and is_asked_for(os.environ, given) and not remote.startswith("local"):
+        session = sql.SparkSession.builder.config(map=dict(given)).getOrCreate()
+    return session
 
 
 def _configure_hadoop(spark: SparkSession, settings: Mapping[str, str]) -> None:

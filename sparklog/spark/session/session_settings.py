@@ -1,4 +1,4 @@
-"""What a Spark session is configured with, and which configurations are refused. Pure."""
+"""The configuration of a Spark session, and which configurations are refused. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DELTA_JAR = re.compile(r"delta-spark[_-]")
 def new_session_settings(
     given: Mapping[str, str], present: Callable[[str], str | None], *, delta_package: str | None
 ) -> dict[str, str]:
-    """What a new session is built with: what was asked for, and what Delta needs where nobody has set it.
+    """The configuration of a new session: what was asked for, and what Delta needs where nobody has set it.
 
     Lists are added to, and nothing that is there already is taken away: a session catalog stays, whichever it is, since
     topics are found by their paths.

@@ -1,4 +1,4 @@
-"""What all jobs for ``spark-submit`` have in common: their exit codes, and access to a store.
+"""The common part of all jobs for ``spark-submit``: their exit codes, and access to a store.
 
 It is here, and not beside them, because ``spark-submit`` takes one file.
 """
@@ -40,7 +40,7 @@ def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> 
 
 
 def _object(text: str) -> dict[str, Any]:
-    """What was given may be a secret: it isn't repeated."""
+    """Parse a JSON object. The text may hold a secret: no error repeats it."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -50,7 +50,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStr
 
 @dataclass(frozen=True)
 class _Message(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     output: TaskOutput
     run: QueryRun | None
@@ -76,7 +76,7 @@ class _Writer:
         return cached_cluster(self._cluster_ref)
 
     def _files(self, here: CachedCluster, messages: Sequence[_Message], what: str) -> list[TaskFiles]:
-        """Those of all tasks, in their order; a warning says where they are many and small, once for ``what``."""
+        """The files of all tasks, in their order; a warning says where they are many and small, once for ``what``."""
         files = write_rows(here.cluster, self._options, here.writers, [message.output for message in messages])
         warning = small_files(files)
         if warning is not None and what not in here.warned:
@@ -93,7 +93,8 @@ class _Writer:
         return committer
 
     def _withdraw(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """After Spark gave up. Only where a task has failed it is certain that no commit was tried."""
+        """Remove the files of a write that Spark gave up. Only where a task has failed it is certain that no commit was
+        tried."""
         if any(message is None for message in messages):
             files = [file for message in _with_rows(messages) for file in message.output.files]
             withdraw(self._cached_cluster().cluster, files)

@@ -1,4 +1,4 @@
-"""What the driver's side of the sink does with the files that tasks have uploaded: it commits them, once.
+"""The driver's side of the sink: it commits the files that tasks have uploaded, once.
 
 A micro-batch of a stream is one transaction, named by the query and the batch's number. A batch query is one commit
 where it wrote to one topic, and one transaction of an id of its own where it wrote to several. A batch query that its
@@ -32,7 +32,7 @@ __all__ = ["QueryRun", "commit_batch", "commit_job", "commit_numbered", "gathere
 
 _LOGGER = logging.getLogger("sparklog.spark")
 TIMEOUT_MS = 120_000
-"""Of a commit. Source: Kafka's ``delivery.timeout.ms``."""
+"""The time-out of a commit. Source: Kafka's ``delivery.timeout.ms``."""
 _MANY_FILES = 8
 """For each partition that a job wrote to, on average."""
 _SMALL_FILE_BYTES = 4 * 2**20
@@ -44,7 +44,7 @@ class QueryRun:
     """A streaming query, and one run of it, as Spark names them."""
 
     query_id: str
-    """As long as the checkpoint is there."""
+    """The query's id, the same as long as its checkpoint is there."""
     run_id: str
     """From one start to the next."""
 

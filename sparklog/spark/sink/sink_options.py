@@ -19,7 +19,7 @@ from sparklog.streaming.source_options import GivenOptions, bad_option, positive
 __all__ = ["SINK_COLUMNS", "NumberedWrite", "SinkOptions", "check_columns", "sink_options"]
 
 _NO_EFFECT = frozenset({"includeheaders", "queryname", "checkpointlocation", "outputmode"})
-"""Of the Kafka sink, and what Spark itself hands in."""
+"""Options of the Kafka sink without effect, and those that Spark itself hands in."""
 
 _MAX_VERSION = 2**63 - 1
 _TEXT = ("string", "binary")
@@ -46,7 +46,8 @@ class NumberedWrite:
     """``txnVersion``: 0 or more, one that wasn't used before for each write to one target."""
 
     def transactional_id(self, topic: str | None) -> str:
-        """Of the application's writes to a topic, or to those that rows name: the numbers of each target are its own.
+        """The id of the application's writes to a topic, or to those that rows name: the numbers of each target are its
+        own.
 
         Never longer than an id may be; the two names are in it for people, the digest tells targets apart.
         """
@@ -57,7 +58,7 @@ class NumberedWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where and how a query writes."""
+    """The options of a query that writes: where and how."""
 
     uri: str
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -66,9 +67,9 @@ class SinkOptions:
     transactional_id: str | None = None
     """None: one that is made of the query's id."""
     numbered: NumberedWrite | None = None
-    """Of a batch query alone."""
+    """The numbered write of a batch query; a streaming query has none."""
     compression: str = "none"
-    """Of data files, where the topic leaves it to the producer."""
+    """The compression of data files, where the topic leaves it to the producer."""
     max_request_size: int = 1_048_576
     """Bytes of one record's key and value."""
 

@@ -1,4 +1,4 @@
-"""What a task of the sink does: rows to data files in the topics' folders, which are in no log yet.
+"""The work of a task of the sink: rows to data files in the topics' folders, which are in no log yet.
 
 Rows are gathered up to :data:`GATHERED_BYTES`, then written as one file for each partition of each topic; all of it by
 columns. A task that fails deletes what it has uploaded, as far as it still can; the rest is left to the sweep.
@@ -30,7 +30,7 @@ __all__ = ["GATHERED_BYTES", "TaskFiles", "TaskWriter", "by_topic", "spread_keyl
 
 GATHERED_BYTES = 64 * 2**20
 """Arrow bytes that a task gathers before it writes them, and no more than twice that: no file is larger than about
-128 MiB (rule L11)."""
+128 MiB (rule L11, fairness)."""
 STICKY_BYTES = 2**20
 """Keyless records go to one partition until so many bytes of values went there. Source: the producer's
 ``batch_size``."""
@@ -38,7 +38,7 @@ STICKY_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFiles:
-    """What a task has uploaded for one topic."""
+    """The files that a task has uploaded for one topic."""
 
     topic: str
     topic_id: str
@@ -47,8 +47,8 @@ class TaskFiles:
 
 
 class TaskWriter:
-    """Of a task's rows, or of those that several tasks have handed over. It writes under a producer id of its own, so
-    that its sequences begin at 0."""
+    """The writer of a task's rows, or of those that several tasks have handed over. It writes under a producer id of
+    its own, so that its sequences begin at 0."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions, writers: dict[str, TopicWriter]) -> None:
         """

@@ -30,7 +30,7 @@ than 160 MiB together, 100,000 less than 450 MiB. Spark fails a job whose result
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """What became of a task's rows: files, or, where they were few, the rows themselves."""
+    """The output of a task: files, or, where they were few, the rows themselves."""
 
     files: tuple[TaskFiles, ...] = ()
     rows: bytes = b""

@@ -69,7 +69,7 @@ class SparklogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format()`` is given."""
+        """The name that ``format()`` is given."""
         return "sparklog"
 
     def schema(self) -> StructType:
@@ -110,7 +110,7 @@ class DefaultSource(SparklogDataSource):
 
 
 class _TaskPartition(InputPartition):
-    """What one task of Spark reads; sent to it."""
+    """The part of a query that one task of Spark reads; sent to the task."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)

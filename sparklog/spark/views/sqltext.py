@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-"""Of a topic's view. Source: Spark ``KafkaSourceProvider``, ``kafkaSchema(includeHeaders = true)``."""
+"""The columns of a topic's view. Source: Spark ``KafkaSourceProvider``, ``kafkaSchema(includeHeaders = true)``."""
 
 _OFFSET = "base_offset + offset_delta"
 _PART = re.compile(r"`(?:[^`]|``)+`|[^`.]+")

@@ -26,7 +26,7 @@ from sparklog.testing.history.recorder import ConsumerRecorder, ProducerRecorder
 __all__ = ["Identify", "RecordingConsumer", "RecordingProducer", "record_final", "value_text"]
 
 Identify: TypeAlias = Callable[[Any, Any], str]
-"""What tells a record, of this key and this value, from all others of the history."""
+"""A function of key and value that tells a record from all others of the history."""
 
 _READ_RECORDS = 100_000
 
@@ -53,7 +53,7 @@ class RecordingProducer:
     def send(
         self, topic: str, value: Any = None, key: Any = None, *, source: Source | None = None, **fields: Any
     ) -> FutureRecordMetadata:
-        """As :meth:`sparklog.Producer.send`; ``source``: the input that the record was made of."""
+        """Call and record :meth:`sparklog.Producer.send`; ``source``: the input that the record was made of."""
         name = self._identify(key, value)
         text = key.decode() if isinstance(key, bytes) else key
         with self._sending:
@@ -78,11 +78,12 @@ class RecordingProducer:
         return future
 
     def init_transactions(self) -> None:
-        """As :meth:`sparklog.Producer.init_transactions`."""
+        """Call and record :meth:`sparklog.Producer.init_transactions`."""
         self.producer.init_transactions()
 
     def begin_transaction(self) -> str:
-        """As :meth:`sparklog.Producer.begin_transaction`; returns the transaction's name in the history."""
+        """Call and record :meth:`sparklog.Producer.begin_transaction`; returns the transaction's name in the
+        history."""
         self.producer.begin_transaction()
         self._may_be_committed = False
         return self.recorder.begin()
@@ -90,13 +91,13 @@ class RecordingProducer:
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
     ) -> None:
-        """As :meth:`sparklog.Producer.send_offsets_to_transaction`."""
+        """Call and record :meth:`sparklog.Producer.send_offsets_to_transaction`."""
         plain = {partition: committed.offset for partition, committed in offsets.items()}
         self.recorder.send_offsets(group_metadata.group_id, plain)
         self.producer.send_offsets_to_transaction(offsets, group_metadata)
 
     def commit_transaction(self) -> None:
-        """As :meth:`sparklog.Producer.commit_transaction`."""
+        """Call and record :meth:`sparklog.Producer.commit_transaction`."""
         self.recorder.ending(is_commit=True)
         try:
             self.producer.commit_transaction()
@@ -108,7 +109,7 @@ class RecordingProducer:
         self.recorder.ended(Outcome.COMMITTED)
 
     def abort_transaction(self) -> None:
-        """As :meth:`sparklog.Producer.abort_transaction`."""
+        """Call and record :meth:`sparklog.Producer.abort_transaction`."""
         self.recorder.ending(is_commit=False)
         try:
             self.producer.abort_transaction()
@@ -118,7 +119,7 @@ class RecordingProducer:
         self.recorder.ended(Outcome.ABORTED)
 
     def close(self, timeout: float | None = None) -> None:
-        """As :meth:`sparklog.Producer.close`."""
+        """Call and record :meth:`sparklog.Producer.close`."""
         self.producer.close(timeout)
 
 
@@ -139,11 +140,11 @@ class RecordingConsumer:
         self._positions: dict[TopicPartition, int] = {}
 
     def subscribe(self, topics: Collection[str], listener: ConsumerRebalanceListener | None = None) -> None:
-        """As :meth:`sparklog.Consumer.subscribe`; the listener is called after the change was recorded."""
+        """Call and record :meth:`sparklog.Consumer.subscribe`; the listener is called after the change was recorded."""
         self.consumer.subscribe(topics, listener=_Listener(self, listener))
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """As :meth:`sparklog.Consumer.assign`."""
+        """Call and record :meth:`sparklog.Consumer.assign`."""
         before = self.consumer.assignment()
         self.consumer.assign(partitions)
         after = self.consumer.assignment()
@@ -153,7 +154,7 @@ class RecordingConsumer:
             self.recorder.assigned(dict.fromkeys(sorted(after - before)))
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """As :meth:`sparklog.Consumer.poll`."""
+        """Call and record :meth:`sparklog.Consumer.poll`."""
         found = self.consumer.poll(timeout_ms, max_records)
         for partition, records in found.items():
             offsets = [record.offset for record in records]
@@ -164,17 +165,17 @@ class RecordingConsumer:
         return found
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """As :meth:`sparklog.Consumer.seek`."""
+        """Call and record :meth:`sparklog.Consumer.seek`."""
         self.consumer.seek(partition, offset)
         self.recorder.sought(partition, offset)
         self._positions[partition] = offset
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """As :meth:`sparklog.Consumer.seek_to_beginning`."""
+        """Call and record :meth:`sparklog.Consumer.seek_to_beginning`."""
         self._seek_to(self.consumer.seek_to_beginning, partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """As :meth:`sparklog.Consumer.seek_to_end`."""
+        """Call and record :meth:`sparklog.Consumer.seek_to_end`."""
         self._seek_to(self.consumer.seek_to_end, partitions)
 
     def seek_to_committed(self) -> None:
@@ -186,11 +187,11 @@ class RecordingConsumer:
                 self.seek(partition, offset or 0)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Behind what was polled: of the partitions that are assigned and of which something was."""
+        """The positions behind what was polled, of the assigned partitions of which something was."""
         return {partition: OffsetAndMetadata(offset) for partition, offset in self._positions.items()}
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
-        """As :meth:`sparklog.Consumer.commit`; by default :meth:`positions`."""
+        """Call and record :meth:`sparklog.Consumer.commit`; by default :meth:`positions`."""
         wanted = self.positions() if offsets is None else offsets
         if not wanted:
             return
@@ -216,7 +217,7 @@ class RecordingConsumer:
         return bool(ends) and len(reached) == len(ends)
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """As :meth:`sparklog.Consumer.close`."""
+        """Call and record :meth:`sparklog.Consumer.close`."""
         self.consumer.close(timeout_ms)
 
     def _seek_to(self, seek: Callable[..., None], partitions: Collection[TopicPartition]) -> None:
@@ -312,8 +313,8 @@ def _record_partition(
 
 
 def _outcome_of(error: SparklogError, may_be_committed: bool) -> Outcome:
-    """What ``commit_transaction`` says with an error: only these are sure that nothing is, or will be, committed. A
-    producer that is fenced after an earlier try may have been so by whoever carried that one out."""
+    """The outcome that an error of ``commit_transaction`` stands for: only these make sure that nothing is, or will be,
+    committed. A producer that is fenced after an earlier try may have been so by whoever carried that one out."""
     is_fenced = isinstance(error, ProducerFencedError) and not may_be_committed
     is_sure = is_fenced or isinstance(error, (TransactionAbortableError, TransactionTimedOutError))
     return Outcome.ABORTED if is_sure else Outcome.UNKNOWN

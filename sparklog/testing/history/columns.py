@@ -76,9 +76,9 @@ class Sends:
     transaction: Ints
     is_tombstone: Bools
     is_idempotent: Bools
-    """Of an idempotent producer."""
-    told: tuple[Ints, Ints, Ints]
-    """Of each :class:`Acknowledged` of the history: row of the send, place, offset."""
+    """Whether the send is an idempotent producer's."""
+    acknowledgements: tuple[Ints, Ints, Ints]
+    """The acknowledgements, for each :class:`Acknowledged` of the history: row of the send, place, offset."""
     acknowledged: Ints
     """Number of its last :class:`Acknowledged` among those of the history."""
     acknowledged_place: Ints
@@ -95,7 +95,7 @@ class Reads:
     """A row per record that was read, in the order of the history."""
 
     events: Sequence[Polled | FinalRead | Snapshot]
-    """Those that ``event`` numbers."""
+    """The events that ``event`` numbers."""
     event: Ints
     send: Ints
     """Row of the send; NONE for a value that nobody sent."""
@@ -113,7 +113,7 @@ class Reads:
 
 
 class Ends:
-    """How a transaction ended, as far as its client knows."""
+    """Ends of a transaction, as far as its client knows."""
 
     UNKNOWN = 0
     COMMITTED = 1
@@ -130,9 +130,9 @@ class Transactions:
     end: Ints
     """One of :class:`Ends`."""
     events: Sequence[Sequence[Event]]
-    """Of each: begun, ending, ended."""
+    """The events of each transaction: begun, ending, ended."""
     contradicted: Sequence[int]
-    """Those that were told to be committed, and to be aborted."""
+    """The transactions whose clients learnt both that they are committed and that they are aborted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +142,13 @@ class FinalPlace:
     log_start: int
     log_end: int
     rows: Ints
-    """Of the reads, as they were read."""
+    """The rows of the reads, as they were read."""
     events: Sequence[FinalRead]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """All that the checks look at."""
+    """A whole history as columns: all that the checks look at."""
 
     by_type: dict[type, list[Event]]
     places: dict[TopicPartition, int]
@@ -162,7 +162,7 @@ class Columns:
     """By place; of each isolation."""
     consumers: dict[str, ConsumerOpened]
     steps: Sequence[Assigned | Revoked | Lost | Sought | Polled | OffsetsSent]
-    """What moves consumers and groups, each client's in its order."""
+    """The events that move consumers and groups, each client's in its order."""
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one type, in order."""
@@ -238,14 +238,14 @@ def _transactions(
         events[event.transaction] = [event]
     wanted: set[str] = set()
     outcomes: dict[str, set[Outcome]] = {}
-    for told in later:
-        if told.transaction not in events:
-            raise MalformedHistoryError(f"a transaction that never began: {told}")
-        events[told.transaction].append(told)
-        if isinstance(told, TransactionEnded):
-            outcomes.setdefault(told.transaction, set()).add(told.outcome)
-        elif told.is_commit:
-            wanted.add(told.transaction)
+    for end in later:
+        if end.transaction not in events:
+            raise MalformedHistoryError(f"a transaction that never began: {end}")
+        events[end.transaction].append(end)
+        if isinstance(end, TransactionEnded):
+            outcomes.setdefault(end.transaction, set()).add(end.outcome)
+        elif end.is_commit:
+            wanted.add(end.transaction)
     ends, contradicted = [], []
     for number, name in enumerate(events):
         known = outcomes.get(name, set()) - {Outcome.UNKNOWN}
@@ -267,7 +267,7 @@ def _transactions(
 
 
 class _Outcomes:
-    """What became of the sends, by row."""
+    """The outcomes of the sends, by row."""
 
     def __init__(
         self,
@@ -315,9 +315,9 @@ def _sends(
     if unbegun is not None:
         raise MalformedHistoryError(f"a send of a transaction that never began: {unbegun}")
     acknowledged = outcomes.acknowledged
-    told = outcomes.acknowledged_events
-    told_place = _ints(places[event.partition] for event in told)
-    told_offset = _ints(NONE if event.offset is None else event.offset for event in told)
+    acknowledgements = outcomes.acknowledged_events
+    acknowledged_places = _ints(places[event.partition] for event in acknowledgements)
+    acknowledged_offsets = _ints(NONE if event.offset is None else event.offset for event in acknowledgements)
     return Sends(
         events=events,
         client=_ints(clients[e.client] for e in events),
@@ -327,10 +327,10 @@ def _sends(
         transaction=_ints(NONE if e.transaction is None else transactions.codes[e.transaction] for e in events),
         is_tombstone=np.array([e.is_tombstone for e in events], np.bool_),
         is_idempotent=np.array([e.client not in plain for e in events], np.bool_),
-        told=(outcomes.acknowledged_rows, told_place, told_offset),
+        acknowledgements=(outcomes.acknowledged_rows, acknowledged_places, acknowledged_offsets),
         acknowledged=acknowledged,
-        acknowledged_place=_taken(told_place, acknowledged),
-        acknowledged_offset=_taken(told_offset, acknowledged),
+        acknowledged_place=_taken(acknowledged_places, acknowledged),
+        acknowledged_offset=_taken(acknowledged_offsets, acknowledged),
         failed=outcomes.failed,
     )
 
@@ -403,7 +403,7 @@ def grouped(keys: Ints, rows: Ints) -> dict[int, Ints]:
 
 
 def _rows_of(values: pa.Array, among: pa.Array) -> Ints:
-    """Where each value stands among others; NONE where it doesn't."""
+    """The row of each value among others; NONE where it isn't there."""
     found: Ints = pc.index_in(values, value_set=among).fill_null(NONE).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 

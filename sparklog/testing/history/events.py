@@ -1,4 +1,4 @@
-"""What happened, as its clients saw it: frozen events, each with its client, its number and a hint of time.
+"""The events of a history, as its clients saw them: frozen, each with its client, its number and a hint of time.
 
 Nothing here is sparklog's own: the same events tell of a simulation, of sparklog's clients, and of a real Kafka's.
 
@@ -45,14 +45,14 @@ __all__ = [
 
 
 class Isolation(str, Enum):
-    """What a reader asked to see."""
+    """The isolation level that a reader asked for."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
 
 
 class Outcome(str, Enum):
-    """How a transaction, or a commit of offsets, ended for its client."""
+    """Outcomes of a transaction, or of a commit of offsets, for its client."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -155,7 +155,8 @@ class TransactionEnding(NamedTuple):
 
 
 class TransactionEnded(NamedTuple):
-    """What the client learnt. May follow several times: unknown first, then committed or aborted."""
+    """The end of a transaction as its client learnt it. May follow several times: unknown first, then committed or
+    aborted."""
 
     order: int
     wall_ms: int
@@ -175,7 +176,7 @@ class OffsetsSent(NamedTuple):
     """Unique in the history."""
     group: str
     offsets: tuple[tuple[TopicPartition, int], ...]
-    """Of each partition the next record to be read."""
+    """The offset of each partition's next record to be read."""
     transaction: str | None = None
     """Committed with it: its outcome is that of the transaction."""
     is_reset: bool = False
@@ -183,7 +184,7 @@ class OffsetsSent(NamedTuple):
 
 
 class OffsetsSettled(NamedTuple):
-    """How a commit of offsets outside of transactions ended; without this event its outcome is unknown."""
+    """The end of a commit of offsets outside of transactions; without this event its outcome is unknown."""
 
     order: int
     wall_ms: int
@@ -250,7 +251,7 @@ class Sought(NamedTuple):
 
 
 class Polled(NamedTuple):
-    """What one poll returned of one partition, in its order; may be empty, with a position that moved."""
+    """The records that one poll returned of one partition, in its order; may be empty, with a position that moved."""
 
     order: int
     wall_ms: int
@@ -293,7 +294,7 @@ class Snapshot(NamedTuple):
 
 
 class FinalRead(NamedTuple):
-    """What a partition holds after everything has been recovered and nothing changes any more.
+    """The records that a partition holds after everything has been recovered and nothing changes any more.
 
     May come in pieces, each with the same log start and end.
     """

@@ -1,4 +1,4 @@
-"""What the checks go by: of each send, whether it must be there, must not be, or was seen; and where."""
+"""Facts that the checks go by: of each send, whether it must be there, must not be, or was seen; and where."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Facts", "facts_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Of each send, by its row; of reads where it says so."""
+    """Facts about each send, by its row; about reads where it says so."""
 
     columns: Columns
     end: Ints
@@ -38,19 +38,19 @@ class Facts:
     is_compacted: Bools
     """By place."""
     final_reads: Bools
-    """Of the reads: those at the end that say what is there for good."""
+    """The reads at the end that say what is there for good."""
 
     def evidence(self, row: int, *more: Event) -> tuple[Event, ...]:
         """The send, its outcomes, its transaction's end, then ``more``."""
         columns, sends = self.columns, self.columns.sends
-        found: list[Event] = [sends.events[row]]
+        events: list[Event] = [sends.events[row]]
         if sends.acknowledged[row] != NONE:
-            found.append(columns.of(Acknowledged)[sends.acknowledged[row]])
+            events.append(columns.of(Acknowledged)[sends.acknowledged[row]])
         if sends.failed[row] != NONE:
-            found.append(columns.of(Failed)[sends.failed[row]])
+            events.append(columns.of(Failed)[sends.failed[row]])
         if sends.transaction[row] != NONE:
-            found += columns.transactions.events[sends.transaction[row]][1:]
-        return (*found, *more)
+            events += columns.transactions.events[sends.transaction[row]][1:]
+        return (*events, *more)
 
     def named(self, row: int) -> str:
         """The send, for a text."""
@@ -121,7 +121,7 @@ def _absences(
     is_forbidden: Bools,
     final_reads: Bools,
 ) -> tuple[Bools, Bools]:
-    """Of each send: would it have been found at the end; and may it have been removed before."""
+    """Tell for each send: would it have been found at the end, and may it have been removed before."""
     sends = columns.sends
     starts = np.full(len(columns.place_names), NONE, np.int64)
     for number in range(len(starts)):
@@ -148,7 +148,8 @@ def _absences(
 
 
 def _has_predecessor(columns: Columns, place: Ints, offset: Ints, final_reads: Bools) -> Bools:
-    """Of each send: is there, at the end, an earlier record of its key? A tombstone may not go before that has gone."""
+    """Tell for each send: is there, at the end, an earlier record of its key? A tombstone may not go before that has
+    gone."""
     sends, reads = columns.sends, columns.reads
     has = np.zeros(len(sends), np.bool_)
     rows = np.flatnonzero((sends.key != NONE) & (offset != NONE) & (place != NONE))
@@ -167,7 +168,8 @@ def _has_predecessor(columns: Columns, place: Ints, offset: Ints, final_reads: B
 
 
 def _has_successor(columns: Columns, place: Ints, offset: Ints, is_forbidden: Bools) -> Bools:
-    """Of each send: is there a later record of its key, or may there have been a tombstone that is gone by now?"""
+    """Tell for each send: is there a later record of its key, or may there have been a tombstone that is gone by
+    now?"""
     sends = columns.sends
     has = np.zeros(len(sends), np.bool_)
     rows = np.flatnonzero((sends.key != NONE) & (offset != NONE) & ~is_forbidden)

@@ -21,7 +21,7 @@ _NOTHING = np.empty(0, np.int64)
 
 @dataclass(slots=True)
 class Coverage:
-    """What a group, or a consumer without one, has read of one partition."""
+    """The records of one partition that a group, or a consumer without one, has read."""
 
     start: int | None = None
     """The lowest offset at which one of its consumers began, or should have; None: not known."""
@@ -31,13 +31,13 @@ class Coverage:
     """Passed over on purpose: from, to (exclusive)."""
     seen: list[Ints] = field(default_factory=list)
     reported: list[Ints] = field(default_factory=list)
-    """Offsets that are told of as skipped already."""
+    """Offsets that are reported as skipped already."""
 
 
 def poll_anomalies(
     facts: Facts, stretches: Sequence[Stretch], coverage: dict[tuple[str, TopicPartition], Coverage]
 ) -> Iterator[Anomaly]:
-    """All but those that the stretches showed by themselves. Fills in what was seen."""
+    """The anomalies of polls, but for those that the stretches showed by themselves. Fills in what was seen."""
     columns = facts.columns
     yield from _back_within_polls(columns)
     rows = _rows_of_stretches(columns, stretches)
@@ -57,19 +57,19 @@ def poll_anomalies(
 
 
 def owner_of(columns: Columns, client: str) -> str:
-    """Who must have seen all that a consumer hasn't: its group, or itself."""
+    """The owner of a consumer's reads, which must have seen all records together: its group, or itself."""
     opened = columns.consumers.get(client)
     return f"consumer {client}" if opened is None or opened.group is None else f"group {opened.group}"
 
 
 def isolation_of(columns: Columns, client: str) -> Isolation:
-    """What a consumer asked to see."""
+    """The isolation level that a consumer asked for."""
     opened = columns.consumers.get(client)
     return Isolation.READ_UNCOMMITTED if opened is None else opened.isolation
 
 
 def coverage_of(columns: Columns, stretches: Sequence[Stretch]) -> dict[tuple[str, TopicPartition], Coverage]:
-    """Where each owner (see :func:`owner_of`) began, and what it needn't have seen; nothing seen yet."""
+    """The beginning of each owner (see :func:`owner_of`), and what it needn't have seen; nothing seen yet."""
     found: dict[tuple[str, TopicPartition], Coverage] = {}
 
     def is_read(partition: TopicPartition) -> bool:
@@ -153,7 +153,7 @@ def _rows_of_stretches(columns: Columns, stretches: Sequence[Stretch]) -> dict[i
 
 
 def _missed(final: Ints, stretch: Stretch, seen: Ints) -> Ints:
-    """What the log holds between the stretch's two ends and its polls didn't return."""
+    """The offsets that the log holds between the stretch's two ends and its polls didn't return."""
     if stretch.start is None or stretch.position is None:
         return _NOTHING
     passed = final[np.searchsorted(final, stretch.start) : np.searchsorted(final, stretch.position)]

@@ -48,7 +48,7 @@ class _Progress:
     final: FinalOffset | None = None
 
     def excuse(self, offset: int) -> None:
-        """Somebody went back to ``offset`` on purpose."""
+        """Note that somebody went back to ``offset`` on purpose."""
         self.lowest_excuse = offset if self.lowest_excuse is None else min(self.lowest_excuse, offset)
 
     def is_excused(self, offset: int) -> bool:
@@ -57,7 +57,7 @@ class _Progress:
 
     @property
     def certain(self) -> list[_Commit]:
-        """Those that were committed for certain."""
+        """The commits that were committed for certain."""
         return [commit for commit in self.commits if commit.end == Ends.COMMITTED]
 
     @property
@@ -70,23 +70,23 @@ _Key = tuple[str, TopicPartition]
 
 
 def progress_anomalies(facts: Facts, coverage: dict[tuple[str, TopicPartition], Coverage]) -> tuple[list[Anomaly], int]:
-    """All of them; and how many inputs were compared with their outputs.
+    """All anomalies of progress, and how many inputs were compared with their outputs.
 
     Raises:
         MalformedHistoryError: a commit of offsets was settled that nobody had sent, or a name was used twice.
     """
     progress = _progress_of(facts.columns)
     anomalies: list[Anomaly] = []
-    for key, one in progress.items():
-        anomalies += _went_back(key, one)
-        anomalies += _never_committed(key, one)
+    for key, group_progress in progress.items():
+        anomalies += _went_back(key, group_progress)
+        anomalies += _never_committed(key, group_progress)
     compared = 0
     for key, outputs in _outputs_of(facts).items():
         covered = coverage.get((f"group {key[0]}", key[1]), Coverage())
-        one = progress.get(key, _Progress())
-        found, count = _out_of_step(facts, key, outputs, one, covered)
+        group_progress = progress.get(key, _Progress())
+        found, count = _out_of_step(facts, key, outputs, group_progress, covered)
         anomalies += found
-        if not one.is_reset and one.lowest_excuse is None:
+        if not group_progress.is_reset and group_progress.lowest_excuse is None:
             anomalies += _out_of_order(facts, key, outputs)
         compared += count
     return anomalies, compared
@@ -100,10 +100,10 @@ def _progress_of(columns: Columns) -> dict[_Key, _Progress]:
         if sent.transaction is not None and sent.transaction not in columns.transactions.codes:
             raise MalformedHistoryError(f"offsets of a transaction that never began: {sent}")
     settled: dict[str, Outcome] = {}
-    for told in columns.of(OffsetsSettled):
-        if told.commit not in sent_of:
-            raise MalformedHistoryError(f"an outcome of offsets that nobody had sent: {told}")
-        settled[told.commit] = told.outcome
+    for settlement in columns.of(OffsetsSettled):
+        if settlement.commit not in sent_of:
+            raise MalformedHistoryError(f"an outcome of offsets that nobody had sent: {settlement}")
+        settled[settlement.commit] = settlement.outcome
     ends = {Outcome.COMMITTED: Ends.COMMITTED, Outcome.ABORTED: Ends.ABORTED, Outcome.UNKNOWN: Ends.UNKNOWN}
     found: dict[_Key, _Progress] = {}
     for sent in columns.of(OffsetsSent):
@@ -111,14 +111,16 @@ def _progress_of(columns: Columns) -> dict[_Key, _Progress]:
         if sent.transaction is not None and end != Ends.ABORTED:
             end = int(columns.transactions.end[columns.transactions.codes[sent.transaction]])
         for partition, offset in sent.offsets:
-            one = found.setdefault((sent.group, partition), _Progress())
-            one.commits.append(_Commit(sent, offset, end))
+            group_progress = found.setdefault((sent.group, partition), _Progress())
+            group_progress.commits.append(_Commit(sent, offset, end))
             if sent.is_reset:
-                one.is_reset = True
-                one.excuse(offset)
+                group_progress.is_reset = True
+                group_progress.excuse(offset)
     for event in columns.of(FinalOffset):
         found.setdefault((event.group, event.partition), _Progress()).final = event
-    _excuse_seeks(columns, found, {commit.sent.commit for one in found.values() for commit in one.certain})
+    _excuse_seeks(
+        columns, found, {commit.sent.commit for group_progress in found.values() for commit in group_progress.certain}
+    )
     return found
 
 
@@ -139,10 +141,12 @@ def _excuse_seeks(columns: Columns, progress: dict[_Key, _Progress], certain: se
         if not isinstance(event, Sought):
             continue
         opened = columns.consumers.get(event.client)
-        one = None if opened is None or opened.group is None else progress.get((opened.group, event.partition))
+        group_progress = (
+            None if opened is None or opened.group is None else progress.get((opened.group, event.partition))
+        )
         before = reached.get((event.client, event.partition))
-        if one is not None and (event.offset is None or before is None or event.offset < before):
-            one.excuse(_ANYWHERE if event.offset is None else event.offset)
+        if group_progress is not None and (event.offset is None or before is None or event.offset < before):
+            group_progress.excuse(_ANYWHERE if event.offset is None else event.offset)
 
 
 def _went_back(key: _Key, progress: _Progress) -> Iterator[Anomaly]:
@@ -180,7 +184,7 @@ def _never_committed(key: _Key, progress: _Progress) -> Iterator[Anomaly]:
 
 
 def _outputs_of(facts: Facts) -> dict[_Key, dict[int, list[int]]]:
-    """Of each group and input partition: the rows of the outputs of each input offset."""
+    """The rows of the outputs of each input offset, by group and input partition."""
     found: dict[_Key, dict[int, list[int]]] = {}
     for row, send in enumerate(facts.columns.sends.events):
         if send.source is not None:

@@ -157,7 +157,7 @@ class Recorder:
             return self._full(f"{what}-{self._order}")
 
     def history(self) -> History:
-        """What was recorded so far."""
+        """The history that was recorded so far."""
         with self._lock:
             return History(self._events)
 
@@ -187,7 +187,7 @@ class Recorder:
 
 
 class ProducerRecorder:
-    """What one producer does; the caller sends in the order in which it records (or holds a lock over both)."""
+    """Records what one producer does; the caller sends in the order in which it records (or holds a lock over both)."""
 
     def __init__(self, recorder: Recorder, client: str, transactional_id: str | None = None) -> None:
         self._record = recorder.record
@@ -207,40 +207,41 @@ class ProducerRecorder:
         is_tombstone: bool = False,
         source: Source | None = None,
     ) -> None:
-        """Before a send."""
+        """Record that a value is about to be sent."""
         self._record(Send, self.client, value, topic, partition, key, self.transaction, is_tombstone, source)
 
     def acknowledged(self, value: str, partition: tuple[str, int], offset: int | None) -> None:
-        """A send succeeded; ``offset`` None or negative: it isn't known."""
+        """Record that a send succeeded; ``offset`` None or negative: it isn't known."""
         place = None if offset is None or offset < 0 else offset
         self._record(Acknowledged, self.client, value, TopicPartition(*partition), place)
 
     def failed(self, value: str, error: object = "") -> None:
-        """A send failed, and is certainly not in the log, nor ever will be."""
+        """Record that a send failed, and is certainly not in the log, nor ever will be."""
         self._record(Failed, self.client, value, _text(error))
 
     def unknown(self, value: str, error: object = "") -> None:
-        """A send failed, and may be in the log."""
+        """Record that a send failed, and may be in the log."""
         self._record(Unknown, self.client, value, _text(error))
 
     def begin(self, transaction: str | None = None) -> str:
-        """A transaction begins; its name is made up unless one is given that is unique in the history."""
+        """Record that a transaction begins; its name is made up unless one is given that is unique in the history."""
         name = self._fresh("transaction") if transaction is None else transaction
         self._record(TransactionBegun, self.client, name)
         self.transaction = name
         return name
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Before a group's offsets are made part of the open transaction."""
+        """Record that a group's offsets are about to be made part of the open transaction."""
         sent = tuple((TopicPartition(*partition), offset) for partition, offset in offsets.items())
         self._record(OffsetsSent, self.client, self._fresh("offsets"), group, sent, self._open(), False)
 
     def ending(self, *, is_commit: bool) -> None:
-        """Before the open transaction is committed or aborted."""
+        """Record that the open transaction is about to be committed or aborted."""
         self._record(TransactionEnding, self.client, self._open(), is_commit)
 
     def ended(self, outcome: Outcome | str, error: object = "") -> None:
-        """What a commit or an abort came to. After ``unknown`` the transaction stays open here: more may be told."""
+        """Record the outcome of a commit or an abort. After ``unknown`` the transaction stays open here: another
+        outcome may follow."""
         outcome = Outcome(outcome)
         self._record(TransactionEnded, self.client, self._open(), outcome, _text(error))
         if outcome is not Outcome.UNKNOWN:
@@ -253,7 +254,7 @@ class ProducerRecorder:
 
 
 class ConsumerRecorder:
-    """What one consumer sees."""
+    """Records what one consumer sees."""
 
     def __init__(self, recorder: Recorder, client: str, group: str | None) -> None:
         self._record = recorder.record
@@ -262,38 +263,40 @@ class ConsumerRecorder:
         self.group = group
 
     def assigned(self, partitions: Mapping[TopicPartition, int | None]) -> None:
-        """These were added, with the position at which each is begun (None: not known)."""
+        """Record that these partitions were added, with the position at which each is begun (None: not known)."""
         found = tuple((TopicPartition(*partition), position) for partition, position in partitions.items())
         self._record(Assigned, self.client, found)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """These were given back."""
+        """Record that these partitions were given back."""
         self._record(Revoked, self.client, tuple(TopicPartition(*partition) for partition in partitions))
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
-        """These belong to somebody else already."""
+        """Record that these partitions belong to another member already."""
         self._record(Lost, self.client, tuple(TopicPartition(*partition) for partition in partitions))
 
     def sought(self, partition: tuple[str, int], offset: int | None) -> None:
-        """The consumer goes on at ``offset``; None: at a place that isn't known."""
+        """Record that the consumer goes on at ``offset``; None: at an offset that isn't known."""
         self._record(Sought, self.client, TopicPartition(*partition), offset)
 
     def polled(
         self, partition: tuple[str, int], offsets: Sequence[int], values: Sequence[str], position: int | None = None
     ) -> None:
-        """What a poll returned of one partition; ``position``: where the next goes on (None: last offset + 1)."""
+        """Record what a poll returned of one partition; ``position``: where the next goes on (None: last offset +
+        1)."""
         self._record(Polled, self.client, TopicPartition(*partition), tuple(offsets), tuple(values), position)
 
     def snapshot(self, views: Sequence[PartitionView]) -> None:
-        """Committed records of several partitions, all read as of one moment."""
+        """Record the committed records of several partitions, all read as of one moment."""
         self._record(Snapshot, self.client, tuple(views))
 
     def caught_up(self, partition: tuple[str, int], position: int) -> None:
-        """There is nothing more, after everything has been recovered and nothing is sent any more."""
+        """Record that nothing more is to be read, after everything has been recovered and nothing is sent any more."""
         self._record(CaughtUp, self.client, TopicPartition(*partition), position)
 
     def committing(self, offsets: Mapping[TopicPartition, int]) -> str:
-        """Before offsets are committed; returns the name by which :meth:`committed` tells the outcome."""
+        """Record that offsets are about to be committed; returns the name by which :meth:`committed` records
+        the outcome."""
         if self.group is None:
             raise RuntimeError(f"consumer {self.client!r} has no group")
         commit = self._fresh("commit")
@@ -302,7 +305,7 @@ class ConsumerRecorder:
         return commit
 
     def committed(self, commit: str, outcome: Outcome | str = Outcome.COMMITTED, error: object = "") -> None:
-        """How a commit of offsets ended."""
+        """Record the outcome of a commit of offsets."""
         self._record(OffsetsSettled, self.client, commit, Outcome(outcome), _text(error))
 
 

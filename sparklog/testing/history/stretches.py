@@ -19,7 +19,7 @@ class Stretch:
     client: str
     partition: TopicPartition
     start: int | None
-    """Where it began; None: not known, and no poll has told either."""
+    """The offset at which it began; None: not known, not even by a poll."""
     began: Event
     """The assignment, the seek, or for want of these the poll."""
     skipped_from: int | None = None

@@ -1,4 +1,4 @@
-"""What a check found: anomalies with their evidence, and how much was looked at."""
+"""The result of a check: anomalies with their evidence, and how much was looked at."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN_PER_KIND = 5
 
 
 class AnomalyKind(Enum):
-    """What a log with Kafka's promises must never show."""
+    """Kinds of anomalies, which a log with Kafka's promises must never show."""
 
     LOST_WRITE = "lost write"
     """Acknowledged or committed (or seen by a reader), and neither in the final read nor removed by retention or
@@ -56,7 +56,7 @@ class AnomalyKind(Enum):
     OFFSET_WENT_BACK = "committed offset went back"
     """A group's committed offset went backwards though nobody had sought or reset it."""
     CONTRADICTION = "contradiction"
-    """A client was told two things that can't both be true, such as acknowledged and certainly failed."""
+    """A client got two answers that can't both be true, such as acknowledged and certainly failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +102,9 @@ class Counts:
     required: int = 0
     """Records that had to be in the final read."""
     removed: int = 0
-    """Of these, those that retention or compaction may have removed."""
+    """The number of these that retention or compaction may have removed."""
     unverified: int = 0
-    """Of these, those whose partition has no final read."""
+    """The number of these whose partition has no final read."""
     inputs: int = 0
     """Inputs of consume-transform-produce loops whose outputs were compared with the committed offsets."""
 
@@ -118,12 +118,12 @@ class NothingCheckedError(AssertionError):
 
 
 class MalformedHistoryError(ValueError):
-    """What was recorded isn't a history: the recorder's mistake, not the system's. Names the events."""
+    """The recording isn't a history: the recorder's mistake, not the system's. Names the events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What :func:`~sparklog.testing.history.check` found; ``print`` it."""
+    """The verdict of :func:`~sparklog.testing.history.check`; ``print`` it."""
 
     anomalies: tuple[Anomaly, ...]
     counts: Counts

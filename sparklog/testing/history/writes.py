@@ -15,7 +15,7 @@ __all__ = ["interleaved", "write_anomalies"]
 
 
 def write_anomalies(facts: Facts) -> Iterator[Anomaly]:
-    """All of them."""
+    """All anomalies of writes."""
     yield from _contradictions(facts)
     yield from _torn(facts)
     yield from _lost(facts)
@@ -39,7 +39,7 @@ def _contradictions(facts: Facts) -> Iterator[Anomaly]:
     ).tolist():
         text = f"{facts.named(row)} was acknowledged, and failed for certain as well"
         yield _anomaly(AnomalyKind.CONTRADICTION, text, facts.evidence(row))
-    row_of, place_of, offset_of = sends.told
+    row_of, place_of, offset_of = sends.acknowledgements
     differs = (place_of != sends.acknowledged_place[row_of]) | (offset_of != sends.acknowledged_offset[row_of])
     for number in np.flatnonzero(differs).tolist():
         row = int(row_of[number])
@@ -187,11 +187,11 @@ def _moved(facts: Facts) -> Iterator[Anomaly]:
 def _shared_offsets(facts: Facts) -> Iterator[Anomaly]:
     """Two values at one offset, by whoever read or acknowledged them."""
     columns, reads = facts.columns, facts.columns.reads
-    rows, told_place, told_offset = columns.sends.told
-    told = np.flatnonzero(told_offset != NONE)
-    name = np.concatenate([reads.name, rows[told]])
-    place = np.concatenate([reads.place, told_place[told]])
-    offset = np.concatenate([reads.offset, told_offset[told]])
+    rows, acknowledged_places, acknowledged_offsets = columns.sends.acknowledgements
+    answered = np.flatnonzero(acknowledged_offsets != NONE)
+    name = np.concatenate([reads.name, rows[answered]])
+    place = np.concatenate([reads.place, acknowledged_places[answered]])
+    offset = np.concatenate([reads.offset, acknowledged_offsets[answered]])
     order = np.lexsort((name, offset, place))
     one, other = order[:-1], order[1:]
     differs = (place[one] == place[other]) & (offset[one] == offset[other]) & (name[one] != name[other])
@@ -204,7 +204,7 @@ def _shared_offsets(facts: Facts) -> Iterator[Anomaly]:
                 events.append(reads.events[reads.event[which]])
                 values.append(reads.values[which].as_py())
             else:
-                events.append(columns.of(Acknowledged)[told[which - len(reads)]])
+                events.append(columns.of(Acknowledged)[answered[which - len(reads)]])
                 values.append(columns.sends.events[name[which]].value)
         text = f"{facts.at(place[first], offset[first])} are both {values[0]!r} and {values[1]!r}"
         yield _anomaly(AnomalyKind.INCONSISTENT_OFFSETS, text, events)

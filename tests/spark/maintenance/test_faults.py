@@ -299,7 +299,7 @@ def a_week_later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.spark
-def test_readers_from_the_beginning_see_each_keys_last_state_while_files_are_replaced_and_deleted(
+def test_readers_see_each_keys_last_state_while_files_are_replaced_and_deleted(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "cluster"

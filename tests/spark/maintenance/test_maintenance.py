@@ -73,9 +73,7 @@ def everything(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
     return {partition: stored(cluster.topic_log("t"), partition) for partition in (0, 1)}
 
 
-def test_small_files_are_merged_by_tasks_while_producers_append_and_streams_see_nothing_new(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_tasks_merge_small_files_beside_producers_and_streams_see_nothing_new(spark: Any, tmp_path: Path) -> None:
     cluster = a_cluster(tmp_path / "cluster")
     for number in range(13):
         put(cluster, (0, f"{number:x}"), (1, f"{number:x}y"))
@@ -176,7 +174,7 @@ def killed_after(root: Path, creates: int) -> tuple[DeltaLog, FaultyStore]:
     return DeltaLog(store=store, table="topics/t", clock=SystemClock()), store
 
 
-def test_a_driver_that_is_killed_between_commits_leaves_all_whole_and_the_next_run_ends_it(
+def test_a_driver_killed_between_commits_leaves_all_whole_for_the_next_run(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prefetch, "JOBS_AHEAD", 1)
@@ -235,7 +233,7 @@ def test_files_that_are_gone_or_garbled_are_told_and_nothing_is_lost(spark: Any,
     assert len(live(log)) == 4
 
 
-def test_a_cluster_is_maintained_many_topics_at_a_time_and_one_that_fails_hinders_no_other(
+def test_many_topics_are_maintained_at_a_time_and_a_failing_one_hinders_no_other(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = open_cluster(tmp_path)

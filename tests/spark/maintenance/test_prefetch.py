@@ -176,9 +176,7 @@ def in_plain_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_plain_threads", "sigint")
 @pytest.mark.parametrize(("delay_s", "is_to_main"), [(0.0, True), (0.3, True), (0.1, False)])
-def test_an_interrupt_cancels_the_job_that_has_begun_whether_it_is_waited_for_yet_or_not(
-    delay_s: float, is_to_main: bool
-) -> None:
+def test_an_interrupt_cancels_the_begun_job_whether_awaited_or_not(delay_s: float, is_to_main: bool) -> None:
     """A signal to another thread ends no wait of the main thread, and neither does one right before the wait."""
     ended = threading.Event()
 

@@ -457,7 +457,7 @@ def test_numbers_count_for_each_target_by_itself() -> None:
 
 
 @pytest.mark.slow
-def test_a_numbered_write_that_dies_at_any_store_call_is_there_once_when_it_is_repeated() -> None:
+def test_a_numbered_write_repeated_after_death_at_any_store_call_is_there_once() -> None:
     seen = set()
     for fault in (fault for fault in crashes(100) if fault.kind is FaultKind.CRASH_BEFORE):  # after is before the next
         cluster = two_topics()
@@ -475,7 +475,7 @@ def test_a_numbered_write_that_dies_at_any_store_call_is_there_once_when_it_is_r
     assert seen == {True, False}
 
 
-def test_a_numbered_write_whose_commit_fails_leaves_no_file_unless_it_may_be_committed() -> None:
+def test_a_numbered_write_that_fails_leaves_no_file_unless_it_may_be_committed() -> None:
     for kind, error in (
         (FaultKind.LOST_ANSWER, CommitStateUnknownError),
         (FaultKind.THROTTLED, CommitStateUnknownError),

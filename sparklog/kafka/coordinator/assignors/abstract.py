@@ -1,4 +1,4 @@
-"""What kafka-python's assignors have in common."""
+"""The common base of kafka-python's assignors."""
 
 from __future__ import annotations
 

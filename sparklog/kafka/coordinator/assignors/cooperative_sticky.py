@@ -8,6 +8,6 @@ __all__ = ["CooperativeStickyAssignor"]
 
 
 class CooperativeStickyAssignor(AbstractPartitionAssignor):
-    """As even as can be, and with the fewest moves; members keep what stays theirs."""
+    """Assigns as evenly as can be, and with the fewest moves; members keep what stays theirs."""
 
     name = "cooperative-sticky"

@@ -8,6 +8,6 @@ __all__ = ["RangePartitionAssignor"]
 
 
 class RangePartitionAssignor(AbstractPartitionAssignor):
-    """Of each topic a range of partitions for each member."""
+    """Assigns to each member a range of each topic's partitions."""
 
     name = "range"

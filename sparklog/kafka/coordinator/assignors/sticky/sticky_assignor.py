@@ -8,6 +8,6 @@ __all__ = ["StickyPartitionAssignor"]
 
 
 class StickyPartitionAssignor(AbstractPartitionAssignor):
-    """As even as can be, and with the fewest moves; members give up everything first."""
+    """Assigns as evenly as can be, and with the fewest moves; members give up everything first."""
 
     name = "sticky"

@@ -1,4 +1,4 @@
-"""A transaction over two topics and a group, and a bad day at each of its store calls.
+"""A transaction over two topics and a group, with a fault at each of its store calls.
 
 The process dies there, its answer or its request is lost there, or it sleeps there for an hour while others act. After
 recovery everything is visible once or nothing is, the group's offset agrees with it, what was acknowledged stays, and
@@ -262,7 +262,7 @@ def test_a_lost_answer_or_request_changes_nothing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["commit", "abort"])
-def test_a_lost_answer_or_request_or_a_passing_refusal_at_any_store_call_changes_nothing(name: str) -> None:
+def test_a_passing_fault_at_any_store_call_changes_nothing(name: str) -> None:
     for fault in each_nth(troubles_in(name), 2):
         suffers(name, fault)
 

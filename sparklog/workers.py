@@ -6,6 +6,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from sparklog.interrupts import bounded_s
+
 __all__ = ["Background", "Run", "Worker"]
 
 _LOGGER = logging.getLogger(__name__)
@@ -28,7 +30,7 @@ class Worker:
     def join(self, timeout_s: float | None) -> bool:
         """Wait until the thread has ended. True: it has, or was never started; a thread doesn't wait for itself."""
         if self._thread.ident is not None and not self.is_current:
-            self._thread.join(timeout_s)
+            self._thread.join(bounded_s(timeout_s))
         return not self._thread.is_alive()
 
     @property

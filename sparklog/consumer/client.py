@@ -410,7 +410,7 @@ class Consumer:
         """End the consumer; a second call does nothing, nor one in a process that was forked off.
 
         With ``enable_auto_commit`` the positions are committed first. A member leaves its group, so that the others
-        go on at once; a static one (``group_instance_id``) stays for its runtime, so that it can come back.
+        go on at once; a static one (``group_instance_id``) stays for its session, so that it can come back.
 
         Args:
             timeout_ms: to commit, to leave, and to wait for what is under way; 30 s by default.

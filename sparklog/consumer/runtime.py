@@ -280,16 +280,22 @@ class ConsumerRuntime:
             auto_commit: commit the positions first, if it is done automatically.
             timeout_ms: to leave the group in; ``default_api_timeout_ms`` by default.
         """
-        listener, self._listener = self._listener, None
+        if self.coordinator is not None:
+            listener, self._listener = self._listener, None
+            try:
+                self.coordinator.leave(listener, auto_commit=auto_commit, timeout_ms=timeout_ms)
+            finally:
+                self.subscription.clear()
+                self._replace([])
+            return
+        listener = self._listener
+        revoked = self._ungrouped.clear_subscription()
+        self._listener = None  # only now: an interrupt before leaves a consumer that reads on and calls its listener
         try:
-            if self.coordinator is None:
-                self._ungrouped.unsubscribe(listener)
-            else:
-                try:
-                    self.coordinator.leave(listener, auto_commit=auto_commit, timeout_ms=timeout_ms)
-                finally:
-                    self.subscription.clear()
+            if revoked and listener is not None:
+                listener.on_partitions_revoked(revoked)
         finally:
+            self._ungrouped.follow_nothing()
             self._replace([])
 
     def _replace(self, partitions: Collection[TopicPartition]) -> None:

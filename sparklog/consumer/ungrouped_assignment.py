@@ -7,6 +7,7 @@ from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.listener import ConsumerRebalanceListener
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.subscription import Subscription
+from sparklog.model import TopicPartition
 
 __all__ = ["UngroupedAssignment"]
 
@@ -30,18 +31,22 @@ class UngroupedAssignment:
         with self._fetch_state.lock:
             self._fetch_state.subscribe(by_name, subscription.pattern)
 
-    def unsubscribe(self, listener: ConsumerRebalanceListener | None) -> None:
-        """Have the fetcher follow no subscription, after the listener was called, whatever it raises."""
+    def clear_subscription(self) -> list[TopicPartition]:
+        """Subscribe to nothing. An interrupt leaves all as it was, or nothing subscribed.
+
+        Returns:
+            The partitions that were assigned by the subscription, which a listener is to be called for.
+        """
         with self._fetch_state.lock:
             revoked = self._fetch_state.assignment.partitions()
         is_manual = self._subscription.manual
         self._subscription.clear()
-        try:
-            if revoked and listener is not None and not is_manual:
-                listener.on_partitions_revoked(sorted(revoked))
-        finally:
-            with self._fetch_state.lock:
-                self._fetch_state.subscribe(frozenset(), None)
+        return [] if is_manual else sorted(revoked)
+
+    def follow_nothing(self) -> None:
+        """Have the fetcher follow no subscription."""
+        with self._fetch_state.lock:
+            self._fetch_state.subscribe(frozenset(), None)
 
     def update(self, listener: ConsumerRebalanceListener | None) -> None:
         """Take up topics and partitions that came or went since the last call. Raises what the listener raises."""

@@ -85,7 +85,7 @@ class Producer:
         self._transactions: TransactionManager | None = None
         if self._config.transactional_id is not None:
             self._transactions = self._manage_transactions()
-        _LIVE.add(self)
+        _LIVE.add(self._pipelines)
 
     def send(
         self,
@@ -374,20 +374,18 @@ class Producer:
         if self._pipelines.owns_current_thread:
             raise IllegalStateError(f"{call} was called by a callback: it would wait for itself")
 
-    def _after_fork(self) -> None:
-        self._pipelines.fail_after_fork(_ForkedError(_FORKED))
-
 
 class _ForkedError(IllegalStateError):
     """Why a producer can't be used in a forked child."""
 
 
-_LIVE: weakref.WeakSet[Producer] = weakref.WeakSet()
+_LIVE: weakref.WeakSet[TopicPipelines] = weakref.WeakSet()
+"""The topics of producers, which outlive a producer that is forgotten while its records are being sent."""
 
 
 def _after_fork_in_child() -> None:
-    for producer in list(_LIVE):
-        producer._after_fork()
+    for pipelines in list(_LIVE):
+        pipelines.fail_after_fork(_ForkedError(_FORKED))
 
 
 if hasattr(os, "register_at_fork"):

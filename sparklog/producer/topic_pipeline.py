@@ -11,7 +11,6 @@ import threading
 from sparklog.clock import Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import SparklogError
-from sparklog.interrupts import bounded_s
 from sparklog.log import Cluster
 from sparklog.producer.in_flight import InFlightBatches
 from sparklog.producer.metrics import ProducerMetrics
@@ -90,6 +89,7 @@ class TopicPipeline:
         """Groups of batches that are being uploaded or committed."""
         return self._in_flight.count
 
+    @property
     def owns_current_thread(self) -> bool:
         """Is this called by a callback, which runs in one of the topic's threads?"""
         return any(worker.is_current for worker in self._workers)
@@ -102,9 +102,9 @@ class TopicPipeline:
 
     def abort(self, error: SparklogError) -> None:
         """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored."""
-        self._committer.abort(error, in_callback=self.owns_current_thread())
+        self._committer.abort(error, in_callback=self.owns_current_thread)
 
     def join(self, deadline: Deadline) -> bool:
         """Wait until the threads have ended; they do so after :meth:`end_when_delivered`. False: not in time."""
-        have_ended = [worker.join(bounded_s(deadline.left_ms / 1000)) for worker in self._workers]
+        have_ended = [worker.join(deadline.left_ms / 1000) for worker in self._workers]
         return all(have_ended)

@@ -76,7 +76,7 @@ class TopicPipelines:
     @property
     def owns_current_thread(self) -> bool:
         """Is this called by a callback?"""
-        return any(pipeline.owns_current_thread() for pipeline in self.all())
+        return any(pipeline.owns_current_thread for pipeline in self.all())
 
     @property
     def has_open(self) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
+from sparklog import ConsumerRebalanceListener, TopicPartition
 from tests.consumer.group_support import FAST
 from tests.consumer.support import LONG_MS, a_cluster, a_consumer, take, text, tp, until, with_topic
 from tests.interrupting import POINTS, interrupt, numbers
@@ -79,3 +82,35 @@ def test_after_another_call_that_is_interrupted_anywhere_no_record_is_passed_ove
             assert text(take(consumer, 1, max_records=1)) == LETTERS[record.offset + 1]
             if not was_reached:
                 break
+
+
+class Revocations(ConsumerRebalanceListener):
+    """Counts the calls that give partitions up."""
+
+    count = 0
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self.count += 1
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        pass
+
+
+def test_an_interrupted_unsubscribe_leaves_all_as_it_was_or_nothing_subscribed() -> None:
+    """✗ The assignment is emptied and the topics stay subscribed: polls return nothing, without an error."""
+    with a_consumer(with_topic(a_cluster(), LETTERS)) as consumer:
+        uncalled = []
+        for at in numbers():
+            listener = Revocations()
+            consumer.subscribe(["t"], listener=listener)
+            assert text(take(consumer, 1, max_records=1)) == "a"
+            was_reached = interrupt(consumer.unsubscribe, at=at, point="call")
+            if consumer.subscription() is not None:
+                assert text(take(consumer, 1, max_records=1)) == "b"
+            consumer.unsubscribe()
+            if not was_reached:
+                break
+            if not listener.count:
+                uncalled.append(at)
+        assert at > 20
+        assert len(uncalled) <= 1  # between the end of the subscription and the call, nobody can know

@@ -396,6 +396,34 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on() -> None:
     assert values(cluster) == [b"1", b"2"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_future_of_a_forgotten_producer_ends_in_a_forked_child() -> None:
+    """✗ Only producers are told of the fork: the future of one that is gone waits for ever in the child."""
+    cluster, _ = a_held_cluster()
+
+    def sent() -> Any:
+        producer = Producer(cluster, transactional_id="x", linger_ms=60_000)
+        producer.init_transactions()
+        producer.begin_transaction()
+        return producer.send("t", b"1")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the producer is forgotten; Python 3.12 warns of forks beside threads
+        future = sent()
+        gc.collect()
+        child = os.fork()
+    if child == 0:
+        try:
+            future.get(LONG_S)
+        except IllegalStateError as error:
+            os._exit("fork" not in str(error))
+        except BaseException:
+            os._exit(2)
+        os._exit(3)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
 def _in_child(producer: Producer, future: Any) -> int:
     """How many of these calls weren't refused as they should."""
     wrong = 0

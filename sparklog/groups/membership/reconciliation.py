@@ -46,7 +46,7 @@ class Reconciliation:
     taking: dict[TopicPartition, Stamp] = field(default_factory=dict)
     """The partitions whose stamp is being written."""
     to_release: set[TopicPartition] = field(default_factory=set)
-    """HeldPartition, and to be given up by the application."""
+    """Held, and to be given up by the application."""
     first_counts: dict[str, int] = field(default_factory=dict)
     """The number of partitions that each topic had when the group first subscribed to it."""
     lost: set[TopicPartition] = field(default_factory=set)

@@ -93,7 +93,7 @@ def _processes() -> Iterator[tuple[int, int, int]]:
     for folder in _PROC.iterdir():
         if folder.name.isdigit():
             try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
             except OSError:  # it has ended
                 continue
             yield int(folder.name), int(fields[1]), sum(map(int, fields[11:15]))

@@ -67,14 +67,19 @@ def test_the_time_of_a_child_that_lives_counts() -> None:
     assert watch.cpu_s() >= 0.1
 
 
-@pytest.mark.parametrize("n", [1, 3, 10])
-def test_walks_from_all_places_play_each_step_once(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_gate_plays_one_of_each_neighbours_and_each_of_them_in_some_run(
+    monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
     monkeypatch.setattr(depth, "NIGHTLY", False)
-    played = []
-    for place in range(n):
-        monkeypatch.setattr(depth, "WALK", 5 * n + place)
-        played += depth.each_nth(range(10), n)
-    assert sorted(played) == [*range(10)]
+    played: set[int] = set()
+    for walk in range(50):
+        monkeypatch.setattr(depth, "WALK", walk)
+        steps = depth.each_nth(range(10), n)
+        assert [step // n for step in steps] == [*range(-(-10 // n))]
+        assert steps == depth.each_nth(range(10), n)
+        played.update(steps)
+    assert played == {*range(10)}
 
 
 def test_a_night_plays_all(monkeypatch: pytest.MonkeyPatch) -> None:

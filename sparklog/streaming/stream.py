@@ -61,7 +61,7 @@ class StreamPlanner:
 
         Raises:
             UnknownTopicOrPartitionError: a topic or partition isn't there.
-            InvalidConfigurationError, OffsetOutOfRangeError: see :func:`~sparklog.streaming.resolving.offsets_at`.
+            InvalidConfigurationError, OffsetOutOfRangeError: see :func:`~sparklog.streaming.resolving.resolve_offsets`.
         """
         options = self._options
         followers = {topic: or_raise(polled).follower for topic, polled in self._topics.poll(self._wanted()).items()}

@@ -69,10 +69,6 @@ class SparkRewrite:
         ]
 
 
-def _with_ticks(result: Rewritten | SparklogError, began_ticks_ms: float) -> Rewritten | SparklogError:
-    return replace(result, began_ticks_ms=began_ticks_ms) if isinstance(result, Rewritten) else result
-
-
 def rewrite_in_task(
     cluster_ref: ClusterRef, table: str, compression: str, file_range: FileRange
 ) -> Rewritten | SparklogError:

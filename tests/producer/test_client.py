@@ -21,6 +21,7 @@ from sparklog.clock import SystemClock
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidConfigurationError, KafkaTimeoutError
 from sparklog.log import create_topic, open_cluster
 from sparklog.producer import Producer
+from sparklog.producer.topic_pipelines import TopicPipelines
 from sparklog.storage import MemoryStore
 from tests.producer.support import (
     LONG_S,
@@ -401,15 +402,15 @@ def test_a_future_of_a_forgotten_producer_ends_in_a_forked_child() -> None:
     """✗ Only producers are told of the fork: the future of one that is gone waits for ever in the child."""
     cluster, _ = a_held_cluster()
 
-    def sent() -> Any:
+    def sent() -> tuple[Any, TopicPipelines]:
         producer = Producer(cluster, transactional_id="x", linger_ms=60_000)
         producer.init_transactions()
         producer.begin_transaction()
-        return producer.send("t", b"1")
+        return producer.send("t", b"1"), producer._pipelines
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the producer is forgotten; Python 3.12 warns of forks beside threads
-        future = sent()
+        future, pipelines = sent()
         gc.collect()
         child = os.fork()
     if child == 0:
@@ -421,6 +422,9 @@ def test_a_future_of_a_forgotten_producer_ends_in_a_forked_child() -> None:
             os._exit(2)
         os._exit(3)
     _, status = os.waitpid(child, 0)
+    closed = IllegalStateError("closed")
+    pipelines.deliver_and_end(closed, KafkaTimeoutError("closed"), cluster.clock.deadline_in(0))
+    assert all(pipeline.join(cluster.clock.deadline_in(LONG_S * 1_000)) for pipeline in pipelines.all())
     assert os.waitstatus_to_exitcode(status) == 0
 
 

@@ -148,15 +148,15 @@ class HeartbeatRounds:
     # The member's own state, and the others'.
 
     def _join(self) -> None:
+        # Before the newest generation is known: whoever a later one has is seen here, is known by then, or came later.
+        if not self._own_member_ids and self._settings.instance_id is not None:
+            self._earlier_holders = self._members_with_own_instance_id()
         self._newest, self._position = self._generations.open_newest()
         plan = self._newest.plan if self._newest is not None else None
         holder = plan.holder_of(self._settings.instance_id) if plan is not None else ""
-        if self._own_member_ids:
-            if self._is_successor(holder):
-                self._fence()
-                return
-        elif self._settings.instance_id is not None:
-            self._earlier_holders = self._members_with_own_instance_id()
+        if self._own_member_ids and self._is_successor(holder):
+            self._fence()
+            return
         self._predecessor = holder
         member_id = self._membership.new_member_id()
         self._own_member_ids.add(member_id)

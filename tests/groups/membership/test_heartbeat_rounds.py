@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
+from typing import Any
 
 import pytest
 
 from sparklog.errors import CommitFailedError, FencedInstanceIdError
 from sparklog.groups.membership.member_state import decode_member
 from sparklog.log import create_partitions, create_topic
+from sparklog.model import TopicPartition
 from sparklog.paths import member_state
+from sparklog.testing import Fault, FaultKind
 from tests.groups.membership.support import INTERVAL_MS, SESSION_MS, Group, Member, owned_once
 
 
@@ -150,6 +154,71 @@ def test_a_static_member_that_comes_back_twice_within_a_moment_has_its_partition
     third.membership.raise_error()
     assert set(third.has) == had
     assert owned_once(other, third) == [0, 1, 2, 3]
+
+
+def one_that_comes_back_again(**arguments: Any) -> tuple[Group, Member, Member, set[TopicPartition]]:
+    """A group whose static member came back, was seen to live, and died.
+
+    Returns:
+        The group, its other member, the static member as it comes back once more, and what it had at first.
+    """
+    group = Group()
+    other, first = Member(group, "b"), Member(group, "a", instance_id="i")
+    group.rounds(other, first)
+    had = set(first.has)
+    second = Member(group, "a", instance_id="i")
+    for _ in range(2):
+        second.round()
+        other.round()
+        group.clock.advance(INTERVAL_MS / 10)
+    return group, other, Member(group, "a", instance_id="i", **arguments), had
+
+
+TROUBLES = [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER, FaultKind.THROTTLED, FaultKind.LOST_ANSWER]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TROUBLES, ids=lambda kind: kind.name.lower())
+def test_a_static_member_may_meet_trouble_at_any_call_as_it_comes_back(kind: FaultKind):
+    """Of those that die the next one takes the place, whatever was written."""
+    for at in range(100):
+        group, other, third, had = one_that_comes_back_again(faults=[Fault(kind=kind, at=at)])
+        group.rounds(other, third, intervals=1)
+        if len(third.store.calls) <= at:
+            break
+        newest = Member(group, "a", instance_id="i") if third.is_dead else third
+        group.rounds(other, newest, intervals=8)
+        newest.membership.raise_error()
+        assert set(newest.has) == had
+        assert owned_once(other, newest) == [0, 1, 2, 3]
+    assert 20 <= at < 99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
+def test_a_static_member_may_sleep_beyond_its_session_at_any_call_as_it_comes_back(is_late: bool):
+    for at in range(100):
+        group, other, third, _ = one_that_comes_back_again()
+        asleep = partial(group.rounds, other, intervals=3 * SESSION_MS / INTERVAL_MS)
+        third.interrupted.interrupt(asleep, at=at, after=is_late)
+        third.round()
+        if third.interrupted.call_count <= at:
+            break
+        group.settle(other, third)
+        third.membership.raise_error()
+        assert owned_once(other, third) == [0, 1, 2, 3]
+        assert len(third.has) == 2
+    assert 8 <= at < 99
+
+
+def test_a_static_member_looks_once_more_as_it_joins():
+    group = Group()
+    dynamic, static = Member(group, "a"), Member(Group(), "a", instance_id="i")
+    dynamic.round()
+    static.round()
+    plain, with_look = (Counter(call.op for call in member.store.calls) for member in (dynamic, static))
+    assert with_look - plain == {"list": 1}
+    assert plain - with_look == {}
 
 
 def test_of_two_static_members_the_one_that_came_last_has_the_partitions():

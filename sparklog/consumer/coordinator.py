@@ -68,7 +68,7 @@ class Coordinator:
             settings,
             self._commit_thread,
             notify_application=fetch_state.notify_application,
-            beaten=metrics.heartbeat,
+            on_heartbeat=metrics.heartbeat,
         )
         self.commits = OffsetCommits(cluster, config, fetch_state, metrics, self._member, self._commit_thread)
         self._changes = AssignmentChanges(config, fetch_state, metrics, self._clock)

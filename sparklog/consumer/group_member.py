@@ -32,7 +32,7 @@ class GroupMember:
     Args:
         commit_thread: takes the partitions that the group assigns to this member.
         notify_application: called when there is something for the application.
-        beaten: called after each round of heartbeats in which the others could see that this member lives.
+        on_heartbeat: called after each round of heartbeats in which the others could see that this member lives.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class GroupMember:
         commit_thread: OffsetCommitThread,
         *,
         notify_application: Callable[[], None],
-        beaten: Callable[[], object],
+        on_heartbeat: Callable[[], object],
     ) -> None:
         self._cluster = cluster
         self._clock: Clock = cluster.clock
         self._commit_thread = commit_thread
         self._notify_application = notify_application
-        self._beaten = beaten
+        self._on_heartbeat = on_heartbeat
         self.membership = self._new_membership(settings)
         """State of the membership; another object after an :meth:`end` that a hanging round outlived."""
         self.is_subscribed = False
@@ -100,7 +100,7 @@ class GroupMember:
         with self._starting:
             if self._heartbeat is None:
                 self._rounds = HeartbeatRounds(self._cluster, self.membership, self._take)
-                heartbeat = HeartbeatThread(self._rounds, self.membership, on_heartbeat=self._beaten)
+                heartbeat = HeartbeatThread(self._rounds, self.membership, on_heartbeat=self._on_heartbeat)
                 heartbeat.start()
                 self._heartbeat = heartbeat
 

@@ -26,6 +26,7 @@ from sparklog.groups.admin.unowned_commits import EmptyGroup, UnownedCommit
 from sparklog.groups.offsets.changes import CommitOffsets
 from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.groups.offsets.rows import OffsetRow, Rows
+from sparklog.interrupts import bounded_s
 from sparklog.log import Cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
@@ -196,7 +197,7 @@ class OffsetCommits:
         try:
             committing = self.commit(offsets, timeout_ms)
             try:
-                committing.exception(timeout_ms / 1_000)
+                committing.exception(bounded_s(timeout_ms / 1_000))
             except FutureTimeoutError:
                 self.give_up(committing, timeout_ms)
             committing.result()
@@ -216,7 +217,7 @@ class OffsetCommits:
         """Wait for the commits that are under way, and call back for those that are done by the deadline."""
         for callback in self._callbacks:
             try:
-                callback.future.exception(deadline.left_ms / 1_000)
+                callback.future.exception(bounded_s(deadline.left_ms / 1_000))
             except FutureTimeoutError:
                 break
         self.run_callbacks()

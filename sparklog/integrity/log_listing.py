@@ -29,7 +29,7 @@ __all__ = [
     "check_checkpoints",
     "check_listing",
     "holes",
-    "list_log",
+    "list_log_folder",
     "list_numbered",
     "without_strays",
 ]
@@ -75,7 +75,7 @@ class LogListing:
         )
 
 
-def list_log(log: DeltaLog) -> LogListing:
+def list_log_folder(log: DeltaLog) -> LogListing:
     """List a log's folder. One LIST."""
     entries: dict[int, int] = {}
     parts: dict[tuple[int, int], list[str]] = {}
@@ -189,7 +189,7 @@ def check_checkpoints(log: DeltaLog, listing: LogListing, topic: str, *, live_fi
 def _check_hint(log: DeltaLog, listing: LogListing, hint: int, topic: str) -> Iterator[Finding]:
     path = last_checkpoint_path(log.table)
     if hint >= 0:
-        is_newer = hint > listing.newest and hint in list_log(log).checkpoints  # written since we listed
+        is_newer = hint > listing.newest and hint in list_log_folder(log).checkpoints  # written since we listed
         seen = "" if hint in listing.checkpoints or is_newer else f"it names version {hint}"
     else:  # a writer that died between a checkpoint and its hint leaves none, which is fine
         seen = "it can't be understood" if log.store.read_many([path])[0] is not None else ""

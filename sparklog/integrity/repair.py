@@ -12,7 +12,7 @@ from sparklog.errors import CorruptLogError, SparklogError
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.integrity.findings import Code, Report
 from sparklog.integrity.groups import finished_pending
-from sparklog.integrity.log_listing import list_log
+from sparklog.integrity.log_listing import list_log_folder
 from sparklog.log.cluster import Cluster
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import load_state
@@ -103,7 +103,7 @@ class _Repair:
         if state.head.unsequenced_count and not state.head.deleted:
             sequence_topic(log, timeout_ms=self._timeout_ms)  # rule F2, sequencing: a checkpoint forgets their order
         version = write_checkpoint(log)
-        known = list_log(log).checkpoints
+        known = list_log_folder(log).checkpoints
         newest = max(known, default=-1) if version is None else version
         try:  # one that is damaged keeps its name: the next version gets another
             check_checkpoint(log, list(known.get(newest, ())), newest)

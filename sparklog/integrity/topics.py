@@ -19,7 +19,7 @@ from sparklog.errors import (
 from sparklog.integrity.files import FilesSeen, check_files, read_files
 from sparklog.integrity.findings import Code, Counts, Finding, Subject, few
 from sparklog.integrity.history import TopicHistory
-from sparklog.integrity.log_listing import EntryReader, LogListing, check_checkpoints, check_listing, list_log
+from sparklog.integrity.log_listing import EntryReader, LogListing, check_checkpoints, check_listing, list_log_folder
 from sparklog.integrity.offsets import check_history_against, check_live
 from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
 from sparklog.log.cluster import Cluster
@@ -55,7 +55,7 @@ def check_topic(cluster: Cluster, topic: str, seen: TransactionsSeen | None, *, 
     try:
         state = load_state(log)
     except (CorruptLogError, UnsupportedVersionError, NotATopicError) as error:
-        listing = list_log(log)
+        listing = list_log_folder(log)
         if isinstance(error, NotATopicError) and not _was_topic(log, listing):
             raise
         return _unreadable(log, listing, topic, error)
@@ -76,7 +76,7 @@ class _Check:
 
     def run(self, *, deep: bool) -> TopicSeen:
         state, topic, index = self._state, self._topic, self._whole.index
-        listing = list_log(self._log).up_to(state.position.version)
+        listing = list_log_folder(self._log).up_to(state.position.version)
         findings = [*check_listing(listing, topic), *_check_config(self._whole.metadata, topic)]
         findings += _check_columns(self._whole.metadata, topic)
         findings += check_checkpoints(self._log, listing, topic, live_file_count=len(index))

@@ -40,7 +40,7 @@ class InFlightBatches:
 
     def __init__(self) -> None:
         self.count = 0
-        """How often the sender took batches that aren't settled yet."""
+        """How often batches were taken that aren't settled yet."""
         self.uploading: Sequence[Batch] = ()
         """The batches that the sender encodes and uploads at this moment."""
         self.aborted: SparklogError | None = None
@@ -49,7 +49,15 @@ class InFlightBatches:
     def begin_upload(self, batches: Sequence[Batch]) -> None:
         """Note that the sender has taken batches. The lock is held."""
         self.uploading = batches
+        self.note_taken()
+
+    def note_taken(self) -> None:
+        """Count batches that were taken from the queue together. The lock is held."""
         self.count += 1
+
+    def note_settled(self) -> None:
+        """Count batches that were taken together as settled. The lock is held."""
+        self.count -= 1
 
     def end_upload(self) -> bool:
         """Note that the sender is done with them, one way or the other; False: all was aborted meanwhile, and they have

@@ -93,7 +93,8 @@ class TopicCommitter:
         with self._queue.lock:
             self._in_flight.aborted = error
             waiting = self._queue.take_all_batches()
-            self._in_flight.count += bool(waiting)
+            if waiting:
+                self._in_flight.note_taken()
             aborted = [result.aborted(error) for result in self._uploaded]
             uploading = self._in_flight.uploading
             aborted += [UploadResult(batches=batches, error=error) for batches in (uploading, waiting) if batches]
@@ -182,7 +183,7 @@ class TopicCommitter:
         for batch, outcome in zip(batches, outcomes, strict=True):
             batch.settle(outcome)
         with self._queue.lock:
-            self._in_flight.count -= 1
+            self._in_flight.note_settled()
         for batch in batches:
             with self._callbacks:
                 batch.run_callbacks()

@@ -112,7 +112,7 @@ class TransactionUploads:
         with self.queue.lock:
             if not self._in_flight.end_upload():
                 return
-            self._in_flight.count -= 1
+            self._in_flight.note_settled()
             is_discarded, self._is_discarded = self._is_discarded, False
             if not is_discarded:
                 self.failure = self.failure or (result.error if upload is None else upload.error)

@@ -4,6 +4,7 @@ Alone imports pyspark.
 Importing this package doesn't import pyspark yet; its functions do.
 """
 
+# ``session`` is the function here, though the modules it comes from lie in a package of the same name.
 from sparklog.spark.distribution import by_partition
 from sparklog.spark.ingest.ingest import DEDUP_WINDOW_MS, IngestResult, merge_ingest
 from sparklog.spark.maintenance.maintenance import maintain, optimize, run_compaction, run_retention, vacuum

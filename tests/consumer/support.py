@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.fetcher import Fetcher
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.segment_fetcher import ReadLimits
+from sparklog.errors import IllegalStateError
 from sparklog.log import Cluster, create_topic
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.storage import MemoryStore, ObjectStore
@@ -132,3 +134,18 @@ class Rounds:
                 self.fetch_state.assignment.take(state, batch.num_rows)
                 self.fetch_state.notify_room()
         return found
+
+
+def refused_in_a_fork(calls: Sequence[Callable[[], object]], *, close: Callable[[], object]) -> int:
+    """How many of these calls a forked child is refused because it was forked; it calls ``close`` in the end."""
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in calls:
+            try:
+                call()
+            except IllegalStateError as error:
+                refused += "forked" in str(error)
+        close()
+        os._exit(refused)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

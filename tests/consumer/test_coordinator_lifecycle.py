@@ -18,13 +18,24 @@ from typing import Any, TypeVar
 import pytest
 
 from sparklog.consumer import Consumer
-from sparklog.errors import IllegalStateError, StoreUnavailableError
+from sparklog.errors import StoreUnavailableError
 from sparklog.groups.assignors import RangeAssignor
 from sparklog.log import Cluster, create_topic, open_cluster
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.testing.wrapped_store import WrappedStore
 from tests.consumer.group_support import FAST, Listener, Member, Outage, joined, run
-from tests.consumer.support import LONG_MS, a_cluster, a_consumer, send, take, text, tp, until, with_topic
+from tests.consumer.support import (
+    LONG_MS,
+    a_cluster,
+    a_consumer,
+    refused_in_a_fork,
+    send,
+    take,
+    text,
+    tp,
+    until,
+    with_topic,
+)
 
 T = TypeVar("T")
 
@@ -45,6 +56,15 @@ def test_closing_ends_all_threads_and_a_second_time_does_nothing():
     member.close()
     member.close()
     assert threads() - before == set()
+
+
+def test_a_member_may_be_closed_with_a_bound_that_never_comes():
+    """✗ Waits of Python refuse infinity, which ``close`` accepts: the member neither leaves nor ends its threads."""
+    with Member(a_topic("ab"), "t") as member:
+        run(lambda: member.text == "ab", member)
+        member.consumer.commit_async()
+        member.consumer.close(timeout_ms=math.inf)
+    assert not [thread for thread in threading.enumerate() if thread.name == "sparklog-heartbeat"]
 
 
 def test_a_member_that_closes_is_gone_at_once():
@@ -82,17 +102,7 @@ def test_a_forked_process_can_not_use_the_member_and_does_not_end_it():
         run(lambda: member.text == "ab", member)
         consumer = member.consumer
         calls = (consumer.commit, consumer.commit_async, lambda: consumer.committed(tp()), consumer.group_metadata)
-        child = os.fork()
-        if child == 0:
-            refused = 0
-            for call in calls:
-                try:
-                    call()
-                except IllegalStateError as error:
-                    refused += "forked" in str(error)
-            consumer.close()
-            os._exit(refused)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(calls)
+        assert refused_in_a_fork(calls, close=consumer.close) == len(calls)
         consumer.commit()
         assert consumer.committed(tp()) == 2
 

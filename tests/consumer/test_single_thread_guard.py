@@ -9,7 +9,18 @@ import time
 import pytest
 
 from sparklog.errors import IllegalStateError, WakeupError
-from tests.consumer.support import LONG_MS, a_cluster, a_consumer, send, take, text, tp, until, with_topic
+from tests.consumer.support import (
+    LONG_MS,
+    a_cluster,
+    a_consumer,
+    refused_in_a_fork,
+    send,
+    take,
+    text,
+    tp,
+    until,
+    with_topic,
+)
 
 
 def waiting(consumer):
@@ -126,17 +137,7 @@ def test_every_call_in_a_forked_process_is_refused_but_close():
         assert next(consumer).value == b"a"
         looks = (consumer.assignment, consumer.subscription, consumer.paused, consumer.metrics)
         calls = (*looks, consumer.poll, lambda: next(consumer), lambda: consumer.seek(tp(), 0))
-        child = os.fork()
-        if child == 0:
-            refused = 0
-            for call in calls:
-                try:
-                    call()
-                except IllegalStateError as error:
-                    refused += "forked" in str(error)
-            consumer.close()
-            os._exit(refused)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(calls)
+        assert refused_in_a_fork(calls, close=consumer.close) == len(calls)
         assert next(consumer).value == b"b"
 
 

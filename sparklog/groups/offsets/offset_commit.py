@@ -116,7 +116,7 @@ class OffsetTarget(CommitTarget[OffsetState, Changed]):
     def prepare(self, state: OffsetState, decision: Changed, *, lost_races: int) -> _OffsetDraft:
         self._is_current = False
         log, clock = self.log, self.log.clock
-        state = _synced(log, state)
+        state = _synced(log, state)  # for the draft: the loop goes on with another one
         began = clock.ticks_ms()
         data = encode_rows(decision.rows)
         file = LiveFile(path=new_offset_file(state.position.version + 1), size_bytes=len(data))

@@ -44,10 +44,9 @@ FIRST_FOUND = {
     "whoever_takes_a_partition_has_it": 905,
 }
 """The first of all seeds that finds a planted fault, as the worlds are today."""
-FIXED = by_depth(gate=500, nightly=1_000)
-"""Seeds that every run plays: the first 500 meet each trouble twice as often as they must. ``make proof`` plays 2,000.
-"""
-FRESH = by_depth(gate=100, nightly=1_000)
+FIXED = by_depth(gate=250, nightly=1_000)
+"""Seeds that every run plays: the first 250 meet each trouble often enough. ``make proof`` plays 2,000."""
+FRESH = by_depth(gate=50, nightly=1_000)
 """Seeds that, most likely, nobody has played before. The summary of the run says which."""
 
 

@@ -34,6 +34,7 @@ FIRST_FOUND = {
     "nobody_flushes_what_others_left": 32,
     "nobody_looks_at_claims": GROUP_SEEDS,
     "nobody_minds_its_own_silence": GROUP_SEEDS + 4,
+    "nobody_takes_what_was_released": GROUP_SEEDS + 13,
     "offsets_count_before_the_records": 342,
     "own_entry_is_not_known_again": 197,
     "pending_offsets_are_forgotten": 29,

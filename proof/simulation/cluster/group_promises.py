@@ -1,5 +1,5 @@
-"""What members promise each other: of those that live no two have the same partition, and without trouble each
-partition soon has exactly one owner."""
+"""What members promise each other: of those that live no two have the same partition, nobody commits under a stamp that
+isn't the owner's, and without trouble each partition soon has exactly one owner."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from unittest import mock
 from proof.simulation.cluster.world import Process
 from sparklog.groups.membership.generations import Generation, generation_log
 from sparklog.groups.membership.membership import Membership
+from sparklog.groups.offsets.changes import CommitOffsets
+from sparklog.groups.offsets.rows import Rows
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
 
@@ -57,11 +59,14 @@ class Holders:
         self._current = current
         self._violate = violate
         self._members: list[_Member] = []
+        self._commits: dict[str, list[CommitOffsets]] = {}
+        """By process: what it tried to commit since it last created a version of the offset table."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Look wherever a member gets partitions, or tells others that it lives."""
         begin, hand_over, beat = Membership.__init__, Membership.hand_over, Membership.heartbeat_written
+        apply = CommitOffsets.apply
 
         def begun(membership: Membership, *given: Any, **kwargs: Any) -> None:
             begin(membership, *given, **kwargs)
@@ -79,10 +84,33 @@ class Holders:
             beat(membership, *given, **kwargs)
             self._check(membership)
 
+        def applied(commit: CommitOffsets, rows: Rows, now_ms: int) -> Rows:
+            process = self._current()
+            if process is not None:
+                self._commits.setdefault(process.name, []).append(commit)
+            return apply(commit, rows, now_ms)
+
         with ExitStack() as stack:
+            stack.enter_context(mock.patch.object(CommitOffsets, "apply", applied))
             for name, watched in (("__init__", begun), ("hand_over", handed), ("heartbeat_written", beaten)):
                 stack.enter_context(mock.patch.object(Membership, name, watched))
             yield
+
+    def see_rows(self, who: str, before: Rows, after: Rows) -> None:
+        """Was each offset that a new version of the offset table has committed by its partition's owner (rule G1)?
+
+        The stamp counts that was there before or, where a commit and a take are one version, the one that is.
+        """
+        commits = self._commits.pop(who, [])
+        for partition, row in after.items():
+            old = before.get(partition)
+            if row.committed is None or (old is not None and old.committed == row.committed):
+                continue
+            owners = {row.stamp, None if old is None else old.stamp}
+            if not any(
+                c.offsets.get(partition) == row.committed and c.stamps.get(partition) in owners for c in commits
+            ):
+                self._violate(f"{who} committed {row.committed.offset} of {partition} without the stamp {row.stamp}")
 
     def _check(self, membership: Membership) -> None:
         """Has nobody else what this member has (rule G2, silence)?"""

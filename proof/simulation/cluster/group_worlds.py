@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from proof.simulation.cluster import watching
 from proof.simulation.cluster.foreign import try_commit_as_another
-from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, TopicPlan
+from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, TopicPlan, about_one_thing
 from proof.simulation.cluster.weather import Forecast, Weather
 from proof.simulation.cluster.world import Process
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
@@ -80,19 +80,7 @@ def draw_group_world(seed: int, shape: Shape, expected: Forecast) -> tuple[Shape
         nap=draw.choice([0.0006, 0.002]),
         outages=draw.choice([0.0, 0.05]),
     )
-    return (
-        replace(
-            shape,
-            topics=topics,
-            jobs=tuple(jobs),
-            checkpoints=False,
-            kills=0.01,
-            deletes_soon=False,
-            takes_over=False,
-            ages=False,
-        ),
-        trouble,
-    )
+    return about_one_thing(shape, topics, jobs, kills=0.01), trouble
 
 
 def fill_topics(cluster: Cluster) -> None:

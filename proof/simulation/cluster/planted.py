@@ -182,6 +182,16 @@ def nobody_looks_at_claims() -> AbstractContextManager[object]:
     return mock.patch.object(heartbeat_rounds, "claimed_by_others", return_value=set())
 
 
+def nobody_takes_what_was_released() -> AbstractContextManager[object]:
+    """A member that has partitions takes no others: what somebody gives up stays without an owner."""
+    takeable = Reconciliation.takeable
+
+    def at_first(self: Reconciliation, *given: Any, **kwargs: Any) -> frozenset[TopicPartition]:
+        return frozenset() if self.held else takeable(self, *given, **kwargs)
+
+    return mock.patch.object(Reconciliation, "takeable", at_first)
+
+
 def nobody_minds_its_own_silence() -> AbstractContextManager[object]:
     """Rule G2: who slept past its session goes on with what it had."""
     return mock.patch.object(Membership, "check_silence")
@@ -318,8 +328,12 @@ BACK = " went back from "
 """Of a committed offset."""
 HELD = " is held by "
 """Of a partition that two members have."""
+UNSTAMPED = " without the stamp "
+"""Of an offset that another stay than its partition's owner committed."""
 OLDER = " is owned under "
 """Of a partition whose stamp became older."""
+UNSETTLED = ": not settled: "
+"""Of a group that doesn't come to rest."""
 UNDECIDED = "transaction-not-committed"
 """Of a topic that has records whose commit isn't decided."""
 _K = AnomalyKind
@@ -336,11 +350,12 @@ PLANTED: Mapping[str, Fault] = _faults(
         a_new_owner_goes_on_before_the_records: (_K.OUTPUT_ORDER,),
         offsets_count_before_the_records: (_K.OUTPUT_ORDER,),
         pending_offsets_are_forgotten: (_K.OUT_OF_STEP, _K.OFFSET_WENT_BACK),
-        stamps_are_not_compared: (STOLEN, BACK),
+        stamps_are_not_compared: (STOLEN, BACK, UNSTAMPED),
         stamps_are_not_compared_in_transactions: (STOLEN,),
         stamps_count_before_the_application_knows: (BACK,),
         nobody_looks_at_claims: (HELD,),
         nobody_minds_its_own_silence: (HELD,),
+        nobody_takes_what_was_released: (UNSETTLED,),
         whoever_takes_a_partition_has_it: (OLDER,),
         compaction_drops_the_newest: (_K.LOST_WRITE,),
         a_merged_file_lacks_its_last_record: (_K.LOST_WRITE, FEWER),

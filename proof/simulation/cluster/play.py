@@ -215,6 +215,7 @@ class Play:
             stack.enter_context(self.watch.watching())
             stack.enter_context(self.hand_overs.watching())
             if self.is_group_world:
+                self.watch.on_rows = self.holders.see_rows
                 stack.enter_context(self.holders.watching())
                 stack.enter_context(group_worlds.cheap_rows())
             seldom = _SELDOM if self.is_group_world else ()

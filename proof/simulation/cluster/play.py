@@ -168,7 +168,6 @@ class Play:
         self.hand_overs = HandOvers(
             lambda: self.recorder.next_order, lambda: self.world.current.process.name if self.world.current else ""
         )
-
         onlooker = self.world.process("onlooker").clock
         self.holders = Holders(
             Cluster(cluster_id="c", store=RetryingStore(self.memory, clock=onlooker), clock=onlooker),

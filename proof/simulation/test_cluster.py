@@ -65,8 +65,8 @@ FIXED = by_depth(gate=500, nightly=1_000)
 """
 FRESH = by_depth(gate=100, nightly=1_000)
 """Seeds that, most likely, nobody has played before. The summary of the run says which."""
-FIXED_GROUPS = by_depth(gate=30, nightly=200)
-FRESH_GROUPS = by_depth(gate=25, nightly=200)
+FIXED_GROUPS = by_depth(gate=25, nightly=200)
+FRESH_GROUPS = by_depth(gate=20, nightly=200)
 """Seeds of group worlds, as above."""
 
 

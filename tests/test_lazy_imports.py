@@ -24,7 +24,7 @@ def test_an_unknown_name_is_an_error_that_names_the_package():
     import sparklog
 
     with pytest.raises(AttributeError, match="'sparklog' has no attribute 'Broker'"):
-        sparklog.Broker  # noqa: B018
+        sparklog.Broker  # type: ignore[attr-defined] # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'Broker' from 'sparklog'"):
         from sparklog import Broker  # type: ignore[attr-defined] # noqa: F401
 

@@ -8,10 +8,15 @@ from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
 
+from sparklog.clock import Clock
+from sparklog.log import cluster
+from sparklog.storage import LocalStore, MemoryStore, ObjectStore, probe_create_only
+from sparklog.storage.retrying import RetryingStore
 from tests.depth import NIGHTLY, WALK
 from tests.parts import CPU_S, PART, SUMMARY, Stopwatch, add_up, part_of
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
@@ -126,6 +131,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return group_of(nodeid.partition("::")[0]) or nodeid
 
     return ByMarker(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_probe() -> Iterator[None]:
+    """A process probes one folder and one store in memory: its next cluster there is as safe as the first."""
+    probed: set[type[ObjectStore]] = set()
+
+    def probe(store: RetryingStore, *, clock: Clock) -> None:
+        kind = type(store._store)  # not that of tests, which count calls or fail
+        if kind not in probed:
+            probe_create_only(store, clock=clock)
+        if kind in (LocalStore, MemoryStore):
+            probed.add(kind)
+
+    with mock.patch.object(cluster, "probe_create_only", probe):
+        yield
 
 
 @pytest.fixture(params=[True, False], ids=["ends waits", "restarts waits"])

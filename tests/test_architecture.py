@@ -110,6 +110,7 @@ def test_a_right_import_passes(tmp_path, path, source):
     assert list(problems(plant(tmp_path, path, source), tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_files_and_functions_are_short():
     files = [*(REPOSITORY / "sparklog").rglob("*.py"), *(REPOSITORY / "jobs").rglob("*.py")]
     lengthy = {str(file.relative_to(REPOSITORY)): [*too_long(file.read_text())] for file in files}

@@ -21,7 +21,7 @@ START_TIMEOUT_S = 60
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """URL of an S3 server that is started for this run."""
-    pytest.importorskip("s3fs")
+    pytest.importorskip("obstore")
     pytest.importorskip("moto.server")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -40,8 +40,9 @@ def s3_endpoint() -> Iterator[str]:
 
 @contextmanager
 def descriptions_read_once() -> Iterator[None]:
-    """Each store has a botocore session of its own, which parses the description of S3, most of what a store costs."""
-    from botocore.loaders import JSONFileLoader
+    """Each store of the client s3fs has a botocore session of its own, which parses the description of S3: most of
+    what such a store costs."""
+    from botocore.loaders import JSONFileLoader  # moto's, too
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JSONFileLoader, "load_file", staticmethod(cache(JSONFileLoader().load_file)))

@@ -23,9 +23,7 @@ def s3_endpoint() -> Iterator[str]:
     """URL of an S3 server that is started for this run."""
     pytest.importorskip("obstore")
     pytest.importorskip("moto.server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, str(Path(__file__).with_name("s3_moto.py")), "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -36,6 +34,12 @@ def s3_endpoint() -> Iterator[str]:
     finally:
         server.terminate()
         server.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @contextmanager
@@ -59,7 +63,7 @@ def wait_until_it_answers(endpoint: str, server: "subprocess.Popen[bytes]") -> N
             return
         except OSError as error:
             if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the S3 server did not start: exit code {server.poll()}") from error
+                raise RuntimeError(f"the server did not start: exit code {server.poll()}") from error
             time.sleep(0.1)
 
 

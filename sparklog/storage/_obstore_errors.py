@@ -29,6 +29,8 @@ _REFUSED_KEY = re.compile(
 _CODE = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
 _MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 _BAD_KEY = re.compile(r"Error parsing Path|contained empty path segment|Could not parse path")
+_BEHIND_THE_END = re.compile(r"Wanted range starting at \d+|CONTENT_RANGE header: \"bytes 0--1/0\"")
+"""Azure, and its emulator of an empty blob, answer with a success."""
 _BAD_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _TRANSPORT = re.compile(r"HttpError \{\s*kind: (\w+)")
 _SYSTEM_ERROR = re.compile(r"message: \"([^\"]+)\"")
@@ -72,9 +74,11 @@ def is_taken(error: BaseException) -> bool:
 
 
 def is_unsatisfiable_range(error: BaseException) -> bool:
-    """Did the server say 416: the range begins at or after the object's end?"""
+    """Did the server say that the range begins at or after the object's end (416)?"""
     answer = answer_of(error)
-    return answer is not None and (answer.status == 416 or answer.code == "InvalidRange")
+    if answer is None:
+        return _BEHIND_THE_END.search(_text(error)) is not None
+    return answer.status == 416 or answer.code == "InvalidRange"
 
 
 def translate(error: Exception, op: str, name: str, *, bucket: str) -> StoreError | None:
@@ -99,6 +103,8 @@ def translate(error: Exception, op: str, name: str, *, bucket: str) -> StoreErro
     if answer is not None:
         return error_of_code(answer.code, answer.status, answer.said, op, name)
     message = f"{op} {name}: {_reason(error, text)}"
+    if is_unsatisfiable_range(error):
+        return StoreError(message)
     if "redirect without LOCATION" in text:
         return StoreError(f"{message}; is it in another region?")
     if _BAD_CERTIFICATE.search(str(error)):  # the handshake failed: nothing was sent
@@ -112,8 +118,9 @@ def _text(error: BaseException) -> str:
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
+    """The first line of what a pattern's group matches: Azure adds the request's number and time below."""
     match = pattern.search(text)
-    return html.unescape(match[1]).strip() if match else ""
+    return html.unescape(match[1]).strip().partition("\n")[0] if match else ""
 
 
 def _is_of_credentials(error: Exception, text: str, bucket: str) -> bool:

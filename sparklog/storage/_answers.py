@@ -87,6 +87,8 @@ def error_of_code(code: str, status: int, said: str, op: str, name: str) -> Stor
     if code in _UNAVAILABLE_CODES or status in {409, 429, 503}:
         return StoreUnavailableError(message)
     if code in _PERMISSION_CODES or status in {401, 403}:
+        if op == "get" and code in ("AccessDenied", ""):
+            message += "; so S3 answers, too, where there is no such object and no right to list the bucket"
         return StorePermissionError(message)
     if (code == "NoSuchKey" or status == 404) and op in ("get", "delete"):
         return ObjectNotFoundError(message)

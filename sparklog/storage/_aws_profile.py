@@ -29,7 +29,7 @@ class AwsKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsProfile:
-    """What a profile says."""
+    """The settings of a profile that count here."""
 
     name: str
     keys: AwsKeys | None = None

@@ -1,4 +1,4 @@
-"""What stores on clouds have in common: paths below a root are keys of a bucket."""
+"""The part that all stores on clouds share: paths below a root are keys of a bucket."""
 
 from __future__ import annotations
 

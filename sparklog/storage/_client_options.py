@@ -1,4 +1,4 @@
-"""What all clouds' options have in common: names, and the settings of obstore's HTTP client."""
+"""Options that the stores of all clouds have, and the settings of obstore's HTTP client."""
 
 from __future__ import annotations
 

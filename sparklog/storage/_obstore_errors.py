@@ -41,17 +41,17 @@ _REDACTED = "REDACTED"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said."""
+    """The answer of a server."""
 
     status: int
-    """Of HTTP; 0 for one key of a bulk delete."""
+    """HTTP's status; 0 for one key of a bulk delete."""
     code: str
     """The cloud's word for it; empty where the answer has none."""
     said: str
 
 
 def answer_of(error: BaseException) -> Answer | None:
-    """What the server said; None where it said nothing, or isn't known to have."""
+    """The server's answer; None where there was none, or none that is understood."""
     text = _text(error)
     match = _STATUS.search(text)
     if match:

@@ -67,9 +67,9 @@ class S3Options:
     addressing_style: str = "auto"
     """path, virtual or auto."""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Of object_store, by its names."""
+    """Options of object_store, by its names."""
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Of :data:`CLIENT_OPTIONS`."""
+    """Options of :data:`CLIENT_OPTIONS`."""
 
 
 def s3_options(options: Mapping[str, Any]) -> S3Options:

@@ -102,7 +102,7 @@ class AzureOptions:
     credentials: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """By this module's names; empty: object_store looks for them."""
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Of :data:`~sparklog.storage._client_options.CLIENT_OPTIONS`."""
+    """Options of :data:`~sparklog.storage._client_options.CLIENT_OPTIONS`."""
 
 
 def azure_options(options: Mapping[str, Any], *, account: str | None, suffix: str | None) -> AzureOptions:

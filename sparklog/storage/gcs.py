@@ -72,7 +72,7 @@ class GcsOptions:
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Credentials by object_store's names; empty: Google's application default credentials."""
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Of :data:`~sparklog.storage._client_options.CLIENT_OPTIONS`."""
+    """Options of :data:`~sparklog.storage._client_options.CLIENT_OPTIONS`."""
 
 
 def gcs_options(options: Mapping[str, Any]) -> GcsOptions:
@@ -85,7 +85,8 @@ def gcs_options(options: Mapping[str, Any]) -> GcsOptions:
     client, rest = take_options(rest, CLIENT_OPTIONS)
     refuse_unknown(name for name, value in rest.items() if value is not None)
     token = own.get("token")
-    config = {name: own[name] for name in ("bearer_token", "service_account", "service_account_key") if name in own}
+    names: tuple[str, ...] = ("bearer_token", "service_account", "service_account_key")
+    config = {name: own[name] for name in names if name in own}
     if isinstance(token, Mapping):
         config["service_account_key"] = json.dumps({**token})
     elif token not in (None, "anon", "google_default"):

@@ -67,6 +67,7 @@ def test_options_mean_the_same_to_arrow():
         azure_arrow_arguments(azure_options({"bearer_token": "x", "anon": True}, account="a", suffix=None))
 
 
+@pytest.mark.deep
 @pytest.mark.s3
 class TestAzureStore(StoreContract):
     @pytest.fixture

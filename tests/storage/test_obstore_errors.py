@@ -156,6 +156,20 @@ def test_a_put_is_repeated_after_a_lost_answer(store, server):
     assert len(server.requests) == 3
 
 
+def test_a_missing_right_to_list_is_told_where_a_read_is_refused(store, server):
+    """S3 says 403, not 404, of an object that isn't there, to whoever may not list."""
+    server.replies = [xml_error(403, "AccessDenied")]
+    with pytest.raises(StorePermissionError, match="no right to list the bucket"):
+        store.read("a")
+
+
+def test_a_checksum_is_sent_where_it_is_asked_for(server):
+    store = S3Store("s3://bucket", {**KEYS, "endpoint_url": server.url, "checksum_algorithm": "SHA256"})
+    store.create("a", b"x")
+    [request] = server.requests
+    assert request.headers["x-amz-checksum-sha256"] == "LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE="
+
+
 def test_each_key_of_a_bulk_delete_may_be_refused(store, server):
     rows = (
         b"<DeleteResult><Error><Key>root/b</Key><Code>AccessDenied</Code><Message>no</Message></Error></DeleteResult>"

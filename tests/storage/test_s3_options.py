@@ -1,5 +1,6 @@
 import types
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def connected(monkeypatch, tmp_path):
         (tmp_path / "config").write_text(config)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        made = {}
+        made: dict[str, Any] = {}
         connect_s3(types.SimpleNamespace(S3Store=made.update), bucket, s3_options(options))
         return made
 

@@ -19,7 +19,15 @@ from sparklog.errors import (
     StoreOutcomeUnknownError,
     StoreUnavailableError,
 )
-from sparklog.storage import ObjectStore, S3Store, _obstore_bucket, _obstore_library, open_store, probe_create_only
+from sparklog.storage import (
+    CreateResult,
+    ObjectStore,
+    S3Store,
+    _obstore_bucket,
+    _obstore_library,
+    open_store,
+    probe_create_only,
+)
 from sparklog.storage._s3_client import S3Client
 from sparklog.testing.store_contract import StoreContract
 from tests.scripted_server import SILENCE, scripted_server
@@ -79,6 +87,31 @@ def test_a_bucket_that_is_not_there_is_no_missing_object(s3_options):
         with pytest.raises(StoreError, match="the bucket is not there") as caught:
             call()
         assert type(caught.value) is StoreError
+
+
+@pytest.mark.s3
+def test_a_bucket_with_versions_gives_a_deleted_name_again(s3_uri, s3_options):
+    """What a deletion leaves there, a marker and older versions, is no object."""
+    other = S3Client(s3_uri.split("/")[2], s3_options)
+    other.run(partial(other.send, "put_bucket_versioning", VersioningConfiguration={"Status": "Enabled"}))
+    store = S3Store(s3_uri, s3_options)
+    assert store.create("a", b"1") is CreateResult.CREATED
+    store.put("a", b"2")
+    assert store.create("a", b"3") is CreateResult.EXISTS
+    store.delete(["a"])
+    assert store.read_many(["a", "b"]) == [None, None]
+    assert [*store.list("")] == []
+    assert store.create("a", b"4") is CreateResult.CREATED
+    assert [info.size_bytes for info in store.list("")] == [1]
+
+
+@pytest.mark.s3
+def test_a_bucket_that_asks_for_checksums_gets_them(s3_uri, s3_options):
+    store = S3Store(s3_uri, {**s3_options, "checksum_algorithm": "SHA256"})
+    assert store.create("a", b"1") is CreateResult.CREATED
+    assert store.create("a", b"2") is CreateResult.EXISTS
+    store.put("large", bytes(20 * 2**20))
+    assert len(store.read("large")) == 20 * 2**20
 
 
 @pytest.mark.s3

@@ -17,7 +17,7 @@ from sparklog.storage import _obstore_errors as failed
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
 from sparklog.storage._event_loop import gather, run_in_loop
-from sparklog.storage._main_thread import InterruptibleCalls
+from sparklog.storage._main_thread import run_interruptibly
 from sparklog.storage._obstore_library import obstore_library
 from sparklog.storage.base import ObjectInfo
 
@@ -73,17 +73,16 @@ class ObstoreBucket(Bucket):
         self._is_sorted = is_sorted
         self._deletes_keys = deletes_keys
         self._connection: _Connection | None = None
-        self._calls = InterruptibleCalls()
 
     def get(self, key: str) -> bytes:
-        return self._calls.run(lambda: self._get(key))
+        return run_interruptibly(lambda: self._get(key))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         def get(at: _Connection) -> bytes:
             return bytes(at.library.get_range(at.store, key, start=start, end=end).to_bytes())
 
         try:
-            return self._calls.run(lambda: self._attempts("get", key, get))
+            return run_interruptibly(lambda: self._attempts("get", key, get))
         except StoreError as error:
             if error.__cause__ is not None and failed.is_unsatisfiable_range(error.__cause__):
                 return b""
@@ -91,14 +90,14 @@ class ObstoreBucket(Bucket):
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         if len(keys) == 1:
-            return [self._calls.run(lambda: self._get_or_none(keys[0]))]
+            return [run_interruptibly(lambda: self._get_or_none(keys[0]))]
         return self._gather(self._get_or_none_async, keys, CONCURRENCY)
 
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
         if len(objects) == 1:
             [(key, data)] = objects
             arguments = _put_arguments(data)
-            self._calls.run(
+            run_interruptibly(
                 lambda: self._attempts("put", key, lambda at: at.library.put(at.store, key, data, **arguments))
             )
             return
@@ -111,7 +110,7 @@ class ObstoreBucket(Bucket):
         self._gather(put, objects, CONCURRENCY)
 
     def create(self, key: str, data: bytes) -> bool:
-        return self._calls.run(lambda: self._create(key, data))
+        return run_interruptibly(lambda: self._create(key, data))
 
     def list_objects(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         if self._is_sorted:
@@ -122,7 +121,7 @@ class ObstoreBucket(Bucket):
         def page(at: _Connection) -> Mapping[str, Any]:
             return at.library.list_with_delimiter(at.store, prefix or None)  # type: ignore[no-any-return]
 
-        found = self._calls.run(lambda: self._attempts("list", prefix, page))
+        found = run_interruptibly(lambda: self._attempts("list", prefix, page))
         for path in (*found["common_prefixes"], *(row["path"] for row in found["objects"])):
             if path.startswith(prefix):  # not the marker of the folder itself, which comes without its slash
                 yield path[len(prefix) :].removesuffix("/")
@@ -136,7 +135,6 @@ class ObstoreBucket(Bucket):
 
     def close(self) -> None:
         self._connection = None
-        self._calls.close()
 
     def _get(self, key: str) -> bytes:
         return self._attempts("get", key, lambda at: bytes(at.library.get(at.store, key).bytes().to_bytes()))
@@ -177,7 +175,7 @@ class ObstoreBucket(Bucket):
         tries = self._new_attempts("list", prefix)
         while True:
             try:
-                pages, page = self._calls.run(partial(self._next_page, pages, prefix, last))
+                pages, page = run_interruptibly(partial(self._next_page, pages, prefix, last))
             except Exception as error:
                 pages = None
                 time.sleep(tries.pause_after(error))
@@ -192,7 +190,7 @@ class ObstoreBucket(Bucket):
         def collect(at: _Connection) -> Sequence[_Row]:
             return at.library.list(at.store, prefix or None).collect()  # type: ignore[no-any-return]
 
-        rows = self._calls.run(lambda: self._attempts("list", prefix, collect))
+        rows = run_interruptibly(lambda: self._attempts("list", prefix, collect))
         yield from sorted(self._objects(rows, after), key=lambda row: row.path)
 
     def _next_page(self, pages: Any, prefix: str, after: str) -> tuple[Any, Sequence[_Row] | None]:
@@ -227,7 +225,7 @@ class ObstoreBucket(Bucket):
     def _gather(self, call: Callable[[S], Awaitable[T]], arguments: Sequence[S], at_once: int) -> list[T]:
         if not arguments:
             return []
-        return self._calls.run(lambda: run_in_loop(gather(call, arguments, at_once)))
+        return run_interruptibly(lambda: run_in_loop(gather(call, arguments, at_once)))
 
     def _attempts(self, op: str, key: str, call: Callable[[_Connection], T]) -> T:
         """Repeat ``call`` while that may help, and raise what its failures mean."""

@@ -132,7 +132,8 @@ def connect_s3(stores: Any, bucket: str, options: S3Options) -> Any:
     """
     environment, home = os.environ, Path.home()
     profile = AwsProfile(name="default")
-    if not options.is_anonymous:
+    is_complete = options.keys is not None and (options.region or options.endpoint)
+    if not options.is_anonymous and not is_complete:
         profile = read_profile(environment, options.profile, home=home)
     endpoint = options.endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     endpoint = (endpoint or profile.endpoint_url or "").rstrip("/") or None

@@ -25,6 +25,7 @@ from sparklog.storage import (
     S3Store,
     _obstore_bucket,
     _obstore_library,
+    _s3_client,
     open_store,
     probe_create_only,
 )
@@ -80,9 +81,10 @@ def test_markers_that_others_write_for_folders_are_not_listed(s3_uri, s3_options
     assert store.list_names("") == ["a"]
 
 
+@pytest.mark.parametrize("client", ["obstore", "s3fs"])
 @pytest.mark.s3
-def test_a_bucket_that_is_not_there_is_no_missing_object(s3_options):
-    store = S3Store("s3://no-such-bucket-anywhere/root", s3_options)
+def test_a_bucket_that_is_not_there_is_no_missing_object(s3_options, client):
+    store = S3Store("s3://no-such-bucket-anywhere/root", {**s3_options, "client": client})
     for call in (lambda: store.read("a"), lambda: store.create("a", b""), lambda: [*store.list("")]):
         with pytest.raises(StoreError, match="the bucket is not there") as caught:
             call()
@@ -114,18 +116,20 @@ def test_a_bucket_that_asks_for_checksums_gets_them(s3_uri, s3_options):
     assert len(store.read("large")) == 20 * 2**20
 
 
+@pytest.mark.parametrize("client", ["obstore", "s3fs"])
 @pytest.mark.s3
-def test_large_objects_go_in_parts(s3_uri, s3_options):
-    store = S3Store(s3_uri, s3_options)
-    data = os.urandom(2**20) * 40
+def test_large_objects_go_in_parts(s3_uri, s3_options, client):
+    store = S3Store(s3_uri, {**s3_options, "client": client})
+    data = os.urandom(2**20) * 70
     store.put("large", data)
     assert store.read("large") == data
     assert [info.size_bytes for info in store.list("")] == [len(data)]
 
 
+@pytest.mark.parametrize("client", ["obstore", "s3fs"])
 @pytest.mark.s3
-def test_threads_and_closing(s3_uri, s3_options):
-    store = S3Store(s3_uri, s3_options)
+def test_threads_and_closing(s3_uri, s3_options, client):
+    store = S3Store(s3_uri, {**s3_options, "client": client})
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(lambda number: store.put(f"a/{number}", b"x" * number), range(100)))
         sizes = list(threads.map(lambda number: len(store.read(f"a/{number}")), range(100)))
@@ -151,11 +155,12 @@ def in_child(call):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.parametrize("client", ["obstore", "s3fs"])
 @pytest.mark.s3
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_process_has_a_connection_of_its_own(s3_uri, s3_options):
+def test_a_forked_process_has_a_connection_of_its_own(s3_uri, s3_options, client):
     """Its parent's runtime would never answer."""
-    store = S3Store(s3_uri, s3_options)
+    store = S3Store(s3_uri, {**s3_options, "client": client})
     store.put("a", b"parent")
     store.read_many(["a", "b"])
 
@@ -168,11 +173,13 @@ def test_a_forked_process_has_a_connection_of_its_own(s3_uri, s3_options):
     assert store.read_many(["a", "b"]) == [b"child", b"grandchild"]
 
 
+@pytest.mark.parametrize("client", ["obstore", "s3fs"])
 @pytest.mark.s3
-def test_a_server_that_is_not_there(s3_options, monkeypatch):
-    monkeypatch.setattr(_obstore_bucket, "_PAUSES_S", (0, 0, 0))
-    store = S3Store("s3://bucket/root", {**s3_options, "endpoint_url": "http://127.0.0.1:9"})
-    with pytest.raises(StoreOutcomeUnknownError, match="Connection refused"):
+def test_a_server_that_is_not_there(s3_options, client, monkeypatch):
+    for module in (_obstore_bucket, _s3_client):
+        monkeypatch.setattr(module, "_PAUSES_S", (0, 0, 0))
+    store = S3Store("s3://bucket/root", {**s3_options, "endpoint_url": "http://127.0.0.1:9", "client": client})
+    with pytest.raises(StoreOutcomeUnknownError, match=r"(?i)connect"):
         store.create("a", b"")
     with pytest.raises(StoreUnavailableError):
         store.read("a")

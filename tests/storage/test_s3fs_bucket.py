@@ -1,19 +1,15 @@
 import http.server
-import os
 import socket
 import ssl
 import sys
 import threading
-import warnings
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import pytest
 
 from sparklog.errors import (
     InvalidConfigurationError,
-    StoreError,
     StoreFullError,
     StoreOutcomeUnknownError,
     StorePermissionError,
@@ -237,64 +233,6 @@ class TestS3fsBucket(StoreContract):
     @pytest.fixture
     def store(self, s3_uri: str, s3_options: dict[str, object]) -> ObjectStore:
         return s3fs_store(s3_uri, s3_options)
-
-
-@pytest.mark.s3
-def test_a_bucket_that_is_not_there_is_no_missing_object(s3_options):
-    store = s3fs_store("s3://no-such-bucket-anywhere/root", s3_options)
-    for call in (lambda: store.read("a"), lambda: store.create("a", b""), lambda: [*store.list("")]):
-        with pytest.raises(StoreError, match="the bucket is not there") as caught:
-            call()
-        assert type(caught.value) is StoreError
-
-
-@pytest.mark.s3
-def test_large_objects_go_in_parts(s3_uri, s3_options):
-    store = s3fs_store(s3_uri, s3_options)
-    data = os.urandom(2**20) * 100
-    store.put("large", data)
-    assert store.read("large") == data
-    assert [info.size_bytes for info in store.list("")] == [len(data)]
-
-
-@pytest.mark.s3
-def test_threads_and_closing(s3_uri, s3_options):
-    store = s3fs_store(s3_uri, s3_options)
-    with ThreadPoolExecutor(16) as threads:
-        list(threads.map(lambda number: store.put(f"a/{number}", b"x" * number), range(100)))
-        sizes = list(threads.map(lambda number: len(store.read(f"a/{number}")), range(100)))
-    assert sizes == list(range(100))
-    store.close()
-    store.close()
-    assert len(store.read("a/9")) == 9
-
-
-@pytest.mark.s3
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_process_has_a_connection_of_its_own(s3_uri, s3_options):
-    store = s3fs_store(s3_uri, s3_options)
-    store.put("a", b"parent")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forking with threads; Spark does it
-        child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            store.put("a", b"child")
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert store.read("a") == b"child"
-
-
-@pytest.mark.s3
-def test_a_server_that_is_not_there(s3_options):
-    store = s3fs_store("s3://bucket/root", {**s3_options, "endpoint_url": "http://127.0.0.1:9"})
-    with pytest.raises(StoreOutcomeUnknownError):
-        store.create("a", b"")
-    with pytest.raises(StoreUnavailableError):
-        store.read("a")
 
 
 class RefusingServer(http.server.BaseHTTPRequestHandler):

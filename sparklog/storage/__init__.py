@@ -1,4 +1,4 @@
-"""Object stores: one small interface, and the folder, bucket or memory behind it. Alone imports obstore and fsspec."""
+"""Object stores: one small interface, and the folder, bucket or memory behind it. Alone imports obstore and s3fs."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
-from sparklog.errors import ObjectNotFoundError, StoreError
+from sparklog.errors import ObjectNotFoundError, StoreError, StorePermissionError
 from sparklog.storage import _obstore_errors as failed
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
@@ -256,7 +256,10 @@ class ObstoreBucket(Bucket):
     def _translate(self, error: Exception, op: str, key: str) -> StoreError | None:
         if isinstance(error, StoreError):
             return error
-        return failed.translate(error, op, f"{self._uri}/{key}", bucket=self._name)
+        failure = failed.translate(error, op, f"{self._uri}/{key}", bucket=self._name)
+        if isinstance(failure, StorePermissionError):
+            self._connection = None  # the next call looks for credentials anew: these may have expired
+        return failure
 
     def _connected(self) -> _Connection:
         """This process's connection. Two threads may make one each, of which the later is kept."""

@@ -17,13 +17,23 @@ from sparklog.clock import Clock
 from sparklog.log import cluster
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore, probe_create_only
 from sparklog.storage.retrying import RetryingStore
+from tests.azurite import azure_options, azure_uri, azurite_endpoint
 from tests.depth import NIGHTLY, WALK
 from tests.parts import CPU_S, PART, SUMMARY, Stopwatch, add_up, part_of
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
 from tests.spark_session import SPARK_TIMEOUT_S, spark, spark_jars
 from tests.support import SUMMARY_LINE
 
-__all__ = ["s3_endpoint", "s3_options", "s3_uri", "spark", "spark_jars"]
+__all__ = [
+    "azure_options",
+    "azure_uri",
+    "azurite_endpoint",
+    "s3_endpoint",
+    "s3_options",
+    "s3_uri",
+    "spark",
+    "spark_jars",
+]
 
 # A JVM of a test compiles more than it runs: without its second compiler, and with the plain garbage collector, Spark
 # takes half the CPU. Both variables are Spark's; they reach the JVMs that tests and examples start as well.

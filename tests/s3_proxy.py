@@ -1,4 +1,4 @@
-"""A proxy in front of an S3 server that can hold a commit, refuse it, or lose the answer to it."""
+"""A proxy in front of an S3 server that can hold a commit, or refuse and lose requests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
 HOP_BY_HOP = {"connection", "content-length", "expect", "keep-alive", "transfer-encoding"}
 TIMEOUT_S = 60
+LOST = 0
+"""The request is passed on, then the proxy hangs up."""
 
 
 class S3Proxy:
@@ -26,6 +28,9 @@ class S3Proxy:
         """Pass it on, then hang up."""
         self.refuse: int | None = None
         """Answer with this status, and pass nothing on."""
+        self.trouble: Callable[[str, str], int | None] | None = None
+        """Decides by method and path with query of each request: a status, with which it is refused and not passed on;
+        :data:`LOST`; None: nothing happens to it."""
         self.commits: list[tuple[str, str | None, int]] = []
         """Of each PUT of a commit: its file's name, ``If-None-Match``, and the status that S3 or the proxy gave."""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
@@ -59,6 +64,14 @@ def handler_of(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
         def serve(self) -> None:
             body = read_body(self)
             path = urlsplit(self.path).path
+            trouble = proxy.trouble(self.command, self.path) if proxy.trouble else None
+            if trouble == LOST:
+                self.forward(body)
+                self.close_connection = True
+                return
+            if trouble is not None:
+                self.answer(trouble, {}, b"")
+                return
             if self.command != "PUT" or not COMMIT.search(path):
                 self.answer(*self.forward(body))
                 return

@@ -21,11 +21,9 @@ START_TIMEOUT_S = 60
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """URL of an S3 server that is started for this run."""
-    pytest.importorskip("s3fs")
+    pytest.importorskip("obstore")
     pytest.importorskip("moto.server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, str(Path(__file__).with_name("s3_moto.py")), "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -38,10 +36,17 @@ def s3_endpoint() -> Iterator[str]:
         server.wait()
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @contextmanager
 def descriptions_read_once() -> Iterator[None]:
-    """Each store has a botocore session of its own, which parses the description of S3, most of what a store costs."""
-    from botocore.loaders import JSONFileLoader
+    """Each store of the client s3fs has a botocore session of its own, which parses the description of S3: most of
+    what such a store costs."""
+    from botocore.loaders import JSONFileLoader  # moto's, too
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JSONFileLoader, "load_file", staticmethod(cache(JSONFileLoader().load_file)))
@@ -58,7 +63,7 @@ def wait_until_it_answers(endpoint: str, server: "subprocess.Popen[bytes]") -> N
             return
         except OSError as error:
             if server.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the S3 server did not start: exit code {server.poll()}") from error
+                raise RuntimeError(f"the server did not start: exit code {server.poll()}") from error
             time.sleep(0.1)
 
 

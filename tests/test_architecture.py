@@ -48,6 +48,7 @@ INNER_LAYERS = {
 }
 OUTSIDE = {
     "fsspec": "storage",
+    "obstore": "storage",
     "s3fs": "storage",
     "boto3": "storage",
     "botocore": "storage",

@@ -57,7 +57,7 @@ def test_a_folder_keeps_every_promise(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_s3_keeps_every_promise(tmp_path: Path):
-    pytest.importorskip("s3fs")
+    pytest.importorskip("obstore")
     pytest.importorskip("moto.server")
     clean(play(2, tmp_path / "round", "moto", span_s=by_depth(gate=4, nightly=12)))
 

@@ -70,7 +70,7 @@ def connection_options(*, envvar: bool = False) -> Callable[[F], F]:
                 envvar=ENVIRONMENT["cluster"] if envvar else None,
                 show_envvar=True,
                 metavar="URI",
-                help="The cluster's root: a folder, s3://bucket/prefix.",
+                help="The cluster's root: a folder, s3://bucket/prefix, gs://…, abfss://….",
             ),
         ):
             command = option(command)

@@ -1,4 +1,5 @@
-"""Object stores: one small interface, and the folder, bucket or memory behind it. Alone imports fsspec."""
+"""Object stores: one small interface, and the folder, bucket or memory behind it. Alone imports obstore, fsspec and
+s3fs."""
 
 from __future__ import annotations
 
@@ -10,14 +11,20 @@ from typing import Any
 from urllib.parse import unquote
 
 from sparklog.errors import InvalidArgumentError
+from sparklog.storage.azure import AzureStore
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.fsspec_store import FsspecStore
+from sparklog.storage.gcs import GcsStore
 from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore, memory_store
 from sparklog.storage.probe import probe_create_only
 from sparklog.storage.s3 import S3Store
 
 __all__ = [
+    "AzureStore",
     "CreateResult",
+    "FsspecStore",
+    "GcsStore",
     "LocalStore",
     "MemoryStore",
     "ObjectInfo",
@@ -29,7 +36,32 @@ __all__ = [
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>//.*|/.*)", re.DOTALL)
 _LIKE_A_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?![/\\])")
-_KNOWN = "a path, file:///path, s3://bucket/prefix, s3a://bucket/prefix, memory://name"
+_KNOWN = (
+    "a path, file:///path, s3://bucket/prefix, gs://bucket/prefix, "
+    "abfss://container@account.dfs.core.windows.net/path, az://container/path, memory://name"
+)
+_CLOUDS: Mapping[str, type[S3Store | GcsStore | AzureStore]] = {
+    "s3": S3Store,
+    "s3a": S3Store,
+    "gs": GcsStore,
+    "az": AzureStore,
+    "abfs": AzureStore,
+    "abfss": AzureStore,
+}
+_OTHERS = {
+    "hdfs": "sparklog has no client of HDFS; mounted as a folder it mostly lacks hard links, which a folder needs",
+    "dbfs": "give a volume's path, /Volumes/catalog/schema/volume/…, if its file system has hard links, or the bucket "
+    "that it lies in, as s3://, abfss:// or gs://",
+    "wasbs": "give abfss://container@account.dfs.core.windows.net/path",
+    "wasb": "give abfss://container@account.dfs.core.windows.net/path",
+    "adl": "Data Lake Storage Gen1 is gone; give abfss://container@account.dfs.core.windows.net/path",
+    "s3n": "give s3://bucket/prefix",
+    "gcs": "give gs://bucket/prefix",
+    "azure": "give az://container/path",
+    "http": "a web server can't be written to",
+    "https": "give the bucket's own URI: s3://, gs:// or abfss://; an endpoint is storage_options endpoint_url",
+}
+"""Schemes that are refused, and what may be meant."""
 
 
 def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
@@ -37,8 +69,10 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
 
     Args:
         uri: ``./data``, an absolute path or a ``Path``, ``file:///path`` (percent-encoded), ``s3://bucket/prefix``
-            (or ``s3a://``), ``memory://name`` (the same store each time within one process).
-        storage_options: for S3 alone, see :class:`S3Store`.
+            (or ``s3a://``), ``gs://bucket/prefix``, ``abfss://container@account.dfs.core.windows.net/path``,
+            ``az://container/path``, ``memory://name`` (the same store each time within one process).
+        storage_options: for clouds alone, see :class:`S3Store`, :class:`GcsStore` and :class:`AzureStore`. With
+            ``client="fsspec"`` any scheme is opened by fsspec, see :class:`FsspecStore`.
     Raises:
         InvalidArgumentError: another scheme, a URI that isn't complete or was made a ``Path``, or options for a store
             that has none.
@@ -46,8 +80,16 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
     _refuse_garbled(uri)
     match = None if isinstance(uri, Path) else _SCHEME.fullmatch(uri)
     scheme = match["scheme"].lower() if match else "file"
-    if scheme in ("s3", "s3a"):
-        return S3Store(str(uri), storage_options)
+    options = dict(storage_options or {})
+    if match and options.get("client") == "fsspec":
+        options.pop("client")
+        return FsspecStore(str(uri), options)
+    if scheme in _CLOUDS:
+        if options.get("client") == "obstore":  # the default
+            options.pop("client")
+        return _CLOUDS[scheme](str(uri), options)
+    if scheme in _OTHERS:
+        raise InvalidArgumentError(f"{scheme}: can't be a store: {_OTHERS[scheme]}")
     if storage_options:
         raise InvalidArgumentError(f"storage_options {sorted(storage_options)} have no meaning for {scheme}:")
     if match is None:

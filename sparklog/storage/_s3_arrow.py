@@ -1,4 +1,4 @@
-"""Arrow's own S3 file system with the options that s3fs takes: for engines that read data files by themselves."""
+"""Arrow's own S3 file system with the options of an S3 store: for engines that read data files by themselves."""
 
 from __future__ import annotations
 
@@ -10,24 +10,12 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from sparklog.errors import InvalidConfigurationError
+from sparklog.storage._s3_options import PASSED_OVER
 
 __all__ = ["arrow_s3", "arrow_s3_arguments"]
 
 _NAMES = {"key": "access_key", "secret": "secret_key", "token": "session_token", "anon": "anonymous"}
 _TIMES = {"connect_timeout": "connect_timeout", "read_timeout": "request_timeout"}
-# They make s3fs faster, or count its retries: of no concern to Arrow.
-_PASSED_OVER = {
-    "cache_regions",
-    "default_block_size",
-    "default_cache_type",
-    "default_fill_cache",
-    "max_concurrency",
-    "max_pool_connections",
-    "retries",
-    "signature_version",
-    "tcp_keepalive",
-    "user_agent_extra",
-}
 
 
 def arrow_s3(bucket: str, prefix: str, options: Mapping[str, Any]) -> Any:
@@ -46,7 +34,7 @@ def arrow_s3(bucket: str, prefix: str, options: Mapping[str, Any]) -> Any:
 
 
 def arrow_s3_arguments(options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of ``pyarrow.fs.S3FileSystem`` that mean what ``options`` mean to s3fs.
+    """Arguments of ``pyarrow.fs.S3FileSystem`` that mean what ``options`` mean to an S3 store, whatever its client.
 
     Credentials that aren't given are looked for by Arrow, in the same environment variables and files.
 
@@ -56,6 +44,8 @@ def arrow_s3_arguments(options: Mapping[str, Any], environment: Mapping[str, str
     given = {**options}
     client = {**(given.pop("client_kwargs", None) or {})}
     config = {**(given.pop("config_kwargs", None) or {})}
+    given.pop("client", None)
+    config |= {name: given.pop(name) for name in _TIMES if name in given}
     arguments = {_NAMES[name]: given.pop(name) for name in list(given) if name in _NAMES}
     arguments |= {_TIMES[name]: config.pop(name) for name in list(config) if name in _TIMES}
     in_environment = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
@@ -65,13 +55,17 @@ def arrow_s3_arguments(options: Mapping[str, Any], environment: Mapping[str, str
         arguments |= {"endpoint_override": host, "scheme": scheme or "https"}
     if given.pop("use_ssl", True) is False:
         arguments["scheme"] = "http"
-    region = client.pop("region_name", None) or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    in_client = client.pop("region_name", None)
+    region = (
+        given.pop("region", None) or in_client or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    )
     if region:
         arguments["region"] = region
     addressing = {**(config.pop("s3", None) or {})}
-    if addressing.pop("addressing_style", "auto") == "virtual":
+    in_config = addressing.pop("addressing_style", "auto")
+    if (given.pop("addressing_style", None) or in_config) == "virtual":
         arguments["force_virtual_addressing"] = True
-    unknown = sorted({*given, *client, *config, *addressing} - _PASSED_OVER)
+    unknown = sorted({*given, *client, *config, *addressing} - PASSED_OVER)
     if unknown:
         raise InvalidConfigurationError(
             f"storage_options {', '.join(unknown)} can't be handed to engines that read S3 by themselves"

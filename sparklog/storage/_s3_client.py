@@ -5,35 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from sparklog.errors import (
-    IllegalStateError,
-    InvalidConfigurationError,
-    StoreError,
-    StoreOutcomeUnknownError,
-    StoreUnavailableError,
-)
+from sparklog.errors import IllegalStateError, InvalidConfigurationError, StoreError
 from sparklog.storage import _s3_errors as failed
+from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
+from sparklog.storage._bucket import CONCURRENCY
 from sparklog.storage._s3_sendings import count_sendings, counting_session_class
 
-__all__ = ["CONCURRENCY", "S3Client", "gather"]
+__all__ = ["S3Client"]
 
-S = TypeVar("S")
 T = TypeVar("T")
-
-CONCURRENCY = 32
-"""Requests of one call under way at once, and connections kept."""
 
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5, 15  # s3fs's defaults
 _GRACE_S = 10  # for a free connection, a name to be resolved, credentials to be fetched
 _SLOWEST_BYTES_PER_S = 2**20
-_PAUSES_S = (0.1, 0.3, 0.9)  # between at most four attempts
+_PAUSES_S = PAUSES_S
 
 
 class S3Client:
-    """Sends requests to one bucket. See :class:`~sparklog.storage.s3.S3Store` for what is repeated and why."""
+    """Sends requests to one bucket: see :class:`~sparklog.storage._s3fs_bucket.S3fsBucket` for what is repeated."""
 
     def __init__(self, bucket: str, options: Mapping[str, Any]) -> None:
         self._bucket = bucket
@@ -78,22 +70,17 @@ class S3Client:
             StoreError: the last failure; ``StoreOutcomeUnknownError`` if an attempt may have been carried out, whatever
                 is wrong with the last.
         """
-        may_be_done = False
-        for pause_s in (*_PAUSES_S, None):
+
+        def translate(error: Exception) -> StoreError | None:
+            return failed.translate(error, op, f"s3://{self._bucket}/{key}")
+
+        tries = Attempts(translate, pauses_s=_PAUSES_S)
+        while True:
             try:
                 return await call()
             except Exception as error:
-                failure = failed.translate(error, op, f"s3://{self._bucket}/{key}")
-                if failure is None:
-                    raise
-                unknown = isinstance(failure, StoreOutcomeUnknownError)
-                if pause_s is None or not failure.retriable:
-                    if may_be_done and not unknown:
-                        failure = StoreOutcomeUnknownError(f"{failure}; an attempt before may have been carried out")
-                    raise failure from error
-                may_be_done = may_be_done or unknown
+                pause_s = tries.pause_after(error)
             await asyncio.sleep(pause_s)
-        raise StoreUnavailableError(f"{op} s3://{self._bucket}/{key}: no attempt was made")
 
     async def create(self, key: str, data: bytes) -> bool:
         """Put an object if its name is free, with one request. False: the name is taken.
@@ -115,7 +102,7 @@ class S3Client:
                     1 if failed.is_answer(error) else 0
                 )  # without an answer, what was sent may be carried out
                 is_certain = sendings.count == certain_count or not self._is_counted
-                raise _of_create(failure, is_certain=is_certain) from error
+                raise of_create(failure, is_certain=is_certain) from error
         return True
 
     def close(self) -> None:
@@ -139,7 +126,7 @@ def _connect(options: Mapping[str, Any]) -> Any:
     try:
         from s3fs import S3FileSystem
     except ImportError as error:
-        raise InvalidConfigurationError("s3:// needs s3fs: pip install sparklog[s3]") from error
+        raise InvalidConfigurationError("the client s3fs isn't installed: pip install sparklog[s3fs]") from error
     config = {
         "max_pool_connections": CONCURRENCY,
         "http_session_cls": counting_session_class(),
@@ -159,29 +146,3 @@ def _connect(options: Mapping[str, Any]) -> Any:
             raise
         raise failure from error
     return filesystem
-
-
-def _of_create(failure: StoreError, *, is_certain: bool) -> StoreError:
-    """The error that a failed create means. A refusal for now (409, 429, 503) is not believed: whoever is between us
-    and the server may have sent it twice, and repeating it settles it anyway. One for good is, if the request was sent
-    once, and an error that isn't the server's, say of TLS, if it wasn't sent at all: ``is_certain``."""
-    if isinstance(failure, StoreOutcomeUnknownError) or (not failure.retriable and is_certain):
-        return failure
-    return StoreOutcomeUnknownError(f"{failure}; it may have been carried out all the same")
-
-
-async def gather(call: Callable[[S], Awaitable[T]], arguments: Sequence[S], at_once: int) -> list[T]:
-    """Await ``call`` for each argument, at most ``at_once`` at a time; raise the first error once all have ended."""
-    slots = asyncio.Semaphore(at_once)
-
-    async def one(argument: S) -> T:
-        async with slots:
-            return await call(argument)
-
-    results = await asyncio.gather(*(one(argument) for argument in arguments), return_exceptions=True)
-    answers = []
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-        answers.append(result)
-    return answers

@@ -11,44 +11,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparklog.errors import (
-    ObjectNotFoundError,
-    StoreError,
-    StoreFullError,
-    StoreOutcomeUnknownError,
-    StorePermissionError,
-    StoreUnavailableError,
-    UnsafeStoreError,
-)
+from sparklog.errors import StoreError, StorePermissionError
+from sparklog.storage._answers import error_of_code, error_without_answer, is_taken_answer
 
-__all__ = ["KeysRefused", "error_of_code", "is_answer", "is_taken", "is_unsatisfiable_range", "translate"]
+__all__ = ["KeysRefused", "is_answer", "is_taken", "is_unsatisfiable_range", "translate"]
 
 _URL_USER = re.compile(r"//[^/@\s]*@")  # an endpoint's user and password
-_WRITES = {"put", "create", "delete"}
-
-# By code where several meanings share a status, or the status is that of a success.
-_UNAVAILABLE_CODES = {
-    "ConditionalRequestConflict",
-    "OperationAborted",
-    "RequestTimeout",  # 400: the body did not arrive in time
-    "ServiceUnavailable",
-    "SlowDown",
-    "SlowDownRead",
-    "SlowDownWrite",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequests",
-}
-_PERMISSION_CODES = {
-    "AccessDenied",
-    "ExpiredToken",
-    "InvalidAccessKeyId",
-    "InvalidToken",
-    "RequestTimeTooSkewed",
-    "SignatureDoesNotMatch",
-    "TokenRefreshRequired",
-}
-_FULL_CODES = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _NO_CREDENTIALS = {
     "CredentialRetrievalError",
     "NoAuthTokenError",
@@ -77,7 +45,7 @@ class KeysRefused(Exception):  # noqa: N818 - becomes a store error by translate
 def is_taken(error: BaseException) -> bool:
     """Did the server say 412: a create-only put found its name taken?"""
     code, status, _ = _answer(error)
-    return status == 412 or code == "PreconditionFailed"
+    return is_taken_answer(code, status)
 
 
 def is_unsatisfiable_range(error: BaseException) -> bool:
@@ -111,38 +79,8 @@ def translate(error: Exception, op: str, name: str) -> StoreError | None:
     if names & {"BotoCoreError", "ResponseParserError", "ClientError"} or isinstance(
         error, (OSError, asyncio.TimeoutError)
     ):
-        return _lost(message, op)
+        return error_without_answer(message, op)
     return None
-
-
-def error_of_code(code: str, status: int, said: str, op: str, name: str) -> StoreError:
-    """The store error for an answer. ``status`` is 0 where there is none, as for one key of a bulk delete."""
-    message = f"{op} {name}: {status or ''} {code}: {said}".replace(":  ", ": ")
-    if code == "NoSuchBucket":
-        return StoreError(f"{message}; the bucket is not there, sparklog doesn't make one")
-    if code in _FULL_CODES or status == 507:
-        return StoreFullError(message)
-    if code in _UNAVAILABLE_CODES or status in {409, 429, 503}:
-        return StoreUnavailableError(message)
-    if code in _PERMISSION_CODES or status in {401, 403}:
-        return StorePermissionError(message)
-    if (code == "NoSuchKey" or status == 404) and op == "get":
-        return ObjectNotFoundError(message)
-    if code == "NotImplemented" or status == 501:
-        if op == "create":
-            return UnsafeStoreError(f"{message}; the server doesn't know If-None-Match")
-        return StoreError(message)
-    if code == "InternalError" or status >= 500:
-        return _lost(message, op)
-    return StoreError(message)
-
-
-def _lost(message: str, op: str) -> StoreError:
-    # That includes a refused connection: aiohttp sends a PUT a second time by itself when the connection broke, and
-    # only the second attempt's error comes up to here. The first may have been carried out.
-    if op in _WRITES:
-        return StoreOutcomeUnknownError(f"{message}; it may have been carried out")
-    return StoreUnavailableError(message)  # a read changes nothing, so only trying again is left
 
 
 def _answer(error: BaseException) -> tuple[str, int, str]:

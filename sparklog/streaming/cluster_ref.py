@@ -10,7 +10,7 @@ from typing import Any
 
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.cluster import Cluster, open_cluster
-from sparklog.storage import LocalStore, MemoryStore, ObjectStore, open_store
+from sparklog.storage import LocalStore, MemoryStore, ObjectStore, S3Store, open_store
 
 __all__ = ["ClusterRef", "cluster_ref_of", "is_relative_folder"]
 
@@ -37,7 +37,8 @@ class ClusterRef:
         store = self.store()
         if isinstance(store, LocalStore):
             return f"{store.root}/{table}"
-        return f"s3a://{store.uri.removeprefix('s3://')}/{table}"
+        root = f"s3a://{store.uri.removeprefix('s3://')}" if isinstance(store, S3Store) else store.uri
+        return f"{root}/{table}"
 
 
 def is_relative_folder(cluster: str | Path) -> bool:
@@ -55,5 +56,5 @@ def cluster_ref_of(cluster: str | Path, storage_options: Mapping[str, Any] | Non
     """
     store = open_store(cluster, storage_options)
     if isinstance(store, MemoryStore):
-        raise InvalidArgumentError(f"{store.uri}: Spark's processes don't share memory; use a folder or S3")
+        raise InvalidArgumentError(f"{store.uri}: Spark's processes don't share memory; use a folder or a bucket")
     return ClusterRef(store.uri, dict(storage_options or {}))

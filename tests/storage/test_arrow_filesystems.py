@@ -6,7 +6,7 @@ import pytest
 from sparklog.clock import SystemClock
 from sparklog.errors import InvalidConfigurationError
 from sparklog.storage import LocalStore, MemoryStore, S3Store
-from sparklog.storage._s3_arrow import arrow_s3_arguments
+from sparklog.storage._s3_arrow import arrow_s3, arrow_s3_arguments
 from sparklog.storage.retrying import RetryingStore
 
 KEYS = {"key": "k", "secret": "s"}
@@ -64,7 +64,7 @@ def test_an_option_without_a_counterpart_is_named_and_its_value_is_not():
 
 def test_what_arrow_refuses_is_told():
     with pytest.raises(InvalidConfigurationError, match=r"storage_options: Arrow says .*secret_key") as caught:
-        S3Store("s3://bucket/root", {"key": "SECRET", "client_kwargs": {"region_name": "eu"}}).arrow_filesystem()
+        arrow_s3("bucket", "root/", {"key": "SECRET", "client_kwargs": {"region_name": "eu"}})
     assert "SECRET" not in str(caught.value)
 
 

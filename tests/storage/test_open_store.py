@@ -67,13 +67,36 @@ def test_bad_bucket_uris_are_refused_without_repeating_secrets(uri):
 
 
 def test_an_unknown_scheme_is_named_with_the_known_ones():
-    with pytest.raises(InvalidArgumentError, match=r"gs:.*file:///path, s3://bucket/prefix.*memory://name"):
-        open_store("gs://bucket/prefix")
+    with pytest.raises(InvalidArgumentError, match=r"oss:.*file:///path, s3://bucket/prefix.*memory://name"):
+        open_store("oss://bucket/prefix")
+
+
+@pytest.mark.parametrize(
+    ("uri", "help"),
+    [
+        ("hdfs://namenode:8020/path", "hard links"),
+        ("dbfs:/mnt/path", "/Volumes/"),
+        ("wasbs://c@a.blob.core.windows.net/p", "give abfss://"),
+        ("https://bucket.s3.amazonaws.com/p", "endpoint_url"),
+    ],
+)
+def test_a_scheme_that_cannot_be_a_store_is_refused_with_what_may_be_meant(uri, help):
+    with pytest.raises(InvalidArgumentError, match=f"can't be a store.*{help}"):
+        open_store(uri)
 
 
 @pytest.mark.parametrize(
     "uri",
-    [Path("s3://key:very-secret@b/p"), Path("gs://b"), Path("memory://m"), "gs:b/p", "s3:b", "memory:m", "file:a"],
+    [
+        Path("s3://key:very-secret@b/p"),
+        Path("gs://b"),
+        Path("memory://m"),
+        "gs:b/p",
+        "abfss:c/p",
+        "s3:b",
+        "memory:m",
+        "file:a",
+    ],
 )
 def test_what_was_meant_as_a_uri_names_no_local_folder(uri, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

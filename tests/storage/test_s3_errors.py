@@ -11,7 +11,8 @@ from sparklog.errors import (
     StoreUnavailableError,
     UnsafeStoreError,
 )
-from sparklog.storage._s3_errors import error_of_code, is_taken, is_unsatisfiable_range, translate
+from sparklog.storage._answers import error_of_code
+from sparklog.storage._s3_errors import is_taken, is_unsatisfiable_range, translate
 
 exceptions = pytest.importorskip("botocore.exceptions")
 

@@ -1,0 +1,59 @@
+"""How often a request is tried, and what the failures of its attempts mean together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sparklog.errors import StoreError, StoreOutcomeUnknownError
+
+__all__ = ["PAUSES_S", "Attempts", "of_create"]
+
+PAUSES_S = (0.1, 0.3, 0.9)
+"""Between at most four attempts."""
+
+
+class Attempts:
+    """The failed attempts at one request that may be repeated; a create may not."""
+
+    def __init__(
+        self,
+        translate: Callable[[Exception], StoreError | None],
+        *,
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        """
+        Args:
+            translate: the store error that a library's exception means; None for what isn't the store's doing.
+            pauses_s: between attempts, of which there is one more.
+        """
+        self._translate = translate
+        self._pauses_s = iter(pauses_s)
+        self._may_be_done = False
+
+    def pause_after(self, error: Exception) -> float:
+        """The seconds to wait before the next attempt.
+
+        Raises:
+            StoreError: there is no next one; ``StoreOutcomeUnknownError`` if an attempt may have been carried out,
+                whatever is wrong with the last.
+        """
+        failure = self._translate(error)
+        if failure is None:
+            raise error
+        pause_s = next(self._pauses_s, None) if failure.retriable else None
+        unknown = isinstance(failure, StoreOutcomeUnknownError)
+        if pause_s is None:
+            if self._may_be_done and not unknown:
+                failure = StoreOutcomeUnknownError(f"{failure}; an attempt before may have been carried out")
+            raise failure from error
+        self._may_be_done = self._may_be_done or unknown
+        return pause_s
+
+
+def of_create(failure: StoreError, *, is_certain: bool) -> StoreError:
+    """The error that a failed create means. A refusal for now (409, 429, 503) is not believed: whoever is between us
+    and the server may have sent it twice, and repeating it settles it anyway. One for good is, where ``is_certain``: it
+    answers the only request, or the request was never sent."""
+    if isinstance(failure, StoreOutcomeUnknownError) or (not failure.retriable and is_certain):
+        return failure
+    return StoreOutcomeUnknownError(f"{failure}; it may have been carried out all the same")

@@ -1,0 +1,87 @@
+"""The part that all stores on clouds share: paths below a root are keys of a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from sparklog.storage._bucket import Bucket
+from sparklog.storage._paths import check_path, check_prefix, check_range, is_path
+from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+
+__all__ = ["BucketStore", "check_root"]
+
+
+def check_root(root: str | None) -> str:
+    """The prefix of all keys below a root as its URI has it: empty, or ending with ``/``.
+
+    Raises ``InvalidArgumentError`` unless it is a path.
+    """
+    path = (root or "").rstrip("/")
+    return f"{check_path(path)}/" if path else ""
+
+
+class BucketStore(ObjectStore):
+    """Objects are keys of a bucket below a root."""
+
+    def __init__(self, bucket: Bucket, *, uri: str, root: str) -> None:
+        """
+        Args:
+            bucket: sends the requests.
+            uri: of the root, as the store shows it.
+            root: of :func:`check_root`.
+        """
+        self._bucket = bucket
+        self._uri = uri
+        self._root = root
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri!r})"
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def read(self, path: str) -> bytes:
+        return self._bucket.get(self._key(path))
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        check_range(path, start, end)
+        # Of an empty range one byte is asked for, to learn whether the object is there.
+        return self._bucket.get_range(self._key(path), start, max(end, start + 1))[: end - start]
+
+    def read_many(self, paths: Sequence[str]) -> list[bytes | None]:
+        return self._bucket.get_many([self._key(path) for path in paths])
+
+    def put(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        self._bucket.put_many([(self._key(path), data)])
+
+    def put_many(self, objects: Mapping[str, bytes], *, sync: bool = False) -> None:
+        self._bucket.put_many([(self._key(path), data) for path, data in objects.items()])
+
+    def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+        is_created = self._bucket.create(self._key(path), bytes(data))
+        return CreateResult.CREATED if is_created else CreateResult.EXISTS
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        check_prefix(prefix)
+        return self._objects(prefix, after)
+
+    def list_names(self, prefix: str) -> Sequence[str]:
+        check_prefix(prefix)
+        return sorted({name for name in self._bucket.list_names(self._root + prefix) if is_path(name)})
+
+    def delete(self, paths: Iterable[str]) -> None:
+        self._bucket.delete([self._key(path) for path in paths])
+
+    def close(self) -> None:
+        self._bucket.close()
+
+    def _key(self, path: str) -> str:
+        return self._root + check_path(path)
+
+    def _objects(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        for row in self._bucket.list_objects(self._root + prefix, self._root + after if after else ""):
+            path = row.path[len(self._root) :]
+            if is_path(path):  # others may have written markers of folders, or keys that nobody here could name
+                yield replace(row, path=path)

@@ -1,0 +1,54 @@
+"""Coroutines for threads that wait for them: one event loop per process, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+__all__ = ["gather", "run_in_loop"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
+"""By process id: a thread doesn't survive a fork."""
+
+
+def run_in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the process's loop and wait for its result. Not for the main thread, which an interrupt could
+    part between making the loop and starting it."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    process = os.getpid()
+    running = _LOOPS.get(process)
+    if running is not None:
+        return running
+    new = asyncio.new_event_loop()
+    running = _LOOPS.setdefault(process, new)
+    if running is new:
+        threading.Thread(target=new.run_forever, name="sparklog-requests", daemon=True).start()
+    else:  # another thread was faster
+        new.close()
+    return running
+
+
+async def gather(call: Callable[[S], Awaitable[T]], arguments: Sequence[S], at_once: int) -> list[T]:
+    """Await ``call`` for each argument, at most ``at_once`` at a time; raise the first error once all have ended."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(argument: S) -> T:
+        async with slots:
+            return await call(argument)
+
+    results = await asyncio.gather(*(one(argument) for argument in arguments), return_exceptions=True)
+    answers = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        answers.append(result)
+    return answers

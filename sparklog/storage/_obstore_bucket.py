@@ -1,0 +1,279 @@
+"""A bucket on any cloud that obstore knows: S3, Azure Blob Storage, Google Cloud Storage."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar
+
+from sparklog.errors import ObjectNotFoundError, StoreError, StorePermissionError
+from sparklog.storage import _obstore_errors as failed
+from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
+from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
+from sparklog.storage._event_loop import gather, run_in_loop
+from sparklog.storage._main_thread import run_interruptibly
+from sparklog.storage._obstore_library import obstore_library
+from sparklog.storage.base import ObjectInfo
+
+__all__ = ["ObstoreBucket"]
+
+S = TypeVar("S")
+_Row: TypeAlias = Mapping[str, Any]
+T = TypeVar("T")
+
+_PAUSES_S = PAUSES_S
+_PART_BYTES = 8 * 2**20
+_MULTIPART_BYTES = 2 * _PART_BYTES
+_PARTS_AT_ONCE = 4
+_DELETES_AT_ONCE = 4
+_ROWS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Connection:
+    """obstore and its store, as one process has them."""
+
+    process: int
+    library: ModuleType
+    store: Any
+
+
+class ObstoreBucket(Bucket):
+    """Requests are repeated here, at most three times, and not by obstore below: only so is it known whether an attempt
+    that failed may have been carried out. A create is sent once: its caller repeats it, with another token. Proxies may
+    send a request twice all the same: so "taken" may be the caller's own success (compare tokens).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        uri: str,
+        connect: Callable[[Any], Any],
+        *,
+        is_sorted: bool = True,
+        deletes_keys: int = 1000,
+    ) -> None:
+        """
+        Args:
+            name: of the bucket or container.
+            uri: of the bucket, for messages.
+            connect: makes a store of obstore, given the class's module; called at the first request of each process.
+            is_sorted: does the cloud list keys by their byte order?
+            deletes_keys: that the cloud deletes by one request; with 1 each is deleted by itself.
+        """
+        self._name = name
+        self._uri = uri
+        self._connect = connect
+        self._is_sorted = is_sorted
+        self._deletes_keys = deletes_keys
+        self._connection: _Connection | None = None
+
+    def get(self, key: str) -> bytes:
+        return run_interruptibly(lambda: self._get(key))
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        def get(at: _Connection) -> bytes:
+            return bytes(at.library.get_range(at.store, key, start=start, end=end).to_bytes())
+
+        try:
+            return run_interruptibly(lambda: self._attempts("get", key, get))
+        except StoreError as error:
+            if error.__cause__ is not None and failed.is_unsatisfiable_range(error.__cause__):
+                return b""
+            raise
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        if len(keys) == 1:
+            return [run_interruptibly(lambda: self._get_or_none(keys[0]))]
+        return self._gather(self._get_or_none_async, keys, CONCURRENCY)
+
+    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        if len(objects) == 1:
+            [(key, data)] = objects
+            arguments = _put_arguments(data)
+            run_interruptibly(
+                lambda: self._attempts("put", key, lambda at: at.library.put(at.store, key, data, **arguments))
+            )
+            return
+
+        async def put(row: tuple[str, bytes]) -> None:
+            key, data = row
+            arguments = _put_arguments(data)
+            await self._attempts_async("put", key, lambda at: at.library.put_async(at.store, key, data, **arguments))
+
+        self._gather(put, objects, CONCURRENCY)
+
+    def create(self, key: str, data: bytes) -> bool:
+        return run_interruptibly(lambda: self._create(key, data))
+
+    def list_objects(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        if self._is_sorted:
+            return self._sorted_rows(prefix, after)
+        return self._rows_to_sort(prefix, after)
+
+    def list_names(self, prefix: str) -> Iterator[str]:
+        def page(at: _Connection) -> Mapping[str, Any]:
+            return at.library.list_with_delimiter(at.store, prefix or None)  # type: ignore[no-any-return]
+
+        found = run_interruptibly(lambda: self._attempts("list", prefix, page))
+        for path in (*found["common_prefixes"], *(row["path"] for row in found["objects"])):
+            if path.startswith(prefix):  # not the marker of the folder itself, which comes without its slash
+                yield path[len(prefix) :].removesuffix("/")
+
+    def delete(self, keys: Sequence[str]) -> None:
+        if self._deletes_keys == 1:
+            self._gather(self._delete_one, keys, CONCURRENCY)
+            return
+        chunks = [keys[at : at + self._deletes_keys] for at in range(0, len(keys), self._deletes_keys)]
+        self._gather(self._delete_chunk, chunks, _DELETES_AT_ONCE)
+
+    def close(self) -> None:
+        self._connection = None
+
+    def _get(self, key: str) -> bytes:
+        return self._attempts("get", key, lambda at: bytes(at.library.get(at.store, key).bytes().to_bytes()))
+
+    def _get_or_none(self, key: str) -> bytes | None:
+        try:
+            return self._get(key)
+        except ObjectNotFoundError:
+            return None
+
+    async def _get_or_none_async(self, key: str) -> bytes | None:
+        async def get(at: _Connection) -> bytes:
+            answer = await at.library.get_async(at.store, key)
+            return bytes((await answer.bytes_async()).to_bytes())
+
+        try:
+            return await self._attempts_async("get", key, get)
+        except ObjectNotFoundError:
+            return None
+
+    def _create(self, key: str, data: bytes) -> bool:
+        at = self._connected()
+        try:
+            at.library.put(at.store, key, data, mode="create", use_multipart=False)
+        except Exception as error:
+            if failed.is_taken(error):
+                return False
+            failure = self._translate(error, "create", key)
+            if failure is None:
+                raise
+            raise of_create(failure, is_certain=True) from error  # see _obstore_errors: it was sent once
+        return True
+
+    def _sorted_rows(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        """A listing by pages, which goes on behind the last row where a page failed."""
+        last = after
+        pages: Any = None
+        tries = self._new_attempts("list", prefix)
+        while True:
+            try:
+                pages, page = run_interruptibly(partial(self._next_page, pages, prefix, last))
+            except Exception as error:
+                pages = None
+                time.sleep(tries.pause_after(error))
+                continue
+            if page is None:
+                return
+            tries = self._new_attempts("list", prefix)
+            yield from self._objects(page, last)
+            last = max(last, page[-1]["path"]) if page else last
+
+    def _rows_to_sort(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        def collect(at: _Connection) -> Sequence[_Row]:
+            return at.library.list(at.store, prefix or None).collect()  # type: ignore[no-any-return]
+
+        rows = run_interruptibly(lambda: self._attempts("list", prefix, collect))
+        return self._objects(sorted(rows, key=lambda row: row["path"]), after)
+
+    def _next_page(self, pages: Any, prefix: str, after: str) -> tuple[Any, Sequence[_Row] | None]:
+        """The pages of a listing, begun behind ``after`` where there are none, and the next of them; None: no more."""
+        if pages is None:
+            at = self._connected()
+            pages = at.library.list(at.store, prefix or None, offset=after or None, chunk_size=_ROWS_AT_ONCE)
+        return pages, next(pages, None)
+
+    def _objects(self, rows: Sequence[_Row], after: str) -> Iterator[ObjectInfo]:
+        """The objects among the sorted rows of a listing, behind ``after``.
+
+        obstore shows a marker ``a/b/``, which other tools write for a folder, as an object ``a/b``, at the marker's
+        place in the order. Such rows are passed over: where there is an object ``a/b``, it came before; else it can't
+        be read. Both kinds of rows are empty.
+        """
+        empty = [row["path"] for row in rows if row["size"] == 0 and row["path"] > after]
+        found = dict(zip(empty, self.get_many(empty), strict=True))
+        last = after
+        for row in rows:
+            if row["path"] > last and found.get(row["path"], b"") is not None:
+                last = row["path"]
+                yield object_info(last, row["size"], row["last_modified"], row["e_tag"])
+
+    async def _delete_one(self, key: str) -> None:
+        with suppress(ObjectNotFoundError):
+            await self._attempts_async("delete", key, lambda at: at.library.delete_async(at.store, key))
+
+    async def _delete_chunk(self, keys: Sequence[str]) -> None:
+        name = keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
+        try:
+            await self._attempts_async("delete", name, lambda at: at.library.delete_async(at.store, [*keys]))
+        except ObjectNotFoundError:  # Azure says so of one, and obstore then nothing of the others
+            await gather(self._delete_one, keys, CONCURRENCY)
+
+    def _gather(self, call: Callable[[S], Awaitable[T]], arguments: Sequence[S], at_once: int) -> list[T]:
+        if not arguments:
+            return []
+        return run_interruptibly(lambda: run_in_loop(gather(call, arguments, at_once)))
+
+    def _attempts(self, op: str, key: str, call: Callable[[_Connection], T]) -> T:
+        """Repeat ``call`` while that may help, and raise what its failures mean."""
+        tries = self._new_attempts(op, key)
+        while True:
+            try:
+                return call(self._connected())
+            except Exception as error:
+                pause_s = tries.pause_after(error)
+            time.sleep(pause_s)
+
+    async def _attempts_async(self, op: str, key: str, call: Callable[[_Connection], Awaitable[T]]) -> T:
+        tries = self._new_attempts(op, key)
+        while True:
+            try:
+                return await call(self._connected())
+            except Exception as error:
+                pause_s = tries.pause_after(error)
+            await asyncio.sleep(pause_s)
+
+    def _new_attempts(self, op: str, key: str) -> Attempts:
+        return Attempts(lambda error: self._translate(error, op, key), pauses_s=_PAUSES_S)
+
+    def _translate(self, error: Exception, op: str, key: str) -> StoreError | None:
+        if isinstance(error, StoreError):
+            return error
+        failure = failed.translate(error, op, f"{self._uri}/{key}", bucket=self._name)
+        if isinstance(failure, StorePermissionError):
+            self._connection = None  # the next call looks for credentials anew: these may have expired
+        return failure
+
+    def _connected(self) -> _Connection:
+        """This process's connection. Two threads may make one each, of which the later is kept."""
+        connection = self._connection
+        if connection is None or connection.process != os.getpid():
+            library = obstore_library()
+            store = self._connect(library._store)
+            self._connection = connection = _Connection(process=os.getpid(), library=library, store=store)
+        return connection
+
+
+def _put_arguments(data: bytes) -> dict[str, Any]:
+    """Nothing of an upload in parts is visible before its last request. No request is so long that it would end by a
+    time-out on a slow line."""
+    if len(data) < _MULTIPART_BYTES:
+        return {"use_multipart": False}
+    return {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}

@@ -1,0 +1,139 @@
+"""The store error that an exception of obstore means.
+
+obstore's classes say too little: a 409 and a 412 are both ``AlreadyExistsError``, a 503 and a broken connection both
+``GenericError``. The status, and the cloud's code and message, stand in the text, which object_store 0.14 writes in
+``client/retry.rs``. What is written otherwise one day counts as a lost answer, which is safe.
+
+hyper, which sends the requests, sends one a second time only if the kept connection that it was handed to was closed
+before any byte was written; object_store's own retries are off. So an answer is the answer to the only request.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+
+from sparklog.errors import InvalidArgumentError, StoreError, StorePermissionError, StoreUnavailableError
+from sparklog.storage._answers import error_of_code, error_without_answer, is_taken_answer
+
+__all__ = ["Answer", "answer_of", "is_taken", "is_unsatisfiable_range", "translate"]
+
+_DEBUG = "\n\nDebug source:"
+_REQUEST = re.compile(r"Error performing [A-Z]+ (?P<url>\S+) in ")
+_STATUS = re.compile(r"Server returned non-2xx status code: (?P<status>\d{3})[^:]*:? ?(?P<body>.*)", re.DOTALL)
+_ERROR_BODY = re.compile(r"Server returned error response: (?P<body>.*)", re.DOTALL)
+_REFUSED_KEY = re.compile(
+    r"(?:DeleteObjects|Bulk delete) request failed for key (?P<key>.*): (?P<said>.*) \(code: (?P<code>\w+)\)", re.DOTALL
+)
+_CODE = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
+_MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
+_BAD_KEY = re.compile(r"Error parsing Path|contained empty path segment|Could not parse path")
+_BEHIND_THE_END = re.compile(r"Wanted range starting at \d+|CONTENT_RANGE header: \"bytes 0--1/0\"")
+"""Azure, and its emulator of an empty blob, answer with a success."""
+_BAD_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
+_TRANSPORT = re.compile(r"HttpError \{\s*kind: (\w+)")
+_SYSTEM_ERROR = re.compile(r"message: \"([^\"]+)\"")
+_URL_USER = re.compile(r"//[^/@\s]*@")  # an endpoint's user and password
+_REDACTED = "REDACTED"
+"""In place of a URL that holds a signature or a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a server."""
+
+    status: int
+    """HTTP's status; 0 for one key of a bulk delete."""
+    code: str
+    """The cloud's word for it; empty where the answer has none."""
+    said: str
+
+
+def answer_of(error: BaseException) -> Answer | None:
+    """The server's answer; None where there was none, or none that is understood."""
+    text = _text(error)
+    match = _STATUS.search(text)
+    if match:
+        body = match["body"]
+        return Answer(int(match["status"]), _first(_CODE, body), _first(_MESSAGE, body))
+    match = _ERROR_BODY.search(text)
+    if match:  # a success by its status
+        return Answer(500, _first(_CODE, match["body"]), _first(_MESSAGE, match["body"]))
+    match = _REFUSED_KEY.search(text)
+    if match is None:
+        return None
+    code, said = match["code"], f"{match['said']} ({match['key']})"
+    return Answer(int(code), "", said) if code.isdigit() else Answer(0, code, said)
+
+
+def is_taken(error: BaseException) -> bool:
+    """Did the server say that a create-only put found its name taken?"""
+    answer = answer_of(error)
+    return answer is not None and is_taken_answer(answer.code, answer.status)
+
+
+def is_unsatisfiable_range(error: BaseException) -> bool:
+    """Did the server say that the range begins at or after the object's end (416)?"""
+    answer = answer_of(error)
+    if answer is None:
+        return _BEHIND_THE_END.search(_text(error)) is not None
+    return answer.status == 416 or answer.code == "InvalidRange"
+
+
+def translate(error: Exception, op: str, name: str, *, bucket: str) -> StoreError | None:
+    """The store error for what obstore raised; None for what isn't the store's doing and should be seen as it is.
+
+    Args:
+        op: get, list, put, create or delete; a lost answer matters for the last three.
+        name: bucket and key, for the message.
+        bucket: its name, as it stands in the URLs of requests to it.
+    """
+    text = _text(error)
+    if _BAD_KEY.search(text):
+        message = f"{op} {name}: a key that object stores can't have: {text.partition(': ')[2] or text}"
+        raise InvalidArgumentError(message) from error
+    if not isinstance(error, OSError) and "BaseError" not in {cls.__name__ for cls in type(error).__mro__}:
+        return None
+    answer = answer_of(error)
+    if _is_of_credentials(error, text, bucket):
+        message = f"{op} {name}: no credentials: {_reason(error, text)}"
+        is_for_now = answer is not None and (answer.status >= 500 or answer.status == 429)
+        return StoreUnavailableError(message) if is_for_now else StorePermissionError(message)
+    if answer is not None:
+        return error_of_code(answer.code, answer.status, answer.said, op, name)
+    message = f"{op} {name}: {_reason(error, text)}"
+    if is_unsatisfiable_range(error):
+        return StoreError(message)
+    if "redirect without LOCATION" in text:
+        return StoreError(f"{message}; is it in another region?")
+    if _BAD_CERTIFICATE.search(str(error)):  # the handshake failed: nothing was sent
+        return StoreError(message)
+    return error_without_answer(message, op)
+
+
+def _text(error: BaseException) -> str:
+    """The message without the sources in Rust's notation."""
+    return _URL_USER.sub("//", str(error).partition(_DEBUG)[0])
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    """The first line of what a pattern's group matches: Azure adds the request's number and time below."""
+    match = pattern.search(text)
+    return html.unescape(match[1]).strip().partition("\n")[0] if match else ""
+
+
+def _is_of_credentials(error: Exception, text: str, bucket: str) -> bool:
+    """Did not the bucket refuse, but whoever was asked for credentials before anything was sent to the bucket?"""
+    match = _REQUEST.search(text)
+    if match is None:
+        return "credential provider" in text or type(error).__name__ == "UnauthenticatedError"
+    url = match["url"]
+    return url != _REDACTED and f"/{bucket}" not in url and f"//{bucket}." not in url
+
+
+def _reason(error: Exception, text: str) -> str:
+    """The message, with what the sources tell more: kind of a transport error, the system's error."""
+    debug = str(error).partition(_DEBUG)[2]
+    more = [match[1] for pattern in (_TRANSPORT, _BAD_CERTIFICATE, _SYSTEM_ERROR) if (match := pattern.search(debug))]
+    return f"{text} ({', '.join(more)})" if more else text

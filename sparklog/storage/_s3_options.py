@@ -1,0 +1,199 @@
+"""Options of an S3 store as obstore takes them. Names are s3fs's where s3fs has the option, else object_store's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparklog.errors import InvalidConfigurationError
+from sparklog.storage._aws_profile import (
+    AwsKeys,
+    AwsProfile,
+    botocore_provider,
+    keys_provider,
+    profile_provider,
+    read_profile,
+)
+from sparklog.storage._client_options import CLIENT_OPTIONS, client_options, make, refuse_unknown, take_options
+
+__all__ = ["PASSED_OVER", "S3Options", "connect_s3", "s3_options"]
+
+PASSED_OVER = frozenset(
+    {
+        "cache_regions",
+        "default_block_size",
+        "default_cache_type",
+        "default_fill_cache",
+        "max_concurrency",
+        "max_pool_connections",
+        "retries",
+        "signature_version",
+        "tcp_keepalive",
+        "user_agent_extra",
+    }
+)
+"""s3fs's options that make it faster, or count its retries: without a meaning for other clients."""
+_BOTOCORE_KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "aws_session_token": "token"}
+_OWN = {"key", "secret", "token", "anon", "endpoint_url", "use_ssl", "profile", "region", "addressing_style"}
+_OBJECT_STORE = {
+    "checksum_algorithm",
+    "disable_bulk_delete",
+    "imdsv1_fallback",
+    "request_payer",
+    "s3_express",
+    "server_side_encryption",
+    "sse_bucket_key_enabled",
+    "sse_customer_key_base64",
+    "sse_kms_key_id",
+    "unsigned_payload",
+}
+_HINT = "; with client='s3fs' all arguments of s3fs.S3FileSystem are known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """How a bucket is reached."""
+
+    keys: AwsKeys | None = None
+    """None: they are looked for in the environment, in profiles and with the machine's role."""
+    is_anonymous: bool = False
+    profile: str | None = None
+    endpoint: str | None = None
+    """With its scheme; None for AWS's own."""
+    region: str | None = None
+    addressing_style: str = "auto"
+    """path, virtual or auto."""
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Options of object_store, by its names."""
+    client: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Options of :data:`CLIENT_OPTIONS`."""
+
+
+def s3_options(options: Mapping[str, Any]) -> S3Options:
+    """``storage_options`` of an S3 store.
+
+    Raises:
+        InvalidConfigurationError: there are unknown options, or a key without its secret; names them, never values.
+    """
+    own, client, config = _flattened(options)
+    if bool(own.get("key")) != bool(own.get("secret")):
+        raise InvalidConfigurationError("storage_options key and secret belong together: one of them is missing")
+    style = own.get("addressing_style", "auto")
+    if style not in ("auto", "path", "virtual"):
+        raise InvalidConfigurationError("storage_options addressing_style: expected auto, path or virtual")
+    endpoint = own.get("endpoint_url")
+    if endpoint:
+        scheme, _, host = str(endpoint).rstrip("/").rpartition("://")
+        endpoint = f"{scheme or ('https' if own.get('use_ssl', True) else 'http')}://{host}"
+    return S3Options(
+        keys=_given_keys(own) if own.get("key") else None,
+        is_anonymous=bool(own.get("anon", False)),
+        profile=own.get("profile"),
+        endpoint=endpoint or None,
+        region=str(own["region"]) if own.get("region") else None,
+        addressing_style=style,
+        config=config,
+        client=client,
+    )
+
+
+def _given_keys(own: Mapping[str, Any]) -> AwsKeys:
+    token = own.get("token")
+    return AwsKeys(key=str(own["key"]), secret=str(own["secret"]), token=str(token) if token else None)
+
+
+def _flattened(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Options of this module, of the HTTP client and of object_store; s3fs has some of them inside of others."""
+    given = {**options}
+    given.pop("client", None)
+    botocore_client = {**(given.pop("client_kwargs", None) or {})}
+    botocore_config = {**(given.pop("config_kwargs", None) or {})}
+    addressing = {**(botocore_config.pop("s3", None) or {})}
+    if "region_name" in botocore_client:
+        given.setdefault("region", botocore_client.pop("region_name"))
+    if given.pop("requester_pays", False):
+        given["request_payer"] = True
+    for name in [name for name in botocore_client if name in _BOTOCORE_KEYS]:
+        given.setdefault(_BOTOCORE_KEYS[name], botocore_client.pop(name))
+    inner = {**addressing, **botocore_config, **botocore_client}
+    merged = {**inner, **{name: value for name, value in given.items() if value is not None}}
+    own, rest = take_options(merged, _OWN)
+    client, rest = take_options(rest, CLIENT_OPTIONS)
+    config, rest = take_options(rest, _OBJECT_STORE)
+    refuse_unknown({name for name, value in rest.items() if value is not None} - PASSED_OVER, hint=_HINT)
+    return own, client, config
+
+
+def connect_s3(stores: Any, bucket: str, options: S3Options) -> Any:
+    """obstore's store of a bucket. ``stores``: the module with obstore's classes.
+
+    What isn't given is looked for where the AWS tools do: in the environment, in the profile, with the machine's role.
+
+    Raises:
+        InvalidConfigurationError: a profile or an option can't be used.
+    """
+    environment, home = os.environ, Path.home()
+    profile = AwsProfile(name="default")
+    is_complete = options.keys is not None and (options.region or options.endpoint)
+    if not options.is_anonymous and not is_complete:
+        profile = read_profile(environment, options.profile, home=home)
+    endpoint = options.endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    endpoint = (endpoint or profile.endpoint_url or "").rstrip("/") or None
+    region = options.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or profile.region
+    if region is None:
+        region = "us-east-1" if endpoint else _resolve_region(bucket)
+    style = options.addressing_style
+    is_virtual = style == "virtual" or (style == "auto" and endpoint is None and "." not in bucket)
+    if endpoint is None and region.startswith("cn-"):
+        host = f"s3.{region}.amazonaws.com.cn"
+        endpoint = f"https://{bucket}.{host}" if is_virtual else f"https://{host}"
+    elif endpoint and is_virtual:  # object_store takes the endpoint as it is
+        endpoint = endpoint.replace("://", f"://{bucket}.", 1)
+    config = {
+        "bucket": bucket,
+        "region": region,
+        "skip_signature": options.is_anonymous,
+        "virtual_hosted_style_request": is_virtual,
+        "conditional_put": "etag",  # whatever the environment says
+        **({"aws_endpoint_url_s3": endpoint} if endpoint else {}),  # goes before the environment's
+        **options.config,
+    }
+    provider = None if options.is_anonymous else _provider(options, profile, environment, home)
+    return make(
+        stores.S3Store,
+        config=config,
+        client_options=client_options(options.client, endpoint=endpoint),
+        **({"credential_provider": provider} if provider else {}),
+    )
+
+
+def _provider(
+    options: S3Options, profile: AwsProfile, environment: Mapping[str, str], home: Path
+) -> Callable[[], dict[str, Any]] | None:
+    """Where keys come from; None: object_store looks in the environment, for a web identity and for a role.
+
+    In the order of the AWS tools. Given keys don't mix with what the environment has.
+    """
+    if options.keys:
+        return keys_provider(options.keys)
+    if not options.profile and (environment.get("AWS_ACCESS_KEY_ID") or environment.get("AWS_WEB_IDENTITY_TOKEN_FILE")):
+        return None
+    if profile.needs_botocore:
+        return botocore_provider(profile)
+    return profile_provider(environment, options.profile, home=home) if profile.keys else None
+
+
+def _resolve_region(bucket: str) -> str:
+    """A bucket's region, which S3 tells to anybody."""
+    import pyarrow as pa
+    import pyarrow.fs as pafs  # loads Arrow's S3 client, which is seldom needed
+
+    try:
+        return str(pafs.resolve_s3_region(bucket))
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidConfigurationError(
+            f"s3://{bucket}: its region can't be looked up, give it as storage_options region: {error}"
+        ) from error

@@ -1,0 +1,246 @@
+"""What servers say, as obstore hands it on: the texts come from obstore itself, so that a new version shows here."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sparklog.errors import (
+    InvalidArgumentError,
+    ObjectNotFoundError,
+    StoreError,
+    StoreFullError,
+    StoreOutcomeUnknownError,
+    StorePermissionError,
+    StoreUnavailableError,
+    UnsafeStoreError,
+)
+from sparklog.storage import S3Store, _obstore_bucket
+from sparklog.storage._obstore_errors import answer_of, translate
+from sparklog.storage.base import CreateResult
+from tests.scripted_server import HANG_UP, SILENCE, Reply, ScriptedServer, scripted_server, xml_error
+
+pytest.importorskip("obstore")
+
+KEYS = {"key": "KEYKEYKEY", "secret": "very-secret", "region": "us-east-1"}
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with scripted_server() as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    monkeypatch.setattr(_obstore_bucket, "_PAUSES_S", (0, 0, 0))
+    return S3Store("s3://bucket/root", {**KEYS, "endpoint_url": server.url, "read_timeout": 0.3})
+
+
+CALLS = {
+    "get": lambda store: store.read("a"),
+    "list": lambda store: [*store.list("")],
+    "put": lambda store: store.put("a", b"x"),
+    "create": lambda store: store.create("a", b"x"),
+    "delete": lambda store: store.delete(["a"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "op", "expected"),
+    [
+        (404, "NoSuchKey", "get", ObjectNotFoundError),
+        (404, "NoSuchBucket", "get", StoreError),
+        (404, "NoSuchBucket", "create", StoreError),
+        (404, "NoSuchBucket", "list", StoreError),
+        (409, "ConditionalRequestConflict", "put", StoreUnavailableError),
+        (429, "TooManyRequests", "put", StoreUnavailableError),
+        (503, "SlowDown", "get", StoreUnavailableError),
+        (503, "SlowDown", "list", StoreUnavailableError),
+        (503, "SlowDown", "delete", StoreUnavailableError),
+        (400, "RequestTimeout", "put", StoreUnavailableError),
+        (403, "AccessDenied", "create", StorePermissionError),
+        (403, "AccessDenied", "list", StorePermissionError),
+        (401, "", "put", StorePermissionError),
+        (400, "ExpiredToken", "get", StorePermissionError),
+        (507, "XMinioStorageFull", "create", StoreFullError),
+        (500, "InternalError", "put", StoreOutcomeUnknownError),
+        (502, "", "delete", StoreOutcomeUnknownError),
+        (500, "InternalError", "get", StoreUnavailableError),
+        (504, "", "list", StoreUnavailableError),
+        (501, "NotImplemented", "create", UnsafeStoreError),
+        (501, "NotImplemented", "put", StoreError),
+        (400, "InvalidRequest", "create", StoreError),
+        (301, "PermanentRedirect", "create", StoreError),
+    ],
+)
+def test_an_answer_means_what_its_status_and_code_say(store, server, status, code, op, expected):
+    server.replies = [xml_error(status, code)] * 4
+    with pytest.raises(StoreError) as caught:
+        CALLS[op](store)
+    assert type(caught.value) is expected
+    assert str(caught.value).startswith(f"{op} s3://bucket/root/")
+    assert code in str(caught.value) or status == 301
+    assert len(server.requests) == (4 if caught.value.retriable else 1)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        xml_error(409, "ConditionalRequestConflict"),
+        xml_error(503, "SlowDown"),
+        xml_error(500, "InternalError"),
+        HANG_UP,
+        SILENCE,
+        Reply(status=200, headers={}),  # a success that isn't S3's
+        xml_error(200, "InternalError"),
+    ],
+    ids=repr,
+)
+def test_a_create_that_failed_is_unknown_and_sent_once(store, server, reply):
+    server.replies = [reply]
+    if reply.status == 200 and reply.body:
+        server.replies = [Reply(200, reply.body, {})]
+    with pytest.raises(StoreOutcomeUnknownError, match="it may have been carried out"):
+        store.create("a", b"x")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [xml_error(412, "PreconditionFailed"), Reply(412), Reply(304), xml_error(409, "BlobAlreadyExists")],
+    ids=repr,
+)
+def test_a_taken_name_is_told(store, server, reply):
+    server.replies = [reply]
+    assert store.create("a", b"x") is CreateResult.EXISTS
+
+
+def test_a_conflict_is_not_taken_for_a_taken_name(store, server):
+    """obstore has one class of errors for both."""
+    server.replies = [xml_error(409, "ConditionalRequestConflict")]
+    with pytest.raises(StoreOutcomeUnknownError, match="409 ConditionalRequestConflict"):
+        store.create("a", b"x")
+
+
+@pytest.mark.parametrize("op", ["put", "create", "delete"])
+def test_nothing_below_sends_a_write_again_whose_kept_connection_breaks(store, server, op):
+    """hyper would, if it could know that no byte was sent; here the server has read the request."""
+    store.put("warm", b"")
+    server.replies = [HANG_UP] * 4
+    with pytest.raises(StoreOutcomeUnknownError):
+        CALLS[op](store)
+    assert len(server.requests) == 1 + (1 if op == "create" else 4)
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_no_failure(store, server):
+    """The request goes by a new one, and only there."""
+
+    def answer(request):
+        return Reply(headers={**Reply().headers, "Connection": "close"})
+
+    server.answer = answer
+    for number in range(20):
+        assert store.create(f"a{number}", b"x") is CreateResult.CREATED
+    assert len(server.requests) == 20
+
+
+def test_a_put_that_is_refused_after_a_lost_answer_stays_unknown(store, server):
+    server.replies = [HANG_UP, xml_error(403, "AccessDenied")]
+    with pytest.raises(StoreOutcomeUnknownError, match=r"AccessDenied.*an attempt before may have been carried out"):
+        store.put("a", b"x")
+
+
+def test_a_put_is_repeated_after_a_lost_answer(store, server):
+    server.replies = [HANG_UP, xml_error(503, "SlowDown")]
+    store.put("a", b"x")
+    assert len(server.requests) == 3
+
+
+def test_a_missing_right_to_list_is_told_where_a_read_is_refused(store, server):
+    """S3 says 403, not 404, of an object that isn't there, to whoever may not list."""
+    server.replies = [xml_error(403, "AccessDenied")]
+    with pytest.raises(StorePermissionError, match="no right to list the bucket"):
+        store.read("a")
+
+
+def test_a_checksum_is_sent_where_it_is_asked_for(server):
+    store = S3Store("s3://bucket", {**KEYS, "endpoint_url": server.url, "checksum_algorithm": "SHA256"})
+    store.create("a", b"x")
+    [request] = server.requests
+    assert request.headers["x-amz-checksum-sha256"] == "LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE="
+
+
+def test_each_key_of_a_bulk_delete_may_be_refused(store, server):
+    rows = (
+        b"<DeleteResult><Error><Key>root/b</Key><Code>AccessDenied</Code><Message>no</Message></Error></DeleteResult>"
+    )
+    server.replies = [Reply(200, rows)]
+    with pytest.raises(StorePermissionError, match=r"no \(root/b\)"):
+        store.delete(["a", "b"])
+
+
+def listing_page(keys, *, more):
+    end = "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>" if more else ""
+    said = "<Size>1</Size><LastModified>2026-11-22T20:00:00.000Z</LastModified><ETag>e</ETag>"
+    rows = "".join(f"<Contents><Key>root/{key}</Key>{said}</Contents>" for key in keys)
+    return Reply(200, f"<ListBucketResult>{end}{rows}</ListBucketResult>".encode(), {})
+
+
+def test_a_listing_goes_on_behind_the_last_row_where_a_page_failed(store, server):
+    names = [f"{number:04}" for number in range(1001)]
+    server.replies = [listing_page(names[:1000], more=True), HANG_UP, listing_page(names[1000:], more=False)]
+    assert [info.path for info in store.list("")] == names
+    assert "start-after=root%2F0999" in server.requests[2].path
+
+
+def test_no_credentials_are_told_as_that(server, monkeypatch):
+    monkeypatch.setattr(_obstore_bucket, "_PAUSES_S", (0, 0, 0))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    store = S3Store("s3://bucket/root", {"endpoint_url": server.url, "region": "us-east-1"})
+    with pytest.raises(StorePermissionError, match="no credentials"):
+        store.create("a", b"x")
+    assert server.requests == []
+
+
+def test_credentials_that_expired_are_looked_for_anew(server, monkeypatch, tmp_path):
+    keys = "[default]\naws_access_key_id = {}\naws_secret_access_key = s\n"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    (tmp_path / "credentials").write_text(keys.format("OLD"))
+    store = S3Store("s3://bucket/root", {"endpoint_url": server.url, "region": "us-east-1"})
+    store.put("a", b"")
+    (tmp_path / "credentials").write_text(keys.format("RENEWED"))
+    server.replies = [xml_error(403, "ExpiredToken")]
+    with pytest.raises(StorePermissionError, match="ExpiredToken"):
+        store.create("a", b"")
+    assert store.create("a", b"") is CreateResult.CREATED
+    signed_by = [request.headers["authorization"].partition("Credential=")[2][:4] for request in server.requests]
+    assert signed_by == ["OLD/", "OLD/", "RENE"]
+
+
+def test_no_secret_is_repeated(server, monkeypatch):
+    monkeypatch.setattr(_obstore_bucket, "_PAUSES_S", ())
+    said = b"<Code>SignatureDoesNotMatch</Code><Message>m</Message><AWSAccessKeyId>KEYKEYKEY</AWSAccessKeyId>"
+    server.replies = [Reply(403, b"<Error>" + said + b"</Error>"), HANG_UP]
+    endpoint = server.url.replace("://", "://user:very-secret@")
+    store = S3Store("s3://bucket/root", {**KEYS, "endpoint_url": endpoint})
+    for _ in range(2):
+        with pytest.raises(StoreError) as caught:
+            store.create("a", b"x")
+        assert "very-secret" not in str(caught.value) + repr(store)
+        assert "KEYKEYKEY" not in str(caught.value)
+
+
+def test_a_key_that_object_stores_cannot_have_is_an_argument_that_is_refused(store):
+    with pytest.raises(InvalidArgumentError, match="object stores can't have"):
+        store.put("a\nb", b"")
+
+
+def test_what_is_not_the_stores_doing_is_left_alone():
+    assert translate(TypeError("a bug"), "get", "s3://bucket/key", bucket="bucket") is None
+    assert answer_of(ValueError("Server said nothing")) is None

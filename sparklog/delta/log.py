@@ -20,7 +20,7 @@ class DeltaLog(EntryLog[Entry]):
     table: str
     """The table's folder, relative to the store's root."""
     recent: RecentEntries = field(default_factory=RecentEntries, compare=False, repr=False)
-    """What was created through this object a moment ago."""
+    """The entries that were created through this object a moment ago."""
 
     def path_of(self, version: int) -> str:
         return entry_path(self.table, version)

@@ -20,7 +20,7 @@ _LOOK_FOR_TRANSACTIONS_S = 30.0
 """A LIST of each process with consumers: for transactions that were left."""
 
 
-@click.command()
+@click.command(context_settings={"show_default": True})
 @click.option("--rate", type=click.FloatRange(0, min_open=True), default=1000.0, help="Records a second in all.")
 @click.option("--record-bytes", type=click.IntRange(1), default=100, help="Key and value of a record.")
 @click.option("--partitions", type=click.IntRange(1), default=1, help="Of the topic.")

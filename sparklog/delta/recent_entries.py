@@ -22,16 +22,17 @@ class RecentEntries:
     def __init__(self) -> None:
         self._entries: dict[int, tuple[bytes, float]] = {}
         """By version, oldest first: the bytes, and when they were created."""
-        self._size_bytes = 0
 
     def add(self, version: int, data: bytes, *, now_ticks_ms: float, keep_ms: float) -> None:
         """Keep the entry that was created as ``version``, and forget what is too old or too much."""
         self._entries[version] = (data, now_ticks_ms)
-        self._size_bytes = self._size_bytes + len(data)
-        for oldest, (_, created_ticks_ms) in list(self._entries.items()):
-            if self._size_bytes <= _MOST_BYTES and now_ticks_ms - created_ticks_ms <= keep_ms:
+        kept = list(self._entries.items())
+        size_bytes = sum(len(each) for _, (each, _) in kept)
+        for oldest, (each, created_ticks_ms) in kept:
+            if size_bytes <= _MOST_BYTES and now_ticks_ms - created_ticks_ms <= keep_ms:
                 return
-            self._forget(oldest)
+            self._entries.pop(oldest, None)
+            size_bytes -= len(each)
 
     def young(self, *, now_ticks_ms: float, keep_ms: float) -> Mapping[int, bytes]:
         """The entries that were created no longer than ``keep_ms`` ago, by version."""
@@ -42,8 +43,4 @@ class RecentEntries:
         """Forget the entries up to a version: a checkpoint holds them."""
         for older in list(self._entries):
             if older <= version:
-                self._forget(older)
-
-    def _forget(self, version: int) -> None:
-        data, _ = self._entries.pop(version, (b"", 0.0))
-        self._size_bytes -= len(data)
+                self._entries.pop(older, None)

@@ -15,6 +15,7 @@ from sparklog._version import __version__
 from sparklog.cli.check import check
 from sparklog.cli.completion import completion
 from sparklog.cli.consume import consume
+from sparklog.cli.cost import cost
 from sparklog.cli.groups import groups
 from sparklog.cli.maintain import maintain
 from sparklog.cli.options import ENVIRONMENT, connection_options, is_debugging
@@ -65,13 +66,14 @@ def cli() -> None:
       sparklog consume orders --group billing
       sparklog groups describe billing
       sparklog transactions list
+      sparklog cost --rate 1000 --members 3
       sparklog sql "select partition, count(*) from orders group by all"
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
     """
 
 
-for _command in (topics, groups, transactions, produce, consume, sql, maintain, check, completion):
+for _command in (topics, groups, transactions, produce, consume, sql, maintain, check, cost, completion):
     cli.add_command(_command)
 
 

@@ -185,14 +185,16 @@ class Fetcher:
         until_ticks_ms = max(until_ticks_ms, now)
         asked = frozenset(topic for topic in asked if self._retry_ticks_ms.get(topic, now) <= until_ticks_ms)
         self._open(asked)
-        due = self._schedule.due(asked, until_ticks_ms) | (asked & (self._changed | self._topics.behind()))
-        polled = self._poll(due)
+        at_once = asked & (self._changed | self._topics.behind())
+        taken, left = self._take_shared(self._schedule.due(asked, until_ticks_ms) - at_once)
+        polled = self._poll(at_once | left)
         self._changed = (self._changed & wanted) - polled.news.keys()
-        for topic in polled.news.keys() & self._retry_ticks_ms.keys():
+        news = {**taken.news, **polled.news}
+        for topic in news.keys() & self._retry_ticks_ms.keys():
             del self._retry_ticks_ms[topic]
-        self._fail_all(polled.errors)
-        self._topics.meet_foreign_files(polled.news)
-        return self._publish() or any(polled.news.values())
+        self._fail_all({**taken.errors, **polled.errors})
+        self._topics.meet_foreign_files(news)
+        return self._publish() or any(news.values())
 
     def _keep(self, wanted: frozenset[str]) -> None:
         if wanted != self._looked_at_topics:
@@ -218,6 +220,22 @@ class Fetcher:
         ended = self._clock.ticks_ms()
         self._schedule.looked(polled.news, now_ms=ended, took_ms=ended - began)
         return polled
+
+    def _take_shared(self, due: set[str]) -> tuple[Polled, set[str]]:
+        """Take what other consumers of this process have found out about topics that are due.
+
+        Returns:
+            What was taken; and the topics that are left to look at. One that another consumer looks at just now is not:
+            it stays due. So of all that are due the first one looks, and news comes as soon to all of them.
+        """
+        looks = self._topics.shared_looks(due)
+        taken = self._topics.take_shared(looks)
+        for topic, is_new in taken.news.items():
+            self._schedule.looked({topic: is_new}, now_ms=looks[topic].ended_ticks_ms, took_ms=None)
+        left = due - looks.keys()
+        others = self._topics.being_looked_at(left)
+        self._schedule.postpone(others, now_ms=self._clock.ticks_ms())
+        return taken, left - others
 
     def _retry_later(self, topics: Iterable[str]) -> None:
         at_ms = self._clock.ticks_ms() + self._config.retry_backoff_ms

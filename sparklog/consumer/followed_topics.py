@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 
+from sparklog.consumer.shared_looks import Absence, shared_looks_of
 from sparklog.consumer.topic_opening import TopicOpener, open_topic
-from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.delta.actions import Entry
+from sparklog.errors import StoreError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, TopicFollower
 from sparklog.log.follow import poll_all
 from sparklog.log.head import TopicHead
@@ -55,6 +59,9 @@ class FollowedTopics:
     def __init__(self, cluster: Cluster, opened: Callable[[], None]) -> None:
         self.cluster = cluster
         self._openings = TopicOpener(cluster, opened)
+        self._shared = shared_looks_of(cluster)
+        self._seen_ticks_ms: dict[str, float] = {}
+        """When the newest look at each topic began, by this or another consumer."""
         self._followers: dict[str, TopicFollower] = {}
         self._views: dict[str, TopicView] = {}
         self._heads: dict[str, TopicHead] = {}
@@ -75,6 +82,7 @@ class FollowedTopics:
         """Follow a topic no longer; it may be opened anew."""
         self._followers.pop(topic, None)
         self._heads.pop(topic, None)
+        self._seen_ticks_ms.pop(topic, None)
         self._stale.discard(topic)
         self._unseen.add(topic)
 
@@ -126,14 +134,69 @@ class FollowedTopics:
         followers = {topic: self._followers[topic] for topic in sorted(topics) if topic in self._followers}
         self._stale |= followers.keys()
         self._unseen |= followers.keys()
+        began = self.cluster.clock.ticks_ms()
+        for topic, follower in followers.items():
+            self._shared.begin(topic, _next_path(follower), began)
+        try:
+            results = dict(zip(followers, poll_all([*followers.values()]), strict=True))
+        except StoreError:
+            for topic in followers:
+                self._shared.end(topic, None)
+            raise
+        ended = self.cluster.clock.ticks_ms()
+        for topic, follower in followers.items():
+            has_seen_end = not isinstance(results[topic], Exception) and follower.caught_up
+            self._shared.end(topic, Absence(_next_path(follower), began, ended) if has_seen_end else None)
+            self._seen_ticks_ms[topic] = began
+        return self._applied(results)
+
+    def shared_looks(self, topics: Iterable[str]) -> dict[str, Absence]:
+        """The looks of other consumers of this process which found that nothing follows what was applied of these
+        topics, if they began after the newest look at the topic that is known here.
+
+        What a look found is worth the same to everybody: it is a look whose answer came late. One that has to verify
+        its position does that itself.
+        """
+        found = {}
+        for topic in topics:
+            follower = self._followers.get(topic)
+            if follower is None or follower.must_verify:
+                continue
+            seen = self._seen_ticks_ms.get(topic, math.inf)
+            absence = self._shared.absence(topic, _next_path(follower), after_ticks_ms=seen)
+            if absence is not None:
+                found[topic] = absence
+        return found
+
+    def take_shared(self, looks: Mapping[str, Absence]) -> Polled:
+        """Apply looks of :meth:`shared_looks`, as :meth:`poll` does its own; no request."""
+        results: dict[str, list[Entry] | Exception] = {}
+        for topic, absence in looks.items():
+            take = self._followers[topic].take
+            results[topic] = attempt(partial(take, began_ticks_ms=absence.began_ticks_ms), [None])
+            self._seen_ticks_ms[topic] = absence.began_ticks_ms
+        self._unseen |= results.keys()
+        return self._applied(results)
+
+    def being_looked_at(self, topics: Iterable[str]) -> set[str]:
+        """The topics among these about which another consumer of this process asks now what this one would ask."""
+        now = self.cluster.clock.ticks_ms()
+        followers = {topic: self._followers[topic] for topic in topics if topic in self._followers}
+        return {
+            topic
+            for topic, follower in followers.items()
+            if self._shared.is_under_way(topic, _next_path(follower), now_ticks_ms=now)
+        }
+
+    def _applied(self, results: Mapping[str, list[Entry] | Exception]) -> Polled:
         news, errors = {}, {}
-        for topic, found in zip(followers, poll_all([*followers.values()]), strict=True):
+        for topic, found in results.items():
             if isinstance(found, Exception):
                 errors[topic] = found
                 if isinstance(found, UnknownTopicOrPartitionError):
                     self.drop(topic)
             else:
-                news[topic] = bool(found) or not followers[topic].caught_up
+                news[topic] = bool(found) or not self._followers[topic].caught_up
                 self._stale.discard(topic)
         return Polled(news, errors)
 
@@ -192,3 +255,8 @@ class FollowedTopics:
 
     def _open(self, topic: str) -> TopicFollower:
         return open_topic(self.cluster, topic)
+
+
+def _next_path(follower: TopicFollower) -> str:
+    """The name of the entry that a follower asks for next."""
+    return follower.next_paths(1)[0]

@@ -2,9 +2,9 @@
 
 No broker notifies a consumer of news, so it asks the store, and each look at a topic is a request. A topic that
 had news within the last second is looked at after ever longer waits, up to three times as long as a look takes, or 10
-to 100 ms. One that has been quiet for longer is looked at after a tenth of the time for which it has been quiet, at
-most after ``fetch_max_wait_ms``, or after 200 times as long as a look takes if that is shorter: so on a folder, where
-looks cost next to nothing, news is found soon whenever it comes.
+to 100 ms. One that has been quiet for longer is looked at after a tenth of the time for which it has been quiet, or
+after 200 times as long as a look takes if that is shorter, so that on a folder, where looks cost next to nothing, news
+is found soon; but after a hundredth of that time at least, and after ``fetch_max_wait_ms`` at most.
 
 Many topics share a number of looks in each ``fetch_max_wait_ms``: the quiet ones 25, which is 50 a second by default,
 and those that had news within the last second 125. On a store that answers within 2 ms, such as a folder, they share as
@@ -14,7 +14,7 @@ many as take a sixtieth of the time, or for those with news a sixth, if these ar
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 __all__ = ["PollSchedule"]
@@ -32,6 +32,8 @@ _RECENT_WAIT_MS = (10.0, 100.0)
 _QUIET_LOOKS = 200.0
 _QUIET_SHARE = 0.1
 """The longest wait for a quiet topic, as a part of the time for which it has been quiet."""
+_LEAST_QUIET_SHARE = 0.01
+"""The same where looks are quick: the longer a topic has been quiet, the less it costs on any store."""
 _EARLY_SHARE = 1 / 8
 """A topic may be looked at earlier by so much of its wait, in company of others."""
 _MOST_QUIET = 16
@@ -111,16 +113,23 @@ class PollSchedule:
             return -math.inf
         return min((self._paces[topic].due_ticks_ms for topic in topics), default=math.inf)
 
-    def looked(self, news: Mapping[str, bool], *, now_ms: float, took_ms: float) -> None:
+    def postpone(self, topics: Set[str], *, now_ms: float) -> None:
+        """Look at topics half the time later that a look takes: one by somebody else is under way."""
+        wait_ms = max(_SHORTEST_WAIT_MS, min(self._call_ms, _RECENT_WAIT_MS[1]) / 2)
+        for topic in topics & self._paces.keys():
+            self._paces[topic].due_ticks_ms = now_ms + wait_ms
+
+    def looked(self, news: Mapping[str, bool], *, now_ms: float, took_ms: float | None) -> None:
         """Note that a look at topics has ended.
 
         Args:
             news: whether something was new, by topic; that may mean that there is more.
-            took_ms: how long the look took for all of them.
+            took_ms: how long the look took for all of them; None: it was somebody else's.
         """
         if not news:
             return
-        self._learn(took_ms, len(news))
+        if took_ms is not None:
+            self._learn(took_ms, len(news))
         for topic, is_new in news.items():
             pace = self._paces.setdefault(topic, _Pace(now_ms, 0.0, now_ms))
             if is_new:
@@ -141,7 +150,8 @@ class PollSchedule:
         if not pace.is_quiet:
             return max(recent_ms, self._shared_ms(_RECENT_BUDGET, len(self._paces) - quiet_count))
         quiet_ms = now_ms - pace.news_ticks_ms
-        alone_ms = max(recent_ms, min(_QUIET_LOOKS * self._call_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
+        quick_ms = max(_QUIET_LOOKS * self._call_ms, _LEAST_QUIET_SHARE * quiet_ms)
+        alone_ms = max(recent_ms, min(quick_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
         return max(alone_ms, self._shared_ms(_QUIET_BUDGET, quiet_count))
 
     def _shared_ms(self, budget: _Budget, topic_count: int) -> float:

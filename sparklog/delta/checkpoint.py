@@ -75,13 +75,14 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
     """Write a checkpoint of the newest version, unless there is one. Returns what names it; None where nothing was due.
 
     The checkpoint is created, never replaced, and only then named by ``_last_checkpoint``, which isn't moved back (but
-    in a race, where all it costs is a longer listing). It is made of the checkpoint before and the entries behind that.
+    in a race, where all it costs is a longer listing). It is made of the checkpoint before and the entries behind that;
+    those that were created through ``log`` a moment ago aren't read back.
 
     Raises:
         CorruptLogError: the log can't be read.
         StoreError: the store refuses.
     """
-    copy = read_log(log)
+    copy = read_log(log, known=log.created_lately())
     if copy is None or copy.listing.newest_version <= copy.listing.checkpoint_version:
         return None
     version = copy.listing.newest_version
@@ -94,6 +95,7 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
     known = read_hint(log)
     if known < version or not log.store.exists(checkpoint_path(log.table, known)):  # or it names what isn't there
         log.store.put(last_checkpoint_path(log.table), _hint(version, encoded), sync=sync)
+    log.recent.forget_until(version)
     return CheckpointHint(version=version, row_count=encoded.row_count)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sparklog.delta.actions import Entry, decode_entry
 from sparklog.delta.names import cleanup_marks_folder, entry_path
+from sparklog.delta.recent_entries import RecentEntries
 from sparklog.storage.entry_log import EntryLog
 
 __all__ = ["DeltaLog"]
@@ -17,12 +19,22 @@ class DeltaLog(EntryLog[Entry]):
 
     table: str
     """The table's folder, relative to the store's root."""
+    recent: RecentEntries = field(default_factory=RecentEntries, compare=False, repr=False)
+    """The entries that were created through this object a moment ago."""
 
     def path_of(self, version: int) -> str:
         return entry_path(self.table, version)
 
     def decode(self, version: int, data: bytes) -> Entry:
         return decode_entry(version, self.path_of(version), data)
+
+    def created_lately(self) -> Mapping[int, bytes]:
+        """The entries that were created through this object less than half of ``tail_trust_ms`` ago, by version: a read
+        would find the same bytes."""
+        return self.recent.young(now_ticks_ms=self.clock.ticks_ms(), keep_ms=self.tail_trust_ms / 2)
+
+    def _note_created(self, version: int, data: bytes) -> None:
+        self.recent.add(version, data, now_ticks_ms=self.clock.ticks_ms(), keep_ms=self.tail_trust_ms / 2)
 
     @property
     def cleanup_marks(self) -> str:

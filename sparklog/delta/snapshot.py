@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -194,9 +195,11 @@ def _check_version(table: str, kind: str, needed: int, known: int, listing: int,
     )
 
 
-def read_log(log: DeltaLog) -> LogCopy | None:
+def read_log(log: DeltaLog, *, known: Mapping[int, bytes] = MappingProxyType({})) -> LogCopy | None:
     """Read the newest checkpoint and the tail; None where there is no table.
 
+    Args:
+        known: bytes of entries, by version, that are not read, since a read would find the same.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         StoreUnavailableError: the log changed under us again and again.
@@ -218,7 +221,7 @@ def read_log(log: DeltaLog) -> LogCopy | None:
             listing, gap = earlier, None
         first_version, first_listed = listing.entries[0]
         parts = log.store.read_many([part.path for part in listing.checkpoint_parts])
-        found = log.read_raw_entries([version for version, _ in listing.entries])
+        found = _raw_entries(log, [version for version, _ in listing.entries], known)
         entries = [pair for pair in found if pair is not None]
         complete = None not in parts and len(entries) == len(found)
         if not complete or not is_untouched(log, first_version, first_listed):  # else it was cleaned while we read
@@ -238,6 +241,15 @@ def read_log(log: DeltaLog) -> LogCopy | None:
             raw_entries=tuple(data for _, data in entries),
         )
     raise corrupt or _no_way_in(log, listing, gap)
+
+
+def _raw_entries(
+    log: DeltaLog, versions: Sequence[int], known: Mapping[int, bytes]
+) -> list[tuple[Entry, bytes] | None]:
+    """Entries with their bytes, in the order of ``versions``; None for one that isn't there."""
+    missing = [version for version in versions if version not in known]
+    read = dict(zip(missing, log.read_raw_entries(missing), strict=True)) if missing else {}
+    return [read[v] if v in read else (log.decode(v, known[v]), known[v]) for v in versions]
 
 
 def _read_header(parts: Mapping[str, bytes]) -> CheckpointHeader:

@@ -4,9 +4,10 @@ cluster is a root URI)."""
 from __future__ import annotations
 
 import json
+import os
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ __all__ = ["CLUSTER_FORMAT_VERSION", "Cluster", "open_cluster", "topic_names"]
 
 CLUSTER_FORMAT_VERSION = 1
 
+_CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
+"""Beginnings of environment variables that stores read where options are missing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
@@ -41,6 +45,8 @@ class Cluster:
     store: RetryingStore
     clock: Clock
     tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS
+    opened_by: Hashable = field(default=None, compare=False, repr=False)
+    """Equal for clusters whose stores were opened by the same URI and options; None: that isn't known."""
 
     def topic_log(self, topic: str) -> DeltaLog:
         """The Delta log of a topic's table. Raises ``InvalidTopicError``; reads nothing."""
@@ -81,7 +87,17 @@ def open_cluster(
         cluster_id = _read_cluster_id(store)
         if cluster_id is None:
             raise CorruptLogError(f"{store.uri}/{CLUSTER_FILE} vanished right after it was created")
-    return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms)
+    opened_by = None if isinstance(root, ObjectStore) else _opened_by(store.uri, storage_options or {})
+    return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms, opened_by=opened_by)
+
+
+def _opened_by(uri: str, storage_options: Mapping[str, Any]) -> Hashable:
+    """The URI, the options and what the environment adds to them; None where the options aren't plain values."""
+    try:
+        options = json.dumps(dict(storage_options), sort_keys=True)
+    except TypeError:
+        return None
+    return uri, options, frozenset(item for item in os.environ.items() if item[0].startswith(_CLOUD_VARIABLES))
 
 
 def topic_names(cluster: Cluster) -> list[str]:

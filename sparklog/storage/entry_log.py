@@ -189,7 +189,7 @@ class EntryLog(ABC, Generic[E]):
             token = new_token()
             tokens.add(token)
             try:
-                result = self.store.create(path, encode(token), sync=sync)
+                result = self._create(version, encode(token), sync=sync)
                 unknown = True  # it is ours now, or may be ("exists" after a failure): only reading back settles it
                 if result is CreateResult.CREATED:
                     self._verify_if_due(position)
@@ -211,6 +211,15 @@ class EntryLog(ABC, Generic[E]):
             if entry.token in tokens:
                 return Created(advance(position, version=version, token=entry.token, is_durable=sync))
             return Taken(entry)
+
+    def _create(self, version: int, data: bytes, *, sync: bool) -> CreateResult:
+        result = self.store.create(self.path_of(version), data, sync=sync)
+        if result is CreateResult.CREATED:
+            self._note_created(version, data)
+        return result
+
+    def _note_created(self, version: int, data: bytes) -> None:
+        """Note that an entry was created now, and with which bytes; for logs that have a use for that. No request."""
 
     def _flush_before(self, position: Position) -> None:
         """Let the entry at ``position`` survive a power loss before another follows it: of a table its state tells who

@@ -44,11 +44,31 @@ def test_fetch_max_wait_ms_is_the_longest_wait(longest_ms, expected):
     assert waits(looks(PollSchedule(longest_ms), "t", 200_000 if longest_ms > 50 else 3_000), 20.0)[-1] == expected
 
 
-@pytest.mark.parametrize(("took_ms", "lately", "later"), [(0.02, 10.0, 10.0), (0.1, 10.0, 20.0), (40.0, 100.0, 500.0)])
+@pytest.mark.parametrize(("took_ms", "lately", "later"), [(0.02, 10.0, 50.0), (1.0, 10.0, 200.0), (40.0, 100.0, 500.0)])
 def test_waits_are_in_proportion_to_what_a_look_takes(took_ms, lately, later):
     within_a_second = waits(looks(PollSchedule(500), "t", 1_000, took_ms=took_ms), took_ms)
     assert lately / 2 <= max(within_a_second) <= lately
-    assert waits(looks(PollSchedule(500), "t", 20_000, took_ms=took_ms), took_ms)[-1] == later
+    within_5_seconds = waits(looks(PollSchedule(500), "t", 5_000, took_ms=took_ms), took_ms)
+    assert later * 0.8 <= within_5_seconds[-1] <= later
+
+
+@pytest.mark.parametrize("took_ms", [0.02, 1.0, 40.0])
+def test_after_long_silence_each_wait_is_fetch_max_wait_ms_on_any_store(took_ms):
+    found = looks(PollSchedule(500), "t", 100_000, took_ms=took_ms)
+    after_ten_seconds = [at for at in found if 10_000 <= at < 20_000]
+    assert len(after_ten_seconds) <= 10_000 / 100 + 1
+    assert waits(found, took_ms)[-1] == 500.0
+    assert all(wait <= 500.0 for wait in waits(found, took_ms))
+
+
+def test_a_look_by_another_consumer_counts_but_says_nothing_of_what_looks_take():
+    schedule = PollSchedule(500)
+    looks(schedule, "t", 20_000)
+    schedule.looked({"t": False}, now_ms=30_000, took_ms=None)
+    assert schedule.next_due_ms(["t"]) == 30_500
+    schedule.postpone({"t", "other"}, now_ms=30_500)
+    assert schedule.next_due_ms(["t"]) == 30_510
+    assert schedule.due(["other"], 30_500) == {"other"}
 
 
 def test_news_makes_a_topic_active_again():

@@ -4,7 +4,7 @@ No broker notifies a consumer of news, so it asks the store, and each look at a 
 had news within the last second is looked at after ever longer waits, up to three times as long as a look takes, or 10
 to 100 ms. One that has been quiet for longer is looked at after a tenth of the time for which it has been quiet, or
 after 200 times as long as a look takes if that is shorter, so that on a folder, where looks cost next to nothing, news
-is found soon; but after a hundredth of that time at least, and after ``fetch_max_wait_ms`` at most.
+is found soon; but after a hundredth of that time at least, up to 100 ms, and after ``fetch_max_wait_ms`` at most.
 
 Many topics share a number of looks in each ``fetch_max_wait_ms``: the quiet ones 25, which is 50 a second by default,
 and those that had news within the last second 125. On a store that answers within 2 ms, such as a folder, they share as
@@ -33,7 +33,9 @@ _QUIET_LOOKS = 200.0
 _QUIET_SHARE = 0.1
 """The longest wait for a quiet topic, as a part of the time for which it has been quiet."""
 _LEAST_QUIET_SHARE = 0.01
-"""The same where looks are quick: the longer a topic has been quiet, the less it costs on any store."""
+_LEAST_QUIET_WAIT_MS = 100.0
+"""Where looks are quick the wait is so large a part of that time, up to so long: the longer a topic has been quiet, the
+less it costs on any store."""
 _EARLY_SHARE = 1 / 8
 """A topic may be looked at earlier by so much of its wait, in company of others."""
 _MOST_QUIET = 16
@@ -150,7 +152,7 @@ class PollSchedule:
         if not pace.is_quiet:
             return max(recent_ms, self._shared_ms(_RECENT_BUDGET, len(self._paces) - quiet_count))
         quiet_ms = now_ms - pace.news_ticks_ms
-        quick_ms = max(_QUIET_LOOKS * self._call_ms, _LEAST_QUIET_SHARE * quiet_ms)
+        quick_ms = max(_QUIET_LOOKS * self._call_ms, min(_LEAST_QUIET_SHARE * quiet_ms, _LEAST_QUIET_WAIT_MS))
         alone_ms = max(recent_ms, min(quick_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
         return max(alone_ms, self._shared_ms(_QUIET_BUDGET, quiet_count))
 

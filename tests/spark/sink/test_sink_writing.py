@@ -615,10 +615,10 @@ def test_a_process_keeps_a_cluster_open_as_long_as_it_is_that_cluster(tmp_path: 
 
 
 def test_a_process_has_one_client_of_each_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = ClusterRef("s3://bucket/prefix", {"key": "k"})
+    place = ClusterRef("s3://bucket/prefix", {"key": "k", "secret": "s"})
     first = shared_store(place)
-    assert shared_store(ClusterRef("s3://bucket/prefix", {"key": "k"})) is first
-    assert shared_store(ClusterRef("s3://bucket/prefix", {"key": "another"})) is not first
-    assert shared_store(ClusterRef("s3://bucket/other", {"key": "k"})) is not first
+    assert shared_store(ClusterRef("s3://bucket/prefix", {"key": "k", "secret": "s"})) is first
+    assert shared_store(ClusterRef("s3://bucket/prefix", {"key": "another", "secret": "s"})) is not first
+    assert shared_store(ClusterRef("s3://bucket/other", {"key": "k", "secret": "s"})) is not first
     monkeypatch.setattr("os.getpid", lambda: -1)  # after a fork
     assert shared_store(place) is not first

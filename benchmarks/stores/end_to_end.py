@@ -47,8 +47,8 @@ def records_end_to_end(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
             figures[f"{profile.name}: end to end at {rate}/s, p99"] = percentile(samples, 99)
     progress("")
     print(
-        f"End to end for {seconds} s, two processes, no linger; requests and $ of a million records, of both processes, "
-        "with their opening"
+        f"End to end for {seconds} s, two processes, no linger; requests and $ of a million records, of both "
+        "processes, with their opening"
     )
     print_table(["", "p50 ms", "p99 ms", "max ms", "producer CPU %", "consumer CPU %", *COST_HEADING], rows)
     return figures

@@ -115,8 +115,8 @@ def shared_topic(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
             figures |= {f"{name}, {figure}": value for figure, value in of_case.items()}
     progress("")
     print(
-        f"Producers of one topic, each {FLUSH_RECORDS} records and a flush every {1000 * FLUSH_EVERY_S:.0f} ms, or when "
-        "the one before is done; requests and $ of a flush, $ of a million flushes"
+        f"Producers of one topic, each {FLUSH_RECORDS} records and a flush every {1000 * FLUSH_EVERY_S:.0f} ms, or "
+        "when the one before is done; requests and $ of a flush, $ of a million flushes"
     )
     columns = ["flushes per s", "p50 ms", "p99 ms", "max ms", "least", "most of a producer", "CPU ms"]
     print_table(["", *columns, *COST_HEADING[:3], "$ per million"], rows)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import Running, percentile
+from benchmarks.kafka_broker import process_cpu_seconds
 from benchmarks.stores.latency_proxy import CONTROL_VARIABLE, control, serve
 from benchmarks.stores.prices import EXPRESS, STANDARD, Prices
 from proof.torture.servers import BUCKET, NO_VERSITYGW, Server, find_versitygw, versitygw
@@ -44,6 +45,7 @@ class DelayedS3:
     """The server and the proxy in front of it, at work."""
 
     def __init__(self, server: Server, proxy_port: int) -> None:
+        self._server = server
         self.endpoint = f"http://127.0.0.1:{proxy_port}"
         options = server.storage_options
         self.environment: Mapping[str, str] = {
@@ -63,6 +65,11 @@ class DelayedS3:
     def new_root(self) -> str:
         """The URI of a cluster that nobody has used."""
         return f"s3://{BUCKET}/{uuid.uuid4().hex[:12]}"
+
+    def cpu_s(self) -> float:
+        """CPU seconds of the server and the proxy since their start; NaN where the system doesn't tell."""
+        of_server = process_cpu_seconds(self._server.process.pid)
+        return control(self.endpoint)["cpu_s"] + (float("nan") if of_server is None else of_server)
 
     def own_cost(self, profile: Profile) -> str:
         """A sentence that says what the proxy and the server need themselves: by small PUTs, one after the other."""

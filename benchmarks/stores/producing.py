@@ -39,11 +39,14 @@ def one_producer(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
     }
     profiles = (FOLDER, INSTANT, STANDARD_20_50) if quick else (FOLDER, *PROFILES)
     usages: dict[tuple[str, str], list[Usage]] = {}
+    of_store: dict[tuple[str, str], float] = {}
     for number in range(1 if quick else 3):
         for name, (work, size) in works.items():
             for profile in profiles:
                 progress(f"round {number + 1}: {name}, {profile.name}")
+                cpu_s = s3.cpu_s()
                 usage = _on_new_topic(s3, profile, work, value_size=VALUE_SIZE, **size)
+                of_store[name, profile.name] = s3.cpu_s() - cpu_s
                 usages.setdefault((name, profile.name), []).append(usage)
     progress("")
     print(
@@ -51,16 +54,19 @@ def one_producer(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
     )
     rows, figures = [], {}
     for name in works:
-        folder = median(usages[name, FOLDER.name])
+        folder, instant = (median(usages[name, profile.name]) for profile in (FOLDER, INSTANT))
         for profile in profiles:
             usage = median(usages[name, profile.name])
             share, cpu = usage.per_second / folder.per_second, usage.cpu_s / folder.cpu_s
             cost = cost_cells(usage.requests if profile is not FOLDER else None, count / 1_000_000, profile.prices)
-            speed = [f"{usage.per_second:,.0f}", f"{100 * share:.0f} %", f"{usage.cpu_s_per_million:.2f}", f"{cpu:.2f}"]
-            rows.append([f"{name}, {profile.name}", *speed, *cost])
+            speed = [f"{100 * share:.0f} %", f"{100 * usage.per_second / instant.per_second:.0f} %"]
+            cells = [f"{usage.cpu_s_per_million:.2f}", f"{cpu:.2f}"]
+            cells.append("" if profile is FOLDER else f"{of_store[name, profile.name] * 1_000_000 / count:.2f}")
+            rows.append([f"{name}, {profile.name}", f"{usage.per_second:,.0f}", *speed, *cells, *cost])
             figures[f"{profile.name}: {name}, share of the folder's rate"] = 100 * share
             figures[f"{profile.name}: CPU of {name} to the folder's"] = cpu
-    print_table(["", "per s", "of folder", "CPU s per million", "× folder, CPU", *COST_HEADING], rows)
+    columns = ["per s", "of folder", "of 0 ms", "CPU s per million", "× folder, CPU", "store's CPU s"]
+    print_table(["", *columns, *COST_HEADING], rows)
     return figures
 
 

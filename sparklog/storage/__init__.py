@@ -1,4 +1,5 @@
-"""Object stores: one small interface, and the folder, bucket or memory behind it. Alone imports obstore and fsspec."""
+"""Object stores: one small interface, and the folder, bucket or memory behind it. Alone imports obstore, fsspec and
+s3fs."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from urllib.parse import unquote
 from sparklog.errors import InvalidArgumentError
 from sparklog.storage.azure import AzureStore
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
+from sparklog.storage.fsspec_store import FsspecStore
 from sparklog.storage.gcs import GcsStore
 from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore, memory_store
@@ -21,6 +23,7 @@ from sparklog.storage.s3 import S3Store
 __all__ = [
     "AzureStore",
     "CreateResult",
+    "FsspecStore",
     "GcsStore",
     "LocalStore",
     "MemoryStore",
@@ -68,7 +71,8 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
         uri: ``./data``, an absolute path or a ``Path``, ``file:///path`` (percent-encoded), ``s3://bucket/prefix``
             (or ``s3a://``), ``gs://bucket/prefix``, ``abfss://container@account.dfs.core.windows.net/path``,
             ``az://container/path``, ``memory://name`` (the same store each time within one process).
-        storage_options: for clouds alone, see :class:`S3Store`, :class:`GcsStore` and :class:`AzureStore`.
+        storage_options: for clouds alone, see :class:`S3Store`, :class:`GcsStore` and :class:`AzureStore`. With
+            ``client="fsspec"`` any scheme is opened by fsspec, see :class:`FsspecStore`.
     Raises:
         InvalidArgumentError: another scheme, a URI that isn't complete or was made a ``Path``, or options for a store
             that has none.
@@ -76,8 +80,14 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
     _refuse_garbled(uri)
     match = None if isinstance(uri, Path) else _SCHEME.fullmatch(uri)
     scheme = match["scheme"].lower() if match else "file"
+    options = dict(storage_options or {})
+    if match and options.get("client") == "fsspec":
+        options.pop("client")
+        return FsspecStore(str(uri), options)
     if scheme in _CLOUDS:
-        return _CLOUDS[scheme](str(uri), storage_options)
+        if options.get("client") == "obstore":  # the default
+            options.pop("client")
+        return _CLOUDS[scheme](str(uri), options)
     if scheme in _OTHERS:
         raise InvalidArgumentError(f"{scheme}: can't be a store: {_OTHERS[scheme]}")
     if storage_options:

@@ -62,16 +62,22 @@ def refuse_unknown(unknown: Iterable[str], *, hint: str = "") -> None:
         raise InvalidConfigurationError(f"storage_options {', '.join(names)}: unknown{hint}")
 
 
-def make(store_class: Any, *arguments: Any, **options: Any) -> Any:
+def make(store_class: Any, *, config: Mapping[str, Any], **options: Any) -> Any:
     """A store of obstore.
 
+    Args:
+        config: the cloud's options by object_store's names.
+        options: ``client_options`` and ``credential_provider``.
     Raises:
-        InvalidConfigurationError: obstore refuses an option.
+        InvalidConfigurationError: obstore refuses an option; its message is repeated without the values.
     """
     try:
-        return store_class(*arguments, retry_config=NO_RETRIES, **options)
+        return store_class(config=config, retry_config=NO_RETRIES, **options)
     except Exception as error:
         said = str(error).partition("\n\nDebug source:")[0]
+        for value in config.values():
+            if isinstance(value, str) and len(value) > 3:
+                said = said.replace(value, "…")
         raise InvalidConfigurationError(f"storage_options: obstore says {said}") from None
 
 

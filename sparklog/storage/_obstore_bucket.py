@@ -12,7 +12,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
-from sparklog.errors import ObjectNotFoundError, StoreError
+from sparklog.errors import ObjectNotFoundError, StoreError, StorePermissionError
 from sparklog.storage import _obstore_errors as failed
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
@@ -184,14 +184,14 @@ class ObstoreBucket(Bucket):
                 return
             tries = self._new_attempts("list", prefix)
             yield from self._objects(page, last)
-            last = page[-1]["path"] if page else last
+            last = max(last, page[-1]["path"]) if page else last
 
     def _rows_to_sort(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         def collect(at: _Connection) -> Sequence[_Row]:
             return at.library.list(at.store, prefix or None).collect()  # type: ignore[no-any-return]
 
         rows = run_interruptibly(lambda: self._attempts("list", prefix, collect))
-        yield from sorted(self._objects(rows, after), key=lambda row: row.path)
+        return self._objects(sorted(rows, key=lambda row: row["path"]), after)
 
     def _next_page(self, pages: Any, prefix: str, after: str) -> tuple[Any, Sequence[_Row] | None]:
         """The pages of a listing, begun behind ``after`` where there are none, and the next of them; None: no more."""
@@ -201,15 +201,19 @@ class ObstoreBucket(Bucket):
         return pages, next(pages, None)
 
     def _objects(self, rows: Sequence[_Row], after: str) -> Iterator[ObjectInfo]:
-        """The objects among the rows of a listing.
+        """The objects among the sorted rows of a listing, behind ``after``.
 
-        obstore shows a marker ``a/b/``, which other tools write for a folder, as an object ``a/b``. Both are empty.
+        obstore shows a marker ``a/b/``, which other tools write for a folder, as an object ``a/b``, at the marker's
+        place in the order. Such rows are passed over: where there is an object ``a/b``, it came before; else it can't
+        be read. Both kinds of rows are empty.
         """
         empty = [row["path"] for row in rows if row["size"] == 0 and row["path"] > after]
         found = dict(zip(empty, self.get_many(empty), strict=True))
+        last = after
         for row in rows:
-            if row["path"] > after and found.get(row["path"], b"") is not None:
-                yield object_info(row["path"], row["size"], row["last_modified"], row["e_tag"])
+            if row["path"] > last and found.get(row["path"], b"") is not None:
+                last = row["path"]
+                yield object_info(last, row["size"], row["last_modified"], row["e_tag"])
 
     async def _delete_one(self, key: str) -> None:
         with suppress(ObjectNotFoundError):
@@ -252,7 +256,10 @@ class ObstoreBucket(Bucket):
     def _translate(self, error: Exception, op: str, key: str) -> StoreError | None:
         if isinstance(error, StoreError):
             return error
-        return failed.translate(error, op, f"{self._uri}/{key}", bucket=self._name)
+        failure = failed.translate(error, op, f"{self._uri}/{key}", bucket=self._name)
+        if isinstance(failure, StorePermissionError):
+            self._connection = None  # the next call looks for credentials anew: these may have expired
+        return failure
 
     def _connected(self) -> _Connection:
         """This process's connection. Two threads may make one each, of which the later is kept."""

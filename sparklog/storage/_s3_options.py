@@ -89,15 +89,20 @@ def s3_options(options: Mapping[str, Any]) -> S3Options:
         scheme, _, host = str(endpoint).rstrip("/").rpartition("://")
         endpoint = f"{scheme or ('https' if own.get('use_ssl', True) else 'http')}://{host}"
     return S3Options(
-        keys=AwsKeys(key=own["key"], secret=own["secret"], token=own.get("token")) if own.get("key") else None,
+        keys=_given_keys(own) if own.get("key") else None,
         is_anonymous=bool(own.get("anon", False)),
         profile=own.get("profile"),
         endpoint=endpoint or None,
-        region=own.get("region"),
+        region=str(own["region"]) if own.get("region") else None,
         addressing_style=style,
         config=config,
         client=client,
     )
+
+
+def _given_keys(own: Mapping[str, Any]) -> AwsKeys:
+    token = own.get("token")
+    return AwsKeys(key=str(own["key"]), secret=str(own["secret"]), token=str(token) if token else None)
 
 
 def _flattened(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

@@ -73,7 +73,7 @@ def test_what_was_acknowledged_is_there_once_and_in_order(
                     producer.flush()
             acknowledged = [future.get(timeout=60).offset for future in futures]
         assert acknowledged == list(range(len(RECORDS)))
-        read = []
+        read: list[bytes | None] = []
         with Consumer("t", cluster=s3_uri, storage_options=options, auto_offset_reset="earliest") as consumer:
             while len(read) < len(RECORDS):
                 for records in consumer.poll(timeout_ms=1000).values():

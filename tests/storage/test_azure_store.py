@@ -60,6 +60,14 @@ def test_an_unknown_option_is_named_and_its_value_is_not():
     assert "very-secret" not in str(caught.value)
 
 
+def test_what_obstore_refuses_is_told_without_the_value():
+    uri = "abfss://files@account.dfs.core.windows.net/a"
+    for options in ({"account_key": "very-secret!"}, {"sas_token": "very secret"}):
+        with pytest.raises(InvalidConfigurationError, match="storage_options: obstore says") as caught:
+            AzureStore(uri, options).read("a")
+        assert "secret" not in str(caught.value)
+
+
 def test_options_mean_the_same_to_arrow():
     options = azure_options({"account_name": "account", "sas_token": "s"}, account=None, suffix=None)
     assert azure_arrow_arguments(options) == {"account_name": "account", "sas_token": "s"}

@@ -206,6 +206,23 @@ def test_no_credentials_are_told_as_that(server, monkeypatch):
     assert server.requests == []
 
 
+def test_credentials_that_expired_are_looked_for_anew(server, monkeypatch, tmp_path):
+    keys = "[default]\naws_access_key_id = {}\naws_secret_access_key = s\n"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    (tmp_path / "credentials").write_text(keys.format("OLD"))
+    store = S3Store("s3://bucket/root", {"endpoint_url": server.url, "region": "us-east-1"})
+    store.put("a", b"")
+    (tmp_path / "credentials").write_text(keys.format("RENEWED"))
+    server.replies = [xml_error(403, "ExpiredToken")]
+    with pytest.raises(StorePermissionError, match="ExpiredToken"):
+        store.create("a", b"")
+    assert store.create("a", b"") is CreateResult.CREATED
+    signed_by = [request.headers["authorization"].partition("Credential=")[2][:4] for request in server.requests]
+    assert signed_by == ["OLD/", "OLD/", "RENE"]
+
+
 def test_no_secret_is_repeated(server, monkeypatch):
     monkeypatch.setattr(_obstore_bucket, "_PAUSES_S", ())
     said = b"<Code>SignatureDoesNotMatch</Code><Message>m</Message><AWSAccessKeyId>KEYKEYKEY</AWSAccessKeyId>"

@@ -71,14 +71,16 @@ def test_two_roots_in_a_bucket_do_not_mix(s3_uri, s3_options):
 @pytest.mark.s3
 def test_markers_that_others_write_for_folders_are_not_listed(s3_uri, s3_options):
     store = S3Store(s3_uri, s3_options)
-    store.put("a/b", b"")
+    store.put_many({"a/b": b"", "c": b"1", "c-d": b"2", "c/e": b"3", "f": b""})
     other = S3Client(s3_uri.split("/")[2], s3_options)
-    for marker in ("root/", "root/a/", "root/a/empty/"):
+    for marker in ("root/", "root/a/", "root/a/empty/", "root/c/", "root/f/"):
         other.run(partial(other.send, "put_object", Key=marker, Body=b""))
-    assert [info.path for info in store.list("")] == ["a/b"]
+    assert [(info.path, info.size_bytes) for info in store.list("")] == [
+        *(("a/b", 0), ("c", 1), ("c-d", 1), ("c/e", 1), ("f", 0))
+    ]
     assert [info.path for info in store.list("a/")] == ["a/b"]
     assert "b" in store.list_names("a/")
-    assert store.list_names("") == ["a"]
+    assert store.list_names("") == ["a", "c", "c-d", "f"]
 
 
 @pytest.mark.parametrize("client", ["obstore", "s3fs"])

@@ -31,7 +31,7 @@ from sparklog.spark.session.session_settings import (
     check_delta,
     new_session_settings,
 )
-from sparklog.storage import AzureStore, GcsStore, S3Store
+from sparklog.storage import LocalStore, S3Store
 from sparklog.streaming.cluster_ref import ClusterRef, cluster_ref_of, is_relative_folder
 
 if TYPE_CHECKING:
@@ -126,16 +126,16 @@ def configure_storage_access(spark: SparkSession, cluster_ref: ClusterRef) -> No
     Raises:
         UnsafeStoreError: it is on S3, and Spark wasn't started with ``session(s3=True)``, so could lose commits.
         InvalidConfigurationError: an option that S3A doesn't have; or, by Spark Connect, one that the server lacks; or
-            it is on Azure or Google Cloud Storage, where Spark's own access isn't set up.
+            it is in a store for which Spark's own access isn't set up.
     """
     store = cluster_ref.store()
-    if isinstance(store, AzureStore | GcsStore):
+    if isinstance(store, LocalStore):
+        return
+    if not isinstance(store, S3Store):
         raise InvalidConfigurationError(
             f"{store.uri}: views, read_topic and ingests need Spark's own access, which sparklog sets up for folders "
             'and S3 alone; format("sparklog") reads and writes this cluster by sparklog\'s own store'
         )
-    if not isinstance(store, S3Store):
-        return
     known = server_settings(spark)
     check_s3(known, wanted=True)
     if cluster_ref.storage_options:

@@ -83,10 +83,17 @@ def test_a_cluster_on_s3_is_refused_in_a_spark_that_wasnt_started_for_it(tmp_pat
         configure_storage_access(spark, ClusterRef("s3://bucket/prefix"))
 
 
-@pytest.mark.parametrize("uri", ["gs://bucket/p", "abfss://files@account.dfs.core.windows.net/p"])
-def test_a_cluster_on_another_cloud_is_refused_for_sparks_own_access(uri):
+@pytest.mark.parametrize(
+    ("uri", "options"),
+    [
+        ("gs://bucket/p", {}),
+        ("abfss://files@account.dfs.core.windows.net/p", {}),
+        ("s3://bucket/p", {"client": "fsspec"}),
+    ],
+)
+def test_a_cluster_in_another_store_is_refused_for_sparks_own_access(uri, options):
     with pytest.raises(InvalidConfigurationError, match=r'format\("sparklog"\) reads and writes'):
-        configure_storage_access(SimpleNamespace(), ClusterRef(uri))
+        configure_storage_access(SimpleNamespace(), ClusterRef(uri, options))
 
 
 def test_a_session_without_s3_is_safe():

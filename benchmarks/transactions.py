@@ -339,7 +339,7 @@ def on_filled(folder: str, work: Callable[..., Usage], *, count: int) -> Usage:
 # End to end.
 
 
-def commit_sparklog(root: str, *, count: int, acks: int | str) -> list[float]:
+def commit_sparklog(root: str, *, count: int, acks: int | str, rate: float = RATE) -> list[float]:
     from sparklog.producer import Producer
 
     with Producer(root, acks=acks, transactional_id="bench") as producer:
@@ -353,17 +353,19 @@ def commit_sparklog(root: str, *, count: int, acks: int | str) -> list[float]:
                 producer.send(topic, value=value, key=key)
             producer.commit_transaction()
 
-        return measured(count, send)
+        return measured(count, send, rate=rate)
 
 
-def receive_committed_sparklog(root: str, *, count: int) -> dict[str, Any]:
+def receive_committed_sparklog(root: str, *, count: int, **pace: Any) -> dict[str, Any]:
     from sparklog.consumer import Consumer
 
-    consumer = Consumer(*TOPICS, cluster=root, auto_offset_reset="earliest")
+    settings: dict[str, Any] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    consumer = Consumer(*TOPICS, cluster=root, **settings)
     consumer.poll(timeout_ms=100)
     answer = gathered(
         count * len(TOPICS),
         lambda: [record.value for found in consumer.poll(timeout_ms=1000).values() for record in found],
+        **pace,
     )
     consumer.close()
     return answer
@@ -386,10 +388,10 @@ def commit_kafka(bootstrap: str, *, topics: list[str], count: int) -> list[float
     return measured(count, send)
 
 
-def measured(count: int, send: Callable[[bytes, bytes], object]) -> list[float]:
+def measured(count: int, send: Callable[[bytes, bytes], object], *, rate: float = RATE) -> list[float]:
     """CPU and wall seconds of so many transactions."""
     began = time.monotonic()
-    cpu_s = paced(count, send)
+    cpu_s = paced(count, send, rate=rate)
     return [cpu_s, time.monotonic() - began]
 
 

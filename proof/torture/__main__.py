@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     if options.check is not None:
         return _check_again(options.check)
     if options.store == "s3" and find_versitygw() is None:
-        parser.error(NO_VERSITYGW)
+        parser.error(f"{NO_VERSITYGW}; or take STORE=moto")
     folder = options.folder or Path(tempfile.mkdtemp(prefix="sparklog-torture-"))
     first = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     began, outcomes = time.monotonic(), []

@@ -133,7 +133,7 @@ def _opened(folder: Path, store: str) -> Iterator[tuple[Place, Server | None]]:
 def _program() -> str:
     program = find_versitygw()
     if program is None:
-        raise FileNotFoundError(NO_VERSITYGW)
+        raise FileNotFoundError(f"{NO_VERSITYGW}; or take STORE=moto")
     return program
 
 

@@ -18,8 +18,7 @@ __all__ = ["BUCKET", "NO_VERSITYGW", "Server", "find_versitygw", "moto", "versit
 
 BUCKET = "torture"
 NO_VERSITYGW = (
-    "there is no versitygw: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0, or name one by VERSITYGW; "
-    "or take STORE=moto"
+    "there is no versitygw: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0, or name one by VERSITYGW"
 )
 _START_S = 60.0
 _KEY, _SECRET = "sparklog-tests", "not-a-secret"
@@ -93,11 +92,17 @@ def find_versitygw() -> str | None:
     return shutil.which(named) if named else shutil.which("versitygw") or shutil.which(str(go_bin / "versitygw"))
 
 
-def versitygw(program: str, folder: Path) -> Server:
-    """A server over a folder, which it is given."""
+def versitygw(program: str, folder: Path, *, keeps_connections: bool = False) -> Server:
+    """A server over a folder, which it is given.
+
+    Args:
+        keeps_connections: for more than one request each. Hadoop's S3A client doesn't get along with that.
+    """
     (folder / BUCKET).mkdir(parents=True, exist_ok=True)
     port = _free_port()
     command = [program, "--port", f"127.0.0.1:{port}", "--access", _KEY, "--secret", _SECRET, "--quiet"]
+    if keeps_connections:
+        command.append("--keep-alive")
     return Server([*command, "posix", str(folder)], port, survives_kill=True)
 
 

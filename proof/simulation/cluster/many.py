@@ -38,7 +38,7 @@ COVERED: Mapping[str, int] = {
     "committed": 570,
     "compactions": 36,
     "crashes": 1_100,
-    "data files deleted": 10,
+    "data files deleted": 2,
     "fair worlds": 15,
     "fenced": 20,
     "forced aborts": 17,

@@ -77,6 +77,8 @@ class Rules:
     """Who loads the topic and doesn't find its flush knows nothing yet; off: it has failed."""
     same_number: bool = True
     """What is appended again after it was given up keeps its number; off: it goes by a new id."""
+    announce_in_order: bool = True
+    """A flush is announced only if those before it were announced or are settled; off: any."""
     order: bool = True
     """An owner's entry takes its flushes from the oldest on; off: the newest alone."""
     sync_included: bool = True
@@ -118,6 +120,8 @@ class Bounds:
     sweeps: int = 0
     anew: int = 0
     """Times that the topic is deleted and created again."""
+    ordinary: int = 0
+    """Flushes of one part that are uploaded under ordinary names, since group commit was off."""
     overlaps: int = 0
     """Uploads that take their time: the flush behind them may be there before."""
     is_listing_torn: bool = False
@@ -183,6 +187,8 @@ class Writer(NamedTuple):
     given_up: tuple[int, ...] = ()
     under_way: tuple[int, ...] = ()
     """Flushes whose upload hasn't ended."""
+    ordinary: tuple[int, ...] = ()
+    """Flushes that aren't announced. Here they have numbers like the others; nobody else sees these."""
     listing: Listing | None = None
     is_unknown: bool = False
     """May an entry of its own come at the version where it is?"""
@@ -228,6 +234,7 @@ class World(NamedTuple):
     sweeps: int
     anew: int
     overlaps: int
+    ordinary: int
 
 
 Step = tuple[str, World]
@@ -268,6 +275,7 @@ class GroupCommit:
                 sweeps=bounds.sweeps,
                 anew=bounds.anew,
                 overlaps=bounds.overlaps,
+                ordinary=bounds.ordinary,
             ),
         )
 
@@ -305,7 +313,12 @@ class GroupCommit:
         number, part = (writer.flushes - 1, writer.parts) if is_begun else (writer.flushes, 0)
         if number >= self.bounds.owners[index].flushes:
             return
-        claim = writer.claim if is_begun else (writer.applied, writer.settled)
+        unsettled = [one for one in writer.ordinary if one > writer.settled]
+        if world.ordinary or (unsettled and self.rules.announce_in_order):
+            yield self._upload_unannounced(world, index)
+        if unsettled and self.rules.announce_in_order:
+            return
+        claim = writer.claim if is_begun else (writer.applied, max(writer.settled, *unsettled, NOTHING_SETTLED))
         file = File(name, number, part, *claim, writer.topic, world.now)
         after = _with(world, index, writer._replace(flushes=number + 1, parts=part + 1, claim=claim))
         what = f"{name} uploads flush {number}" + (f", part {part}" if parts > 1 else "")
@@ -323,6 +336,16 @@ class GroupCommit:
             if not self.rules.failed_upload:
                 failed_after = _told(failed_after, Outcome(name, number, None, -1))
             yield f"{what}: no answer, the request is under way", failed_after
+
+    def _upload_unannounced(self, world: World, index: int) -> Step:
+        writer, name = world.writers[index], NAMES[index]
+        number = writer.flushes
+        file = File(name, number, 0, 0, NOTHING_SETTLED, writer.topic, world.now, is_announced=False)
+        uploaded = writer._replace(flushes=number + 1, parts=1, ordinary=(*writer.ordinary, number))
+        after = _with(world, index, uploaded)._replace(ordinary=max(0, world.ordinary - 1))
+        synced = world.synced | {file} if self.bounds.owners[index].acks_all else world.synced
+        after = after._replace(files=world.files | {file}, synced=synced)
+        return f"{name} uploads flush {number} under an ordinary name", after
 
     def _read(self, world: World, index: int) -> Iterator[Step]:
         writer = world.writers[index]
@@ -491,11 +514,11 @@ class GroupCommit:
                 parts = [*of_flush]
                 if known is None:
                     known = parts[0].settled if rules.claim else number - 1
-                if rules.complete and len(parts) < self.bounds.parts and owner != LIAR:
-                    break
                 if rules.number and number <= known:
                     continue
                 if rules.no_gaps and number > known + 1:
+                    break
+                if rules.complete and len(parts) < self.bounds.parts and owner != LIAR:
                     break
                 taken += parts
                 known = number

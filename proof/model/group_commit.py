@@ -63,6 +63,8 @@ class Rules:
     """It takes nothing that is old (rule L10)."""
     age_again: bool = True
     """… as of each create; off: as of the listing."""
+    store_time: bool = True
+    """… and by the store's time; off: by its own clock, which is a week behind."""
     sweep_entry: bool = True
     """A sweep takes a version of the log before it deletes (rule L10)."""
     decide_again: bool = True
@@ -498,6 +500,7 @@ class GroupCommit:
         rules, listing = self.rules, writer.listing
         if listing is None:
             return []
+        now = (world.now if rules.age_again else listing.at) - (0 if rules.store_time else WEEK)
         files = [
             file
             for file in listing.files
@@ -505,7 +508,7 @@ class GroupCommit:
             and (not rules.counts or file.owner != LIAR)
             and (not rules.topic or file.topic == writer.topic)
             and (not rules.knowledge or file.known >= writer.forgotten)
-            and (not rules.age or (world.now if rules.age_again else listing.at) - file.put <= AGE)
+            and (not rules.age or now - file.put <= AGE)
         ]
         taken: list[File] = []
         for owner, of_owner in groupby(files, key=lambda file: file.owner):

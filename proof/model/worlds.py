@@ -208,6 +208,7 @@ GROUP_COMMIT_FAULTS = [
     Fault(("counts",), "offsets are dense and never given twice", _group(is_lied_to=True)),
     Fault(("age",), "what is published is there", _SWEPT),
     Fault(("age_again",), "what is published is there", _SWEPT),
+    Fault(("store_time",), "what is published is there", _SWEPT),
     Fault(("sweep_entry",), "what is published is there", _group(weeks=1, sweeps=1, faults=1)),
     Fault(("decide_again",), "offsets are dense and never given twice", _group(faults=1)),
     Fault(("withdraw_first",), "what failed isn't in the log", _group(gives_up=1)),

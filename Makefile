@@ -2,6 +2,8 @@
 # the interpreter of a new one.
 VENV := .venv
 BIN := $(VENV)/bin
+# Python compiles a module when it is first imported; most of what is installed never is.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3.10 python3 python)
 PYTEST_ARGS ?=
 BENCH ?=
@@ -85,10 +87,9 @@ $(VENV)/.all: EXTRAS = all
 $(VENV)/.all: CONNECT = 'pandas<3' pytz tzdata grpcio grpcio-status googleapis-common-protos protobuf zstandard
 $(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.docs $(VENV)/.all: pyproject.toml | $(BIN)/python
 	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
-	@$(if $(DATA),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(DATA))
-	@$(if $(CONNECT),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --upgrade \
-	  --target $(VENV)/connect $(CONNECT))
+	@$(PIP) --editable '.[$(EXTRAS)]'
+	@$(if $(DATA),$(PIP) --no-deps $(DATA))
+	@$(if $(CONNECT),$(PIP) --no-deps --upgrade --target $(VENV)/connect $(CONNECT))
 	@touch $@
 
 # A name on the PATH may be a shim that doesn't run, and Debian's python3 lacks ensurepip without python3-venv.

@@ -87,13 +87,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_slow(file: str) -> bool:
-    """Whether all tests of a file are: walks, and the proof but for the scenarios beside Kafka.
+    """Whether all tests of a file are: walks, and the proof.
 
     The faults that tests of integrity play are damage, not calls of a store.
     """
     if file.startswith("tests/integrity/"):
         return False
-    return Path(file).stem.endswith(WALKS) or (file.startswith("proof/") and not file.startswith("proof/parity/"))
+    return Path(file).stem.endswith(WALKS) or file.startswith("proof/")
 
 
 def time_limit_s(item: pytest.Item) -> float:
@@ -105,8 +105,8 @@ def time_limit_s(item: pytest.Item) -> float:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """With ``--dist loadgroup`` one more than there are cores: the one that has all of Spark's tests waits mostly."""
-    if config.getoption("dist") != "loadgroup" or os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+    """One more than there are cores: tests wait for Spark, for servers and for threads."""
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None
     return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) + 1
 

@@ -1,20 +1,43 @@
 """Kafka's semantics on Delta tables: topics, producers, consumers and consumer groups without a broker.
 
-What is named here is the promise; everything else may move.
+What is named here is the promise; everything else may move. A name is imported when it is first used: Spark starts
+Python processes by the dozen that need no client.
 """
 
+from typing import TYPE_CHECKING
+
 from sparklog._version import __version__
-from sparklog.admin import Admin, GroupDescription, NewPartitions, NewTopic, ResetTo, TopicDescription
-from sparklog.consumer import Consumer, ConsumerRebalanceListener
-from sparklog.model import (
-    ConsumerGroupMetadata,
-    ConsumerRecord,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    RecordMetadata,
-    TopicPartition,
-)
-from sparklog.producer import BatchMetadata, Producer, ProducerRecord
+from sparklog.lazy_imports import import_on_use
+
+if TYPE_CHECKING:
+    from sparklog.admin import Admin, GroupDescription, NewPartitions, NewTopic, ResetTo, TopicDescription
+    from sparklog.consumer import Consumer, ConsumerRebalanceListener
+    from sparklog.model import (
+        ConsumerGroupMetadata,
+        ConsumerRecord,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        RecordMetadata,
+        TopicPartition,
+    )
+    from sparklog.producer import BatchMetadata, Producer, ProducerRecord
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "sparklog.admin": ("Admin", "GroupDescription", "NewPartitions", "NewTopic", "ResetTo", "TopicDescription"),
+            "sparklog.consumer": ("Consumer", "ConsumerRebalanceListener"),
+            "sparklog.model": (
+                "ConsumerGroupMetadata",
+                "ConsumerRecord",
+                "OffsetAndMetadata",
+                "OffsetAndTimestamp",
+                "RecordMetadata",
+                "TopicPartition",
+            ),
+            "sparklog.producer": ("BatchMetadata", "Producer", "ProducerRecord"),
+        },
+    )
 
 __all__ = [
     "Admin",

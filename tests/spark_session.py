@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ PACKAGES = ("io.delta:delta-spark_4.2_2.13:4.4.0", *S3A_PACKAGES)
 IVY = Path.home() / ".ivy2.5.2"
 """Where Spark keeps fetched jars by default; said aloud because Java may think of another home than Python."""
 JAVA_VERSIONS = (17, 21)
+FETCH_TIMEOUT_S = 300
 SPARK_TIMEOUT_S = 600
 """For tests that set none: the first one also waits for Spark's start and, once per machine, for its jars."""
 
@@ -39,8 +41,16 @@ def fetching_alone() -> Iterator[None]:
     import fcntl
 
     IVY.mkdir(parents=True, exist_ok=True)
+    ends = time.monotonic() + FETCH_TIMEOUT_S
     with (IVY / "sparklog-tests.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it is closed
+                break
+            except BlockingIOError:
+                if time.monotonic() > ends:
+                    unavailable(f"another process has been fetching Spark's jars for {FETCH_TIMEOUT_S} s")
+                time.sleep(0.1)
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,19 @@ REPOSITORY = Path(__file__).parent.parent
 
 # From the bottom up. A room may import those below it; rooms of one line don't know each other, but for the first.
 LAYERS = [
-    {"_version", "model", "errors", "config", "clock", "parallel", "paths", "metrics", "interrupts", "workers"},
+    {
+        "_version",
+        "model",
+        "errors",
+        "config",
+        "clock",
+        "parallel",
+        "paths",
+        "metrics",
+        "interrupts",
+        "workers",
+        "lazy_imports",
+    },
     {"storage"},
     {"delta"},
     {"log"},
@@ -49,6 +62,7 @@ MOST_LINES = 450
 """Of a product file."""
 MOST_FUNCTION_LINES = 60
 MOST_TEST_NAME_CHARACTERS = 80
+TEST_NAME = re.compile(r"^ *def (test_\w+)\(", re.MULTILINE)
 
 
 def test_every_import_points_down():
@@ -122,9 +136,7 @@ def test_a_long_name_of_a_test_is_found():
 
 def long_test_names(source: str) -> Iterator[str]:
     """The names of a module's tests that are longer than they may be."""
-    functions = [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
-    tests = [name for name in functions if name.startswith("test_")]
-    yield from (name for name in tests if len(name) > MOST_TEST_NAME_CHARACTERS)
+    yield from (name for name in TEST_NAME.findall(source) if len(name) > MOST_TEST_NAME_CHARACTERS)
 
 
 def too_long(source: str) -> Iterator[str]:

@@ -75,6 +75,7 @@ def test_files_of_the_code_that_a_page_names_exist(page):
     assert sorted({path for path in named if not any((root / path).exists() for root in roots)}) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["docs/architecture.md", "docs/protocol.md"])
 def test_calls_that_a_page_names_exist(page):
     text = (REPOSITORY / page).read_text()
@@ -94,6 +95,7 @@ def test_citations_of_rules_carry_the_rules_name():
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_public_functions_are_documented():
     """In the tests of a store, which users run, a name is the sentence."""
     names = [each for each in public_names(REPOSITORY / "sparklog") if "StoreContract.test_" not in each.name]
@@ -109,6 +111,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun():
     assert [(relative(path), text) for path in files for text in begun.findall(path.read_text())] == []
 
 
+@pytest.mark.slow
 def test_all_that_the_api_exports_is_documented():
     assert undocumented_exports(REPOSITORY / "sparklog") == []
 

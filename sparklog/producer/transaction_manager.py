@@ -29,7 +29,7 @@ from sparklog.errors import (
 from sparklog.interrupts import CallThread, bounded_s
 from sparklog.log import Cluster, Marker
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.producer.background_thread import BackgroundThread
+from sparklog.producer.completion_thread import CompletionThread
 from sparklog.producer.offset_arguments import check_offsets
 from sparklog.producer.store_patience import store_patience
 from sparklog.producer.transaction_uploads import TransactionUploads
@@ -74,7 +74,7 @@ class TransactionManager:
             cluster, self._id, timeout_ms=config.transaction_timeout_ms, sync=config.acks == ACKS_ALL
         )
         self._calls = CallThread("sparklog-transactions")
-        self._background = BackgroundThread()
+        self._background = CompletionThread()
         self._lock = threading.RLock()
         self._state = ClientState.UNINITIALIZED
         self._error: SparklogError | None = None

@@ -52,7 +52,7 @@ def connect(
     The session's time zone is UTC. What is appended later isn't seen: connect again.
 
     The system views are ``consumer_offsets``, ``consumer_lag`` and ``transactions``; where a topic has such a name, the
-    view is called ``sparklog_…``. Their columns: :data:`~sparklog.sql.system.VIEW_SCHEMAS`.
+    view is called ``sparklog_…``. Their columns: :data:`~sparklog.sql.view_schemas.VIEW_SCHEMAS`.
 
     Args:
         topics: those to be loaded, and system views; all for None, which loads the log of each, and every group.

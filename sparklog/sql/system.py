@@ -13,48 +13,13 @@ from sparklog.errors import CorruptLogError, UnsupportedVersionError
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.pending import stable_rows
 from sparklog.log.cluster import Cluster
-from sparklog.log.data.schema import TIMESTAMP
+from sparklog.sql.view_schemas import VIEW_SCHEMAS
 from sparklog.txn.deciding import deciding_for
 
-__all__ = ["VIEW_SCHEMAS", "read_view"]
+__all__ = ["read_view"]
 
 _LOGGER = logging.getLogger("sparklog.sql")
 _DECISION_MS = 60_000.0
-
-VIEW_SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType(
-    {
-        "consumer_offsets": pa.schema(
-            [
-                ("group_id", pa.string()),
-                ("topic", pa.string()),
-                ("partition", pa.int32()),
-                ("offset", pa.int64()),
-                ("metadata", pa.string()),
-                ("leader_epoch", pa.int32()),
-                ("topic_id", pa.string()),
-                ("owner_generation", pa.int64()),
-                ("owner_member", pa.string()),
-                ("commit_timestamp", TIMESTAMP),
-            ]
-        ),
-        "consumer_lag": pa.schema(
-            [
-                ("group_id", pa.string()),
-                ("topic", pa.string()),
-                ("partition", pa.int32()),
-                ("committed_offset", pa.int64()),
-                ("log_start_offset", pa.int64()),
-                ("log_end_offset", pa.int64()),
-                ("lag", pa.int64()),
-                ("member_id", pa.string()),
-            ]
-        ),
-        "transactions": pa.schema(
-            [("transactional_id", pa.string()), ("producer_id", pa.int64()), ("state", pa.string())]
-        ),
-    }
-)
-"""The schema of each view, by its name."""
 
 
 def read_view(cluster: Cluster, view: str) -> pa.RecordBatch:

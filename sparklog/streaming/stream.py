@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
 
-from sparklog.admin import Admin
 from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.names import log_folder, parse_name
 from sparklog.errors import InvalidTopicError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
@@ -187,6 +186,8 @@ class StreamPlanner:
             for topic, at in positions.topics.items()
             for partition, offset in at.offsets.items()
         }
+        from sparklog.admin import Admin  # imports all of groups, which few queries need
+
         try:
             Admin(self._cluster).alter_group_offsets(group, offsets)
         except SparklogError as error:

@@ -2,8 +2,8 @@
 
 A :class:`Player` is a consumer: its heartbeat, its keeper of offsets and its application are three actors that take
 turns. Each store call is a place where an actor may stall while all others go on: what runs meanwhile runs inside that
-call, so it is over before the stalled actor goes on (``proof.simulation.group_threads.ThreadedWorld`` knows no such
-order). A :class:`World` watches what is committed and who holds what, and notes each breach of a promise.
+call, so it is over before the stalled actor goes on (the worlds of ``proof.simulation.cluster`` know no such order). A
+:class:`World` watches what is committed and who holds what, and notes each breach of a promise.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from __future__ import annotations
 import heapq
 import json
 import random
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeVar
 
 from sparklog.clock import Clock, Deadline
 from sparklog.errors import KafkaTimeoutError, SparklogError
@@ -24,31 +22,27 @@ from sparklog.groups.assignors import ASSIGNORS
 from sparklog.groups.membership.generations import Generation, generation_log
 from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.membership import MemberSettings, Membership
-from sparklog.groups.offsets import offset_state
 from sparklog.groups.offsets.changes import Change, CommitOffsets, TakePartitions
+from sparklog.groups.offsets.offset_files import decode_rows
 from sparklog.groups.offsets.offset_table import OffsetTable
 from sparklog.groups.offsets.rows import OffsetRow, Rows, Stamp
 from sparklog.log import Cluster
-from sparklog.log.topic import create_partitions, create_topic, delete_topic
+from sparklog.log.topic import create_topic, delete_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
-from sparklog.storage import CreateResult, MemoryStore, ObjectStore
+from sparklog.storage import CreateResult, MemoryStore
 from sparklog.storage.retrying import Patience, RetryingStore
-from sparklog.testing import Fault, FaultyStore, SimulatedCrash, WrappedStore
+from sparklog.testing import Fault, FaultyStore, SimulatedCrash
 from tests.support import T0_MS
 
 GROUP = "g"
 INTERVAL_MS = 3_000
 SESSION_MS = 10_000
 MAX_POLL_MS = 300_000
-HOUR_MS = 3_600_000
 POLL_MS = 500.0
 """How often an application polls where nothing wakes it."""
 
 _OFFSETS = f"groups/{GROUP}/offsets/_delta_log/"
 _GENERATIONS = f"groups/{GROUP}/generations/"
-
-T = TypeVar("T")
-Wrap = Callable[[ObjectStore], ObjectStore]
 
 
 def partitions(topic: str, *numbers: int) -> set[TopicPartition]:
@@ -61,7 +55,7 @@ class World:
     def __init__(self, seed: int = 0, *, topics: Mapping[str, int] | None = None) -> None:
         self.now = 0.0
         """Simulated time in milliseconds."""
-        self.clock = _PlayerClock(self, 0.0)
+        self.clock = _PlayerClock(self)
         self.memory = _HistoryStore(self)
         self.random = random.Random(seed)
         random.seed(seed)  # of backoffs
@@ -69,8 +63,6 @@ class World:
         self.topics: dict[str, int] = {}
         self.players: list[Player] = []
         self.violations: list[str] = []
-        self.trace: list[str] = []
-        """What happened, for comparing runs."""
         self.running: list[Actor] = []
         self.rows: Rows = {}
         """Of the newest version of the offset table."""
@@ -90,10 +82,6 @@ class World:
         create_topic(self.admin.topic_log(topic), topic, num_partitions=partition_count)
         self.topics[topic] = partition_count
 
-    def grow_topic(self, topic: str, partition_count: int) -> None:
-        create_partitions(self.admin.topic_log(topic), topic, partition_count)
-        self.topics[topic] = partition_count
-
     def delete_topic(self, topic: str) -> None:
         delete_topic(self.admin.topic_log(topic), topic)
         del self.topics[topic]
@@ -104,10 +92,7 @@ class World:
         """A consumer that subscribes and joins."""
         player = Player(self, name, **options)  # type: ignore[arg-type]
         self.players.append(player)
-        if topics or not options.get("pattern"):
-            player.subscribe(*(topics or ("t",)))
-        else:
-            player.subscribe_pattern(str(options["pattern"]))
+        player.subscribe(*(topics or ("t",)))
         for actor in player.actors:
             self.schedule(actor, self.now)
         return player
@@ -166,12 +151,6 @@ class World:
         if player.is_dead:
             raise SimulatedCrash(player.name)
 
-    def wake(self, player: Player) -> None:
-        """End a player's pause."""
-        player.awake_at = min(player.awake_at, self.now)
-        for actor in (*player.actors, player.keeper):
-            self.schedule(actor, self.now)
-
     def _reach(self, at: float) -> None:
         self.now = max(self.now, at)
 
@@ -223,7 +202,7 @@ class World:
         """A version of the offset table was created."""
         path = next(json.loads(line)["add"]["path"] for line in data.splitlines() if line.startswith(b'{"add"'))
         file = self.memory.read(f"groups/{GROUP}/offsets/{path}")
-        before, rows = self.rows, offset_state.decode_rows(path, file)  # type: ignore[attr-defined] # a test replaces it there
+        before, rows = self.rows, decode_rows(path, file)
         self.rows = rows
         jobs = self.running[-1].player.working if self.running else ()
         commits = [job.change for job in jobs if isinstance(job.change, CommitOffsets)]
@@ -238,12 +217,10 @@ class World:
         if number > self.generation:
             members = json.loads(data)["members"].items()
             self.generation, self.members = number, {member_id: m["instance_id"] for member_id, m in members}
-        self.trace.append(f"{self.now:.0f} generation {number}")
 
     def _check_row(
         self, partition: TopicPartition, old: OffsetRow | None, row: OffsetRow, commits: Sequence[CommitOffsets]
     ) -> None:
-        self.trace.append(f"{self.now:.0f} {partition} {row.stamp} {row.committed and row.committed.offset}")
         if old is None or old.stamp != row.stamp:
             if (partition, row.stamp) in self._stamps:
                 self.note(f"{partition}: {row.stamp} again")
@@ -288,7 +265,7 @@ class World:
             r = player.membership.reconciliation
             held = {f"{p.topic}{p.partition}": h.is_handed for p, h in sorted(r.held.items())}
             lines.append(
-                f"{player.name} {'dead' if player.is_dead else 'left' if player.has_left else ''} "
+                f"{player.name} {'dead' if player.is_dead else ''} "
                 f"id={player.membership.member_id!r} generation={r.generation} target={sorted(r.target)} held={held} "
                 f"taking={r.taking} to_release={r.to_release} errors={player.errors[-3:]} awake_at={player.awake_at}"
             )
@@ -315,8 +292,6 @@ class Actor:
     name: str
     step: Callable[[], float]
     """Returns after how many milliseconds the next turn is due."""
-    calls_store: bool = True
-    """If not, it never stalls."""
     is_busy: bool = False
     due_at: float = INFINITE
     again_at: float = INFINITE
@@ -342,26 +317,21 @@ class Player:
         world: World,
         name: str,
         *,
-        pattern: str | None = None,
         instance_id: str | None = None,
         assignors: Sequence[str] = ("cooperative-sticky",),
         is_eager: bool = False,
         session_ms: int = SESSION_MS,
         interval_ms: int = INTERVAL_MS,
-        max_poll_ms: int = MAX_POLL_MS,
         metadata_ms: int = 300_000,
         faults: Sequence[Fault] = (),
-        wrap: Wrap = lambda store: store,
         commits: bool = True,
-        skew_ms: float = 0.0,
     ) -> None:
         self.world = world
         self.name = name
         self.instance_id = instance_id
-        self.pattern = pattern
-        self.clock = _PlayerClock(world, skew_ms)
-        self.store = _PlayerStore(world, wrap(FaultyStore(world.memory, *faults) if faults else world.memory))
-        self.cluster = Cluster(cluster_id="c", store=RetryingStore(self.store, clock=self.clock), clock=self.clock)
+        self.clock = _PlayerClock(world)
+        store = FaultyStore(world.memory, *faults) if faults else world.memory
+        self.cluster = Cluster(cluster_id="c", store=RetryingStore(store, clock=self.clock), clock=self.clock)
         settings = MemberSettings(
             group_id=GROUP,
             instance_id=instance_id,
@@ -369,14 +339,14 @@ class Player:
             host="here",
             session_timeout_ms=session_ms,
             heartbeat_interval_ms=interval_ms,
-            max_poll_interval_ms=max_poll_ms,
+            max_poll_interval_ms=MAX_POLL_MS,
             metadata_max_age_ms=metadata_ms,
             assignors={assignor: ASSIGNORS[assignor] for assignor in assignors},
             is_eager=is_eager,
         )
         self.heartbeat = Actor(self, "heartbeat", self._do_round)
         self.keeper = Actor(self, "keeper", self._keep)
-        self.app = Actor(self, "app", self._poll, calls_store=False)
+        self.app = Actor(self, "app", self._poll)
         self.actors = (self.heartbeat, self.app)
         self.membership = _Membership(
             settings,
@@ -394,27 +364,17 @@ class Player:
         """What the application was told: assigned, revoked, lost."""
         self.errors: list[Exception] = []
         """That the application was told, or met as it committed."""
-        self.raised: list[Exception] = []
-        """That a poll raised."""
-        self.round_errors: list[Exception] = []
         self.jobs: deque[Job] = deque()
         self.working: Sequence[Job] = ()
         self.releasing: tuple[set[TopicPartition], Job] | None = None
         self.is_dead = False
         self.is_polling = True
-        self.has_left = False
-        self._leaving: Job | None = None
         self.awake_at = 0.0
 
     # What a test has it do.
 
     def subscribe(self, *topics: str) -> None:
-        self.pattern = None
         self.membership.subscribe(topics, None)
-
-    def subscribe_pattern(self, pattern: str) -> None:
-        self.pattern = pattern
-        self.membership.subscribe((), re.compile(pattern))
 
     def crash(self) -> None:
         """It dies, here and now."""
@@ -423,17 +383,6 @@ class Player:
     def pause(self, duration_ms: float) -> None:
         """None of its threads runs for so long."""
         self.awake_at = max(self.awake_at, self.world.now + duration_ms)
-
-    def sleep(self, duration_ms: float) -> None:
-        """As :meth:`pause`, from within."""
-        self.pause(duration_ms)
-        self.world.stall(duration_ms)
-
-    def leave(self) -> None:
-        """Commit, let everything go, leave the group."""
-        if self._leaving is None:
-            self._leaving = self._submit_commit()
-            self.world.schedule(self.app, self.world.now)
 
     def commit(self, offsets: Mapping[TopicPartition, int], stamps: Mapping[TopicPartition, Stamp]) -> Exception | None:
         """Commit at once, under stamps from whenever; returns the refusal."""
@@ -446,7 +395,7 @@ class Player:
 
     @property
     def wants_membership(self) -> bool:
-        is_out = self.is_dead or self.has_left or self._leaving is not None or self.membership.is_parked
+        is_out = self.is_dead or self.membership.is_parked
         return not is_out and self.awake_at <= self.world.now
 
     def topics(self) -> set[str]:
@@ -454,8 +403,6 @@ class Player:
         wanted = self.membership.wanted
         if wanted is None:
             return set()
-        if wanted.pattern is not None:
-            return {topic for topic in self.world.topics if wanted.pattern.match(topic)}
         return set(wanted.topics & self.world.topics.keys())
 
     def handed(self) -> set[TopicPartition]:
@@ -467,7 +414,7 @@ class Player:
 
     def could_hold(self) -> bool:
         """Is it alive, with others having seen so within its session?"""
-        if self.is_dead or self.has_left or not self.membership.member_id:
+        if self.is_dead or not self.membership.member_id:
             return False
         silent_ms = self.clock.ticks_ms() - self.membership.beat_ticks_ms
         return silent_ms <= self.membership.settings.session_timeout_ms and not self._is_replaced()
@@ -485,17 +432,9 @@ class Player:
     # Its threads.
 
     def _do_round(self) -> float:
-        if self.has_left:
-            return INFINITE
         try:
-            if self.membership.wanted is None:
-                self.has_left = True
-                with self.cluster.store.patience(Patience(deadline=self.clock.deadline_in(5_000))):
-                    self.rounds.leave()
-                return INFINITE
             return self.rounds.run_round()
         except SparklogError as error:  # as in sparklog.groups.membership.heartbeat_thread
-            self.round_errors.append(error)
             if not error.retriable:
                 self.membership.fail(error)
         return min(float(self.membership.settings.heartbeat_interval_ms), 1_000.0)
@@ -550,15 +489,11 @@ class Player:
 
     def _poll(self) -> float:
         """One call of ``poll``, as :class:`sparklog.consumer.coordinator.Coordinator` has it."""
-        if self.has_left:
-            return INFINITE
         if not self.is_polling:  # busy with what it has
-            if self.commits and self._leaving is None:
+            if self.commits:
                 self._process()
             return POLL_MS
         membership = self.membership
-        if self._leaving is not None:
-            return self._go_on_leaving(self._leaving)
         lost = membership.take_lost()
         self._forget("lost", lost)
         if self.releasing is not None:
@@ -573,7 +508,6 @@ class Player:
             membership.raise_error()
         except Exception as error:
             self.errors.append(error)
-            self.raised.append(error)
         membership.next_missing()
         to_release = membership.to_release()
         if to_release:
@@ -611,14 +545,6 @@ class Player:
         for partition in gone:
             self.positions.pop(partition, None)
 
-    def _go_on_leaving(self, job: Job) -> float:
-        if job.result is not None and not self.heartbeat.is_busy:
-            self.membership.unsubscribe()
-            self.positions.clear()
-            self.world.schedule(self.heartbeat, self.world.now)
-            return INFINITE
-        return POLL_MS
-
 
 class _Membership(Membership):
     """One whose member ids are the same in each run."""
@@ -636,38 +562,19 @@ class _Membership(Membership):
 
 
 class _PlayerClock(Clock):
-    """A process's own clock: its ticks began some time, its wall clock is wrong."""
+    """The clock of all processes, in simulated time."""
 
-    def __init__(self, world: World, skew_ms: float) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._skew_ms = skew_ms
 
     def now_ms(self) -> int:
-        return T0_MS + int(self._world.now + self._skew_ms)
+        return T0_MS + int(self._world.now)
 
     def ticks_ms(self) -> float:
-        return self._world.now + abs(self._skew_ms)
+        return self._world.now
 
     def sleep_ms(self, duration_ms: float) -> None:
         self._world.stall(max(0.0, duration_ms))
-
-
-class _PlayerStore(WrappedStore):
-    """Each call takes its time, or goes wrong, as ``trouble`` says."""
-
-    def __init__(self, world: World, store: ObjectStore) -> None:
-        super().__init__(store)
-        self._world = world
-        self.trouble: Callable[[str, str, Callable[[], object]], object] | None = None
-        """Carries out a call, if at all."""
-
-    def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
-        if self.trouble is None or not paths:
-            return self._store.read_many(paths)
-        return self.trouble("get", paths[0], lambda: self._store.read_many(paths))  # type: ignore[return-value]
-
-    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
-        return call() if self.trouble is None else self.trouble(op, path, call)  # type: ignore[return-value]
 
 
 class _HistoryStore(MemoryStore):

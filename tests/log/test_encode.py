@@ -12,6 +12,7 @@ from sparklog.errors import CorruptRecordError, InvalidArgumentError
 from sparklog.log.data.encode import ProducerStamp, decode_file, encode_batch, next_sequence
 from sparklog.log.data.record_reading import conform
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP
+from tests.depth import by_depth
 from tests.support import T0_MS
 
 STAMP = ProducerStamp(producer_id=2**63 - 1, producer_epoch=32_767, base_sequence=0)
@@ -47,7 +48,7 @@ def header_lists():
         max_size=6,
     )
 )
-@settings(max_examples=40)
+@settings(max_examples=by_depth(gate=20, nightly=100))
 @example([(0, None, None, None)])
 @example([(0, b"", b"", []), (1, b"k", b"v", [{"key": "a", "value": None}, {"key": "a", "value": b""}])])
 def test_what_is_encoded_is_decoded(rows):

@@ -36,11 +36,11 @@ def check_many_writers(uri: str, options: dict[str, Any] | None, commits: int) -
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_eight_processes_append_to_one_topic_in_a_local_folder(tmp_path: Path) -> None:
-    check_many_writers(str(tmp_path), None, by_depth(gate=30, nightly=120))
+    check_many_writers(str(tmp_path), None, by_depth(gate=15, nightly=120))
 
 
 @pytest.mark.s3
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_eight_processes_append_to_one_topic_on_s3(s3_uri: str, s3_options: dict[str, Any]) -> None:
-    check_many_writers(s3_uri, s3_options, by_depth(gate=6, nightly=20))  # the server takes them one after the other
+    check_many_writers(s3_uri, s3_options, by_depth(gate=3, nightly=20))  # the server takes them one after the other

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, TopicPlan
+from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, TopicPlan, about_one_thing
 from proof.simulation.cluster.weather import Forecast, Weather
 from proof.simulation.cluster.world import Process
 
@@ -31,19 +31,7 @@ def draw_handing(seed: int, shape: Shape, expected: Forecast) -> tuple[Shape, Fo
     if draw.random() < 0.2:
         jobs.append(JobPlan(name="recover0", role="recover", steps=3))
     rare = replace(expected.calmed(), crash=0.001, lost_answer=draw.choice([0.0, 0.01]), slow=draw.choice([0.0, 0.005]))
-    return (
-        replace(
-            shape,
-            topics=topics,
-            jobs=tuple(jobs),
-            checkpoints=False,
-            kills=0.0,
-            deletes_soon=False,
-            takes_over=False,
-            ages=False,
-        ),
-        rare,
-    )
+    return about_one_thing(shape, topics, jobs, kills=0.0), rare
 
 
 def plan_trouble(weather: Weather, process: Process, draw: random.Random, *, session_timeout_ms: float) -> None:

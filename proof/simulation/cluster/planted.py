@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,12 +13,17 @@ from sparklog.compaction import clean_arrow, rewrite_arrow
 from sparklog.compaction.keys import Counts, LatestOffsets
 from sparklog.consumer.assignment_changes import AssignmentChanges
 from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, ProducerFencedError, StoreUnavailableError
+from sparklog.groups.membership import heartbeat_rounds
+from sparklog.groups.membership.membership import Membership
+from sparklog.groups.membership.reconciliation import Reconciliation
 from sparklog.groups.offsets import changes, commit_thread
 from sparklog.groups.offsets.changes import CommitOffsets
 from sparklog.groups.offsets.pending import PendOffsets
+from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import append_plan, commit
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.publishing import Marker
+from sparklog.model import TopicPartition
 from sparklog.storage import entry_log
 from sparklog.testing.history import AnomalyKind
 from sparklog.txn import deciding, epoch_log, forward
@@ -142,22 +147,54 @@ def offsets_count_before_the_records() -> AbstractContextManager[object]:
 
 
 def stamps_are_not_compared() -> AbstractContextManager[object]:
-    """Rule G1: who slept while others took its partitions commits as if they were still its own, also in a
-    transaction. The latter shows it: as the worlds are today, no other commit comes so late that stamps refuse it."""
-    commit, owned = CommitOffsets.apply, PendOffsets._owned
+    """Rule G1: who slept while others took its partitions commits as if they were still its own."""
+    commit = CommitOffsets.apply
 
     def apply(self: CommitOffsets, rows: Any, now_ms: int) -> Any:
         stamps = {partition: rows[partition].stamp for partition in self.offsets if partition in rows}
         return commit(replace(self, stamps=stamps), rows, now_ms)
 
+    return mock.patch.object(CommitOffsets, "apply", apply)
+
+
+def stamps_are_not_compared_in_transactions() -> AbstractContextManager[object]:
+    """Rule G1: the same for offsets that a transaction commits."""
+    owned = PendOffsets._owned
+
     def any_owner(self: PendOffsets, partition: Any, row: Any, now_ms: int) -> Any:
         own = self if row is None or not self.owner.member else replace(self, owner=row.stamp)
         return owned(own, partition, row, now_ms)
 
-    stack = ExitStack()
-    stack.enter_context(mock.patch.object(CommitOffsets, "apply", apply))
-    stack.enter_context(mock.patch.object(PendOffsets, "_owned", any_owner))
-    return stack
+    return mock.patch.object(PendOffsets, "_owned", any_owner)
+
+
+def stamps_count_before_the_application_knows() -> AbstractContextManager[object]:
+    """Rule G1: what was lost and taken again is committed from where the application stood before."""
+
+    def stamps(self: Reconciliation, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Stamp]:
+        return {partition: self.held[partition].stamp for partition in wanted if partition in self.held}
+
+    return mock.patch.object(Reconciliation, "stamps", stamps)
+
+
+def nobody_looks_at_claims() -> AbstractContextManager[object]:
+    """Rule G2: a member takes what others claim."""
+    return mock.patch.object(heartbeat_rounds, "claimed_by_others", return_value=set())
+
+
+def nobody_takes_what_was_released() -> AbstractContextManager[object]:
+    """A member that has partitions takes no others: what somebody gives up stays without an owner."""
+    takeable = Reconciliation.takeable
+
+    def at_first(self: Reconciliation, *given: Any, **kwargs: Any) -> frozenset[TopicPartition]:
+        return frozenset() if self.held else takeable(self, *given, **kwargs)
+
+    return mock.patch.object(Reconciliation, "takeable", at_first)
+
+
+def nobody_minds_its_own_silence() -> AbstractContextManager[object]:
+    """Rule G2: who slept past its session goes on with what it had."""
+    return mock.patch.object(Membership, "check_silence")
 
 
 def whoever_takes_a_partition_has_it() -> AbstractContextManager[object]:
@@ -287,8 +324,16 @@ STOLEN = " moved the offset of "
 """Of a partition that another owns."""
 LOW = "low start: "
 """Of an owner that begins below what was committed."""
+BACK = " went back from "
+"""Of a committed offset."""
+HELD = " is held by "
+"""Of a partition that two members have."""
+UNSTAMPED = " without the stamp "
+"""Of an offset that another stay than its partition's owner committed."""
 OLDER = " is owned under "
 """Of a partition whose stamp became older."""
+UNSETTLED = ": not settled: "
+"""Of a group that doesn't come to rest."""
 UNDECIDED = "transaction-not-committed"
 """Of a topic that has records whose commit isn't decided."""
 _K = AnomalyKind
@@ -305,7 +350,12 @@ PLANTED: Mapping[str, Fault] = _faults(
         a_new_owner_goes_on_before_the_records: (_K.OUTPUT_ORDER,),
         offsets_count_before_the_records: (_K.OUTPUT_ORDER,),
         pending_offsets_are_forgotten: (_K.OUT_OF_STEP, _K.OFFSET_WENT_BACK),
-        stamps_are_not_compared: (STOLEN,),
+        stamps_are_not_compared: (STOLEN, BACK, UNSTAMPED),
+        stamps_are_not_compared_in_transactions: (STOLEN,),
+        stamps_count_before_the_application_knows: (BACK,),
+        nobody_looks_at_claims: (HELD,),
+        nobody_minds_its_own_silence: (HELD,),
+        nobody_takes_what_was_released: (UNSETTLED,),
         whoever_takes_a_partition_has_it: (OLDER,),
         compaction_drops_the_newest: (_K.LOST_WRITE,),
         a_merged_file_lacks_its_last_record: (_K.LOST_WRITE, FEWER),

@@ -14,13 +14,16 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+from proof.simulation.cluster import group_worlds
+from proof.simulation.cluster.group_promises import Holders
+from proof.simulation.cluster.group_worlds import draw_group_world, is_group_world
 from proof.simulation.cluster.hand_overs import HandOvers
 from proof.simulation.cluster.handing import draw_handing, hands_over, plan_trouble
 from proof.simulation.cluster.life import Job, Life
 from proof.simulation.cluster.planted import PLANTED
 from proof.simulation.cluster.power import Power, draw_dark, is_dark
 from proof.simulation.cluster.roles import RESTLESS, ROLES
-from proof.simulation.cluster.settling import settle
+from proof.simulation.cluster.settling import await_settled_group, settle
 from proof.simulation.cluster.shape import JobPlan, Shape, TopicPlan, draw_shape
 from proof.simulation.cluster.threads import simulated
 from proof.simulation.cluster.watching import Watch, WatchedStore
@@ -63,6 +66,11 @@ _RARER: tuple[tuple[ModuleType, str, object], ...] = (
     (poll_schedule, "_SHORTEST_WAIT_MS", 20.0),
 )
 """Who waits looks less often: simulated time passes as fast as there is nothing to do."""
+_SELDOM: tuple[tuple[ModuleType, str, object], ...] = (
+    (poll_schedule, "_RECENT_WAIT_MS", (3_000.0, 5_000.0)),
+    (poll_schedule, "_SHORTEST_WAIT_MS", 2_000.0),
+)
+"""Where nobody reads records, topics are looked at for new partitions only."""
 _SOONER: tuple[tuple[ModuleType, str, object], ...] = (
     (checkpoint, "_MIN_TAIL", 8),
     (vacuum, "_TAIL", 4),
@@ -120,15 +128,18 @@ class Play:
         self.shape: Shape = draw_shape(draw, has_nights=expected.night > 0)
         if self.shape.takes_over:
             expected = replace(expected, nap=0.02, crash=expected.crash / 4)
+        self.is_group_world = is_group_world(seed)
+        if self.is_group_world:
+            self.shape, expected = draw_group_world(seed, self.shape, expected)
         self.is_fair = expected.is_fair
         """Does nothing befall anybody?"""
         if self.is_fair:
             self.shape = replace(self.shape, kills=0.0)
             self.world.counts["fair worlds"] += 1
-        dark = is_dark(seed) and not self.is_fair
+        dark = is_dark(seed) and not (self.is_fair or self.is_group_world)
         if dark:
             self.shape, expected = draw_dark(seed, self.shape, expected)
-        self.hands_over = hands_over(seed) and not (self.is_fair or dark)
+        self.hands_over = hands_over(seed) and not (self.is_fair or dark or self.is_group_world)
         if self.hands_over:
             self.shape, expected = draw_handing(seed, self.shape, expected)
             self.world.counts["worlds of hand-overs"] += 1
@@ -156,6 +167,12 @@ class Play:
         self.watch = Watch(self.violate, now_ms=lambda: self.world.now, counts=self.world.counts)
         self.hand_overs = HandOvers(
             lambda: self.recorder.next_order, lambda: self.world.current.process.name if self.world.current else ""
+        )
+        onlooker = self.world.process("onlooker").clock
+        self.holders = Holders(
+            Cluster(cluster_id="c", store=RetryingStore(self.memory, clock=onlooker), clock=onlooker),
+            current=lambda: self.world.current.process if self.world.current else None,
+            violate=self.violate,
         )
 
     def cluster(self, process: Process) -> Cluster:
@@ -196,7 +213,12 @@ class Play:
         with ExitStack() as stack:
             stack.enter_context(self.watch.watching())
             stack.enter_context(self.hand_overs.watching())
-            for place, name, value in (*_RARER, *(_SOONER if self.shape.checkpoints else ())):
+            if self.is_group_world:
+                self.watch.on_rows = self.holders.see_rows
+                stack.enter_context(self.holders.watching())
+                stack.enter_context(group_worlds.cheap_rows())
+            seldom = _SELDOM if self.is_group_world else ()
+            for place, name, value in (*_RARER, *seldom, *(_SOONER if self.shape.checkpoints else ())):
                 stack.enter_context(mock.patch.object(place, name, value))
             yield
 
@@ -212,11 +234,14 @@ class Play:
                 self._delete_soon(log)
         if self.power is not None:
             self.power.settle()
+        if self.is_group_world:
+            group_worlds.fill_topics(cluster)
         self.weather.is_calm = False
         for job in self.jobs:
             self._begin(job, draw.choice([0.0, draw.uniform(0, 3_000)]))
         busy_ms = 0.0
-        while busy_ms < _LONGEST_MS and not all(job.is_done and job.lives[-1].is_over for job in self.jobs):
+        longest_ms = group_worlds.TROUBLED_MS if self.is_group_world else _LONGEST_MS
+        while busy_ms < longest_ms and not all(job.is_done and job.lives[-1].is_over for job in self.jobs):
             is_night = world.now < self.weather.night_until
             world.pause(60_000.0 if is_night else _LOOK_MS)
             busy_ms += _LOOK_MS
@@ -232,7 +257,8 @@ class Play:
         if self.power is not None and draw.random() < _LAST_POWER_LOSS:
             self._lose_power()
         self._heal()
-        settle(self, self.cluster(self._director))
+        if not self.is_group_world:
+            settle(self, self.cluster(self._director))
 
     @staticmethod
     def _delete_soon(log: DeltaLog) -> None:
@@ -273,7 +299,10 @@ class Play:
         expected, process, role = weather.expected, life.process, life.job.plan.role
         if role in ("foreign", "administer", "night"):  # an engine that sleeps for days breaks a log by itself
             return
-        if self.hands_over:
+        if self.is_group_world:
+            if role == "member":
+                group_worlds.plan_trouble(weather, process, draw, session_timeout_ms=self.session_timeout_ms)
+        elif self.hands_over:
             if role == "loop":
                 plan_trouble(weather, process, draw, session_timeout_ms=self.session_timeout_ms)
         elif draw.random() < scale * expected.night:
@@ -346,8 +375,10 @@ class Play:
         """No more trouble: whoever lives may end well, or is killed."""
         world, draw = self.world, self.world.random
         self.weather.is_calm = True
-        self.is_over = True
         world.note("calm")
+        if self.is_group_world:
+            await_settled_group(self, self.cluster(self._director))
+        self.is_over = True
         lives = [job.lives[-1] for job in self.jobs]
         alive = [life for life in lives if not life.process.is_dead]
         latest = max((max(life.process.asleep_until, life.rests_until) for life in alive), default=0.0)

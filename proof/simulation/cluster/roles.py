@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from proof.simulation.cluster.consuming import consume, follow, loop
+from proof.simulation.cluster.group_worlds import member
 from proof.simulation.cluster.jobs import administer, foreign, maintain_cluster, night, recover
 from proof.simulation.cluster.life import Life
 from proof.simulation.cluster.producing import hasty, produce, transact
@@ -18,6 +19,7 @@ ROLES: Mapping[str, Callable[[Life], None]] = {
     "loop": loop,
     "follow": follow,
     "consume": consume,
+    "member": member,
     "foreign": foreign,
     "maintain": maintain_cluster,
     "night": night,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from proof.simulation.cluster.consuming import LOOP_GROUP, inputs_of
+from proof.simulation.cluster.group_worlds import GROUP
 from proof.simulation.cluster.jobs import SMALL
 from proof.simulation.cluster.world import DAY_MS
 from sparklog.compaction import maintain
@@ -40,7 +41,7 @@ from sparklog.txn.recovery import RecoveryAction, recover_transactions
 if TYPE_CHECKING:
     from proof.simulation.cluster.play import Play
 
-__all__ = ["look_for_low_starts", "settle"]
+__all__ = ["await_settled_group", "look_for_low_starts", "settle"]
 
 _COUNTED = ("sends", "acknowledged", "failed", "unknown", "transactions", "final_records", "inputs", "seeks")
 _TIMEOUT_MS = 60_000.0
@@ -48,6 +49,10 @@ _READ_ON = 0.5
 """How likely a world's groups read to their end: it takes a tenth of a world's time."""
 _READ_MS = 600_000.0
 _POLL_MS = 3_000
+_SLOWEST_MS = 20_000.0
+"""Longer than a call takes whose process doesn't sleep."""
+_TOPICS_SEEN_MS = 5_000.0
+"""Until members have seen that a topic has more partitions."""
 _SELDOM = ("",) * 10
 """Where it isn't done: it takes a quarter of a world's time."""
 
@@ -81,6 +86,35 @@ def settle(play: Play, cluster: Cluster) -> None:
         for finding in check_cluster(cluster).errors:
             play.violate(f"integrity: {finding}")
     _judge(play)
+
+
+def await_settled_group(play: Play, cluster: Cluster) -> None:
+    """In a calm that has just begun, with members that live: soon each partition has exactly one owner, and keeps it.
+
+    A session and two heartbeat intervals after the last has woken up nobody takes the dead for members any more; after
+    as much again the group must be at rest.
+    """
+    world = play.world
+    world.pause(_SLOWEST_MS)  # who was in a call may fall asleep as it ends
+    awake = max(max(job.lives[-1].process.asleep_until, job.lives[-1].rests_until) for job in play.jobs)
+    patience_ms = play.session_timeout_ms * 5 / 3 + _TOPICS_SEEN_MS
+    world.pause(max(0.0, awake - world.now) + patience_ms)
+    counts = {name: len(open_state(cluster.topic_log(name)).head.log_end_offsets) for name in play.topic_names}
+    until = world.now + patience_ms
+    while why := play.holders.why_unsettled(GROUP, counts):
+        if world.now > until:
+            play.violate(f"group {GROUP}: not settled: {why}")
+            return
+        world.pause(100.0)
+    world.pause(play.session_timeout_ms * 2 / 3)
+    why = play.holders.why_unsettled(GROUP, counts)
+    if why:
+        play.violate(f"group {GROUP}: settled, and then not any more: {why}")
+    partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+    gone = [partition for partition in partitions if play.watch.has_forgotten(GROUP, partition)]
+    if gone:
+        play.violate(f"group {GROUP}: the rows of {gone} are gone")
+    world.counts["settled groups"] += bool(play.holders.living(GROUP))
 
 
 def _groups(play: Play) -> list[str]:

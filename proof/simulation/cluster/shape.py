@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-__all__ = ["JobPlan", "Shape", "TopicPlan", "draw_shape"]
+__all__ = ["JobPlan", "Shape", "TopicPlan", "about_one_thing", "draw_shape"]
 
 LOG_RETENTION_MS = 600_000
 
@@ -48,6 +49,20 @@ class Shape:
     """Is it about members that sleep for so long that others take their partitions over, and then go on?"""
     ages: bool
     """Weeks pass after the end, and all is swept, before everything is read."""
+
+
+def about_one_thing(shape: Shape, topics: Sequence[TopicPlan], jobs: Sequence[JobPlan], *, kills: float) -> Shape:
+    """A world with these topics and jobs alone, whose logs aren't cleaned."""
+    return replace(
+        shape,
+        topics=tuple(topics),
+        jobs=tuple(jobs),
+        checkpoints=False,
+        kills=kills,
+        deletes_soon=False,
+        takes_over=False,
+        ages=False,
+    )
 
 
 def draw_shape(draw: random.Random, *, has_nights: bool) -> Shape:

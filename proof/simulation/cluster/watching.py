@@ -66,7 +66,7 @@ class _Offsets:
         """Whose row went at some time."""
         self._table = table
         self._violate = violate
-        self._rows: Rows = {}
+        self.rows: Rows = {}
         self._stamps: dict[TopicPartition, Stamp] = {}
         """The newest of each, also of a row that went since."""
         self._holders: dict[TopicPartition, str] = {}
@@ -74,7 +74,7 @@ class _Offsets:
 
     def see(self, who: str, rows: Rows) -> None:
         """A process created the table's next version."""
-        before, self._rows = self._rows, rows
+        before, self.rows = self.rows, rows
         self.forgotten |= before.keys() - rows.keys()
         for partition, row in rows.items():
             old = before.get(partition)
@@ -137,6 +137,8 @@ class Watch:
         self._heads: dict[str, dict[int, _Head]] = {}
         self._offsets: dict[str, _Offsets] = {}
         """By folder of a group's offset table."""
+        self.on_rows: Callable[[str, Rows, Rows], object] = lambda who, before, after: None
+        """Called with each new version of an offset table: who created it, the rows before it, and its own."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -206,7 +208,9 @@ class Watch:
             return
         file = object_path(table, added[0])
         seen = self._offsets.setdefault(table, _Offsets(table, self._violate))
-        seen.see(who, decode_rows(file, read(file)))
+        before, after = seen.rows, decode_rows(file, read(file))
+        seen.see(who, after)
+        self.on_rows(who, before, after)
         self._counts["versions of offset tables"] += 1
 
     def has_forgotten(self, group: str, partition: TopicPartition) -> bool:

@@ -41,7 +41,7 @@ from sparklog.delta.log import DeltaLog
 from sparklog.errors import InvalidConfigurationError
 from sparklog.paths import topic_table
 from sparklog.spark.sink.sink import batch_writer, stream_writer
-from sparklog.sql.system import VIEW_SCHEMAS, read_view
+from sparklog.sql.view_schemas import VIEW_SCHEMAS
 from sparklog.storage.retrying import RetryingStore
 from sparklog.streaming.cluster_cache import cached_cluster, shared_store
 from sparklog.streaming.cluster_ref import ClusterRef, cluster_ref_of
@@ -204,6 +204,8 @@ class _ViewReader(DataSourceReader):
         self._cluster_ref = cluster_ref_of(options.uri, options.storage_options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from sparklog.sql.system import read_view  # imports all of groups, which few queries need
+
         yield read_view(cached_cluster(self._cluster_ref).cluster, self._view).select(self._columns)
 
 

@@ -14,6 +14,7 @@ from sparklog.log import create_partitions, create_topic
 from sparklog.model import TopicPartition
 from sparklog.paths import member_state
 from sparklog.testing import Fault, FaultKind
+from tests.depth import each_nth
 from tests.groups.membership.support import INTERVAL_MS, SESSION_MS, Group, Member, owned_once
 
 
@@ -127,7 +128,7 @@ def test_a_static_member_comes_back_at_once_and_nothing_moves():
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "taken for dead"])
 @pytest.mark.parametrize("rounds", range(4))
-@pytest.mark.parametrize("at", range(7))
+@pytest.mark.parametrize("at", each_nth(range(7), 2))
 def test_a_static_member_that_comes_back_twice_within_a_moment_has_its_partitions(
     at: int, rounds: int, is_killed: bool
 ):

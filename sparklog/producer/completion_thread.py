@@ -9,12 +9,12 @@ from collections.abc import Callable
 from sparklog.interrupts import bounded_s
 from sparklog.workers import Worker
 
-__all__ = ["BackgroundThread"]
+__all__ = ["CompletionThread"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
 
 
-class BackgroundThread:
+class CompletionThread:
     """Makes calls one at a time. The thread is started by the first."""
 
     def __init__(self) -> None:

@@ -1,0 +1,37 @@
+"""Names that packages import when they are first used."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+LAZY = ("sparklog", "sparklog.spark", "sparklog.sql")
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_every_exported_name_is_there_and_is_listed_before_its_first_use(package):
+    if package == "sparklog.sql":
+        pytest.importorskip("duckdb")
+    module = importlib.import_module(package)
+    assert {*module.__all__} <= {*dir(module)}
+    assert [name for name in module.__all__ if getattr(module, name).__class__ is type(sys)] == []
+
+
+def test_an_unknown_name_is_an_error_that_names_the_package():
+    import sparklog
+
+    with pytest.raises(AttributeError, match="'sparklog' has no attribute 'Broker'"):
+        sparklog.Broker  # type: ignore[attr-defined] # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'Broker' from 'sparklog'"):
+        from sparklog import Broker  # type: ignore[attr-defined] # noqa: F401
+
+
+def test_a_package_alone_imports_no_client():
+    code = "import sys, sparklog, sparklog.spark; print(*sys.modules); sparklog.Consumer; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    before, after = (line.split() for line in told.stdout.splitlines())
+    assert {"sparklog.consumer", "sparklog.admin", "sparklog.compaction", "pyspark"} & {*before} == set()
+    assert "sparklog.consumer" in after

@@ -9,36 +9,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from sparklog.clock import Deadline
-from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     CommitStateUnknownError,
-    CorruptRecordError,
     IllegalStateError,
     SparklogError,
-    StoreError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.append_plan import plan_append
+from sparklog.log.appending import Append, Appender, AppendResult, upload_encoded
 from sparklog.log.catch_up import catch_up
-from sparklog.log.commit import Commit, TopicCommitResult, commit
+from sparklog.log.commit import TopicCommitResult, commit
 from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
-from sparklog.log.data.record_reading import find_by_sequence, object_path
-from sparklog.log.data.segments import SegmentIndex
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
-from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry, new_producer_id
+from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, PublishResult, publish_transaction
 from sparklog.log.state import TopicState, load_state, open_state
-from sparklog.log.uploads import check_uploads, may_be_gone, put_again_if_late
-from sparklog.paths import new_data_file
+from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
 
@@ -46,16 +39,6 @@ __all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile"]
 
 _MAX_PRODUCERS_KNOWN = 1_000
 _REFRESH_AHEAD = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendResult:
-    """The offsets and the version of one append."""
-
-    base_offsets: tuple[int, ...]
-    """Offset of the first record of each file, in the order in which the files were given."""
-    delta_version: int
-    """The commit that published them; -1 where it is known no more."""
 
 
 class TopicWriter:
@@ -158,7 +141,8 @@ class TopicWriter:
             stamp = ProducerStamp(producer_id, producer_epoch, sequences.get(partition, 0))
             encoded.append((partition, encode_batch(records, stamp, compression=compression)))
             sequences[partition] = next_sequence(stamp.base_sequence, records.num_rows)
-        files = self._upload_encoded(encoded, topic_version=self.version)
+        files = upload_encoded(self._log, encoded, topic_version=self.version, sync=self._sync)
+        self._staged.update(file.path for file in files)
         with self._identity:
             if self._producer_id == producer_id:
                 self._next_sequences = sequences
@@ -199,7 +183,7 @@ class TopicWriter:
             )
         clock = self._log.clock
         began = clock.ticks_ms()
-        append = _Append(self, files, ends_before=self.head.log_end_offsets)
+        append = Append(self._state, files, by=self._appender())
         if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
         try:
@@ -309,142 +293,18 @@ class TopicWriter:
         if self._sequencing is not None:
             self._sequencing.start_if_needed(self._state)
 
+    def _appender(self) -> Appender:
+        return Appender(
+            topic=self.topic,
+            topic_id=self._topic_id,
+            producer_id=self._producer_id,
+            entry=ProducerEntry(producer_epoch=self._producer_epoch, counter=self._counter),
+            sync=self._sync,
+        )
+
     def _take_new_id(self) -> None:
         with self._identity:
             self._producer_id = new_producer_id()
             self._producer_epoch = 0
             self._counter = 0
             self._next_sequences = {}
-
-    def _upload_encoded(self, batches: Sequence[tuple[int, EncodedBatch]], *, topic_version: int) -> list[StagedFile]:
-        """``topic_version``: one that is known now."""
-        now_ms = self._log.clock.now_ms()
-        facts = [
-            UploadedFile.of(new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version)
-            for partition, batch in batches
-        ]
-        data = {
-            object_path(self._log.table, file.path): batch.data for file, (_, batch) in zip(facts, batches, strict=True)
-        }
-        self._log.store.put_many(data, sync=self._sync)
-        ticks_ms = self._log.clock.ticks_ms()
-        self._staged.update(file.path for file in facts)
-        return [
-            StagedFile(facts=file, batch=batch, uploaded_ticks_ms=ticks_ms)
-            for file, (_, batch) in zip(facts, batches, strict=True)
-        ]
-
-
-class _Append:
-    """One append on its way: its token, its files and the offsets that the last decision gave them."""
-
-    def __init__(self, writer: TopicWriter, files: Sequence[StagedFile], *, ends_before: tuple[int, ...]) -> None:
-        self.tokens: set[str] = set()
-        self._writer = writer
-        self.files = list(files)
-        self._ends_before = ends_before
-        self._entry = ProducerEntry(producer_epoch=writer._producer_epoch, counter=writer._counter)
-        self._base_offsets: tuple[int, ...] = ()
-        self._first_decided_at: float | None = None
-        self._state = writer._state
-
-    def decide(self, state: TopicState) -> Commit | None:
-        self._state = state
-        writer = self._writer
-        now = state.log.clock.ticks_ms()
-        if self._first_decided_at is None:
-            self._first_decided_at = now
-        # rule L7, producer state: its absence proves nothing any more
-        elif now - self._first_decided_at >= PRODUCER_EXPIRATION_MS:
-            raise CommitStateUnknownError(
-                f"topic {writer.topic!r}: an append of producer {writer._producer_id} stalled for "
-                f"{(now - self._first_decided_at) / 86_400_000:.1f} days; read the log back before anything else"
-            )
-        planned = plan_append(
-            state.head,
-            state.producer(writer._producer_id),
-            [file.facts for file in self.files],
-            topic=writer.topic,
-            topic_id=writer._topic_id,
-            producer_id=writer._producer_id,
-            entry=self._entry,
-            now_ms=state.log.clock.now_ms(),
-        )
-        if planned is None:
-            return None
-        plan, self._base_offsets = planned
-        return plan
-
-    def upload_again_if_at_risk(self) -> bool:
-        """Files that somebody may have deleted, or may be about to, get new names (rule L10, orphans)."""
-        state, now = self._state, self._writer._log.clock.ticks_ms()
-        retention_ms = state.head.deleted_file_retention_ms
-        gone = {
-            file.path: file
-            for file in self.files
-            if may_be_gone(file, state.vacuums, now_ticks_ms=now, retention_ms=retention_ms)
-        }
-        if gone:
-            again = self._writer._upload_encoded(
-                [(file.partition, file.batch) for file in gone.values()], topic_version=state.position.version
-            )
-            new = dict(zip(gone, again, strict=True))
-            self.files = [new.get(file.path, file) for file in self.files]
-        return bool(gone)
-
-    def put_again_if_late(self, state: TopicState) -> None:
-        """The same files under the same names, as far as the log names them now (rule L10, orphans)."""
-        named = self.files
-        if state.whole is not None:  # a commit that was found there may be so old that its files were merged since
-            named = [file for file in named if file.path in state.whole.index.by_path]
-        retention_ms = state.head.deleted_file_retention_ms
-        put_again_if_late(self._writer._log, named, retention_ms=retention_ms, sync=self._writer._sync)
-
-    def result(self, done: TopicCommitResult) -> AppendResult:
-        if done.commit is not None:
-            return AppendResult(base_offsets=self._base_offsets, delta_version=done.state.position.version)
-        # The log already holds our counter: an attempt whose answer we never got, found in the reloaded table.
-        try:
-            found = self._find(done.state)
-        except (StoreError, CorruptRecordError) as error:
-            raise CommitStateUnknownError(
-                f"topic {self._writer.topic!r}: appended, but where can't be told: {error}"
-            ) from error
-        if found is not None:
-            return found
-        raise CommitStateUnknownError(
-            f"topic {self._writer.topic!r} holds commit {self._entry.counter} of producer {self._writer._producer_id}, "
-            "but neither its entry nor its records are left to tell where they are"
-        )
-
-    def _find(self, state: TopicState) -> AppendResult | None:
-        if state.whole is None:
-            return None
-        for entry in state.whole.tail:
-            if entry.token in self.tokens:
-                return self._result_of_entry(entry)
-        offsets = [self._locate(state.log, state.whole.index, file) for file in self.files]
-        known = [offset for offset in offsets if offset is not None]
-        return AppendResult(base_offsets=tuple(known), delta_version=-1) if len(known) == len(self.files) else None
-
-    def _result_of_entry(self, entry: Entry) -> AppendResult:
-        adds = [action for action in entry.actions if isinstance(action, AddFile)]  # in the order of our files
-        bases = tuple(int(add.partition_values["base_offset"] or 0) for add in adds)
-        return AppendResult(base_offsets=bases, delta_version=entry.version)
-
-    def _locate(self, log: DeltaLog, index: SegmentIndex, file: StagedFile) -> int | None:
-        live = index.by_path.get(file.path)
-        if live is not None:
-            return live.base_offset
-        stamp = file.batch.stamp
-        for segment in index.from_offset(file.partition, self._ends_before[file.partition]):
-            offset = find_by_sequence(
-                log,
-                segment,
-                producer_id=stamp.producer_id,
-                producer_epoch=stamp.producer_epoch,
-                sequence=stamp.base_sequence,
-            )
-            if offset is not None:
-                return offset
-        return None

@@ -49,6 +49,11 @@ class Commit:
     """The operation's name in Delta's history."""
     blind_append: bool = False
     """Rule L13, new path: true for producer commits alone."""
+    includes_others: bool = False
+    """Does it publish flushes that others have announced (rule L14, announced uploads)?"""
+    synced_first: Sequence[str] = ()
+    """Files of others that it publishes, relative to the table's folder: where the entry is fsynced, they are before
+    (rule L9, fsync)."""
 
 
 TopicCommitResult: TypeAlias = CommitResult[TopicState, Commit]

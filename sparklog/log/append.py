@@ -20,7 +20,10 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.appending import Append, Appender, AppendResult, upload_encoded
+from sparklog.log.announced.group import GroupCommit, Participation, announced_files
+from sparklog.log.announced.plan import MOST_FILES
+from sparklog.log.announced.writing import FlushState
+from sparklog.log.appending import Append, Appender, AppendResult, put_staged, upload_encoded
 from sparklog.log.catch_up import catch_up
 from sparklog.log.commit import TopicCommitResult, commit
 from sparklog.log.data.data_files import StagedFile, UploadedFile
@@ -30,7 +33,7 @@ from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, PublishResult, publish_transaction
-from sparklog.log.state import TopicState, load_state, open_state
+from sparklog.log.state import TopicState, open_state, reload_state
 from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
@@ -57,6 +60,7 @@ class TopicWriter:
         checkpoints: Checkpoints | None = None,
         sequencing: Sequencing | None = None,
         gaps: ForeignGaps | None = None,
+        group_commit: bool = False,
     ) -> None:
         """Open ``topic`` for writing.
 
@@ -67,6 +71,8 @@ class TopicWriter:
             sequencing: who gives offsets to what other engines wrote without, when this writer meets it; None: nobody.
             gaps: when this writer's entries ask for a gap in which other engines can commit (rule F5, gaps);
                 None: never.
+            group_commit: announce uploads where several writers lose races, and publish those of others (rule L14,
+                announced uploads).
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             NotATopicError, UnsupportedVersionError, CorruptLogError, StoreError.
@@ -83,6 +89,9 @@ class TopicWriter:
         if self._state.unwritable is not None:
             raise self._state.unwritable.with_traceback(None)
         self._topic_id = self._state.head.topic_id
+        self._group = GroupCommit(log, self._state.position.version, is_enabled=group_commit)
+        self._state.observer = self._group
+        self._failed_upload: list[StagedFile] = []
         self._pause_until_ticks_ms = 0.0
         self._next_sequences: dict[int, int] = {}
         self._staged: set[str] = set()
@@ -123,12 +132,22 @@ class TopicWriter:
         return self._producer_id
 
     def upload(
-        self, batches: Sequence[tuple[int, pa.Table | pa.RecordBatch]], *, compression: str = "none"
+        self,
+        batches: Sequence[tuple[int, pa.Table | pa.RecordBatch]],
+        *,
+        compression: str = "none",
+        announce: bool = False,
     ) -> list[StagedFile]:
         """Number, encode and upload batches of (partition, records).
 
         The files are in no log until :meth:`append` publishes them, and must be appended in the order of uploading.
-        Raises ``StoreError`` where the store refuses for longer than its own retries last.
+
+        Args:
+            announce: where group commit is on, let whoever commits next publish them (rule L14, announced uploads). No
+                such file may be said to have failed before :meth:`withdraw` has said so.
+        Raises:
+            StoreError: the store refuses for longer than its own retries last. What was announced may be there, or may
+                come: see :meth:`failed_upload`.
         """
         encoded: list[tuple[int, EncodedBatch]] = []
         with self._identity:
@@ -141,11 +160,58 @@ class TopicWriter:
             stamp = ProducerStamp(producer_id, producer_epoch, sequences.get(partition, 0))
             encoded.append((partition, encode_batch(records, stamp, compression=compression)))
             sequences[partition] = next_sequence(stamp.base_sequence, records.num_rows)
+        announced = self._announce(encoded) if announce and encoded else None
+        if announced is not None:  # its sequences are given, whatever becomes of it
+            self._keep_sequences(producer_id, sequences)
+            return self._put_announced(announced)
         files = upload_encoded(self._log, encoded, topic_version=self.version, sync=self._sync)
         self._staged.update(file.path for file in files)
+        self._keep_sequences(producer_id, sequences)
+        return files
+
+    def _keep_sequences(self, producer_id: int, sequences: dict[int, int]) -> None:
         with self._identity:
             if self._producer_id == producer_id:
                 self._next_sequences = sequences
+
+    def _announce(self, batches: Sequence[tuple[int, EncodedBatch]]) -> list[StagedFile] | None:
+        """The files of a flush that may be announced, noted as this writer's own; None: it is an ordinary one.
+
+        It may be if everything that was uploaded before it was announced, or is settled: else it would overtake that.
+        """
+        writing, clock = self._group.writing, self._log.clock
+        if not self._group.is_on() or self._staged or len(batches) > MOST_FILES:
+            return None
+        ends_before, began = self.head.log_end_offsets, clock.ticks_ms()
+        claim = writing.claim()
+        if claim is None:
+            return None
+        facts = announced_files(claim, batches, topic_id=self._topic_id, uploaded_ms=clock.now_ms())
+        if facts is None:
+            return None
+        files = [
+            StagedFile(facts=one, batch=batch, uploaded_ticks_ms=began)
+            for one, (_, batch) in zip(facts, batches, strict=True)
+        ]
+        is_begun = writing.begin(claim, files, ends_before=ends_before, began_ticks_ms=began)
+        return files if is_begun else None
+
+    def _put_announced(self, files: list[StagedFile]) -> list[StagedFile]:
+        writing, clock = self._group.writing, self._log.clock
+        is_uploaded = False
+        try:
+            put_staged(self._log, files, sync=self._sync)
+            is_uploaded = True
+        finally:
+            writing.end(files[0].path, is_uploaded=is_uploaded, ticks_ms=clock.ticks_ms())
+            if not is_uploaded:
+                self._failed_upload = files
+        return files
+
+    def failed_upload(self) -> list[StagedFile]:
+        """The files of the newest announced upload that failed, once; for :meth:`withdraw`. Belongs to the thread that
+        uploads."""
+        files, self._failed_upload = self._failed_upload, []
         return files
 
     def refresh(self) -> None:
@@ -157,7 +223,7 @@ class TopicWriter:
         except PositionLost:
             # Whole: of a transaction that is decided and not carried out yet, others may have left the marker
             # (rule L5, opening).
-            self._state = load_state(self._log)
+            self._state = reload_state(self._state)
         if self.head.deleted or self.head.topic_id != self._topic_id:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
         self._start_sequencing_if_needed()
@@ -174,40 +240,110 @@ class TopicWriter:
             IllegalStateError: a file that isn't this writer's, or was appended before. After an error other than
                 CommitStateUnknownError the same files may be appended again.
         """
-        unknown = [file.path for file in files if file.path not in self._staged]
-        if not files or unknown or len({file.path for file in files}) < len(files):
-            raise IllegalStateError(
-                f"append to {self.topic!r} of {unknown or [file.path for file in files]}: expected one or more files "
-                "that this writer uploaded, each once, and hasn't appended; after CommitStateUnknownError they may be "
-                "in the log already"
-            )
+        self._check_appendable(files)
         clock = self._log.clock
         began = clock.ticks_ms()
-        append = Append(self._state, files, by=self._appender())
-        if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
-            clock.sleep_ms(self._pause_until_ticks_ms - began)
+        turns = Participation(self._group, deadline=deadline)
+        append = Append(self._state, files, by=self._appender(), group=self._group, turns=turns)
+        if self._pause_until_ticks_ms > began and not turns.is_on():
+            clock.sleep_ms(self._pause_until_ticks_ms - began)  # rule L11, fairness: others may have the next version
         try:
-            done = commit(
-                self._state,
-                append.decide,
-                tokens=append.tokens,
-                deadline=deadline,
-                sync=self._sync,
-                prepare=append.upload_again_if_at_risk,
-                gaps=self._gaps,
-            )
-            self._state = done.state
+            done = self._commit(append, turns, deadline)
             append.put_again_if_late(done.state)
             result = append.result(done)
         except BaseException as error:  # also a KeyboardInterrupt
-            self._take_new_id()  # a counter is never given to other bytes (rule L2, unknown)
+            if append.has_ordinary:
+                self._take_new_id()  # a counter is never given to other bytes (rule L2, unknown)
             if isinstance(error, CommitStateUnknownError) or not isinstance(error, SparklogError):
-                self._staged.difference_update(file.path for file in files)
+                self._staged.difference_update(append.ordinary_paths)
             raise
-        self._counter += 1
-        self._staged.difference_update(file.path for file in (*files, *append.files))
+        if append.has_ordinary:
+            self._counter += 1
+        self._staged.difference_update(append.ordinary_paths)
+        for flush in append.announced_flushes:
+            self._group.writing.forget(flush)
         self._after_commit(done)
         return result
+
+    def withdraw(self, files: Sequence[StagedFile], *, deadline: Deadline) -> AppendResult | None:
+        """Commit an entry that leaves announced files out, unless they were published before it. Whatever else this
+        writer has announced goes into the entry.
+
+        Args:
+            files: all files of one announced flush.
+            deadline: on the cluster's clock.
+        Returns:
+            None: they are in no log, and never will be; else where they are.
+        Raises:
+            CommitStateUnknownError: some may be in the log, or may come to be.
+            UnknownTopicOrPartitionError: the topic was deleted; what isn't in its log never will be.
+        """
+        writing = self._group.writing
+        turns = Participation(self._group, deadline=deadline, waits=False)
+        append = Append(self._state, files, by=self._appender(), group=self._group, turns=turns)
+        if append.has_ordinary:
+            raise IllegalStateError(f"withdraw from {self.topic!r}: {append.ordinary_paths} weren't announced")
+        for flush in append.announced_flushes:
+            writing.give_up(flush)
+        try:
+            done = self._commit(append, turns, deadline)
+            is_withdrawn = all(flush.state is FlushState.WITHDRAWN for flush in append.announced_flushes)
+            result = None if is_withdrawn else append.result(done)
+        except (CommitStateUnknownError, UnknownTopicOrPartitionError):
+            raise
+        except SparklogError as error:
+            raise CommitStateUnknownError(
+                f"topic {self.topic!r}: whether announced records were stored is unknown, and they couldn't be "
+                f"withdrawn: {error}"
+            ) from error
+        finally:
+            for flush in append.announced_flushes:
+                writing.forget(flush)
+        self._after_commit(done)
+        return result
+
+    def stop_announcing(self) -> bool:
+        """Announce nothing from now on. Is the upload of something announced under way? May be called by any
+        thread."""
+        return self._group.writing.stop()
+
+    def published(self, files: Sequence[StagedFile]) -> bool:
+        """Are these files, all of them announced, known to be in the log? Then :meth:`append` says where."""
+        flushes = [self._group.writing.flush_of(file.path) for file in files]
+        return bool(flushes) and all(one is not None and one.state is FlushState.PUBLISHED for one in flushes)
+
+    def is_announced(self, files: Sequence[StagedFile]) -> bool:
+        """Was any of these files announced, and isn't forgotten?"""
+        return any(self._group.writing.flush_of(file.path) is not None for file in files)
+
+    def _check_appendable(self, files: Sequence[StagedFile]) -> None:
+        paths = [file.path for file in files]
+        flushes = {path: self._group.writing.flush_of(path) for path in paths}
+        unknown = [path for path, flush in flushes.items() if flush is None and path not in self._staged]
+        withdrawn = [path for path, flush in flushes.items() if flush is not None and flush.is_withdrawn]
+        if not files or unknown or withdrawn or len(flushes) < len(files):
+            raise IllegalStateError(
+                f"append to {self.topic!r} of {unknown or withdrawn or paths}: expected one or more files that this "
+                "writer uploaded, each once, and hasn't appended or withdrawn; after CommitStateUnknownError they may "
+                "be in the log already"
+            )
+
+    def _commit(self, append: Append, turns: Participation, deadline: Deadline) -> TopicCommitResult:
+        done = commit(
+            self._state,
+            append.decide,
+            tokens=append.tokens,
+            deadline=deadline,
+            sync=self._sync,
+            prepare=append.prepare,
+            gaps=self._gaps,
+            turns=turns if self._group.is_enabled else None,
+        )
+        self._state = done.state
+        if done.commit is not None:
+            self._group.created_version = done.state.position.version
+            turns.after_commit(done.round_trip_ms)
+        return done
 
     def adopt(self, *, producer_id: int, producer_epoch: int) -> None:
         """Write in the name of a producer that has its id from elsewhere: its sequences begin anew. Nothing may be
@@ -216,9 +352,14 @@ class TopicWriter:
             if (self._producer_id, self._producer_epoch) != (producer_id, producer_epoch):
                 self._producer_id, self._producer_epoch, self._next_sequences = producer_id, producer_epoch, {}
 
-    def forget(self, files: Sequence[UploadedFile]) -> None:
-        """They won't be published."""
+    def forget(self, files: Sequence[UploadedFile] | Sequence[StagedFile]) -> None:
+        """They won't be published by this writer. What was announced and isn't settled, its next entry withdraws;
+        until then others may publish it."""
         self._staged.difference_update(file.path for file in files)
+        for file in files:
+            flush = self._group.writing.flush_of(file.path)
+            if flush is not None:
+                self._group.writing.forget(flush)
 
     def check_uploads(self, files: Sequence[UploadedFile]) -> None:
         """Before it is decided that uploaded files are published: may they be (rule L10, orphans)? One small GET for
@@ -249,7 +390,7 @@ class TopicWriter:
         if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
         if self._state.forgotten_version > known_version:
-            self._state = retry(lambda: load_state(self._log), deadline=deadline)
+            self._state = retry(lambda: reload_state(self._state), deadline=deadline)
         published, done = publish_transaction(
             self._state,
             self._topic_id,
@@ -265,7 +406,7 @@ class TopicWriter:
 
     def _after_commit(self, done: TopicCommitResult) -> None:
         self._state = done.state
-        if self._state.whole is not None or len(self._state.transactions) > _MAX_PRODUCERS_KNOWN:
+        if self._state.whole is not None or self._state.writer_count > _MAX_PRODUCERS_KNOWN:
             self._state.forget_others(self._producer_id)
         ticks_ms = self._log.clock.ticks_ms()
         self._pause_until_ticks_ms = ticks_ms + done.round_trip_ms if done.lost_races else 0.0

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.log.announced.plan import Listed, OwnFlush, plan_group
 from sparklog.log.commit import Commit
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.head import TopicHead
-from sparklog.log.offset_assignment import assign_offsets
 from sparklog.log.producer_state import ProducerEntry, is_duplicate_commit, producer_txn
 
 __all__ = ["plan_append"]
@@ -25,15 +25,23 @@ def plan_append(
     producer_id: int,
     entry: ProducerEntry,
     now_ms: int,
+    announced: Sequence[OwnFlush] = (),
+    others: Sequence[Sequence[Listed]] = (),
+    must_settle: bool = False,
 ) -> tuple[Commit, tuple[int, ...]] | None:
-    """Decide an append; its files get their offsets by :func:`~sparklog.log.offset_assignment.assign_offsets`.
+    """Decide an append; its files get their offsets by :func:`~sparklog.log.announced.plan.plan_group`.
 
     Args:
         known: what the topic has of this producer.
+        files: ordinary uploads.
         topic_id: of the topic that the records were meant for.
         entry: the producer's epoch and the counter of this append.
+        announced: the writer's announced flushes that aren't settled; they come before ``files``.
+        others: announced flushes of others; they come after them.
+        must_settle: is one of ``announced`` waited for?
     Returns:
-        The commit and the files' base offsets; None where the log already holds this counter.
+        The commit and the base offsets of ``files``; None where the log already holds this counter, and no announced
+        flush is waited for.
     Raises:
         UnknownTopicOrPartitionError: the topic was deleted (and perhaps created again), or has no such partition.
         InvalidProducerEpochError, OutOfOrderSequenceError: see
@@ -41,21 +49,14 @@ def plan_append(
     """
     if head.topic_id != topic_id or head.deleted:
         raise UnknownTopicOrPartitionError(f"topic {topic!r} with id {topic_id} was deleted")
-    if is_duplicate_commit(
+    is_new = bool(files) and not is_duplicate_commit(
         known, topic=topic, producer_id=producer_id, producer_epoch=entry.producer_epoch, counter=entry.counter
-    ):
-        return None
-
-    def no_partition(file: UploadedFile) -> UnknownTopicOrPartitionError:
-        return UnknownTopicOrPartitionError(
-            f"topic {topic!r} has no partition {file.partition}; it has 0 to {head.partition_count - 1}"
-        )
-
-    assigned = assign_offsets(head, files, no_partition=no_partition)
-    plan = Commit(
-        actions=[*assigned.adds, producer_txn(producer_id, entry, now_ms=now_ms)],
-        head=assigned.head,
-        operation="WRITE",
-        blind_append=True,
     )
-    return plan, assigned.base_offsets
+    if not is_new and not must_settle:
+        return None
+    ordinary = [OwnFlush(announcer=None, number=0, files=tuple(files))] if is_new else []
+    counter = producer_txn(producer_id, entry, now_ms=now_ms) if is_new else None
+    planned = plan_group(head, [*announced, *ordinary], others, counter=counter, topic=topic, now_ms=now_ms)
+    if planned is None:
+        return None
+    return planned.commit, tuple(planned.base_offsets[file.path] for file in files) if is_new else ()

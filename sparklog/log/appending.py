@@ -4,11 +4,15 @@ answer."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CommitStateUnknownError, CorruptRecordError, StoreError
+from sparklog.log.announced.group import GroupCommit, Participation
+from sparklog.log.announced.plan import MOST_FILES
+from sparklog.log.announced.writing import AnnouncedFlush, FlushState
 from sparklog.log.append_plan import plan_append
 from sparklog.log.commit import Commit, TopicCommitResult
 from sparklog.log.data.data_files import StagedFile, UploadedFile
@@ -20,7 +24,7 @@ from sparklog.log.state import TopicState
 from sparklog.log.uploads import may_be_gone, put_again_if_late
 from sparklog.paths import new_data_file
 
-__all__ = ["Append", "AppendResult", "Appender", "upload_encoded"]
+__all__ = ["Append", "AppendResult", "Appender", "put_staged", "upload_encoded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,85 +61,139 @@ def upload_encoded(
     Raises:
         StoreError.
     """
-    now_ms = log.clock.now_ms()
-    facts = [
-        UploadedFile.of(new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version)
+    now_ms, began = log.clock.now_ms(), log.clock.ticks_ms()
+    files = [
+        StagedFile(
+            facts=UploadedFile.of(
+                new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version
+            ),
+            batch=batch,
+            uploaded_ticks_ms=began,
+        )
         for partition, batch in batches
     ]
-    data = {object_path(log.table, file.path): batch.data for file, (_, batch) in zip(facts, batches, strict=True)}
-    log.store.put_many(data, sync=sync)
-    ticks_ms = log.clock.ticks_ms()
-    return [
-        StagedFile(facts=file, batch=batch, uploaded_ticks_ms=ticks_ms)
-        for file, (_, batch) in zip(facts, batches, strict=True)
-    ]
+    put_staged(log, files, sync=sync)
+    ended = log.clock.ticks_ms()
+    return [replace(file, uploaded_ticks_ms=ended) for file in files]
+
+
+def put_staged(log: DeltaLog, files: Sequence[StagedFile], *, sync: bool) -> None:
+    """Upload files under the names that they have. ``sync``: fsync them. Raises ``StoreError``."""
+    log.store.put_many({object_path(log.table, file.path): file.batch.data for file in files}, sync=sync)
 
 
 class Append:
-    """One append on its way: its tokens, its files and the offsets that the last decision gave them."""
+    """One append on its way: its tokens, its files and the offsets that the last decision gave them.
 
-    def __init__(self, state: TopicState, files: Sequence[StagedFile], *, by: Appender) -> None:
+    Its commit takes every announced flush of the writer that isn't settled, and ordinary uploads of this append behind
+    them. What becomes of an announced flush, :class:`~sparklog.log.announced.writing.GroupWriting` learns from the
+    entries that are applied, whoever created them.
+    """
+
+    def __init__(
+        self, state: TopicState, files: Sequence[StagedFile], *, by: Appender, group: GroupCommit, turns: Participation
+    ) -> None:
         self.tokens: set[str] = set()
-        self.files = list(files)
-        """As they are to be published: with new names where they were uploaded again."""
         self._by = by
+        self._group = group
+        self._turns = turns
+        self._given = [file.path for file in files]
+        self._flushes = {path: flush for path in self._given if (flush := group.writing.flush_of(path)) is not None}
+        self._ordinary = [_Slot([file]) for file in files if file.path not in self._flushes]
         self._ends_before = state.head.log_end_offsets
         self._base_offsets: tuple[int, ...] = ()
         self._first_decided_at: float | None = None
         self._state = state
+
+    @property
+    def has_ordinary(self) -> bool:
+        """Has it files that weren't announced?"""
+        return bool(self._ordinary)
+
+    @property
+    def ordinary_paths(self) -> list[str]:
+        """All names of its files that weren't announced."""
+        return [file.path for slot in self._ordinary for file in slot.files]
+
+    @property
+    def announced_flushes(self) -> list[AnnouncedFlush]:
+        """The announced flushes that its files belong to."""
+        return [*{id(flush): flush for flush in self._flushes.values()}.values()]
 
     def decide(self, state: TopicState) -> Commit | None:
         """Decide what to commit; None: the log holds it already. Raises as :func:`plan_append`, and
         ``CommitStateUnknownError`` after a stall of days."""
         self._state = state
         by = self._by
-        now = state.log.clock.ticks_ms()
-        if self._first_decided_at is None:
-            self._first_decided_at = now
-        # rule L7, producer state: its absence proves nothing any more
-        elif now - self._first_decided_at >= PRODUCER_EXPIRATION_MS:
-            raise CommitStateUnknownError(
-                f"topic {by.topic!r}: an append of producer {by.producer_id} stalled for "
-                f"{(now - self._first_decided_at) / 86_400_000:.1f} days; read the log back before anything else"
-            )
+        must_settle = any(not flush.is_settled for flush in self._flushes.values())
+        if self._flushes and not must_settle and not self._ordinary:
+            return None
+        self._check_stall(state.log.clock.ticks_ms())
+        announced = [flush.to_own() for flush in self._group.writing.unsettled()]
+        own_count = len(self._ordinary) + sum(len(flush.files) for flush in announced)
         planned = plan_append(
             state.head,
             state.producer(by.producer_id),
-            [file.facts for file in self.files],
+            [slot.newest.facts for slot in self._ordinary],
             topic=by.topic,
             topic_id=by.topic_id,
             producer_id=by.producer_id,
             entry=by.entry,
             now_ms=state.log.clock.now_ms(),
+            announced=announced,
+            others=self._turns.takeable(state, room=MOST_FILES - own_count),
+            must_settle=must_settle,
         )
         if planned is None:
             return None
         plan, self._base_offsets = planned
         return plan
 
-    def upload_again_if_at_risk(self) -> bool:
+    def _check_stall(self, now_ticks_ms: float) -> None:
+        """After a stall of days, absence of a producer's state proves nothing any more (rule L7, producer state)."""
+        if self._first_decided_at is None:
+            self._first_decided_at = now_ticks_ms
+        elif now_ticks_ms - self._first_decided_at >= PRODUCER_EXPIRATION_MS:
+            raise CommitStateUnknownError(
+                f"topic {self._by.topic!r}: an append of producer {self._by.producer_id} stalled for "
+                f"{(now_ticks_ms - self._first_decided_at) / 86_400_000:.1f} days; read the log back before anything "
+                "else"
+            )
+
+    def prepare(self) -> bool:
+        """Wait for a turn and list, where writers take turns; upload again what may be gone. True: decide again."""
+        return self._turns.prepare(self._state) or self._upload_again_if_at_risk()
+
+    def _upload_again_if_at_risk(self) -> bool:
         """Files that somebody may have deleted, or may be about to, get new names (rule L10, orphans)."""
         state = self._state
         now, retention_ms = state.log.clock.ticks_ms(), state.head.deleted_file_retention_ms
-        gone = {
-            file.path: file
-            for file in self.files
+        writing = self._group.writing
+        newest = {slot.newest.path: (slot.newest, slot.files.append) for slot in self._ordinary}
+        for flush in writing.unsettled():
+            if flush.state is not FlushState.GIVEN_UP:
+                for part, file in enumerate(flush.newest_files):
+                    newest[file.path] = file, partial(writing.replace, flush, part)
+        gone = [
+            (file, use)
+            for file, use in newest.values()
             if may_be_gone(file, state.vacuums, now_ticks_ms=now, retention_ms=retention_ms)
-        }
+        ]
         if gone:
             again = upload_encoded(
                 state.log,
-                [(file.partition, file.batch) for file in gone.values()],
+                [(file.partition, file.batch) for file, _ in gone],
                 topic_version=state.position.version,
                 sync=self._by.sync,
             )
-            new = dict(zip(gone, again, strict=True))
-            self.files = [new.get(file.path, file) for file in self.files]
+            for file, (_, use) in zip(again, gone, strict=True):
+                use(file)
         return bool(gone)
 
     def put_again_if_late(self, state: TopicState) -> None:
         """The same files under the same names, as far as the log names them now (rule L10, orphans)."""
-        named = self.files
+        named = [slot.newest for slot in self._ordinary]
+        named += [file for flush in self.announced_flushes for file in flush.published]
         if state.whole is not None:  # a commit that was found there may be so old that its files were merged since
             named = [file for file in named if file.path in state.whole.index.by_path]
         retention_ms = state.head.deleted_file_retention_ms
@@ -144,51 +202,112 @@ class Append:
     def result(self, done: TopicCommitResult) -> AppendResult:
         """The offsets of the files. Raises ``CommitStateUnknownError``: they are in the log, but where can't be
         told."""
-        if done.commit is not None:
-            return AppendResult(base_offsets=self._base_offsets, delta_version=done.state.position.version)
-        # The log already holds our counter: an attempt whose answer we never got, found in the reloaded table.
+        state = done.state
+        bases: dict[str, int] = {}
+        versions: list[int] = []
         try:
-            found = self._find(done.state)
+            for flush in self.announced_flushes:
+                paths = [names[0].path for names in flush.files]
+                bases.update(zip(paths, bases_of_flush(state, flush, topic=self._by.topic), strict=True))
+                versions.append(flush.version)
+            if self._ordinary:
+                offsets, version = self._ordinary_result(done)
+                bases.update((slot.files[0].path, base) for slot, base in zip(self._ordinary, offsets, strict=True))
+                versions.append(version)
         except (StoreError, CorruptRecordError) as error:
             raise CommitStateUnknownError(
                 f"topic {self._by.topic!r}: appended, but where can't be told: {error}"
             ) from error
-        if found is not None:
-            return found
-        raise CommitStateUnknownError(
-            f"topic {self._by.topic!r} holds commit {self._by.entry.counter} of producer {self._by.producer_id}, "
-            "but neither its entry nor its records are left to tell where they are"
-        )
+        version = -1 if -1 in versions else max(versions)
+        return AppendResult(base_offsets=tuple(bases[path] for path in self._given), delta_version=version)
 
-    def _find(self, state: TopicState) -> AppendResult | None:
+    def _ordinary_result(self, done: TopicCommitResult) -> tuple[Sequence[int], int]:
+        if done.commit is not None and self._base_offsets:
+            return self._base_offsets, done.state.position.version
+        # The log already holds our counter: an attempt whose answer we never got, found in the reloaded table.
+        found = self._find(done.state)
+        if found is None:
+            raise CommitStateUnknownError(
+                f"topic {self._by.topic!r} holds commit {self._by.entry.counter} of producer {self._by.producer_id}, "
+                "but neither its entry nor its records are left to tell where they are"
+            )
+        return found
+
+    def _find(self, state: TopicState) -> tuple[Sequence[int], int] | None:
         if state.whole is None:
             return None
         for entry in state.whole.tail:
-            if entry.token in self.tokens:
-                return self._result_of_entry(entry)
-        offsets = [locate(state.log, state.whole.index, file, ends_before=self._ends_before) for file in self.files]
-        known = [offset for offset in offsets if offset is not None]
-        return AppendResult(base_offsets=tuple(known), delta_version=-1) if len(known) == len(self.files) else None
+            offsets = self._offsets_in(entry) if entry.token in self.tokens else None
+            if offsets is not None:
+                return offsets, entry.version
+        index, ends = state.whole.index, self._ends_before
+        known = [
+            offset
+            for slot in self._ordinary
+            if (offset := locate(state.log, index, slot.files, ends_before=ends)) is not None
+        ]
+        return (known, -1) if len(known) == len(self._ordinary) else None
 
-    def _result_of_entry(self, entry: Entry) -> AppendResult:
-        adds = [action for action in entry.actions if isinstance(action, AddFile)]  # in the order of our files
-        bases = tuple(int(add.partition_values["base_offset"] or 0) for add in adds)
-        return AppendResult(base_offsets=bases, delta_version=entry.version)
+    def _offsets_in(self, entry: Entry) -> list[int] | None:
+        """Where the ordinary files begin by an entry that adds them; None where it doesn't."""
+        adds = (action for action in entry.actions if isinstance(action, AddFile))
+        bases = {add.path: int(add.partition_values["base_offset"] or 0) for add in adds}
+        named = [next((file.path for file in slot.files if file.path in bases), None) for slot in self._ordinary]
+        found = [bases[path] for path in named if path is not None]
+        return found if len(found) == len(named) else None
 
 
-def locate(log: DeltaLog, index: SegmentIndex, file: StagedFile, *, ends_before: Sequence[int]) -> int | None:
-    """The offset of a file's first record among the live files, also where it was merged since; None: not there.
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """An ordinary file of an append."""
+
+    files: list[StagedFile]
+    """The names under which it was uploaded, the newest last."""
+
+    @property
+    def newest(self) -> StagedFile:
+        return self.files[-1]
+
+
+def bases_of_flush(state: TopicState, flush: AnnouncedFlush, *, topic: str) -> Sequence[int]:
+    """The base offset of each part of a flush that is settled.
+
+    Raises:
+        CommitStateUnknownError: it isn't known to be in the log.
+        StoreError, CorruptRecordError.
+    """
+    if flush.state is FlushState.PUBLISHED:
+        return flush.base_offsets
+    if flush.state is FlushState.SETTLED and state.whole is not None:
+        index, ends = state.whole.index, flush.ends_before
+        found = [locate(state.log, index, names, ends_before=ends) for names in flush.files]
+        known = [offset for offset in found if offset is not None]
+        if len(known) == len(found):
+            return known
+    raise CommitStateUnknownError(
+        f"topic {topic!r}: whether flush {flush.number} of announcer {flush.announcer} is in the log is unknown "
+        f"({flush.state.value}); read the log back before anything else"
+    )
+
+
+def locate(
+    log: DeltaLog, index: SegmentIndex, files: Sequence[StagedFile], *, ends_before: Sequence[int]
+) -> int | None:
+    """The offset of the first record of a file among the live files, also where it was merged since; None: not there.
 
     Args:
+        files: the names under which it was uploaded.
         ends_before: log end offsets of before its upload; the records lie behind them.
     Raises:
         StoreError, CorruptRecordError.
     """
-    live = index.by_path.get(file.path)
-    if live is not None:
-        return live.base_offset
-    stamp = file.batch.stamp
-    for segment in index.from_offset(file.partition, ends_before[file.partition]):
+    for file in files:
+        live = index.by_path.get(file.path)
+        if live is not None:
+            return live.base_offset
+    first = files[0]
+    stamp = first.batch.stamp
+    for segment in index.from_offset(first.partition, ends_before[first.partition]):
         offset = find_by_sequence(
             log,
             segment,

@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 
-__all__ = ["GROUP_COMMIT_INFO", "LEAST_ROUND_TRIP_MS", "LOSSES_BEFORE_ON", "Turns", "is_on"]
+__all__ = ["Turns", "is_on"]
 
-GROUP_COMMIT_INFO = "group_commit"
-"""In ``commitInfo.sparklog``: several writers lose races for the topic's next version."""
-LOSSES_BEFORE_ON = 2
-"""A commit that lost so many races says that group commit is worth while …"""
-LEAST_ROUND_TRIP_MS = 4.0
-"""… if its newest create took so long: where a round trip is shorter, races are cheap."""
 _ON_FOR_MS = 5_000
 _RECENT_MS = 1_000
 _LONGEST_CYCLE_MS = 1_000.0

@@ -42,10 +42,12 @@ def a_head(ends=(0, 0), **changes):
 def a_listed(
     announcer=A, number=0, part=0, *, parts=1, ahead=None, known=18, partition=0, count=2, topic_id=TOPIC_ID, age_ms=100
 ):
+    tag = topic_tag(topic_id)
+    assert tag is not None
     announcement = Announcement(
         known=known,
         partition=partition,
-        topic=topic_tag(topic_id),
+        topic=tag,
         announcer=announcer,
         number=number,
         ahead=number + 1 if ahead is None else ahead,
@@ -309,9 +311,10 @@ def test_offsets_follow_one_another_for_any_input(ends, mine, theirs):
     reached = list(ends)
     for action in plan.commit.actions:
         if isinstance(action, AddFile):
-            partition = int(action.partition_values["partition"])
-            assert int(action.partition_values["base_offset"]) == reached[partition] == plan.base_offsets[action.path]
-            reached[partition] += action.stats["numRecords"]
+            partition = int(action.partition_values["partition"] or 0)
+            base_offset = int(action.partition_values["base_offset"] or 0)
+            assert base_offset == reached[partition] == plan.base_offsets[action.path]
+            reached[partition] += (action.stats or {})["numRecords"]
     assert plan.commit.head.log_end_offsets == tuple(reached)
     numbers = [flush[0].announcement.number for flush in others if flush[0].announcement.announcer == A]
     assert numbers == [*range(len(numbers))]

@@ -20,8 +20,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.announced.group import GroupCommit, Participation, announced_files
-from sparklog.log.announced.plan import MOST_FILES
+from sparklog.log.announced.group import GroupCommit, Participation
 from sparklog.log.announced.writing import FlushState
 from sparklog.log.appending import Append, Appender, AppendResult, put_staged, upload_encoded
 from sparklog.log.catch_up import catch_up
@@ -160,7 +159,9 @@ class TopicWriter:
             stamp = ProducerStamp(producer_id, producer_epoch, sequences.get(partition, 0))
             encoded.append((partition, encode_batch(records, stamp, compression=compression)))
             sequences[partition] = next_sequence(stamp.base_sequence, records.num_rows)
-        announced = self._announce(encoded) if announce and encoded else None
+        announced = None
+        if announce and not self._staged:  # else it would overtake an ordinary upload that isn't settled
+            announced = self._group.announce(encoded, topic_id=self._topic_id, ends_before=self.head.log_end_offsets)
         if announced is not None:  # its sequences are given, whatever becomes of it
             self._keep_sequences(producer_id, sequences)
             return self._put_announced(announced)
@@ -173,28 +174,6 @@ class TopicWriter:
         with self._identity:
             if self._producer_id == producer_id:
                 self._next_sequences = sequences
-
-    def _announce(self, batches: Sequence[tuple[int, EncodedBatch]]) -> list[StagedFile] | None:
-        """The files of a flush that may be announced, noted as this writer's own; None: it is an ordinary one.
-
-        It may be if everything that was uploaded before it was announced, or is settled: else it would overtake that.
-        """
-        writing, clock = self._group.writing, self._log.clock
-        if not self._group.is_on() or self._staged or len(batches) > MOST_FILES:
-            return None
-        ends_before, began = self.head.log_end_offsets, clock.ticks_ms()
-        claim = writing.claim()
-        if claim is None:
-            return None
-        facts = announced_files(claim, batches, topic_id=self._topic_id, uploaded_ms=clock.now_ms())
-        if facts is None:
-            return None
-        files = [
-            StagedFile(facts=one, batch=batch, uploaded_ticks_ms=began)
-            for one, (_, batch) in zip(facts, batches, strict=True)
-        ]
-        is_begun = writing.begin(claim, files, ends_before=ends_before, began_ticks_ms=began)
-        return files if is_begun else None
 
     def _put_announced(self, files: list[StagedFile]) -> list[StagedFile]:
         writing, clock = self._group.writing, self._log.clock

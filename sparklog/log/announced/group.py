@@ -20,7 +20,7 @@ from sparklog.log.announced.turns import Turns, is_on
 from sparklog.log.announced.writing import Claim, GroupWriting
 from sparklog.log.catch_up import apply_look, catch_up
 from sparklog.log.commit import GROUP_COMMIT_INFO
-from sparklog.log.data.data_files import UploadedFile
+from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch
 from sparklog.log.producer_state import announcer_app_id, is_of_announcer
 from sparklog.log.state import TopicState
@@ -58,6 +58,31 @@ class GroupCommit:
     def is_on(self) -> bool:
         """Does the writer announce and include now?"""
         return self.is_enabled and is_on(self._last_seen_ticks_ms, self._log.clock.ticks_ms())
+
+    def announce(
+        self, batches: Sequence[tuple[int, EncodedBatch]], *, topic_id: str, ends_before: tuple[int, ...]
+    ) -> list[StagedFile] | None:
+        """The files of a flush under names that announce it, noted as this writer's own, before they are put; None: it
+        is an ordinary one. Belongs to the thread that uploads.
+
+        Args:
+            batches: of (partition, records).
+            ends_before: the log end offsets that are known.
+        """
+        if not (self.is_on() and 0 < len(batches) <= MOST_FILES):
+            return None
+        claim, began = self.writing.claim(), self._log.clock.ticks_ms()
+        if claim is None:
+            return None
+        facts = announced_files(claim, batches, topic_id=topic_id, uploaded_ms=self._log.clock.now_ms())
+        if facts is None:
+            return None
+        files = [
+            StagedFile(facts=one, batch=batch, uploaded_ticks_ms=began)
+            for one, (_, batch) in zip(facts, batches, strict=True)
+        ]
+        is_begun = self.writing.begin(claim, files, ends_before=ends_before, began_ticks_ms=began)
+        return files if is_begun else None
 
     def note_entry(self, entry: Entry) -> None:
         """Note an entry that the writer's state has applied."""

@@ -93,7 +93,8 @@ class TopicWriter:
         self._failed_upload: list[StagedFile] = []
         self._pause_until_ticks_ms = 0.0
         self._next_sequences: dict[int, int] = {}
-        self._staged: set[str] = set()
+        self._staged: dict[str, int] = {}
+        """Ordinary uploads that aren't settled, and their order among all of this writer."""
         self._identity = threading.Lock()
         """Guards the producer id and its sequences, which an upload takes and a failed append replaces."""
         self._producer_id: int
@@ -160,13 +161,19 @@ class TopicWriter:
             encoded.append((partition, encode_batch(records, stamp, compression=compression)))
             sequences[partition] = next_sequence(stamp.base_sequence, records.num_rows)
         announced = None
-        if announce and not self._staged:  # else it would overtake an ordinary upload that isn't settled
-            announced = self._group.announce(encoded, topic_id=self._topic_id, ends_before=self.head.log_end_offsets)
+        if announce:
+            announced = self._group.announce(
+                encoded,
+                topic_id=self._topic_id,
+                ends_before=self.head.log_end_offsets,
+                ordinary=frozenset(self._staged),
+            )
         if announced is not None:  # its sequences are given, whatever becomes of it
             self._keep_sequences(producer_id, sequences)
             return self._put_announced(announced)
         files = upload_encoded(self._log, encoded, topic_version=self.version, sync=self._sync)
-        self._staged.update(file.path for file in files)
+        order = self._group.writing.next_order()
+        self._staged.update({file.path: order for file in files})
         self._keep_sequences(producer_id, sequences)
         return files
 
@@ -223,7 +230,7 @@ class TopicWriter:
         clock = self._log.clock
         began = clock.ticks_ms()
         turns = Participation(self._group, deadline=deadline)
-        append = Append(self._state, files, by=self._appender(), group=self._group, turns=turns)
+        append = Append(self._state, files, by=self._appender(), group=self._group, turns=turns, staged=self._staged)
         if self._pause_until_ticks_ms > began and not turns.is_on():
             clock.sleep_ms(self._pause_until_ticks_ms - began)  # rule L11, fairness: others may have the next version
         try:
@@ -234,11 +241,11 @@ class TopicWriter:
             if append.has_ordinary:
                 self._take_new_id()  # a counter is never given to other bytes (rule L2, unknown)
             if isinstance(error, CommitStateUnknownError) or not isinstance(error, SparklogError):
-                self._staged.difference_update(append.ordinary_paths)
+                self._unstage(append.ordinary_paths)
             raise
         if append.has_ordinary:
             self._counter += 1
-        self._staged.difference_update(append.ordinary_paths)
+        self._unstage(append.ordinary_paths)
         for flush in append.announced_flushes:
             self._group.writing.forget(flush)
         self._after_commit(done)
@@ -259,7 +266,7 @@ class TopicWriter:
         """
         writing = self._group.writing
         turns = Participation(self._group, deadline=deadline, waits=False)
-        append = Append(self._state, files, by=self._appender(), group=self._group, turns=turns)
+        append = Append(self._state, files, by=self._appender(), group=self._group, turns=turns, staged=self._staged)
         if append.has_ordinary:
             raise IllegalStateError(f"withdraw from {self.topic!r}: {append.ordinary_paths} weren't announced")
         for flush in append.announced_flushes:
@@ -334,7 +341,7 @@ class TopicWriter:
     def forget(self, files: Sequence[UploadedFile] | Sequence[StagedFile]) -> None:
         """They won't be published by this writer. What was announced and isn't settled, its next entry withdraws;
         until then others may publish it."""
-        self._staged.difference_update(file.path for file in files)
+        self._unstage([file.path for file in files])
         for file in files:
             flush = self._group.writing.flush_of(file.path)
             if flush is not None:
@@ -408,6 +415,10 @@ class TopicWriter:
             self._gaps.close()
         if self._sequencing is not None:
             self._sequencing.close()
+
+    def _unstage(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._staged.pop(path, None)
 
     def _start_sequencing_if_needed(self) -> None:
         if self._sequencing is not None:

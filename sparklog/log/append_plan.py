@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparklog.errors import UnknownTopicOrPartitionError
-from sparklog.log.announced.plan import Listed, OwnFlush, plan_group
-from sparklog.log.commit import Commit
-from sparklog.log.data.data_files import UploadedFile
+from sparklog.log.announced.plan import GroupPlan, Listed, OwnFlush, plan_group
 from sparklog.log.head import TopicHead
 from sparklog.log.producer_state import ProducerEntry, is_duplicate_commit, producer_txn
 
@@ -18,30 +16,28 @@ __all__ = ["plan_append"]
 def plan_append(
     head: TopicHead,
     known: ProducerEntry | None,
-    files: Sequence[UploadedFile],
+    own: Sequence[OwnFlush],
     *,
     topic: str,
     topic_id: str,
     producer_id: int,
     entry: ProducerEntry,
     now_ms: int,
-    announced: Sequence[OwnFlush] = (),
     others: Sequence[Sequence[Listed]] = (),
     must_settle: bool = False,
-) -> tuple[Commit, tuple[int, ...]] | None:
+) -> GroupPlan | None:
     """Decide an append; its files get their offsets by :func:`~sparklog.log.announced.plan.plan_group`.
 
     Args:
         known: what the topic has of this producer.
-        files: ordinary uploads.
+        own: ordinary uploads of this append and the writer's announced flushes that aren't settled, in the order of
+            uploading.
         topic_id: of the topic that the records were meant for.
         entry: the producer's epoch and the counter of this append.
-        announced: the writer's announced flushes that aren't settled; they come before ``files``.
-        others: announced flushes of others; they come after them.
-        must_settle: is one of ``announced`` waited for?
+        others: announced flushes of others; they come behind.
+        must_settle: is an announced one of ``own`` waited for?
     Returns:
-        The commit and the base offsets of ``files``; None where the log already holds this counter, and no announced
-        flush is waited for.
+        None where the log already holds this counter, and no announced flush is waited for.
     Raises:
         UnknownTopicOrPartitionError: the topic was deleted (and perhaps created again), or has no such partition.
         InvalidProducerEpochError, OutOfOrderSequenceError: see
@@ -49,14 +45,11 @@ def plan_append(
     """
     if head.topic_id != topic_id or head.deleted:
         raise UnknownTopicOrPartitionError(f"topic {topic!r} with id {topic_id} was deleted")
-    is_new = bool(files) and not is_duplicate_commit(
+    announced = [flush for flush in own if flush.announcer is not None]
+    is_new = len(announced) < len(own) and not is_duplicate_commit(
         known, topic=topic, producer_id=producer_id, producer_epoch=entry.producer_epoch, counter=entry.counter
     )
     if not is_new and not must_settle:
         return None
-    ordinary = [OwnFlush(announcer=None, number=0, files=tuple(files))] if is_new else []
     counter = producer_txn(producer_id, entry, now_ms=now_ms) if is_new else None
-    planned = plan_group(head, [*announced, *ordinary], others, counter=counter, topic=topic, now_ms=now_ms)
-    if planned is None:
-        return None
-    return planned.commit, tuple(planned.base_offsets[file.path] for file in files) if is_new else ()
+    return plan_group(head, own if is_new else announced, others, counter=counter, topic=topic, now_ms=now_ms)

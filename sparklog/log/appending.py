@@ -3,7 +3,7 @@ answer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,7 +11,7 @@ from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CommitStateUnknownError, CorruptRecordError, StoreError
 from sparklog.log.announced.group import GroupCommit, Participation
-from sparklog.log.announced.plan import MOST_FILES
+from sparklog.log.announced.plan import MOST_FILES, OwnFlush
 from sparklog.log.announced.writing import AnnouncedFlush, FlushState
 from sparklog.log.append_plan import plan_append
 from sparklog.log.commit import Commit, TopicCommitResult
@@ -91,15 +91,24 @@ class Append:
     """
 
     def __init__(
-        self, state: TopicState, files: Sequence[StagedFile], *, by: Appender, group: GroupCommit, turns: Participation
+        self,
+        state: TopicState,
+        files: Sequence[StagedFile],
+        *,
+        by: Appender,
+        group: GroupCommit,
+        turns: Participation,
+        staged: Mapping[str, int],
     ) -> None:
+        """``staged``: ordinary uploads of the writer that aren't settled, and their order among all its uploads."""
+        self._staged = staged
         self.tokens: set[str] = set()
         self._by = by
         self._group = group
         self._turns = turns
         self._given = [file.path for file in files]
         self._flushes = {path: flush for path in self._given if (flush := group.writing.flush_of(path)) is not None}
-        self._ordinary = [_Slot([file]) for file in files if file.path not in self._flushes]
+        self._ordinary = [_Slot([file], staged.get(file.path, 0)) for file in files if file.path not in self._flushes]
         self._ends_before = state.head.log_end_offsets
         self._base_offsets: tuple[int, ...] = ()
         self._first_decided_at: float | None = None
@@ -129,25 +138,33 @@ class Append:
         if self._flushes and not must_settle and not self._ordinary:
             return None
         self._check_stall(state.log.clock.ticks_ms())
-        announced = [flush.to_own() for flush in self._group.writing.unsettled()]
-        own_count = len(self._ordinary) + sum(len(flush.files) for flush in announced)
+        own = [(flush.order, flush.to_own()) for flush in self._unsettled()]
+        for slot in self._ordinary:
+            own.append((slot.order, OwnFlush(announcer=None, number=0, files=(slot.newest.facts,))))
+        own.sort(key=lambda one: one[0])
+        own_count = sum(len(flush.files) for _, flush in own)
         planned = plan_append(
             state.head,
             state.producer(by.producer_id),
-            [slot.newest.facts for slot in self._ordinary],
+            [flush for _, flush in own],
             topic=by.topic,
             topic_id=by.topic_id,
             producer_id=by.producer_id,
             entry=by.entry,
             now_ms=state.log.clock.now_ms(),
-            announced=announced,
             others=self._turns.takeable(state, room=MOST_FILES - own_count),
             must_settle=must_settle,
         )
         if planned is None:
             return None
-        plan, self._base_offsets = planned
-        return plan
+        bases = planned.base_offsets
+        paths = [slot.newest.path for slot in self._ordinary]
+        self._base_offsets = tuple(bases[path] for path in paths if path in bases)
+        return planned.commit
+
+    def _unsettled(self) -> list[AnnouncedFlush]:
+        appended = {slot.files[0].path for slot in self._ordinary}
+        return self._group.writing.unsettled(ordinary=self._staged, appended=appended)
 
     def _check_stall(self, now_ticks_ms: float) -> None:
         """After a stall of days, absence of a producer's state proves nothing any more (rule L7, producer state)."""
@@ -170,7 +187,7 @@ class Append:
         now, retention_ms = state.log.clock.ticks_ms(), state.head.deleted_file_retention_ms
         writing = self._group.writing
         newest = {slot.newest.path: (slot.newest, slot.files.append) for slot in self._ordinary}
-        for flush in writing.unsettled():
+        for flush in self._unsettled():
             if flush.state is not FlushState.GIVEN_UP:
                 for part, file in enumerate(flush.newest_files):
                     newest[file.path] = file, partial(writing.replace, flush, part)
@@ -263,6 +280,8 @@ class _Slot:
 
     files: list[StagedFile]
     """The names under which it was uploaded, the newest last."""
+    order: int
+    """Its upload's, among all of the writer."""
 
     @property
     def newest(self) -> StagedFile:

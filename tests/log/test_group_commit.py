@@ -294,14 +294,49 @@ def test_an_owners_commit_takes_all_that_it_has_announced_in_order() -> None:
     assert open_state(group.log).position.version == version
 
 
-def test_nothing_is_announced_while_an_ordinary_upload_isnt_settled() -> None:
+def test_what_is_announced_behind_an_ordinary_upload_doesnt_overtake_it() -> None:
+    group = Group(plain, plain)
+    owner, includer = group.writers
+    ordinary = owner.upload([(0, records("a"))])
+    behind = announce(owner, "b")
+    publish(includer, announce(includer, "x"))
+    assert group.values() == ["x"]
+    publish(owner, ordinary)
+    last = announce(owner, "c")
+    publish(includer, announce(includer, "y"))
+    assert group.values() == ["x", "a", "b", "y", "c"]
+    assert [publish(owner, files).base_offsets for files in (behind, last)] == [(2,), (4,)]
+
+
+def test_two_ordinary_uploads_and_one_behind_them_keep_their_order() -> None:
+    """The commit of the first must not settle what stands for both."""
+    group = Group(plain, plain)
+    owner, includer = group.writers
+    first, second = owner.upload([(0, records("a"))]), owner.upload([(0, records("b"))])
+    behind = announce(owner, "c")
+    publish(owner, first)
+    publish(includer, announce(includer, "x"))
+    assert group.values() == ["a", "x"]
+    publish(owner, [*second, *behind])
+    assert group.values() == ["a", "x", "b", "c"]
+
+
+def test_ordinary_uploads_before_and_behind_an_announced_one_keep_their_order() -> None:
     group = Group(plain)
     (owner,) = group.writers
-    ordinary = owner.upload([(0, records("a"))])
-    behind = owner.upload([(0, records("b"))], announce=True)
-    assert behind[0].path.startswith("partition=")
-    publish(owner, [*ordinary, *behind])
-    announce(owner, "c")
+    first, announced = owner.upload([(0, records("a"))]), announce(owner, "b")
+    last = owner.upload([(0, records("c"))])
+    assert publish(owner, [*first, *announced, *last]).base_offsets == (0, 1, 2)
+    assert group.values() == ["a", "b", "c"]
+
+
+def test_what_is_behind_an_ordinary_upload_that_was_forgotten_is_published() -> None:
+    group = Group(plain)
+    (owner,) = group.writers
+    ordinary, behind = owner.upload([(0, records("a"))]), announce(owner, "b")
+    owner.forget(ordinary)
+    assert publish(owner, behind).base_offsets == (0,)
+    assert group.values() == ["b"]
 
 
 def test_announced_and_ordinary_files_of_one_append_keep_their_order() -> None:

@@ -60,7 +60,12 @@ class GroupCommit:
         return self.is_enabled and is_on(self._last_seen_ticks_ms, self._log.clock.ticks_ms())
 
     def announce(
-        self, batches: Sequence[tuple[int, EncodedBatch]], *, topic_id: str, ends_before: tuple[int, ...]
+        self,
+        batches: Sequence[tuple[int, EncodedBatch]],
+        *,
+        topic_id: str,
+        ends_before: tuple[int, ...],
+        ordinary: frozenset[str],
     ) -> list[StagedFile] | None:
         """The files of a flush under names that announce it, noted as this writer's own, before they are put; None: it
         is an ordinary one. Belongs to the thread that uploads.
@@ -68,10 +73,11 @@ class GroupCommit:
         Args:
             batches: of (partition, records).
             ends_before: the log end offsets that are known.
+            ordinary: ordinary uploads of the writer that aren't settled.
         """
         if not (self.is_on() and 0 < len(batches) <= MOST_FILES):
             return None
-        claim, began = self.writing.claim(), self._log.clock.ticks_ms()
+        claim, began = self.writing.claim(ordinary), self._log.clock.ticks_ms()
         if claim is None:
             return None
         facts = announced_files(claim, batches, topic_id=topic_id, uploaded_ms=self._log.clock.now_ms())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from sparklog.delta.actions import AddFile, Entry, SetTransaction
@@ -35,6 +35,10 @@ class Claim:
     """The newest version that the writer has applied."""
     ahead: int
     """How far ``number`` is ahead of the newest number that was settled by then."""
+    waits_for: frozenset[str] = frozenset()
+    """Ordinary uploads before it that aren't settled, and that no other number stands for. The number before this one
+    does, which nothing is uploaded under: others pass over none, so they leave the flush until its owner has settled
+    that."""
 
 
 class FlushState(enum.Enum):
@@ -62,7 +66,11 @@ class AnnouncedFlush:
     """For each part the files that hold its records, the newest last: each may be the one that is published."""
     ends_before: tuple[int, ...]
     """Log end offsets of before its upload; its records lie behind them."""
+    order: int
+    """Among all uploads of the writer, ordinary ones too."""
     state: FlushState = FlushState.UPLOADING
+    waits_for: frozenset[str] = frozenset()
+    """The ordinary uploads that a number without files stands for."""
     is_forgotten: bool = False
     base_offsets: tuple[int, ...] = ()
     """Once it is published: of each part."""
@@ -99,7 +107,7 @@ class AnnouncedFlush:
         """Note that it is published, if every part is among the paths with their base offsets."""
         named = [next((file for file in names if file.path in bases), None) for names in self.files]
         found = [file for file in named if file is not None]
-        if len(found) == len(named):
+        if named and len(found) == len(named):
             self.published, self.version = found, version
             self.base_offsets = tuple(bases[file.path] for file in found)
             self.state = FlushState.PUBLISHED
@@ -118,6 +126,7 @@ class GroupWriting:
         self._next_number = 0
         self._settled = -1
         self._is_stopped = False
+        self._uploads = 0
         self._flushes: dict[str, AnnouncedFlush] = {}
         """By the path of each file that was announced, and that nobody has let go of; in the order of uploading."""
         self._own_paths: OrderedDict[str, float] = OrderedDict()
@@ -136,13 +145,28 @@ class GroupWriting:
 
     # For the thread that uploads.
 
-    def claim(self) -> Claim | None:
-        """The number of the next flush, and what is known now, as one value; None: too many aren't settled."""
+    def next_order(self) -> int:
+        """The place of an upload that begins now among all of the writer."""
         with self._lock:
-            ahead = self._next_number - self._settled
+            self._uploads += 1
+            return self._uploads
+
+    def claim(self, ordinary: frozenset[str] = frozenset()) -> Claim | None:
+        """The number of the next flush, and what is known now, as one value; None: too many aren't settled.
+
+        Args:
+            ordinary: the paths of ordinary uploads that aren't settled.
+        """
+        with self._lock:
+            covered = frozenset().union(*(flush.waits_for for flush in self._each() if not flush.is_settled))
+            waits_for = ordinary - covered
+            number = self._next_number + bool(waits_for)
+            ahead = number - self._settled
             if ahead > MAX_AHEAD:
                 return None
-            return Claim(announcer=self._announcer, number=self._next_number, known=self._version, ahead=ahead)
+            return Claim(
+                announcer=self._announcer, number=number, known=self._version, ahead=ahead, waits_for=waits_for
+            )
 
     def begin(
         self, claim: Claim, files: Sequence[StagedFile], *, ends_before: tuple[int, ...], began_ticks_ms: float
@@ -150,14 +174,29 @@ class GroupWriting:
         """Take the number of a claim, before the first of the flush's requests; False: it is another's by now, or
         :meth:`stop` was called."""
         with self._lock:
-            if self._is_stopped or (claim.announcer, claim.number) != (self._announcer, self._next_number):
+            is_next = claim.number == self._next_number + bool(claim.waits_for)
+            if self._is_stopped or claim.announcer != self._announcer or not is_next:
                 return False
-            self._next_number += 1
+            if claim.waits_for:
+                self._uploads += 1
+                self._flushes[f"{claim.announcer}/{claim.number - 1}"] = AnnouncedFlush(
+                    announcer=claim.announcer,
+                    number=claim.number - 1,
+                    files=[],
+                    ends_before=ends_before,
+                    order=self._uploads,
+                    state=FlushState.GIVEN_UP,
+                    waits_for=claim.waits_for,
+                    is_forgotten=True,
+                )
+            self._uploads += 1
+            self._next_number = claim.number + 1
             flush = AnnouncedFlush(
                 announcer=claim.announcer,
                 number=claim.number,
                 files=[[file] for file in files],
                 ends_before=ends_before,
+                order=self._uploads,
             )
             for file in files:
                 self._flushes[file.path] = flush
@@ -190,12 +229,19 @@ class GroupWriting:
         """The flush that a file was announced with; None: with none that is remembered."""
         return self._flushes.get(path)
 
-    def unsettled(self) -> list[AnnouncedFlush]:
-        """The flushes that aren't settled, oldest first, up to the first whose upload is under way."""
+    def unsettled(self, *, ordinary: Collection[str] = (), appended: Collection[str] = ()) -> list[AnnouncedFlush]:
+        """The flushes that aren't settled, oldest first, up to the first whose upload is under way, or before which an
+        ordinary upload is that isn't settled.
+
+        Args:
+            ordinary: ordinary uploads that aren't settled.
+            appended: those among them that are appended now.
+        """
         with self._lock:
             found: list[AnnouncedFlush] = []
             for flush in self._each():
-                if flush.state is FlushState.UPLOADING:
+                is_blocked = any(path in ordinary and path not in appended for path in flush.waits_for)
+                if flush.state is FlushState.UPLOADING or (is_blocked and not flush.is_settled):
                     break
                 if not flush.is_settled:
                     found.append(flush)

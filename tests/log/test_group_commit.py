@@ -610,9 +610,9 @@ def test_a_number_that_a_copied_machine_has_used_is_unknown() -> None:
     """Both have one announcer's id; each is sure to have uploaded flush 0."""
     group = Group(plain, plain, plain)
     owner, copy, includer = group.writers
-    copy._group.writing._announcer = owner._group.writing._announcer
-    copy._group.writing._announcers = {owner._group.writing._announcer}
     theirs = announce(owner, "a")
+    copy._group.writing._announcer = owner._group.writing._announcer
+    copy._group.writing._announcers = {*owner._group.writing._announcers}
     publish(owner, theirs)
     other = announce(copy, "b")
     with pytest.raises(CommitStateUnknownError, match="used by somebody else"):

@@ -121,8 +121,9 @@ class GroupWriting:
         """``version``: the newest that the writer has applied."""
         self._lock = threading.Lock()
         self._version = version
-        self._announcer = new_producer_id()
-        self._announcers = {self._announcer}
+        self._announcer: int | None = None
+        """Drawn for the first flush that is announced: most writers never do."""
+        self._announcers: set[int] = set()
         self._next_number = 0
         self._settled = -1
         self._is_stopped = False
@@ -160,6 +161,9 @@ class GroupWriting:
         with self._lock:
             covered = frozenset().union(*(flush.waits_for for flush in self._each() if not flush.is_settled))
             waits_for = ordinary - covered
+            if self._announcer is None:
+                self._announcer = new_producer_id()
+                self._announcers.add(self._announcer)
             number = self._next_number + bool(waits_for)
             ahead = number - self._settled
             if ahead > MAX_AHEAD:
@@ -316,7 +320,7 @@ class GroupWriting:
             if flush.number <= newest and not flush.is_settled:
                 flush.state = given_up if flush.state is FlushState.GIVEN_UP else unexpected
                 is_taken_over = is_taken_over or flush.state is FlushState.TAKEN_OVER
-        newest = settled.get(announcer_app_id(self._announcer), -1)
+        newest = -1 if self._announcer is None else settled.get(announcer_app_id(self._announcer), -1)
         self._settled = max(self._settled, newest)
         if is_taken_over or newest >= self._next_number:
             self._take_new_announcer()
@@ -326,8 +330,7 @@ class GroupWriting:
         for flush in self._each():
             if not flush.is_settled and flush.state is not FlushState.UPLOADING:
                 flush.state = FlushState.TAKEN_OVER
-        self._announcer = new_producer_id()
-        self._announcers.add(self._announcer)
+        self._announcer = None
         self._next_number, self._settled = 0, -1
 
     def _drop_forgotten(self) -> None:

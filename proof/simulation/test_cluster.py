@@ -14,10 +14,10 @@ from concurrent.futures import Executor
 import pytest
 
 from proof.simulation.cluster.group_worlds import GROUP_SEEDS
-from proof.simulation.cluster.sharing import SHARING_SEEDS
 from proof.simulation.cluster.many import BOUNDED, COVERED, play_many, players, tell, uncovered
 from proof.simulation.cluster.planted import PLANTED
 from proof.simulation.cluster.play import Played, play
+from proof.simulation.cluster.sharing import SHARING_SEEDS
 from tests.depth import by_depth
 from tests.support import SUMMARY_LINE
 
@@ -56,7 +56,8 @@ FIRST_FOUND = {
     "whoever_opened_late_takes_what_it_lists": SHARING_SEEDS,
     "whoever_takes_a_partition_has_it": GROUP_SEEDS + 20,
 }
-"""The first of all seeds that finds a planted fault, as the worlds are today: of all, of all group worlds, or of all that share."""
+"""The first of all seeds that finds a planted fault, as the worlds are today: of all, of all group worlds, or of all
+worlds that share."""
 GROUPS_COVERED = {
     "fenced members": 0.1,
     "kills": 0.5,

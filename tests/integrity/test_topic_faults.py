@@ -418,8 +418,8 @@ def _settled(log: DeltaLog, number: int, *, file_number: int, end: int) -> None:
         )  # fmt: skip
         log.store.put(f"{log.table}/{stated.path}", log.store.read(f"{log.table}/{file.path}"))
         add = replace(file, path=stated.path).to_add(end - 2)
-        actions = [add, announcer_txn(7, number, now_ms=T0_MS)]
-        return Commit(actions=actions, head=with_end(state.head, end), operation="WRITE", blind_append=True)
+        txn = announcer_txn(7, number, now_ms=T0_MS)
+        return Commit(actions=[add, txn], head=with_end(state.head, end), operation="WRITE", blind_append=True)
 
     own_commit(log, decide)
 

@@ -21,7 +21,7 @@ from sparklog.groups.offsets.changes import CommitOffsets
 from sparklog.groups.offsets.pending import PendOffsets
 from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import append_plan, commit
-from sparklog.log.announced import group
+from sparklog.log.announced import group, plan
 from sparklog.log.announced.writing import GroupWriting
 from sparklog.log.append import TopicWriter
 from sparklog.log.data.schema import DATA_SCHEMA
@@ -300,7 +300,7 @@ def decisions_are_not_flushed() -> AbstractContextManager[object]:
 
 def settled_numbers_are_forgotten() -> AbstractContextManager[object]:
     """Rule L14: what is settled already is published again, by whoever finds it in a listing."""
-    take = group.takeable
+    take = plan.takeable
 
     def takeable(*given: Any, **kwargs: Any) -> Any:
         return take(*given, **{**kwargs, "settled": {}, "forgotten_version": -1})
@@ -310,7 +310,7 @@ def settled_numbers_are_forgotten() -> AbstractContextManager[object]:
 
 def whoever_opened_late_takes_what_it_lists() -> AbstractContextManager[object]:
     """Rule L14: an includer counts as knowing what was settled before it opened the topic."""
-    take = group.takeable
+    take = plan.takeable
 
     def takeable(*given: Any, **kwargs: Any) -> Any:
         return take(*given, **{**kwargs, "forgotten_version": -1})

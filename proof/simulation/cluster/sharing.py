@@ -13,7 +13,7 @@ from unittest import mock
 
 from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, TopicPlan, about_one_thing
 from proof.simulation.cluster.weather import Forecast
-from sparklog.log.announced import group
+from sparklog.log.announced import group, plan
 from sparklog.log.append import TopicWriter
 
 __all__ = ["SHARING_SEEDS", "draw_sharing", "is_sharing", "sharing"]
@@ -40,7 +40,7 @@ def draw_sharing(seed: int, shape: Shape, expected: Forecast) -> tuple[Shape, Fo
         JobPlan(name=f"produce{number}", role="produce", steps=draw.randint(4, 10))
         for number in range(draw.randint(2, 5))
     ]
-    beside = [
+    beside: list[tuple[str, dict[str, object]]] = [
         ("transact", {"id": "x"}),
         ("foreign", {}),
         ("consume", {"auto": False}),
@@ -48,7 +48,7 @@ def draw_sharing(seed: int, shape: Shape, expected: Forecast) -> tuple[Shape, Fo
         ("follow", {}),
     ]
     jobs += [
-        JobPlan(name=f"{role}0", role=role, steps=draw.randint(2, 4), settings=dict(settings))
+        JobPlan(name=f"{role}0", role=role, steps=draw.randint(2, 4), settings=settings)
         for role, settings in beside
         if draw.random() < 0.15
     ]
@@ -76,7 +76,7 @@ def sharing(counts: Counter[str]) -> Iterator[None]:
     Args:
         counts: gets how many flushes others were about to publish, and how many were withdrawn.
     """
-    take, withdraw = group.takeable, TopicWriter.withdraw
+    take, withdraw = plan.takeable, TopicWriter.withdraw
 
     def takeable(*given: Any, **kwargs: Any) -> Any:
         taken = take(*given, **kwargs)

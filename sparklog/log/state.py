@@ -49,13 +49,14 @@ MAX_GAP_MS = 10_000
 
 
 class StateObserver(typing.Protocol):
-    """Whoever has to see every entry that a state applies."""
+    """An observer that has to see every entry that a state applies."""
 
     def note_entry(self, entry: Entry) -> None:
-        """An entry was applied, whoever created it. Calls no store, and raises nothing."""
+        """Note an entry that was applied, whoever created it. Calls no store, and raises nothing."""
 
     def note_loaded(self, state: TopicState) -> None:
-        """The topic was loaded anew: some entries may have been passed over. Calls no store, and raises nothing."""
+        """Note a topic that was loaded anew: some entries may have been passed over. Calls no store, and raises
+        nothing."""
 
 
 @dataclass(slots=True, kw_only=True)

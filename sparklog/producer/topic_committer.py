@@ -202,7 +202,8 @@ class TopicCommitter:
         return [result for result in uploaded if result not in late]
 
     def _fail(self, uploaded: Sequence[UploadResult], error: SparklogError) -> None:
-        """They aren't stored; what was announced may be, and is withdrawn before it fails (rule L14)."""
+        """Fail batches, which aren't stored; what was announced may be, and is withdrawn first (rule L14, announced
+        uploads)."""
         for result in uploaded:
             failure = result.error or error
             if result.files and self._topic.is_announced(result.files):

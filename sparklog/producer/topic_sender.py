@@ -122,7 +122,8 @@ class TopicSender:
         return result
 
     def _failed(self, batches: Sequence[Batch], prepared: PreparedBatch | None, error: SparklogError) -> UploadResult:
-        """What was announced may be published nonetheless: it goes to the committer with its files."""
+        """The result of a failed upload. Others may publish what was announced: it goes to the committer with its
+        files."""
         files = self._topic.failed_upload()
         kept = prepared.without_records() if prepared is not None and files else None
         return UploadResult(batches=batches, prepared=kept, files=files, error=error)

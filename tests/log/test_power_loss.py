@@ -225,7 +225,7 @@ def check_acknowledged(log: DeltaLog, acknowledged: dict[int, str]) -> None:
 
 
 class SharedTopic(Topic):
-    """A topic whose writers announce what they upload, and publish each other's (rule L14)."""
+    """A topic whose writers announce what they upload, and publish each other's (rule L14, announced uploads)."""
 
     pending: list[tuple[str, list[StagedFile]]]
     """What the durable writer has announced and doesn't know to be published."""

@@ -299,7 +299,7 @@ def decisions_are_not_flushed() -> AbstractContextManager[object]:
 
 
 def settled_numbers_are_forgotten() -> AbstractContextManager[object]:
-    """Rule L14: what is settled already is published again, by whoever finds it in a listing."""
+    """Rule L14, announced uploads: what is settled already is published again, by whoever finds it in a listing."""
     take = plan.takeable
 
     def takeable(*given: Any, **kwargs: Any) -> Any:
@@ -309,7 +309,7 @@ def settled_numbers_are_forgotten() -> AbstractContextManager[object]:
 
 
 def whoever_opened_late_takes_what_it_lists() -> AbstractContextManager[object]:
-    """Rule L14: an includer counts as knowing what was settled before it opened the topic."""
+    """Rule L14, announced uploads: an includer counts as knowing what was settled before it opened the topic."""
     take = plan.takeable
 
     def takeable(*given: Any, **kwargs: Any) -> Any:
@@ -319,23 +319,23 @@ def whoever_opened_late_takes_what_it_lists() -> AbstractContextManager[object]:
 
 
 def what_is_given_up_counts_as_withdrawn() -> AbstractContextManager[object]:
-    """Rule L14: announced records fail before an entry has left them out."""
+    """Rule L14, announced uploads: announced records fail before an entry has left them out."""
     return mock.patch.object(TopicWriter, "withdraw", return_value=None)
 
 
 def a_failed_upload_counts_as_not_announced() -> AbstractContextManager[object]:
-    """Rule L14: an upload that was announced, and whose answer is lost, counts as not there."""
+    """Rule L14, announced uploads: an upload that was announced, and whose answer is lost, counts as not there."""
     return mock.patch.object(TopicWriter, "failed_upload", return_value=[])
 
 
 def announced_uploads_overtake_ordinary_ones() -> AbstractContextManager[object]:
-    """Rule L14: a flush that is announced behind ordinary ones leaves no number to them."""
+    """Rule L14, announced uploads: a flush that is announced behind ordinary ones leaves no number to them."""
     claim = GroupWriting.claim
     return mock.patch.object(GroupWriting, "claim", lambda self, ordinary=frozenset(): claim(self))
 
 
 def the_newest_flush_goes_first() -> AbstractContextManager[object]:
-    """Rule L14: an owner commits its flushes from the newest on."""
+    """Rule L14, announced uploads: an owner commits its flushes from the newest on."""
     unsettled = GroupWriting.unsettled
     return mock.patch.object(GroupWriting, "unsettled", lambda self, **kwargs: unsettled(self, **kwargs)[-1:])
 

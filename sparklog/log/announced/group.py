@@ -1,4 +1,4 @@
-"""One writer's part in group commit, and that of each of its appends: announcing, waiting for a turn, listing,
+"""A writer's part in group commit, and that of each of its appends: announcing, waiting for a turn, listing,
 including (rule L14, announced uploads)."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Answer: TypeAlias = "Look[Entry] | Listing | None"
 
 
 class GroupCommit:
-    """What one writer knows of group commit at its topic. It observes the writer's state."""
+    """The knowledge that one writer has of group commit at its topic. It observes the writer's state."""
 
     def __init__(self, log: DeltaLog, version: int, *, is_enabled: bool) -> None:
         """

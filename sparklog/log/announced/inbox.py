@@ -1,4 +1,4 @@
-"""What others have announced: one listing, and a footer of each announcer that is new here."""
+"""A look at what others have announced: one listing, and a footer of each announcer that is new here."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Announcement:
         return announced_file(self.known // _VERSIONS_IN_BLOCK, self.known, self.partition, self._facts().hex())
 
     def to_uploaded(self) -> UploadedFile:
-        """What a commit has to say of the file."""
+        """The facts that a commit has to say of the file."""
         return UploadedFile(
             path=self.path,
             partition=self.partition,

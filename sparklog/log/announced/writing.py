@@ -27,7 +27,7 @@ _OWN_PATHS_KEPT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What the next announced flush of a writer says of itself."""
+    """The facts that the next announced flush of a writer states of itself."""
 
     announcer: int
     number: int
@@ -42,7 +42,7 @@ class Claim:
 
 
 class FlushState(enum.Enum):
-    """What has become of an announced flush."""
+    """The states of an announced flush."""
 
     UPLOADING = "its upload is under way"
     UPLOADED = "it isn't settled"
@@ -58,7 +58,7 @@ _UNSETTLED = (FlushState.UPLOADING, FlushState.UPLOADED, FlushState.GIVEN_UP)
 
 @dataclass(slots=True, kw_only=True)
 class AnnouncedFlush:
-    """One announced flush. Changed by :class:`GroupWriting` alone."""
+    """An announced flush. Changed by :class:`GroupWriting` alone."""
 
     announcer: int
     number: int
@@ -95,7 +95,7 @@ class AnnouncedFlush:
         return [names[-1] for names in self.files]
 
     def to_own(self) -> OwnFlush:
-        """What a decision has to know of it."""
+        """The facts that a decision has to know."""
         return OwnFlush(
             announcer=self.announcer,
             number=self.number,
@@ -263,7 +263,7 @@ class GroupWriting:
             flush.files[part].append(file)
 
     def forget(self, flush: AnnouncedFlush) -> None:
-        """Nobody asks for a flush any more: one that isn't settled is given up."""
+        """Let go of a flush, for which nobody asks any more: one that isn't settled is given up."""
         with self._lock:
             flush.is_forgotten = True
             if not flush.is_settled:

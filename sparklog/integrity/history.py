@@ -269,7 +269,7 @@ class TopicHistory:
             self._check_sequences(entry, producer_id, now, added)
 
     def _check_announced(self, entry: Entry) -> None:
-        """Each number of an announcer is settled once, by the entry that adds its files (rule L14, announced uploads)."""
+        """Each number of an announcer is settled once, by one entry (rule L14, announced uploads)."""
         named = [parse_name(action.path) for action in entry.actions if isinstance(action, AddFile)]
         for action in entry.actions:
             if not isinstance(action, SetTransaction) or not is_of_announcer(action.app_id):

@@ -136,7 +136,7 @@ class GroupTurns(Protocol):
     """The part of group commit that the commit loop asks for (rule L14, announced uploads)."""
 
     def is_on(self) -> bool:
-        """Do writers of the topic take turns? Then :meth:`after_loss` takes the place of the waits of rule L11, fairness."""
+        """Do writers of the topic take turns? Then :meth:`after_loss` takes the place of rule L11, fairness."""
 
     def after_loss(self, lost_races: int) -> None:
         """Note that a create was lost, and its winner is applied."""

@@ -177,8 +177,13 @@ def test_a_writer_is_alone_until_an_entry_asks_for_group_commit() -> None:
             files = writer.upload([(0, records(str(number)))], announce=True)
             assert files[0].path.startswith("partition=0/")
             publish(writer, files)
-        calls.append([(call.op, call.path[:12]) for call in store.calls])
+        calls.append([(call.op, call.path.partition("/")[0], call.path.count("/")) for call in store.calls])
     assert calls[0] == calls[1]
+    entries = a_log(memory, clock).read_entries(1, 10)
+    said = [(sorted(entry.info or {}), [type(action) for action in entry.actions]) for entry in entries if entry]
+    assert len(said) == 10
+    assert said[:5] == said[5:]
+    assert not any(GROUP_COMMIT_INFO in info for info, _ in said)
 
 
 def test_group_commit_switches_itself_on_where_races_are_lost_and_slow() -> None:

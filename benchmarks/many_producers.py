@@ -64,7 +64,7 @@ def measure(count: int, *, seconds: float, every_ms: float, seed: int) -> str:
     store = SleepingStore(seed)
     cluster = open_cluster(store)
     Admin(cluster).create_topics([NewTopic("t", num_partitions=1)])
-    producers = [Producer(cluster) for _ in range(count)]
+    producers = [Producer(cluster, group_commit=True) for _ in range(count)]
     for producer in producers:
         producer.partitions_for("t")
     latencies: list[float] = []

@@ -48,7 +48,7 @@ def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWr
 def announces(config: ProducerConfig) -> bool:
     """May others publish what the producer uploads (rule L14, announced uploads)? Nobody may see what belongs to a
     transaction before it is decided."""
-    return config.transactional_id is None
+    return config.group_commit and config.transactional_id is None
 
 
 class WritableTopic:

@@ -89,7 +89,7 @@ def share(count: int) -> None:
     sent = 60
 
     def produce(number: int) -> list[int]:
-        with a_producer(through(SleepingStore(memory), cluster)) as producer:
+        with a_producer(through(SleepingStore(memory), cluster), group_commit=True) as producer:
             futures = []
             for record in range(sent):
                 futures.append(producer.send("t", b"%d:%d" % (number, record)))
@@ -109,7 +109,7 @@ def share(count: int) -> None:
 def test_a_lone_producer_announces_nothing() -> None:
     memory = MemoryStore()
     cluster = a_topic(memory)
-    with a_producer(cluster) as producer:
+    with a_producer(cluster, group_commit=True) as producer:
         for _ in range(5):
             producer.send("t", b"x").get(LONG_S)
     assert [*memory.list("topics/t/announced/")] == []
@@ -117,7 +117,7 @@ def test_a_lone_producer_announces_nothing() -> None:
 
 
 def a_faulty_producer(store: ObjectStore, cluster: Cluster, *faults: Fault, **settings: object) -> Producer:
-    given: dict[str, Any] = {"acks": 1, "linger_ms": 0, **settings}
+    given: dict[str, Any] = {"acks": 1, "linger_ms": 0, "group_commit": True, **settings}
     return Producer(through(FaultyStore(store, *faults), cluster), **given)
 
 
@@ -183,7 +183,7 @@ def test_what_was_announced_and_is_aborted_is_unknown(op: str) -> None:
     memory = MemoryStore()
     cluster = a_topic(memory)
     held = HeldStore(memory)
-    producer = Producer(through(held, cluster), acks=1, linger_ms=0, batch_size=0)
+    producer = Producer(through(held, cluster), acks=1, linger_ms=0, batch_size=0, group_commit=True)
     producer.send("t", b"0").get(LONG_S)
     held.hold(op)
     first = producer.send("t", b"1")
@@ -205,7 +205,7 @@ def test_what_was_announced_and_is_aborted_is_unknown(op: str) -> None:
 def test_nothing_of_a_transaction_is_announced() -> None:
     memory = MemoryStore()
     cluster = a_topic(memory)
-    with a_producer(cluster, transactional_id="x", acks="all") as producer:
+    with a_producer(cluster, transactional_id="x", acks="all", group_commit=True) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("t", b"a")

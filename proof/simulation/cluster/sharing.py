@@ -15,6 +15,7 @@ from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, Top
 from proof.simulation.cluster.weather import Forecast
 from sparklog.log.announced import group, plan
 from sparklog.log.append import TopicWriter
+from sparklog.producer import writable_topic
 
 __all__ = ["SHARING_SEEDS", "draw_sharing", "is_sharing", "sharing"]
 
@@ -91,5 +92,8 @@ def sharing(counts: Counter[str]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(group, "is_on", lambda _, now: now % (3 * _SPELL_MS) < 2 * _SPELL_MS))
         stack.enter_context(mock.patch.object(group, "takeable", takeable))
+        stack.enter_context(
+            mock.patch.object(writable_topic, "announces", lambda config: config.transactional_id is None)
+        )
         stack.enter_context(mock.patch.object(TopicWriter, "withdraw", withdraw_and_count))
         yield

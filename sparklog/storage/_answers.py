@@ -65,8 +65,9 @@ _TAKEN_CODES = {
 
 
 def is_taken_answer(code: str, status: int) -> bool:
-    """Does the answer to a create-only put say that the name is taken? 304 is what RFC 9110 has for reads."""
-    return status in (412, 304) or code in _TAKEN_CODES
+    """Does the answer to a create-only put say that the name is taken? 304 is what RFC 9110 has for reads. A failure of
+    the server says nothing of the name, whatever its code."""
+    return status in (412, 304) or (code in _TAKEN_CODES and status < 500)
 
 
 def error_of_code(code: str, status: int, said: str, op: str, name: str) -> StoreError:

@@ -83,5 +83,7 @@ class BucketStore(ObjectStore):
     def _objects(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         for row in self._bucket.list_objects(self._root + prefix, self._root + after if after else ""):
             path = row.path[len(self._root) :]
-            if is_path(path):  # others may have written markers of folders, or keys that nobody here could name
+            # Others may have written keys that nobody here could name, or markers of folders: obstore shows `prefix`
+            # itself as an object, without its slash.
+            if path.startswith(prefix) and is_path(path):
                 yield replace(row, path=path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ def client_options(given: Mapping[str, Any], *, endpoint: str | None) -> dict[st
                 seconds[name] = float(given[name])
             except (TypeError, ValueError):
                 raise InvalidConfigurationError(f"storage_options {name}: expected seconds, a number") from None
+            if not 0 < seconds[name] < math.inf:
+                raise InvalidConfigurationError(f"storage_options {name}: expected seconds, a number greater than 0")
     client: dict[str, Any] = {name: f"{round(value * 1000)}ms" for name, value in seconds.items()}
     client |= {"timeout": _LONGEST_REQUEST, "http1_only": True, "allow_http": bool(endpoint and _is_plain(endpoint))}
     if given.get("proxy_url"):

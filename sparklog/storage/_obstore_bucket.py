@@ -160,7 +160,7 @@ class ObstoreBucket(Bucket):
         try:
             at.library.put(at.store, key, data, mode="create", use_multipart=False)
         except Exception as error:
-            if failed.is_taken(error):
+            if failed.is_taken(error, bucket=self._name):
                 return False
             failure = self._translate(error, "create", key)
             if failure is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from sparklog.errors import InvalidArgumentError, StoreError, StorePermissionError, StoreUnavailableError
 from sparklog.storage._answers import error_of_code, error_without_answer, is_taken_answer
@@ -21,8 +22,14 @@ __all__ = ["Answer", "answer_of", "is_taken", "is_unsatisfiable_range", "transla
 
 _DEBUG = "\n\nDebug source:"
 _REQUEST = re.compile(r"Error performing [A-Z]+ (?P<url>\S+) in ")
-_STATUS = re.compile(r"Server returned non-2xx status code: (?P<status>\d{3})[^:]*:? ?(?P<body>.*)", re.DOTALL)
-_ERROR_BODY = re.compile(r"Server returned error response: (?P<body>.*)", re.DOTALL)
+_STATUS = re.compile(
+    r"Error performing [A-Z]+ \S+ in \S+ - Server returned non-2xx status code: (?P<status>\d{3})[^:]*:? ?(?P<body>.*)",
+    re.DOTALL,
+)
+"""With the request before it: a key, which may stand before that, could have the rest of these words."""
+_ERROR_BODY = re.compile(
+    r"Error performing [A-Z]+ \S+ in \S+ - Server returned error response: (?P<body>.*)", re.DOTALL
+)
 _REFUSED_KEY = re.compile(
     r"(?:DeleteObjects|Bulk delete) request failed for key (?P<key>.*): (?P<said>.*) \(code: (?P<code>\w+)\)", re.DOTALL
 )
@@ -67,10 +74,12 @@ def answer_of(error: BaseException) -> Answer | None:
     return Answer(int(code), "", said) if code.isdigit() else Answer(0, code, said)
 
 
-def is_taken(error: BaseException) -> bool:
-    """Did the server say that a create-only put found its name taken?"""
+def is_taken(error: Exception, *, bucket: str) -> bool:
+    """Did the bucket say that a create-only put found its name taken? Not whoever was asked for credentials."""
     answer = answer_of(error)
-    return answer is not None and is_taken_answer(answer.code, answer.status)
+    if answer is None or _is_of_credentials(error, _text(error), bucket):
+        return False
+    return is_taken_answer(answer.code, answer.status)
 
 
 def is_unsatisfiable_range(error: BaseException) -> bool:
@@ -90,11 +99,12 @@ def translate(error: Exception, op: str, name: str, *, bucket: str) -> StoreErro
         bucket: its name, as it stands in the URLs of requests to it.
     """
     text = _text(error)
-    if _BAD_KEY.search(text):
+    if _REQUEST.search(text) is None and _BAD_KEY.search(text):  # in an answer, the words are the server's
         message = f"{op} {name}: a key that object stores can't have: {text.partition(': ')[2] or text}"
         raise InvalidArgumentError(message) from error
     if not isinstance(error, OSError) and "BaseError" not in {cls.__name__ for cls in type(error).__mro__}:
         return None
+    _hide_user(error)
     answer = answer_of(error)
     if _is_of_credentials(error, text, bucket):
         message = f"{op} {name}: no credentials: {_reason(error, text)}"
@@ -117,6 +127,11 @@ def _text(error: BaseException) -> str:
     return _URL_USER.sub("//", str(error).partition(_DEBUG)[0])
 
 
+def _hide_user(error: Exception) -> None:
+    """Take an endpoint's user and password out of the exception itself, which stays the cause of the store's error."""
+    error.args = tuple(_URL_USER.sub("//", said) if isinstance(said, str) else said for said in error.args)
+
+
 def _first(pattern: re.Pattern[str], text: str) -> str:
     """The first line of what a pattern's group matches: Azure adds the request's number and time below."""
     match = pattern.search(text)
@@ -128,8 +143,10 @@ def _is_of_credentials(error: Exception, text: str, bucket: str) -> bool:
     match = _REQUEST.search(text)
     if match is None:
         return "credential provider" in text or type(error).__name__ == "UnauthenticatedError"
-    url = match["url"]
-    return url != _REDACTED and f"/{bucket}" not in url and f"//{bucket}." not in url
+    if match["url"] == _REDACTED:
+        return False
+    url, name = unquote(match["url"]).lower(), bucket.lower()  # the name of a host is in lower case
+    return f"/{name}" not in url
 
 
 def _reason(error: Exception, text: str) -> str:

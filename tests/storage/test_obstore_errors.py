@@ -1,6 +1,7 @@
 """What servers say, as obstore hands it on: the texts come from obstore itself, so that a new version shows here."""
 
 from collections.abc import Iterator
+from traceback import format_exception
 
 import pytest
 
@@ -15,7 +16,7 @@ from sparklog.errors import (
     UnsafeStoreError,
 )
 from sparklog.storage import S3Store, _obstore_bucket
-from sparklog.storage._obstore_errors import answer_of, translate
+from sparklog.storage._obstore_errors import answer_of, is_taken, translate
 from sparklog.storage.base import CreateResult
 from tests.scripted_server import HANG_UP, SILENCE, Reply, ScriptedServer, scripted_server, xml_error
 
@@ -113,6 +114,41 @@ def test_a_create_that_failed_is_unknown_and_sent_once(store, server, reply):
 def test_a_taken_name_is_told(store, server, reply):
     server.replies = [reply]
     assert store.create("a", b"x") is CreateResult.EXISTS
+
+
+@pytest.mark.parametrize("status", [403, 404, 409])
+def test_words_of_an_answer_in_a_root_are_no_answer(server, status):
+    """obstore's text begins with the key where it has a class for the status."""
+    root = "Server returned non-2xx status code: 412 : "
+    store = S3Store(f"s3://bucket/{root}", {**KEYS, "endpoint_url": server.url})
+    server.replies = [xml_error(status, "NoSuchBucket" if status == 404 else "Refused")]
+    with pytest.raises(StoreError, match=f"{status} "):
+        store.create("a", b"x")
+
+
+def test_a_failure_of_the_server_says_nothing_of_the_name(store, server):
+    server.replies = [xml_error(500, "PreconditionFailed")]
+    with pytest.raises(StoreOutcomeUnknownError):
+        store.create("a", b"x")
+
+
+def test_a_bucket_is_known_by_its_hosts_name_in_lower_case():
+    """An answer that is lost is otherwise taken for one of whoever was asked for credentials, so for a refusal."""
+    options = {**KEYS, "endpoint_url": "http://localhost:9", "addressing_style": "virtual"}
+    with pytest.raises(StoreOutcomeUnknownError):
+        S3Store("s3://Legacy", options).create("a", b"x")
+
+
+def test_an_answer_about_credentials_says_nothing_of_the_name():
+    said = "Generic S3 error: Error performing PUT http://169.254.169.254/x in 1ms - "
+    error = OSError(f"{said}Server returned non-2xx status code: 412 Precondition Failed: ")
+    assert not is_taken(error, bucket="bucket")
+
+
+def test_a_servers_words_about_paths_are_no_refusal_of_the_key(store, server):
+    server.replies = [xml_error(500, "InternalError", "Could not parse path")]
+    with pytest.raises(StoreOutcomeUnknownError):
+        store.create("a", b"x")
 
 
 def test_a_conflict_is_not_taken_for_a_taken_name(store, server):
@@ -232,7 +268,7 @@ def test_no_secret_is_repeated(server, monkeypatch):
     for _ in range(2):
         with pytest.raises(StoreError) as caught:
             store.create("a", b"x")
-        assert "very-secret" not in str(caught.value) + repr(store)
+        assert "very-secret" not in "".join(format_exception(caught.value)) + repr(store)  # the cause, too
         assert "KEYKEYKEY" not in str(caught.value)
 
 

@@ -67,6 +67,9 @@ def test_time_outs_are_s3fs_or_plain(connected):
         assert connected({**KEYS, "region": "eu", **options})["client_options"]["read_timeout"] == "2500ms"
     with pytest.raises(InvalidConfigurationError, match="read_timeout: expected seconds"):
         connected({**KEYS, "region": "eu", "read_timeout": "very-secret"})
+    for seconds in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(InvalidConfigurationError, match=r"connect_timeout: .* greater than 0"):
+            connected({**KEYS, "region": "eu", "connect_timeout": seconds})
 
 
 def test_given_keys_do_not_mix_with_those_of_the_environment(connected):

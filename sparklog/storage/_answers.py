@@ -87,6 +87,8 @@ def error_of_code(code: str, status: int, said: str, op: str, name: str) -> Stor
         return StoreFullError(message)
     if code in _UNAVAILABLE_CODES or status in {409, 429, 503}:
         return StoreUnavailableError(message)
+    if status >= 500 and status not in {501, 507}:  # whatever the code: a proxy may have put the status there
+        return error_without_answer(message, op)
     if code in _PERMISSION_CODES or status in {401, 403}:
         if op == "get" and code in ("AccessDenied", ""):
             message += "; so S3 answers, too, where there is no such object and no right to list the bucket"
@@ -97,7 +99,7 @@ def error_of_code(code: str, status: int, said: str, op: str, name: str) -> Stor
         if op == "create":
             return UnsafeStoreError(f"{message}; the server doesn't know conditional puts")
         return StoreError(message)
-    if code == "InternalError" or status >= 500 or status == 408:
+    if code == "InternalError" or status == 408:
         return error_without_answer(message, op)
     return StoreError(message)
 

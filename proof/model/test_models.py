@@ -7,27 +7,31 @@ from dataclasses import fields
 
 import pytest
 
-from proof.model import append_cleanup, transactions
+from proof.model import append_cleanup, group_commit, transactions
 from proof.model.search import replay
 from proof.model.worlds import (
     APPEND_FAULTS,
     APPENDS,
     DEEP,
+    GROUP_COMMIT_FAULTS,
+    GROUP_COMMITS,
     TRANSACTION_FAULTS,
     TRANSACTIONS,
     Fault,
     World,
     found,
+    model_of,
 )
 from tests.depth import each_nth
 
-FAULTS = [*APPEND_FAULTS, *TRANSACTION_FAULTS]
+FAULTS_OF = {"appends": APPEND_FAULTS, "transactions": TRANSACTION_FAULTS, "group commits": GROUP_COMMIT_FAULTS}
+FAULTS = [fault for faults in FAULTS_OF.values() for fault in faults]
 
 
-def as_params(faults: Sequence[Fault]) -> list[object]:
-    names = {id(fault): "appends" if fault in APPEND_FAULTS else "transactions" for fault in faults}
+def fault_params() -> list[object]:
     return [
-        pytest.param(fault, id=f"{names[id(fault)]}-{fault.name}", marks=[pytest.mark.slow] if fault.is_slow else [])
+        pytest.param(fault, id=f"{model}-{fault.name}", marks=[pytest.mark.slow] if fault.is_slow else [])
+        for model, faults in FAULTS_OF.items()
         for fault in faults
     ]
 
@@ -38,7 +42,7 @@ def assert_nothing_goes_wrong(world: World) -> None:
     assert seen.state_count >= world.least_states, f"{world.name}: {seen}"
 
 
-@pytest.mark.parametrize("world", [*APPENDS, *TRANSACTIONS], ids=lambda world: world.name)
+@pytest.mark.parametrize("world", [*APPENDS, *TRANSACTIONS, *GROUP_COMMITS], ids=lambda world: world.name)
 def test_nothing_goes_wrong_with_all_rules_on(world: World) -> None:
     assert_nothing_goes_wrong(world)
 
@@ -52,18 +56,14 @@ def test_nothing_goes_wrong_however_much_happens() -> None:
         assert_nothing_goes_wrong(world)
 
 
-@pytest.mark.parametrize("fault", as_params(FAULTS))
+@pytest.mark.parametrize("fault", fault_params())
 def test_what_goes_wrong_without_a_rule_is_found(fault: Fault) -> None:
     violation = found(fault).violation
     assert violation is not None, f"without {fault.name}: {found(fault)}"
     print(f"without {fault.name}:\n{violation}")
     assert violation.invariants[0].startswith(fault.broken), str(violation)
-    if isinstance(fault.bounds, append_cleanup.Bounds):
-        appends = append_cleanup.AppendCleanup(append_cleanup.Rules().without(*fault.without), fault.bounds)
-        assert tuple(appends.broken(replay(appends, violation.trace))) == violation.invariants
-    else:
-        model = transactions.Transactions(transactions.Rules().without(*fault.without), fault.bounds)
-        assert tuple(model.broken(replay(model, violation.trace))) == violation.invariants
+    model = model_of(fault.bounds, *fault.without)
+    assert tuple(model.broken(replay(model, violation.trace))) == violation.invariants
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,12 @@ def test_of_two_rules_either_is_enough(fault: Fault, rule: str) -> None:
 
 @pytest.mark.parametrize(
     ("rules", "faults"),
-    [(append_cleanup.Rules, APPEND_FAULTS), (transactions.Rules, TRANSACTION_FAULTS)],
-    ids=["appends", "transactions"],
+    [
+        (append_cleanup.Rules, APPEND_FAULTS),
+        (transactions.Rules, TRANSACTION_FAULTS),
+        (group_commit.Rules, GROUP_COMMIT_FAULTS),
+    ],
+    ids=FAULTS_OF,
 )
 def test_every_rule_of_the_models_is_needed(rules: type, faults: Sequence[Fault]) -> None:
     assert {name for fault in faults for name in fault.without} == {rule.name for rule in fields(rules)}

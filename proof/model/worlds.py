@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from proof.model import append_cleanup, transactions
+from proof.model import append_cleanup, group_commit, transactions
 from proof.model.append_cleanup import AppendCleanup
-from proof.model.search import Found, Violation, search
+from proof.model.group_commit import GroupCommit, Owner
+from proof.model.search import Found, Model, Violation, search
 from proof.model.transactions import Transactions
 
 __all__ = [
@@ -17,13 +18,18 @@ __all__ = [
     "APPEND_FAULTS",
     "DEEP",
     "DEEPEST",
+    "GROUP_COMMITS",
+    "GROUP_COMMIT_FAULTS",
     "TRANSACTIONS",
     "TRANSACTION_FAULTS",
     "Fault",
     "World",
     "found",
+    "model_of",
     "violation_of",
 ]
+
+Bounds = append_cleanup.Bounds | group_commit.Bounds | transactions.Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +37,13 @@ class World:
     """One bounded search in which nothing may go wrong."""
 
     name: str
-    bounds: append_cleanup.Bounds | transactions.Bounds
+    bounds: Bounds
     max_depth: int
     least_states: int
     """Fewer would mean that the model has lost some of its steps."""
 
     def search(self, *without: str) -> Found[Any]:
-        if isinstance(self.bounds, append_cleanup.Bounds):
-            appends = AppendCleanup(append_cleanup.Rules().without(*without), self.bounds)
-            return search(appends, max_depth=self.max_depth)
-        model = Transactions(transactions.Rules().without(*without), self.bounds)
-        return search(model, max_depth=self.max_depth)
+        return search(model_of(self.bounds, *without), max_depth=self.max_depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Fault:
     without: tuple[str, ...]
     broken: str
     """How its name begins."""
-    bounds: append_cleanup.Bounds | transactions.Bounds
+    bounds: Bounds
     alone: Sequence[str] = field(default=())
     """Of these rules each is enough without the others: two of them must be off."""
     is_slow: bool = False
@@ -59,6 +61,15 @@ class Fault:
     @property
     def name(self) -> str:
         return "+".join(self.without)
+
+
+def model_of(bounds: Bounds, *without: str) -> Model[Any]:
+    """The model that bounds are of, with some of its rules switched off."""
+    if isinstance(bounds, append_cleanup.Bounds):
+        return AppendCleanup(append_cleanup.Rules().without(*without), bounds)
+    if isinstance(bounds, group_commit.Bounds):
+        return GroupCommit(group_commit.Rules().without(*without), bounds)
+    return Transactions(transactions.Rules().without(*without), bounds)
 
 
 def _appends(**bounds: Any) -> append_cleanup.Bounds:
@@ -90,6 +101,21 @@ TRANSACTIONS = [
     World("a day asleep", _transactions(days=1), 40, 6_000),
     World("a day asleep, with recovery", _transactions(helps=1, days=1), 11, 10_000),
 ]
+_TWO_AND_ONE = (Owner(flushes=2), Owner())
+_TWO_AND_LATE = (Owner(flushes=2), Owner(is_open=False))
+_group = group_commit.Bounds
+GROUP_COMMITS = [
+    World("owners give up", _group(_TWO_AND_ONE, faults=1, gives_up=1), 40, 11_000),
+    World("includers that opened late", _group(_TWO_AND_LATE, others=1, forgets=1), 40, 21_000),
+    World("a week, and a sweep", _group(faults=1, weeks=1, sweeps=1), 40, 14_000),
+    World("a topic made anew", _group(_TWO_AND_LATE, anew=1, faults=1), 40, 13_000),
+    World("acks=1 and acks=all", _group((Owner(acks_all=True), Owner(flushes=2)), faults=1, gives_up=1), 40, 11_000),
+    World("flushes of two parts", _group(parts=2, faults=1, gives_up=1), 40, 1_800),
+    World("ordinary names first", _group((Owner(3), Owner()), ordinary=1), 40, 3_000),
+    World("torn listings", _group((Owner(2), Owner(2)), is_listing_torn=True, overlaps=1), 40, 8_500),
+    World("lost positions", _group(_TWO_AND_ONE, loads=1, faults=1, gives_up=1), 40, 23_000),
+    World("an announcer that lies", _group(is_lied_to=True), 40, 50),
+]
 DEEPEST = [
     World("sleeps and cleanup", _appends(others=3, sleeps=1), 16, 500_000),
     World("looks, lost answers, sleeps", _appends(others=3, sleeps=1, faults=1, looks=1, places=TAIL), 10, 250_000),
@@ -100,6 +126,14 @@ DEEPEST = [
     World("bursts after a rest", _transactions(helps=1, sleeps=2, bursts=2), 11, 180_000),
     World("a day, an hour, lost answers", _transactions(sleeps=1, days=1, faults=1), 40, 400_000),
     World("a day, with recovery", _transactions(helps=1, days=1, faults=1), 14, 250_000),
+    World("three owners", _group((Owner(), Owner(), Owner()), faults=1, gives_up=1), 40, 145_000),
+    World("late includers, many others", _group(_TWO_AND_LATE, others=2, forgets=1), 40, 150_000),
+    World("late includers, long uploads", _group(_TWO_AND_LATE, others=1, forgets=1, overlaps=1), 40, 64_000),
+    World("two and two flushes", _group((Owner(2), Owner(2)), overlaps=2, gives_up=1), 40, 52_000),
+    World("more flushes of two parts", _group(_TWO_AND_ONE, parts=2, faults=1, gives_up=1), 40, 35_000),
+    World("two flushes with acks=all", _group((Owner(2, acks_all=True), Owner(2)), faults=1), 40, 30_000),
+    World("a week, gives up", _group(faults=1, weeks=1, sweeps=1, gives_up=1), 40, 47_000),
+    World("a week, lost positions", _group(weeks=1, sweeps=1, faults=1, loads=1, gives_up=1), 40, 98_000),
 ]
 """All that can happen, or as much as a minute is enough for."""
 _DEPTHS = {
@@ -111,6 +145,8 @@ _DEPTHS = {
     "bursts after a rest": (10, 80_000),
     "a day, an hour, lost answers": (16, 80_000),
     "a day, with recovery": (12, 100_000),
+    "more flushes of two parts": (40, 35_000),
+    "a week, gives up": (40, 47_000),
 }
 DEEP = [
     replace(world, max_depth=_DEPTHS[world.name][0], least_states=_DEPTHS[world.name][1])
@@ -159,6 +195,31 @@ TRANSACTION_FAULTS = [
     Fault(("newest_by_listing",), "nothing is visible that wasn't decided", _transactions(days=1)),
     Fault(("check_opening",), "nothing is visible that wasn't decided", _transactions(helps=1, days=1)),
     Fault(("successor_age",), "nothing is visible that wasn't decided", _transactions(helps=1, sleeps=1, bursts=1)),
+]
+_SWEPT = _group(weeks=1, sweeps=1)
+_ALL_AND_ONE = _group((Owner(acks_all=True), Owner()))
+GROUP_COMMIT_FAULTS = [
+    Fault(("number",), "no flush is in the log twice", _group((Owner(), Owner(flushes=2)))),
+    Fault(("no_gaps",), "no flush is passed over", _group(_TWO_AND_ONE, overlaps=1)),
+    Fault(("claim",), "no flush is passed over", _group(_TWO_AND_ONE, overlaps=1)),
+    Fault(("knowledge",), "no flush is in the log twice", _group((Owner(), Owner(is_open=False)), others=1)),
+    Fault(("complete",), "a flush is published whole", _group(parts=2)),
+    Fault(("topic",), "records are in the topic", _group((Owner(), Owner(is_open=False)), anew=1)),
+    Fault(("counts",), "offsets are dense and never given twice", _group(is_lied_to=True)),
+    Fault(("age",), "what is published is there", _SWEPT),
+    Fault(("age_again",), "what is published is there", _SWEPT),
+    Fault(("store_time",), "what is published is there", _SWEPT),
+    Fault(("sweep_entry",), "what is published is there", _group(weeks=1, sweeps=1, faults=1)),
+    Fault(("decide_again",), "offsets are dense and never given twice", _group(faults=1)),
+    Fault(("withdraw_first",), "what failed isn't in the log", _group(gives_up=1)),
+    Fault(("withdraw_by_entry",), "what is published is there", _group(gives_up=1)),
+    Fault(("failed_upload",), "what failed isn't in the log", _group(faults=1)),
+    Fault(("absence",), "what failed isn't in the log", _group(loads=1)),
+    Fault(("same_number",), "no flush is in the log twice", _group(gives_up=1)),
+    Fault(("announce_in_order",), "no flush is passed over", _group(_TWO_AND_ONE, ordinary=1)),
+    Fault(("order",), "no flush is passed over", _group(_TWO_AND_ONE)),
+    Fault(("sync_included",), "what acks=all acknowledged survives a power loss", _ALL_AND_ONE),
+    Fault(("sync_found",), "what acks=all acknowledged survives a power loss", _ALL_AND_ONE),
 ]
 
 

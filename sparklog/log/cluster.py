@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,9 @@ class Cluster:
     store: RetryingStore
     clock: Clock
     tail_trust_ms: float = DEFAULT_TAIL_TRUST_MS
-    opened_by: Hashable = field(default=None, compare=False, repr=False)
-    """Equal for clusters whose stores were opened by the same URI and options; None: that isn't known."""
+    opened_by: str | None = field(default=None, compare=False, repr=False)
+    """The same for clusters whose stores were opened by the same URI and options, of which it tells nothing; None: that
+    isn't known."""
 
     def topic_log(self, topic: str) -> DeltaLog:
         """The Delta log of a topic's table. Raises ``InvalidTopicError``; reads nothing."""
@@ -91,13 +93,15 @@ def open_cluster(
     return Cluster(cluster_id=cluster_id, store=store, clock=clock, tail_trust_ms=tail_trust_ms, opened_by=opened_by)
 
 
-def _opened_by(uri: str, storage_options: Mapping[str, Any]) -> Hashable:
-    """The URI, the options and what the environment adds to them; None where the options aren't plain values."""
+def _opened_by(uri: str, storage_options: Mapping[str, Any]) -> str | None:
+    """A digest of the URI, the options and what the environment adds to them, which may be secrets; None where the
+    options aren't plain values."""
+    environment = {name: value for name, value in os.environ.items() if name.startswith(_CLOUD_VARIABLES)}
     try:
-        options = json.dumps(dict(storage_options), sort_keys=True)
+        text = json.dumps([uri, dict(storage_options), environment], sort_keys=True)
     except TypeError:
         return None
-    return uri, options, frozenset(item for item in os.environ.items() if item[0].startswith(_CLOUD_VARIABLES))
+    return sha256(text.encode()).hexdigest()
 
 
 def topic_names(cluster: Cluster) -> list[str]:

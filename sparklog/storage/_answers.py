@@ -87,7 +87,7 @@ def error_of_code(code: str, status: int, said: str, op: str, name: str) -> Stor
         return StoreFullError(message)
     if code in _UNAVAILABLE_CODES or status in {409, 429, 503}:
         return StoreUnavailableError(message)
-    if status >= 500 and status not in {501, 507}:  # whatever the code: a proxy may have put the status there
+    if status >= 500 and status != 501:  # whatever the code: a proxy may have put the status there
         return error_without_answer(message, op)
     if code in _PERMISSION_CODES or status in {401, 403}:
         if op == "get" and code in ("AccessDenied", ""):

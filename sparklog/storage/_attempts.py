@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from sparklog.errors import StoreError, StoreOutcomeUnknownError
 
 __all__ = ["PAUSES_S", "Attempts", "of_create"]
+
+T = TypeVar("T")
 
 PAUSES_S = (0.1, 0.3, 0.9)
 """Between at most four attempts."""
@@ -19,7 +24,7 @@ class Attempts:
         self,
         translate: Callable[[Exception], StoreError | None],
         *,
-        pauses_s: Sequence[float] = PAUSES_S,
+        pauses_s: Sequence[float],
     ) -> None:
         """
         Args:
@@ -29,6 +34,24 @@ class Attempts:
         self._translate = translate
         self._pauses_s = iter(pauses_s)
         self._may_be_done = False
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Make a call until it succeeds or is not to be tried again. Raises as :meth:`pause_after`."""
+        while True:
+            try:
+                return call()
+            except Exception as error:
+                pause_s = self.pause_after(error)
+            time.sleep(pause_s)
+
+    async def run_async(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The same with a coroutine, for an event loop."""
+        while True:
+            try:
+                return await call()
+            except Exception as error:
+                pause_s = self.pause_after(error)
+            await asyncio.sleep(pause_s)
 
     def pause_after(self, error: Exception) -> float:
         """The seconds to wait before the next attempt.

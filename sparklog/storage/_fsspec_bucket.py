@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
@@ -16,11 +15,11 @@ from sparklog.errors import (
     StoreError,
     StoreOutcomeUnknownError,
     StorePermissionError,
-    StoreUnavailableError,
     UnsafeStoreError,
 )
 from sparklog.parallel import parallel_map
 from sparklog.storage import _s3_errors
+from sparklog.storage._answers import error_without_answer
 from sparklog.storage._attempts import PAUSES_S, Attempts
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
 from sparklog.storage.base import ObjectInfo
@@ -31,7 +30,6 @@ T = TypeVar("T")
 
 _MODIFIED = ("LastModified", "last_modified", "updated", "mtime", "modified")
 _ETAG = ("ETag", "etag", "generation", "md5Hash")
-_WRITES = {"put", "create", "delete"}
 
 
 class FsspecBucket(Bucket):
@@ -119,12 +117,7 @@ class FsspecBucket(Bucket):
 
     def _attempts(self, op: str, key: str, call: Callable[[Any], T]) -> T:
         tries = Attempts(partial(self._translate, op, key), pauses_s=PAUSES_S)
-        while True:
-            try:
-                return call(self._filesystem())
-            except Exception as error:
-                pause_s = tries.pause_after(error)
-            time.sleep(pause_s)
+        return tries.run(lambda: call(self._filesystem()))
 
     def _translate(self, op: str, key: str, error: Exception) -> StoreError | None:
         if isinstance(error, StoreError):
@@ -140,7 +133,7 @@ class FsspecBucket(Bucket):
             return StorePermissionError(message)
         if isinstance(error, TypeError | AttributeError):
             return None
-        return StoreOutcomeUnknownError(message) if op in _WRITES else StoreUnavailableError(message)
+        return error_without_answer(message, op)
 
     def _shown(self, key: str) -> str:
         return f"{self._protocol}://{key}"

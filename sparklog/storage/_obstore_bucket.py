@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -233,22 +232,10 @@ class ObstoreBucket(Bucket):
 
     def _attempts(self, op: str, key: str, call: Callable[[_Connection], T]) -> T:
         """Repeat ``call`` while that may help, and raise what its failures mean."""
-        tries = self._new_attempts(op, key)
-        while True:
-            try:
-                return call(self._connected())
-            except Exception as error:
-                pause_s = tries.pause_after(error)
-            time.sleep(pause_s)
+        return self._new_attempts(op, key).run(lambda: call(self._connected()))
 
     async def _attempts_async(self, op: str, key: str, call: Callable[[_Connection], Awaitable[T]]) -> T:
-        tries = self._new_attempts(op, key)
-        while True:
-            try:
-                return await call(self._connected())
-            except Exception as error:
-                pause_s = tries.pause_after(error)
-            await asyncio.sleep(pause_s)
+        return await self._new_attempts(op, key).run_async(lambda: call(self._connected()))
 
     def _new_attempts(self, op: str, key: str) -> Attempts:
         return Attempts(lambda error: self._translate(error, op, key), pauses_s=_PAUSES_S)

@@ -74,13 +74,7 @@ class S3Client:
         def translate(error: Exception) -> StoreError | None:
             return failed.translate(error, op, f"s3://{self._bucket}/{key}")
 
-        tries = Attempts(translate, pauses_s=_PAUSES_S)
-        while True:
-            try:
-                return await call()
-            except Exception as error:
-                pause_s = tries.pause_after(error)
-            await asyncio.sleep(pause_s)
+        return await Attempts(translate, pauses_s=_PAUSES_S).run_async(call)
 
     async def create(self, key: str, data: bytes) -> bool:
         """Put an object if its name is free, with one request. False: the name is taken.
@@ -98,9 +92,8 @@ class S3Client:
                 failure = failed.translate(error, "create", f"s3://{self._bucket}/{key}")
                 if failure is None:
                     raise
-                certain_count = (
-                    1 if failed.is_answer(error) else 0
-                )  # without an answer, what was sent may be carried out
+                # Without an answer, what was sent may be carried out.
+                certain_count = 1 if failed.is_answer(error) else 0
                 is_certain = sendings.count == certain_count or not self._is_counted
                 raise of_create(failure, is_certain=is_certain) from error
         return True

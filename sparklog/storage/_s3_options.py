@@ -109,9 +109,9 @@ def _flattened(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     """Options of this module, of the HTTP client and of object_store; s3fs has some of them inside of others."""
     given = {**options}
     given.pop("client", None)
-    botocore_client = {**(given.pop("client_kwargs", None) or {})}
-    botocore_config = {**(given.pop("config_kwargs", None) or {})}
-    addressing = {**(botocore_config.pop("s3", None) or {})}
+    botocore_client = _inner(given, "client_kwargs")
+    botocore_config = _inner(given, "config_kwargs")
+    addressing = _inner(botocore_config, "s3")
     if "region_name" in botocore_client:
         given.setdefault("region", botocore_client.pop("region_name"))
     if given.pop("requester_pays", False):
@@ -125,6 +125,14 @@ def _flattened(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     config, rest = take_options(rest, _OBJECT_STORE)
     refuse_unknown({name for name, value in rest.items() if value is not None} - PASSED_OVER, hint=_HINT)
     return own, client, config
+
+
+def _inner(given: dict[str, Any], name: str) -> dict[str, Any]:
+    """Take the options that one option holds. Raises ``InvalidConfigurationError``: it holds none."""
+    value = given.pop(name, None)
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidConfigurationError(f"storage_options {name}: expected a mapping, got {type(value).__name__}")
+    return {**(value or {})}
 
 
 def connect_s3(stores: Any, bucket: str, options: S3Options) -> Any:

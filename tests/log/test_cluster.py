@@ -60,6 +60,14 @@ def test_a_cluster_is_opened_by_its_path_or_uri(tmp_path, as_uri):
     assert open_cluster(str(root)).cluster_id == cluster.cluster_id
 
 
+def test_what_a_cluster_keeps_of_how_it_was_opened_holds_no_secret(tmp_path, monkeypatch):
+    plain = open_cluster(tmp_path).opened_by
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
+    with_key = open_cluster(tmp_path).opened_by
+    assert with_key not in (None, plain)
+    assert "very-secret" not in str(with_key)
+
+
 def test_a_cluster_in_memory_is_found_by_its_name():
     one = open_cluster("memory://test_cluster")
     assert open_cluster("memory://test_cluster").cluster_id == one.cluster_id

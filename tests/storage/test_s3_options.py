@@ -139,6 +139,8 @@ def test_what_only_botocore_knows_is_asked_of_botocore(connected, monkeypatch):
         ({"no_such_option": "very-secret"}, "no_such_option: unknown; with client='s3fs'"),
         ({"client_kwargs": {"odd": "very-secret"}}, "odd: unknown"),
         ({"config_kwargs": {"s3": {"strange": "very-secret"}}}, "strange: unknown"),
+        ({"client_kwargs": "very-secret"}, "client_kwargs: expected a mapping, got str"),
+        ({"config_kwargs": {"s3": "very-secret"}}, "s3: expected a mapping, got str"),
         ({"key": "very-secret"}, "key and secret belong together"),
         ({"client": "very-secret"}, "client: expected obstore or s3fs"),
         ({"addressing_style": "very-secret"}, "addressing_style: expected"),

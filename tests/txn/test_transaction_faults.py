@@ -404,7 +404,7 @@ def test_a_producer_that_sleeps_for_an_hour_leaves_all_or_nothing(meanwhile: Cal
 @pytest.mark.parametrize("meanwhile", MEANWHILE, ids=lambda meanwhile: meanwhile.__name__)
 @pytest.mark.parametrize("name", ["commit", "abort"])
 def test_a_producer_may_sleep_at_any_store_call(name: str, meanwhile: Callable[[Cluster], None], after: bool) -> None:
-    told = {sleeps(name, at, after, meanwhile) for at in each_nth(range(len(calls_of(name))), 4)}
+    told = {sleeps(name, at, after, meanwhile) for at in each_nth(range(len(calls_of(name))), 2)}
     assert None in told
     if meanwhile is nobody:
         assert told == ({None, TransactionTimedOutError} if name == "commit" else {None})

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRecordError, InvalidTimestampError, SparklogError
-from sparklog.log.data.arrow_buffers import binary_lengths, is_valid
+from sparklog.log.data.arrow_buffers import binary_lengths, is_valid, one_array
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.producer.batch import I32, I64, Batch, Outcome, Written
@@ -107,7 +107,7 @@ def prepare(
     """
     tables = [batch.take_table() for batch in batches]
     table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-    timestamps_column, keys, values, headers, chosen = (_array(table[name]) for name in _COLUMNS)
+    timestamps_column, keys, values, headers, chosen = (one_array(table[name]) for name in _COLUMNS)
     topic, is_append_time = batches[0].topic, config["message.timestamp.type"] == "LogAppendTime"
     timestamps: I64 = np.full(len(keys), now_ms, np.int64) if is_append_time else np.asarray(timestamps_column)
     refused = refuse(topic, timestamps, keys, config, now_ms=now_ms)
@@ -196,7 +196,3 @@ def sort_by_partition(table: pa.Table, partitions: I32) -> tuple[I64, list[tuple
         (int(number), by_partition.slice(int(end - count), int(count)))
         for number, count, end in zip(numbers, counts, ends, strict=True)
     ]
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

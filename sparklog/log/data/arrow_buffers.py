@@ -11,7 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["binary_lengths", "buffer_numbers", "is_valid"]
+__all__ = ["binary_lengths", "buffer_numbers", "is_valid", "one_array"]
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A table's column as one array; copied where it has several chunks."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def buffer_numbers(array: pa.Array, number: int, kind: Any, *, more: int = 0) -> npt.NDArray[Any]:

@@ -61,6 +61,9 @@ class TopicCommitter:
         self._clock = clock
         self._metrics = metrics
         self._callbacks = callbacks
+        self._changed = threading.Condition(queue.lock)
+        """Notified when the thread may have something to do. The sender has a condition of its own: a thread that is
+        woken for nothing costs more than most of what either does for a small commit."""
         self._uploaded: deque[UploadResult] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._sender_ended = False
@@ -76,18 +79,22 @@ class TopicCommitter:
             if not self._in_flight.end_upload():
                 return
             self._uploaded.append(result)
-            self._queue.changed.notify_all()
+            self._changed.notify_all()
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Make a call in this thread, which alone commits. The lock is held."""
         self._calls.append(call)
-        self._queue.changed.notify_all()
+        self._changed.notify_all()
+
+    def look_again(self) -> None:
+        """Let the thread ask again whether it is needed. The lock is held."""
+        self._changed.notify_all()
 
     def end_when_done(self) -> None:
         """Let the thread end once nothing is left: the sender has ended."""
         with self._queue.lock:
             self._sender_ended = True
-            self._queue.changed.notify_all()
+            self._changed.notify_all()
 
     def abort(self, error: SparklogError, *, in_callback: bool) -> None:
         """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored.
@@ -116,10 +123,10 @@ class TopicCommitter:
                     aborted.append(UploadResult(batches=batches, error=why))
             self._in_flight.uploading = ()
             self._uploaded.clear()
+            self._changed.notify_all()
             self._queue.changed.notify_all()
             if in_callback or not self._callbacks.acquire(blocking=False):
                 self._uploaded.extend(aborted)
-                self._queue.changed.notify_all()
                 for result in () if in_callback else aborted:
                     for batch in result.batches:
                         batch.settle(Outcome(error=result.error))
@@ -133,12 +140,12 @@ class TopicCommitter:
         while True:
             with self._queue.lock:
                 while not (self._uploaded or self._calls or self._is_done()):
-                    self._queue.changed.wait()
+                    self._changed.wait()
                 uploaded = list(self._uploaded)
                 self._uploaded.clear()
                 calls = list(self._calls)
                 self._calls.clear()
-                self._queue.changed.notify_all()
+                self._queue.notify_sender()
             for call in calls:
                 call()
             if not (uploaded or calls):

@@ -121,7 +121,7 @@ def produce(life: Life) -> None:
 
 def _produce(life: Life) -> None:
     draw, producer = life.draw, _producer(life)
-    topics = ["in"] if life.told.is_sharing else ["in", "in", "latest", "brief"]
+    topics = ["in", "in", "in", "latest", "brief"] if life.told.is_sharing else ["in", "in", "latest", "brief"]
     outstanding: deque[FutureRecordMetadata] = deque()
 
     def some() -> None:

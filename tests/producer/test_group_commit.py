@@ -17,7 +17,7 @@ from sparklog.log.state import open_state
 from sparklog.producer import Producer, topic_committer
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.storage import MemoryStore, ObjectStore
-from sparklog.testing import CountingStore, Fault, FaultKind, FaultyStore, WrappedStore
+from sparklog.testing import Fault, FaultKind, FaultyStore, WrappedStore
 from tests.producer.support import (
     IMPATIENT,
     LONG_S,
@@ -238,24 +238,29 @@ def test_a_failure_behind_an_upload_withdraws_what_was_announced(
 
 @pytest.mark.usefixtures("switched_on")
 def test_withdrawals_of_several_uploads_take_no_longer_than_that_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_committer, "WITHDRAW_MS", 300)
+    monkeypatch.setattr(topic_committer, "WITHDRAW_MS", 200)
     memory = MemoryStore()
     cluster = a_topic(memory)
     refuses = Fault(kind=FaultKind.LOST_REQUEST, ops=["create"], times=None, skip=1)
-    counting = CountingStore(FaultyStore(memory, refuses))
-    settings = {**IMPATIENT, "batch_size": 0, "request_timeout_ms": 10, "delivery_timeout_ms": 100}
-    producer = Producer(through(counting, cluster), acks=1, group_commit=True, **settings)
+    held = HeldStore(FaultyStore(memory, refuses))
+    settings = {**IMPATIENT, "batch_size": 0, "request_timeout_ms": 10, "delivery_timeout_ms": 1_000}
+    producer = Producer(through(held, cluster), acks=1, group_commit=True, **settings)
     producer.send("t", b"0").get(LONG_S)
-    withdrawals: list[bool] = []
+    passed: list[bool] = []
     withdraw = TopicWriter.withdraw
 
     def note(self: TopicWriter, *given: Any, **kwargs: Any) -> Any:
-        withdrawals.append(kwargs["deadline"].has_passed)
+        passed.append(kwargs["deadline"].has_passed)
         return withdraw(self, *given, **kwargs)
 
     monkeypatch.setattr(TopicWriter, "withdraw", note)
-    futures = [producer.send("t", b"%d" % number) for number in range(1, 5)]
+    held.hold("create")
+    futures = []
+    for number in range(1, 5):
+        futures.append(producer.send("t", b"%d" % number))
+        eventually(lambda number=number: len([*memory.list("topics/t/announced/")]) == 1 + number)  # type: ignore[misc]
+    held.let_go()
     assert all(isinstance(error_of(future), CommitStateUnknownError) for future in futures)
-    assert 0 < len(withdrawals) < len(futures), withdrawals
-    assert not any(withdrawals)
+    assert 0 < len(passed) < len(futures)
+    assert not any(passed)
     producer.close()

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from sparklog.errors import InvalidArgumentError, InvalidTopicError
 
 __all__ = [
+    "ANNOUNCED_FOLDER",
     "CLUSTER_FILE",
     "GROUPS_FOLDER",
     "MAINTENANCE_NOTES",
@@ -45,6 +46,8 @@ __all__ = [
     "transaction_marker",
 ]
 
+ANNOUNCED_FOLDER = "announced/"
+"""The folder of what was announced (rule L14, announced uploads), relative to a topic's table."""
 CLUSTER_FILE = "cluster.json"
 TOPICS_FOLDER = "topics/"
 GROUPS_FOLDER = "groups/"
@@ -159,7 +162,7 @@ def new_data_file(partition: int) -> str:
 def announced_folder(block: int) -> str:
     """The folder of what was announced by those who knew a version of a block of versions, relative to the table's
     folder, with its trailing slash."""
-    return f"announced/{block:012d}/"
+    return f"{ANNOUNCED_FOLDER}{block:012d}/"
 
 
 def announced_versions_after(block: int, version: int) -> str:

@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the first round; the next ones count on")
     parser.add_argument("--store", choices=STORES, default="folder", help="s3 is versitygw (%(default)s)")
     parser.add_argument("--span", type=float, default=12.0, help="seconds of work in a round, at least (%(default)s)")
+    parser.add_argument("--sharing", type=int, default=0, help="so many producers share one topic by group commit")
     parser.add_argument("--folder", type=Path, default=None, help="where failing rounds are kept")
     parser.add_argument("--check", type=Path, default=None, metavar="FOLDER", help="check a round's history again")
     options = parser.parse_args(arguments)
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
     for number in range(options.rounds):
         seed = first + number
         place = folder / f"{options.store}-{seed}"
-        outcome = _play(seed, place, options.store, options.span)
+        outcome = _play(seed, place, options.store, options.span, options.sharing)
         print(outcome, flush=True)
         if outcome.faults:
             _tell_faults(outcome, place, options.store)
@@ -60,11 +61,11 @@ def main(arguments: list[str]) -> int:
     return sum_up(outcomes, time.monotonic() - began, store=options.store)
 
 
-def _play(seed: int, place: Path, store: str, span_s: float) -> Outcome:
+def _play(seed: int, place: Path, store: str, span_s: float, sharing: int) -> Outcome:
     """A round; one that can't be played to its end has failed, and the others follow."""
     began = time.monotonic()
     try:
-        return play(seed, place, store, span_s=span_s)
+        return play(seed, place, store, span_s=span_s, sharing=sharing)
     except Exception as error:  # whatever it is, it's the round's
         took_s = time.monotonic() - began
         faults = (f"the round ended by {error!r}", *traceback.format_exc().splitlines())

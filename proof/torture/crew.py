@@ -123,6 +123,7 @@ class Crew:
             number=number,
             role=job.role,
             planted=self._plan.planted,
+            is_sharing=self._plan.is_sharing,
         )
         process = self._context.Process(target=begin, args=(told,), name=f"{job.name}.{number}")
         process.start()

@@ -114,6 +114,8 @@ class Told:
     """Of the life, from 0 on."""
     role: Role
     planted: Collection[Planted] = ()
+    is_sharing: bool = False
+    """Does a producer share its topic with others, with group commit on?"""
 
 
 class Life:

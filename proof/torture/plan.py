@@ -129,10 +129,18 @@ class Plan:
     """How long it goes on at least."""
     planted: Collection[Planted] = ()
     topics: Sequence[Topic] = field(default=TOPICS)
+    is_sharing: bool = False
+    """Do the producers share one topic, with group commit on from the beginning?"""
 
 
 def draw_plan(
-    seed: int, *, span_ms: float, is_small: bool, has_server: bool, planted: Collection[Planted] = ()
+    seed: int,
+    *,
+    span_ms: float,
+    is_small: bool,
+    has_server: bool,
+    planted: Collection[Planted] = (),
+    sharing: int = 0,
 ) -> Plan:
     """The round of a seed.
 
@@ -140,9 +148,15 @@ def draw_plan(
         span_ms: how long it goes on at least.
         is_small: fewer processes, and less often tormented, for a slow store.
         has_server: there is a server that can be killed.
+        sharing: so many producers share one topic; 0: a few write to several.
     """
     draw = random.Random(f"torture {seed}")
-    numbers = {Role.PRODUCE: 1 if is_small else 2, Role.TRANSACT: 1, Role.LOOP: 2, Role.READ: 1 if is_small else 2}
+    numbers = {
+        Role.PRODUCE: sharing or (1 if is_small else 2),
+        Role.TRANSACT: 1,
+        Role.LOOP: 2,
+        Role.READ: 1 if is_small else 2,
+    }
     jobs = [Job(name=f"{role.value}{n}", role=role) for role, count in numbers.items() for n in range(count)]
     jobs.append(Job(name="maintain0", role=Role.MAINTAIN))
     names = [job.name for job in jobs for _ in range(3 if job.role in (Role.LOOP, Role.TRANSACT) else 1)]
@@ -161,4 +175,11 @@ def draw_plan(
             lasts_ms = draw.choice([0, 100, 1_000])
         torments.append(Torment(at_ms=at_ms, act=act, job=job, lasts_ms=lasts_ms))
         at_ms += draw.expovariate(1 / (700 if is_small else 400))
-    return Plan(seed=seed, jobs=tuple(jobs), torments=tuple(torments), span_ms=span_ms, planted=planted)
+    return Plan(
+        seed=seed,
+        jobs=tuple(jobs),
+        torments=tuple(torments),
+        span_ms=span_ms,
+        planted=planted,
+        is_sharing=sharing > 0,
+    )

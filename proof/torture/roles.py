@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from enum import Enum
 from typing import Any
+from unittest import mock
 
 from proof.torture.life import Life, identify
 from proof.torture.plan import (
@@ -33,6 +35,7 @@ from sparklog.errors import (
     StoreError,
     TransactionAbortableError,
 )
+from sparklog.log.announced import group
 from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.producer import Producer
 from sparklog.producer.future import FutureRecordMetadata
@@ -61,6 +64,8 @@ def _producer(life: Life, *, transactional_id: str | None = None) -> RecordingPr
         "delivery_timeout_ms": draw.choice([4_000, 20_000]),
         "max_block_ms": draw.choice([3_000, 10_000]),
     }
+    if life.told.is_sharing and transactional_id is None:
+        settings["group_commit"] = True
     if transactional_id is not None:
         settings |= {"transactional_id": transactional_id, "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
     recorder = life.recorder.producer(life.client_name("producer"), transactional_id=transactional_id)
@@ -93,14 +98,35 @@ def _send(
     return [producer.send(topic, name.encode(), key, source=source, **fields)]
 
 
+@contextmanager
+def _sharing(life: Life) -> Iterator[None]:
+    """Within: group commit is on, whether any race is lost or not; decisions to include others are noted."""
+    take = group.takeable
+
+    def takeable(*given: Any, **kwargs: Any) -> Any:
+        taken = take(*given, **kwargs)
+        if taken:
+            life.note("included")
+        return taken
+
+    with mock.patch.object(group, "is_on", return_value=True), mock.patch.object(group, "takeable", takeable):
+        yield
+
+
 def produce(life: Life) -> None:
     """Send, and now and then wait until all is stored."""
+    with _sharing(life) if life.told.is_sharing else nullcontext():
+        _produce(life)
+
+
+def _produce(life: Life) -> None:
     draw, producer = life.draw, _producer(life)
+    topics = ["in", "in", "in", "latest", "brief"] if life.told.is_sharing else ["in", "in", "latest", "brief"]
     outstanding: deque[FutureRecordMetadata] = deque()
 
     def some() -> None:
         for _ in range(draw.randint(1, 15)):
-            outstanding.extend(_send(life, producer, draw.choice(["in", "in", "latest", "brief"])))
+            outstanding.extend(_send(life, producer, draw.choice(topics)))
 
     while life.goes_on():
         life.attempt("send", some)

@@ -54,6 +54,8 @@ class Outcome:
                 f"{noted['maintenance']} maintenances, {noted['compaction']} compactions, {noted['merge']} merges, "
                 f"{noted['retention']} retentions, {noted['log cleaning']} log cleanings, {noted['fenced']} fenced"
             )
+            if noted["included"]:
+                said += f", {noted['included']} decisions to include others"
         return said
 
 
@@ -65,6 +67,7 @@ def play(
     span_s: float = 12.0,
     is_small: bool | None = None,
     planted: Collection[Planted] = (),
+    sharing: int = 0,
 ) -> Outcome:
     """Play a round in a folder that isn't there yet, and which it leaves.
 
@@ -72,6 +75,7 @@ def play(
         store: one of ``STORES``; ``s3`` is versitygw, which must be there.
         span_s: how long the processes are at work, at least.
         is_small: fewer processes; by default so on S3.
+        sharing: so many producers share one topic, with group commit on; 0: a few write to several.
     """
     began = time.monotonic()
     with _opened(folder, store) as (place, server):
@@ -82,6 +86,7 @@ def play(
             is_small=small,
             has_server=server is not None and server.survives_kill,
             planted=planted,
+            sharing=sharing,
         )
         _create_topics(plan, place)
         crew = Crew(plan, place, server)

@@ -14,10 +14,11 @@ from sparklog.delta.properties import deleted_file_retention_ms
 from sparklog.delta.removed import removed_files
 from sparklog.log import Cluster, sequence_topic
 from sparklog.log.state import TopicState, load_state
+from sparklog.paths import ANNOUNCED_FOLDER
 from sparklog.storage import ObjectInfo
 from sparklog.txn.barrier import named_files
 from sparklog.txn.markers import expire_markers
-from sparklog.txn.orphans import Orphan, candidates_of, orphans_among, removed_age_ms, sweep_candidates
+from sparklog.txn.orphans import ORPHAN_AGE_MS, Orphan, candidates_of, orphans_among, removed_age_ms, sweep_candidates
 
 __all__ = ["VacuumReport", "checkpoint_worthwhile", "vacuum_state", "vacuum_topic"]
 
@@ -109,6 +110,9 @@ def vacuum_state(
     if search:  # after what takes no transactional id's log to be understood; the next checkpoint leaves markers out
         expired, state = expire_markers(state, run.ids, dry_run=dry_run, timeout_ms=timeout_ms)
         orphans, state = _sweep(state, topic, candidates, run, dry_run=dry_run, timeout_ms=timeout_ms)
+        if not dry_run:
+            folder = f"{log.table}/{ANNOUNCED_FOLDER}"
+            log.store.remove_empty_folders(folder, changed_before_ms=run.began_ms - ORPHAN_AGE_MS)
     report = VacuumReport(
         topic=topic,
         files_deleted=len(orphans),

@@ -271,6 +271,11 @@ class TopicHistory:
     def _check_announced(self, entry: Entry) -> None:
         """Each number of an announcer is settled once, by one entry (rule L14, announced uploads)."""
         named = [parse_name(action.path) for action in entry.actions if isinstance(action, AddFile)]
+        settled = {action.app_id for action in entry.actions if isinstance(action, SetTransaction)}
+        for app_id in sorted({announcer_app_id(one.announcer) for one in named if one} - settled):
+            self._tell(
+                Code.ANNOUNCED_NUMBER, entry, f"files of {app_id}, and no action {app_id}", "the number that it settles"
+            )
         for action in entry.actions:
             if not isinstance(action, SetTransaction) or not is_of_announcer(action.app_id):
                 continue

@@ -274,6 +274,8 @@ class TopicWriter:
         try:
             done = self._commit(append, turns, deadline)
             is_withdrawn = all(flush.state is FlushState.WITHDRAWN for flush in append.announced_flushes)
+            if not is_withdrawn:
+                append.put_again_if_late(done.state)
             result = None if is_withdrawn else append.result(done)
         except (CommitStateUnknownError, UnknownTopicOrPartitionError):
             raise

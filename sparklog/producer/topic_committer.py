@@ -26,6 +26,8 @@ from sparklog.workers import Worker
 __all__ = ["TopicCommitter"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
+WITHDRAW_MS = 5_000
+"""For how long withdrawals of announced records are tried; by as much a future may be late."""
 
 
 class TopicCommitter:
@@ -210,23 +212,26 @@ class TopicCommitter:
 
     def _fail(self, uploaded: Sequence[UploadResult], error: SparklogError) -> None:
         """Fail batches, which aren't stored; what was announced may be, and is withdrawn first (rule L14, announced
-        uploads)."""
+        uploads): all of them within :data:`WITHDRAW_MS`."""
+        deadline = self._clock.deadline_in(WITHDRAW_MS)
         for result in uploaded:
             failure = result.error or error
             if result.files and self._topic.is_announced(result.files):
-                self._settle(result.batches, self._withdraw(result, failure))
+                self._settle(result.batches, self._withdraw(result, failure, deadline))
             else:
                 self._topic.forget_files(result.files)
                 self._settle(result.batches, [Outcome(error=failure)] * len(result.batches))
 
-    def _withdraw(self, result: UploadResult, failure: SparklogError) -> Sequence[Outcome]:
+    def _withdraw(self, result: UploadResult, failure: SparklogError, deadline: Deadline) -> Sequence[Outcome]:
         """How batches end that were announced, and failed: others may have published them, which is success."""
         try:
-            if self._in_flight.aborted is not None:  # nobody waits for it
+            is_too_late = deadline.has_passed and not self._topic.is_published(result.files)
+            if is_too_late or self._in_flight.aborted is not None:  # nobody waits for it
+                self._topic.forget_files(result.files)
                 raise CommitStateUnknownError(
                     f"topic {self._topic.name!r}: {failure}; other producers may have stored these records, or may yet"
                 )
-            base_offsets = self._topic.withdraw_files(result.files)
+            base_offsets = self._topic.withdraw_files(result.files, deadline=deadline)
         except CommitStateUnknownError as error:
             return [Outcome(error=error)] * len(result.batches)
         except UnknownTopicOrPartitionError as error:

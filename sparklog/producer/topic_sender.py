@@ -113,18 +113,24 @@ class TopicSender:
             self._metrics.encoded(batches, queued_ms=began - batches[0].created_ticks_ms, files=files)
         except StoreError as error:
             too_late = self._too_late(batches, str(error)) if error.retriable else error
-            return self._failed(batches, prepared, too_late)
+            return self._failed(batches, prepared, files, too_late)
         except SparklogError as error:
-            return self._failed(batches, prepared, error)
+            return self._failed(batches, prepared, files, error)
         except BaseException as error:
             unexpected = self._in_flight.aborted or unexpected_error(self._topic.name, error)
-            return self._failed(batches, prepared, unexpected)
+            return self._failed(batches, prepared, files, unexpected)
         return result
 
-    def _failed(self, batches: Sequence[Batch], prepared: PreparedBatch | None, error: SparklogError) -> UploadResult:
-        """The result of a failed upload. Others may publish what was announced: it goes to the committer with its
-        files."""
-        files = self._topic.failed_upload()
+    def _failed(
+        self,
+        batches: Sequence[Batch],
+        prepared: PreparedBatch | None,
+        uploaded: Sequence[StagedFile],
+        error: SparklogError,
+    ) -> UploadResult:
+        """The result of a failed upload, or of a failure after it. Others may publish what was announced: it goes to
+        the committer with its files."""
+        files = uploaded or self._topic.failed_upload()
         kept = prepared.without_records() if prepared is not None and files else None
         return UploadResult(batches=batches, prepared=kept, files=files, error=error)
 

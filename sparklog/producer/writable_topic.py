@@ -24,8 +24,6 @@ from sparklog.producer.topic_queue import TopicQueue
 __all__ = ["WritableTopic", "open_writer", "unexpected_error"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
-WITHDRAW_MS = 5_000
-"""For how long a withdrawal of announced records is tried; by as much a future may be late."""
 
 
 def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWriter:
@@ -149,8 +147,12 @@ class WritableTopic:
         """May others publish these files, or have they?"""
         return self._writer.is_announced(files)
 
-    def withdraw_files(self, files: Sequence[StagedFile]) -> Sequence[int] | None:
-        """Withdraw the announced files of one upload. For the committer; takes :data:`WITHDRAW_MS`.
+    def is_published(self, files: Sequence[StagedFile]) -> bool:
+        """Are these announced files known to be in the log?"""
+        return self._writer.published(files)
+
+    def withdraw_files(self, files: Sequence[StagedFile], *, deadline: Deadline) -> Sequence[int] | None:
+        """Withdraw the announced files of one upload. For the committer.
 
         Returns:
             None: they are in no log, and never will be; else the base offset of each file.
@@ -158,7 +160,6 @@ class WritableTopic:
             CommitStateUnknownError: they may be in the log, or may come to be.
             UnknownTopicOrPartitionError: the topic was deleted, and they weren't in its log.
         """
-        deadline = self._clock.deadline_in(WITHDRAW_MS)
         with self.writing, self._cluster.store.patience(store_patience(self._config, deadline)):
             withdrawn = self._writer.withdraw(files, deadline=deadline)
         return None if withdrawn is None else withdrawn.base_offsets

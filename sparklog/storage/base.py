@@ -123,6 +123,18 @@ class ObjectStore(ABC):
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects; one that isn't there is no error. Remote stores send many in one request, in no order."""
 
+    def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
+        """Remove the folders at and below ``prefix`` that hold nothing; object stores have none.
+
+        A put or create of an object in such a folder makes it anew.
+
+        Args:
+            prefix: a folder, which ends with ``/``.
+            changed_before_ms: the store's time; younger folders stay.
+        Raises:
+            StoreError.
+        """
+
     def sync(self, paths: Iterable[str]) -> None:
         """Make objects that are already visible survive a power loss (local: fsync; remote: nothing to do).
 

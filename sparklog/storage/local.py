@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import uuid
@@ -19,6 +20,8 @@ from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 __all__ = ["LocalStore"]
 
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{32}\.tmp", re.DOTALL)
+_NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
+_MAKINGS = 10
 _LONGEST_KEPT = 48  # characters of a name that its temporary file repeats: 48 * 4 + 38 bytes fit a name of 255
 
 
@@ -126,6 +129,20 @@ class LocalStore(ObjectStore):
                     continue
                 raise failed.removing(error, target) from error
 
+    def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
+        check_prefix(prefix)
+        found: list[str] = []
+        for folder, _, files in os.walk(f"{self._root}/{prefix}".rstrip("/")):
+            with suppress(FileNotFoundError):
+                if not files and os.stat(folder).st_mtime_ns // 1_000_000 < changed_before_ms:
+                    found.append(folder)
+        for folder in reversed(found):  # those within a folder come first
+            try:
+                os.rmdir(folder)
+            except OSError as error:
+                if error.errno not in _NOT_EMPTY and not isinstance(error, FileNotFoundError):
+                    raise failed.removing(error, folder) from error
+
     def sync(self, paths: Iterable[str]) -> None:
         present = []
         for target in [self._target(path) for path in paths]:
@@ -178,11 +195,13 @@ class LocalStore(ObjectStore):
 
     def _open_temporary(self, folder: str, temporary: str) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            return os.open(temporary, flags, 0o666)
-        except FileNotFoundError:
-            self._folders.make(folder)
-            return os.open(temporary, flags, 0o666)
+        for _ in range(_MAKINGS):
+            try:
+                return os.open(temporary, flags, 0o666)
+            except FileNotFoundError:
+                with suppress(FileNotFoundError):  # somebody removes empty folders
+                    self._folders.make(folder)
+        return os.open(temporary, flags, 0o666)
 
     def _flush_folders(self, targets: Iterable[str]) -> None:
         for folder in dict.fromkeys(target.rpartition("/")[0] for target in targets):

@@ -182,6 +182,9 @@ class RetryingStore(ObjectStore):
         gone = tuple(paths)
         self._retry(lambda: self._store.delete(gone))
 
+    def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
+        self._retry(lambda: self._store.remove_empty_folders(prefix, changed_before_ms=changed_before_ms))
+
     def sync(self, paths: Iterable[str]) -> None:
         self._store.sync(paths)  # once: after a failed fsync the next may be called a success though the data is gone
 

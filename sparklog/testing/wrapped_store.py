@@ -57,6 +57,9 @@ class WrappedStore(ObjectStore):
         for path in paths:
             self._call("delete", path, lambda path=path: self._store.delete([path]))  # type: ignore[misc]
 
+    def remove_empty_folders(self, prefix: str, *, changed_before_ms: int) -> None:
+        self._store.remove_empty_folders(prefix, changed_before_ms=changed_before_ms)
+
     def sync(self, paths: Iterable[str]) -> None:
         present = [*paths]
         self._call("sync", ",".join(present), lambda: self._store.sync(present))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from sparklog.clock import SystemClock
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.vacuum import VacuumReport, checkpoint_worthwhile, vacuum_topic
 from sparklog.delta.checkpoint import write_checkpoint
@@ -19,7 +22,7 @@ from sparklog.log.follow import TopicFollower
 from sparklog.log.state import load_state
 from sparklog.log.topic import alter_topic, create_topic, delete_records, delete_topic
 from sparklog.paths import transaction_entry
-from sparklog.storage import MemoryStore
+from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import ManualClock
 from sparklog.txn.orphans import ORPHAN_AGE_MS
 from sparklog.txn.recovery import EXPIRATION_MS, recover_transactions
@@ -279,3 +282,17 @@ def test_a_hint_of_a_checkpoint_that_is_not_there_keeps_nobody_from_writing_one(
     memory.put(last_checkpoint_path(log.table), b'{"version":1000000,"size":5}')
     assert vacuum(cluster).checkpoint_version == 25
     assert read_hint(log) == 25
+
+
+def test_old_empty_folders_of_announced_files_go_on_a_file_system(tmp_path: Path) -> None:
+    cluster = a_cluster(LocalStore(tmp_path), SystemClock())
+    create_topic(cluster.topic_log("t"), "t")
+    old, young = (tmp_path / "topics/t/announced/000000000000" / name for name in ("0", "1"))
+    for folder in (old, young):
+        folder.mkdir(parents=True)
+    week_ago = time.time() - WEEK_MS / 1_000 - 60
+    os.utime(old, (week_ago, week_ago))
+    vacuum(cluster, dry_run=True)
+    assert old.exists()
+    vacuum(cluster)
+    assert (old.exists(), young.exists()) == (False, True)

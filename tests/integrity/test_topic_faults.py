@@ -406,8 +406,8 @@ def test_a_commit_that_a_producer_counted_otherwise_is_found(counter: int, epoch
     assert found(cluster) == {"producer-counter"}
 
 
-def _settled(log: DeltaLog, number: int, *, file_number: int, end: int) -> None:
-    """An announced flush of two records, in an entry that settles ``number``."""
+def _settled(log: DeltaLog, number: int | None, *, file_number: int, end: int) -> None:
+    """An announced flush of two records, in an entry that settles ``number``, or none."""
 
     def decide(state: TopicState) -> Commit:
         file = uploaded(log, "a", "b")
@@ -418,14 +418,14 @@ def _settled(log: DeltaLog, number: int, *, file_number: int, end: int) -> None:
         )  # fmt: skip
         log.store.put(f"{log.table}/{stated.path}", log.store.read(f"{log.table}/{file.path}"))
         add = replace(file, path=stated.path).to_add(end - 2)
-        txn = announcer_txn(7, number, now_ms=T0_MS)
-        return Commit(actions=[add, txn], head=with_end(state.head, end), operation="WRITE", blind_append=True)
+        txns = [] if number is None else [announcer_txn(7, number, now_ms=T0_MS)]
+        return Commit(actions=[add, *txns], head=with_end(state.head, end), operation="WRITE", blind_append=True)
 
     own_commit(log, decide)
 
 
-@pytest.mark.parametrize(("number", "file_number"), [(4, 4), (3, 3), (6, 4), (6, 7)])
-def test_an_announced_number_that_is_settled_twice_or_wrongly_is_found(number: int, file_number: int) -> None:
+@pytest.mark.parametrize(("number", "file_number"), [(4, 4), (3, 3), (6, 4), (6, 7), (None, 5)])
+def test_an_announced_number_that_is_settled_twice_or_wrongly_is_found(number: int | None, file_number: int) -> None:
     _, _, cluster, log = a_plain_world()
     _settled(log, 2, file_number=2, end=10)
     _settled(log, 4, file_number=3, end=12)

@@ -65,6 +65,21 @@ def ask_for_group_commit(log: DeltaLog) -> None:
     commit(open_state(log), decide, deadline=log.clock.deadline_in(1_000), sync=False, turns=AlwaysOn())
 
 
+class ActsAfter(WrappedStore):
+    """After each call of a kind, others act."""
+
+    def __init__(self, store: ObjectStore, op: str, act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._op = op
+        self._act = act
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        answer = call()
+        if op == self._op:
+            self._act()
+        return answer
+
+
 class Group:
     """A topic and its writers, which all know that group commit is on."""
 
@@ -273,6 +288,34 @@ def test_garbage_in_the_folder_is_passed_over() -> None:
     assert group.values() == ["b", "a"]
 
 
+def test_a_file_with_a_broken_footer_is_passed_over() -> None:
+    group = Group(plain, plain)
+    owner, includer = group.writers
+    path = f"topics/t/{announce(owner, 'a')[0].path}"
+    whole = group.memory.read(path)
+    footer = whole.rindex(b"offset_delta")
+    group.memory.put(path, whole[:footer] + b"\xff" * 6 + whole[footer + 6 :])  # no UTF-8
+    publish(includer, announce(includer, "b"))
+    assert group.values() == ["b"]
+
+
+def test_an_includer_that_always_meets_newer_versions_creates_in_the_end() -> None:
+    group = Group(plain, plain)
+    other, includer = group.writers
+    lists: list[int] = []
+
+    def overtake() -> None:
+        if len(lists) < 50:
+            lists.append(1)
+            append(other, "x")
+
+    listing = ActsAfter(group.memory, "list", overtake)
+    includer._state.log = includer._log = a_log(listing, group.clock)
+    publish(includer, announce(includer, "b"))
+    assert len(lists) < 10
+    assert group.values().count("b") == 1
+
+
 def test_an_includer_that_opened_behind_the_owners_knowledge_publishes_nothing_twice() -> None:
     group = Group(plain)
     (owner,) = group.writers
@@ -374,6 +417,17 @@ def test_a_withdrawal_that_comes_too_late_says_where_the_records_are() -> None:
     result = owner.withdraw(files, deadline=within(owner, 5_000))
     assert result is not None
     assert result.base_offsets == (1,)
+    assert group.values() == ["b", "a"]
+
+
+def test_a_withdrawal_that_comes_too_late_puts_again_what_is_gone() -> None:
+    group = Group(plain, plain)
+    owner, includer = group.writers
+    theirs = announce(owner, "a")
+    publish(includer, announce(includer, "b"))
+    group.memory.delete([f"topics/t/{theirs[0].path}"])  # by a vacuum that began before it was published
+    group.clock.advance(10 * MINUTE_MS)
+    assert owner.withdraw(theirs, deadline=within(owner, 5_000)) is not None
     assert group.values() == ["b", "a"]
 
 

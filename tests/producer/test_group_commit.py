@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import pytest
 
 from sparklog.delta.actions import SetTransaction
-from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, StorePermissionError
+from sparklog.errors import CommitStateUnknownError, IllegalStateError, KafkaTimeoutError, StorePermissionError
 from sparklog.log import Cluster, TopicWriter
 from sparklog.log.announced import group
 from sparklog.log.state import open_state
-from sparklog.producer import Producer
+from sparklog.producer import Producer, topic_committer
+from sparklog.producer.metrics import ProducerMetrics
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, WrappedStore
 from tests.producer.support import (
@@ -214,3 +215,52 @@ def test_nothing_of_a_transaction_is_announced() -> None:
     assert values(cluster) == [b"other", b"a"]
     listed = [found.path for found in memory.list("topics/t/announced/")]
     assert len(listed) == 1
+
+
+@pytest.mark.usefixtures("switched_on")
+@pytest.mark.parametrize("group_commit", [True, False])
+def test_a_failure_behind_an_upload_withdraws_what_was_announced(
+    group_commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    producer = Producer(cluster, acks=1, linger_ms=0, group_commit=group_commit)
+    producer.send("t", b"first").get(LONG_S)
+    with monkeypatch.context() as broken:
+        broken.setattr(ProducerMetrics, "encoded", lambda *_, **__: 1 // 0)
+        assert isinstance(error_of(producer.send("t", b"failed")), IllegalStateError)
+    publish_something(a_writer(cluster), "other")
+    producer.send("t", b"next").get(LONG_S)
+    assert values(cluster) == [b"first", b"other", b"next"]
+    assert producer._pipelines.get("t")._committer._topic._writer._staged == {}
+    producer.close()
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_withdrawals_of_several_uploads_take_no_longer_than_that_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_committer, "WITHDRAW_MS", 200)
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    refuses = Fault(kind=FaultKind.LOST_REQUEST, ops=["create"], times=None, skip=1)
+    held = HeldStore(FaultyStore(memory, refuses))
+    settings = {**IMPATIENT, "batch_size": 0, "request_timeout_ms": 10, "delivery_timeout_ms": 1_000}
+    producer = Producer(through(held, cluster), acks=1, group_commit=True, **settings)
+    producer.send("t", b"0").get(LONG_S)
+    passed: list[bool] = []
+    withdraw = TopicWriter.withdraw
+
+    def note(self: TopicWriter, *given: Any, **kwargs: Any) -> Any:
+        passed.append(kwargs["deadline"].has_passed)
+        return withdraw(self, *given, **kwargs)
+
+    monkeypatch.setattr(TopicWriter, "withdraw", note)
+    held.hold("create")
+    futures = []
+    for number in range(1, 5):
+        futures.append(producer.send("t", b"%d" % number))
+        eventually(lambda number=number: len([*memory.list("topics/t/announced/")]) == 1 + number)  # type: ignore[misc]
+    held.let_go()
+    assert all(isinstance(error_of(future), CommitStateUnknownError) for future in futures)
+    assert 0 < len(passed) < len(futures)
+    assert not any(passed)
+    producer.close()

@@ -381,3 +381,35 @@ def test_processes_race_as_threads_do(store):
     for number in range(200):
         winners = [racer for racer in range(3) if answers[racer][number] == CreateResult.CREATED.value.encode()]
         assert [str(winner).encode() for winner in winners] == [store.read(f"race/{number}")]
+
+
+def test_empty_folders_go_where_they_are_old(store, tmp_path):
+    root = tmp_path / "root"
+    for name in ("t/a/1/p", "t/a/2/p", "t/b", "u/c"):
+        (root / name).mkdir(parents=True)
+    store.put("t/a/2/x", b"1")
+    store.put("t/young/x", b"1")
+    store.delete(["t/young/x"])
+    for folder in ("t/a/1/p", "t/a/1", "t/a/2/p", "t/a/2", "t/a", "t/b", "t", "u/c", "u"):
+        os.utime(root / folder, (1_000, 1_000))
+    store.remove_empty_folders("t/", changed_before_ms=1_000_001)
+    left = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+    assert left == ["t", "t/a", "t/a/2", "t/a/2/x", "t/young", "u", "u/c"]
+    store.remove_empty_folders("t/", changed_before_ms=1_000_000)
+    store.remove_empty_folders("nothing/", changed_before_ms=2**62)
+    assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == left
+
+
+def test_a_folder_that_is_removed_right_after_it_was_made_is_made_again(store, tmp_path, monkeypatch):
+    mkdir, removals = os.mkdir, [1, 1, 1]
+
+    def mkdir_and_remove(path, *arguments, **keywords):
+        mkdir(path, *arguments, **keywords)
+        if removals:
+            removals.pop()
+            store.remove_empty_folders("announced/", changed_before_ms=2**62)
+
+    monkeypatch.setattr(os, "mkdir", mkdir_and_remove)
+    store.put("announced/1/2/x", b"1", sync=True)
+    assert store.read("announced/1/2/x") == b"1"
+    assert not removals

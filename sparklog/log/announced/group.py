@@ -30,6 +30,9 @@ from sparklog.storage.entry_log import Look, PositionLost
 __all__ = ["GroupCommit", "Participation", "announced_files"]
 
 _LOGGER = logging.getLogger("sparklog.log")
+_MOST_LISTINGS = 5
+"""An append that has listed so often goes on with what it knows: others may create versions faster than it lists, and
+who lists behind each of them never creates one."""
 _REFUSED_FOR_MS = 60_000
 """A store that refuses a listing for good isn't asked for another before."""
 _Answer: TypeAlias = "Look[Entry] | Listing | None"
@@ -117,6 +120,7 @@ class Participation:
         self._turn_at: float | None = None
         self._listing: Listing | None = None
         self._listed_version = -1
+        self._listings = 0
         self._listing_took_ms = 0.0
 
     def is_on(self) -> bool:
@@ -184,7 +188,7 @@ class Participation:
         """List once for each version, and look for the next one at the same time. True: something is new."""
         version, group = state.position.version, self._group
         now = self._clock.ticks_ms()
-        if version == self._listed_version or now < group.no_listing_until_ticks_ms:
+        if version == self._listed_version or now < group.no_listing_until_ticks_ms or self._listings >= _MOST_LISTINGS:
             return False
         own_paths = group.writing.own_paths
         if not own_paths and group.store_clock.store_ms(now) is None:
@@ -196,6 +200,7 @@ class Participation:
         look, listing = parallel_results(lambda call: call(), calls)
         self._listing_took_ms = self._clock.ticks_ms() - now
         self._listed_version = version
+        self._listings += 1
         if isinstance(listing, StoreError):
             _LOGGER.info("%s: others' uploads can't be listed: %s", state.log.table, listing)
             if not listing.retriable:

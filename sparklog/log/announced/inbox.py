@@ -116,31 +116,34 @@ class TrustedAnnouncers:
 def is_true_to_its_name(log: DeltaLog, announced: Announcement) -> bool:
     """Does the footer of a file have the records, the times and the stamp that its name states? A file without these
     statistics isn't ours. Raises ``StoreError``."""
-    metadata = _footer(log, announced)
-    if metadata is None or metadata.num_rows != announced.record_count:
+    footer = _footer(log, announced)
+    try:
+        return _states_the_same(pq.read_metadata(pa.BufferReader(footer)), announced)
+    except (pa.ArrowException, OSError, ValueError):  # it isn't a Parquet file, or a broken one
         return False
+
+
+def _states_the_same(metadata: pq.FileMetaData, announced: Announcement) -> bool:
     stamp, last = announced.stamp, announced.record_count - 1
     is_wrapped = next_sequence(stamp.base_sequence, last) < stamp.base_sequence
     sequences = (0, 2**31 - 1) if is_wrapped else (stamp.base_sequence, stamp.base_sequence + last)
     return (
-        _bounds(metadata, "offset_delta") == (0, last)
+        bool(metadata.num_rows == announced.record_count)
+        and _bounds(metadata, "offset_delta") == (0, last)
         and _bounds(metadata, "timestamp", divisor=1_000) == (announced.min_timestamp_ms, announced.max_timestamp_ms)
         and _bounds(metadata, "producer_id") == (stamp.producer_id, stamp.producer_id)
         and _bounds(metadata, "sequence") == sequences
     )
 
 
-def _footer(log: DeltaLog, announced: Announcement) -> pq.FileMetaData | None:
-    """The metadata at the end of a file; None where it isn't a Parquet file."""
+def _footer(log: DeltaLog, announced: Announcement) -> bytes:
+    """The end of a file, its metadata among it if it is a Parquet file."""
     path, size = f"{log.table}/{announced.path}", announced.size_bytes
     tail = log.store.read_range(path, max(0, size - _TAIL_BYTES), size)
     wanted = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
     if len(tail) < wanted <= size:
         tail = log.store.read_range(path, size - wanted, size)
-    try:
-        return pq.read_metadata(pa.BufferReader(_MAGIC + tail[-wanted:]))
-    except (pa.ArrowException, OSError, ValueError):
-        return None
+    return _MAGIC + tail[-wanted:]
 
 
 def _bounds(metadata: pq.FileMetaData, column: str, *, divisor: int = 1) -> tuple[int, int] | None:

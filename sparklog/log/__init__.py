@@ -1,6 +1,6 @@
 """A topic: creating it, appending with offsets assigned at commit, following it."""
 
-from sparklog.log.append import AppendResult, StagedFile, TopicWriter, UploadedFile
+from sparklog.log.append import AppendResult, StagedFile, StagedUpload, TopicWriter, UploadedFile
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
 from sparklog.log.follow import TopicFollower
 from sparklog.log.publishing import Marker
@@ -23,6 +23,7 @@ __all__ = [
     "Marker",
     "SequencingResult",
     "StagedFile",
+    "StagedUpload",
     "TopicDescription",
     "TopicFollower",
     "TopicWriter",

@@ -7,8 +7,8 @@ What may be appended and which offsets it gets is decided by :func:`~sparklog.lo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -22,11 +22,12 @@ from sparklog.errors import (
 )
 from sparklog.log.announced.group import GroupCommit, Participation
 from sparklog.log.announced.writing import FlushState
-from sparklog.log.appending import Append, Appender, AppendResult, put_staged, upload_encoded
+from sparklog.log.appending import Append, Appender, AppendResult, put_staged, stage_encoded
 from sparklog.log.catch_up import catch_up
 from sparklog.log.commit import TopicCommitResult, commit
-from sparklog.log.data.data_files import StagedFile, UploadedFile
-from sparklog.log.data.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
+from sparklog.log.data.data_files import StagedFile, StagedUpload, UploadedFile
+from sparklog.log.data.encode import encode_batch
+from sparklog.log.data.sequences import ProducerSequences
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
@@ -37,7 +38,7 @@ from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
 
-__all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile"]
+__all__ = ["AppendResult", "StagedFile", "StagedUpload", "TopicWriter", "UploadedFile"]
 
 _MAX_PRODUCERS_KNOWN = 1_000
 _REFRESH_AHEAD = 8
@@ -90,16 +91,11 @@ class TopicWriter:
         self._topic_id = self._state.head.topic_id
         self._group = GroupCommit(log, self._state.position.version, is_enabled=group_commit)
         self._state.observer = self._group
-        self._failed_upload: list[StagedFile] = []
         self._pause_until_ticks_ms = 0.0
-        self._next_sequences: dict[int, int] = {}
+        self._sequences = ProducerSequences(new_producer_id())
+        self._counter = 0
         self._staged: dict[str, int] = {}
         """Ordinary uploads that aren't settled, and their order among all of this writer."""
-        self._identity = threading.Lock()
-        """Guards the producer id and its sequences, which an upload takes and a failed append replaces."""
-        self._producer_id: int
-        self._producer_epoch: int
-        self._take_new_id()
 
     @property
     def table(self) -> str:
@@ -129,7 +125,7 @@ class TopicWriter:
     @property
     def producer_id(self) -> int:
         """Random, 63 bits. Another one after an append whose outcome couldn't be settled (rule L2, unknown)."""
-        return self._producer_id
+        return self._sequences.producer_id
 
     def upload(
         self,
@@ -138,28 +134,42 @@ class TopicWriter:
         compression: str = "none",
         announce: bool = False,
     ) -> list[StagedFile]:
-        """Number, encode and upload batches of (partition, records).
+        """Number, encode and upload batches of (partition, records): :meth:`stage` and :meth:`put`.
 
         The files are in no log until :meth:`append` publishes them, and must be appended in the order of uploading.
+        """
+        return self.put(self.stage(batches, compression=compression, announce=announce))
+
+    def stage(
+        self,
+        batches: Sequence[tuple[int, pa.Table | pa.RecordBatch]],
+        *,
+        compression: str = "none",
+        announce: bool = False,
+    ) -> StagedUpload:
+        """Number, encode and name batches of (partition, records), for :meth:`put`. No request.
+
+        For one thread at a time. The order of staging is that of appending; sequences are given here, whatever becomes
+        of the upload, so those behind one that fails go on.
 
         Args:
             announce: where group commit is on, let whoever commits next publish them (rule L14, announced uploads). No
                 such file may be said to have failed before :meth:`withdraw` has said so.
-        Raises:
-            StoreError: the store refuses for longer than its own retries last. What was announced may be there, or may
-                come: see :meth:`failed_upload`.
         """
-        encoded: list[tuple[int, EncodedBatch]] = []
-        with self._identity:
-            producer_id, producer_epoch, sequences = self._producer_id, self._producer_epoch, dict(self._next_sequences)
-        for partition, records in batches:
+        for partition, _ in batches:
             if not 0 <= partition < self.head.partition_count:
                 raise UnknownTopicOrPartitionError(
                     f"topic {self.topic!r} has no partition {partition}; it has 0 to {self.head.partition_count - 1}"
                 )
-            stamp = ProducerStamp(producer_id, producer_epoch, sequences.get(partition, 0))
-            encoded.append((partition, encode_batch(records, stamp, compression=compression)))
-            sequences[partition] = next_sequence(stamp.base_sequence, records.num_rows)
+        numbered = self._sequences.number((partition, records.num_rows) for partition, records in batches)
+        try:
+            encoded = [
+                (partition, encode_batch(records, stamp, compression=compression))
+                for (partition, records), stamp in zip(batches, numbered.stamps, strict=True)
+            ]
+        except SparklogError:
+            self._sequences.give_back(numbered)
+            raise
         announced = None
         if announce:
             announced = self._group.announce(
@@ -168,37 +178,30 @@ class TopicWriter:
                 ends_before=self.head.log_end_offsets,
                 ordinary=frozenset(self._staged),
             )
-        if announced is not None:  # its sequences are given, whatever becomes of it
-            self._keep_sequences(producer_id, sequences)
-            return self._put_announced(announced)
-        files = upload_encoded(self._log, encoded, topic_version=self.version, sync=self._sync)
+        if announced is not None:
+            return StagedUpload(files=announced, is_announced=True, numbered=numbered)
+        files = stage_encoded(self._log, encoded, topic_version=self.version)
         order = self._group.writing.next_order()
         self._staged.update({file.path: order for file in files})
-        self._keep_sequences(producer_id, sequences)
-        return files
+        return StagedUpload(files=files, is_announced=False, numbered=numbered)
 
-    def _keep_sequences(self, producer_id: int, sequences: dict[int, int]) -> None:
-        with self._identity:
-            if self._producer_id == producer_id:
-                self._next_sequences = sequences
+    def put(self, staged: StagedUpload) -> list[StagedFile]:
+        """Upload what was staged, once; several threads may do so for several uploads at a time.
 
-    def _put_announced(self, files: list[StagedFile]) -> list[StagedFile]:
-        writing, clock = self._group.writing, self._log.clock
-        is_uploaded = False
+        Raises ``StoreError``: the store refuses for longer than its own retries last. What was announced may come yet.
+        """
+        is_uploaded, paths = False, [file.path for file in staged.files]
         try:
-            put_staged(self._log, files, sync=self._sync)
+            put_staged(self._log, staged.files, sync=self._sync)
             is_uploaded = True
         finally:
-            writing.end(files[0].path, is_uploaded=is_uploaded, ticks_ms=clock.ticks_ms())
-            if not is_uploaded:
-                self._failed_upload = files
-        return files
-
-    def failed_upload(self) -> list[StagedFile]:
-        """The files of the newest announced upload that failed, once; for :meth:`withdraw`. Belongs to the thread that
-        uploads."""
-        files, self._failed_upload = self._failed_upload, []
-        return files
+            ended = self._log.clock.ticks_ms()
+            if staged.is_announced:
+                self._group.writing.end(paths[0], is_uploaded=is_uploaded, ticks_ms=ended)
+            elif not is_uploaded:
+                self._unstage(paths)
+                self._sequences.give_back(staged.numbered)
+        return [replace(file, uploaded_ticks_ms=ended) for file in staged.files]
 
     def refresh(self) -> None:
         """Learn what others committed, new partitions say: one GET where nothing is new. Belongs to the thread that
@@ -291,8 +294,8 @@ class TopicWriter:
         return result
 
     def stop_announcing(self) -> bool:
-        """Announce nothing from now on. Is the upload of something announced under way? May be called by any
-        thread."""
+        """Announce nothing from now on. May anything that was announced be published that isn't by now? May be called
+        by any thread."""
         return self._group.writing.stop()
 
     def published(self, files: Sequence[StagedFile]) -> bool:
@@ -336,9 +339,7 @@ class TopicWriter:
     def adopt(self, *, producer_id: int, producer_epoch: int) -> None:
         """Write in the name of a producer that has its id from elsewhere: its sequences begin anew. Nothing may be
         under way."""
-        with self._identity:
-            if (self._producer_id, self._producer_epoch) != (producer_id, producer_epoch):
-                self._producer_id, self._producer_epoch, self._next_sequences = producer_id, producer_epoch, {}
+        self._sequences.begin_anew(producer_id, producer_epoch)
 
     def forget(self, files: Sequence[UploadedFile] | Sequence[StagedFile]) -> None:
         """They won't be published by this writer. What was announced and isn't settled, its next entry withdraws;
@@ -395,7 +396,7 @@ class TopicWriter:
     def _after_commit(self, done: TopicCommitResult) -> None:
         self._state = done.state
         if self._state.whole is not None or self._state.writer_count > _MAX_PRODUCERS_KNOWN:
-            self._state.forget_others(self._producer_id)
+            self._state.forget_others(self.producer_id)
         ticks_ms = self._log.clock.ticks_ms()
         self._pause_until_ticks_ms = ticks_ms + done.round_trip_ms if done.lost_races else 0.0
         self._checkpoints.after_commit(self._state)
@@ -430,14 +431,11 @@ class TopicWriter:
         return Appender(
             topic=self.topic,
             topic_id=self._topic_id,
-            producer_id=self._producer_id,
-            entry=ProducerEntry(producer_epoch=self._producer_epoch, counter=self._counter),
+            producer_id=self.producer_id,
+            entry=ProducerEntry(producer_epoch=self._sequences.producer_epoch, counter=self._counter),
             sync=self._sync,
         )
 
     def _take_new_id(self) -> None:
-        with self._identity:
-            self._producer_id = new_producer_id()
-            self._producer_epoch = 0
-            self._counter = 0
-            self._next_sequences = {}
+        self._sequences.begin_anew(new_producer_id())
+        self._counter = 0

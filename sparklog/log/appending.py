@@ -24,7 +24,7 @@ from sparklog.log.state import TopicState
 from sparklog.log.uploads import may_be_gone, put_again_if_late
 from sparklog.paths import new_data_file
 
-__all__ = ["Append", "AppendResult", "Appender", "put_staged", "upload_encoded"]
+__all__ = ["Append", "AppendResult", "Appender", "put_staged", "stage_encoded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,24 @@ class Appender:
     """Is what it uploads fsynced?"""
 
 
-def upload_encoded(
+def stage_encoded(
+    log: DeltaLog, batches: Sequence[tuple[int, EncodedBatch]], *, topic_version: int
+) -> list[StagedFile]:
+    """Name batches of (partition, records) before their upload. ``topic_version``: one that is known now."""
+    now_ms, began = log.clock.now_ms(), log.clock.ticks_ms()
+    return [
+        StagedFile(
+            facts=UploadedFile.of(
+                new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version
+            ),
+            batch=batch,
+            uploaded_ticks_ms=began,
+        )
+        for partition, batch in batches
+    ]
+
+
+def _upload_encoded(
     log: DeltaLog, batches: Sequence[tuple[int, EncodedBatch]], *, topic_version: int, sync: bool
 ) -> list[StagedFile]:
     """Upload batches of (partition, records) under fresh names.
@@ -61,17 +78,7 @@ def upload_encoded(
     Raises:
         StoreError.
     """
-    now_ms, began = log.clock.now_ms(), log.clock.ticks_ms()
-    files = [
-        StagedFile(
-            facts=UploadedFile.of(
-                new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version
-            ),
-            batch=batch,
-            uploaded_ticks_ms=began,
-        )
-        for partition, batch in batches
-    ]
+    files = stage_encoded(log, batches, topic_version=topic_version)
     put_staged(log, files, sync=sync)
     ended = log.clock.ticks_ms()
     return [replace(file, uploaded_ticks_ms=ended) for file in files]
@@ -197,7 +204,7 @@ class Append:
             if may_be_gone(file, state.vacuums, now_ticks_ms=now, retention_ms=retention_ms)
         ]
         if gone:
-            again = upload_encoded(
+            again = _upload_encoded(
                 state.log,
                 [(file.partition, file.batch) for file, _ in gone],
                 topic_version=state.position.version,

@@ -10,7 +10,7 @@ from sparklog.log import StagedFile
 from sparklog.producer.batch import Batch, Outcome
 from sparklog.producer.prepared_batch import PreparedBatch
 
-__all__ = ["InFlightBatches", "UploadResult"]
+__all__ = ["InFlightBatches", "UploadResult", "UploadUnderWay"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,15 @@ class UploadResult:
         return self.prepared.outcomes(base_offsets)
 
 
+@dataclass(slots=True, eq=False)
+class UploadUnderWay:
+    """Batches that the sender has taken together and hasn't handed over."""
+
+    batches: Sequence[Batch]
+    is_discarded: bool = False
+    """Was the transaction that they belong to aborted meanwhile?"""
+
+
 class InFlightBatches:
     """The batches that a topic's sender has taken from its queue and that aren't settled. Guarded by the buffer's
     lock."""
@@ -43,14 +52,14 @@ class InFlightBatches:
     def __init__(self) -> None:
         self.count = 0
         """How often batches were taken that aren't settled yet."""
-        self.uploading: Sequence[Batch] = ()
-        """The batches that the sender encodes and uploads at this moment."""
+        self.uploads: list[UploadUnderWay] = []
+        """The uploads that the sender encodes, sends and hands over at this moment, in the order of sending."""
         self.aborted: SparklogError | None = None
         """Why everything that isn't being appended has failed."""
 
     def begin_upload(self, batches: Sequence[Batch]) -> None:
         """Note that the sender has taken batches. The lock is held."""
-        self.uploading = batches
+        self.uploads.append(UploadUnderWay(batches))
         self.note_taken()
 
     def note_taken(self) -> None:
@@ -61,10 +70,11 @@ class InFlightBatches:
         """Count batches that were taken together as settled. The lock is held."""
         self.count -= 1
 
-    def end_upload(self) -> bool:
-        """Note that the sender is done with them, one way or the other; False: all was aborted meanwhile, and they have
+    def end_upload(self, batches: Sequence[Batch]) -> UploadUnderWay | None:
+        """Note that the sender is done with them, one way or the other; None: all was aborted meanwhile, and they have
         failed. The lock is held."""
         if self.aborted is not None:
-            return False
-        self.uploading = ()
-        return True
+            return None
+        ended = next(upload for upload in self.uploads if upload.batches is batches)
+        self.uploads.remove(ended)
+        return ended

@@ -78,7 +78,7 @@ class TopicCommitter:
     def add(self, result: UploadResult) -> None:
         """Commit this once it is its turn; what failed before its upload waits for its turn as well."""
         with self._queue.lock:
-            if not self._in_flight.end_upload():
+            if self._in_flight.end_upload(result.batches) is None:
                 return
             self._uploaded.append(result)
             self._changed.notify_all()
@@ -120,10 +120,10 @@ class TopicCommitter:
                 for result in self._uploaded
             ]
             uploading_error = unknown if self._topic.stop_announcing() else error
-            for batches, why in ((self._in_flight.uploading, uploading_error), (waiting, error)):
-                if batches:
-                    aborted.append(UploadResult(batches=batches, error=why))
-            self._in_flight.uploading = ()
+            aborted += [UploadResult(batches=one.batches, error=uploading_error) for one in self._in_flight.uploads]
+            if waiting:
+                aborted.append(UploadResult(batches=waiting, error=error))
+            self._in_flight.uploads.clear()
             self._uploaded.clear()
             self._changed.notify_all()
             self._queue.changed.notify_all()

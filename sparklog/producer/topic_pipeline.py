@@ -1,6 +1,6 @@
-"""One topic's way into its log: a queue, a sender thread that uploads, a committer thread that appends.
+"""One topic's way into its log: a queue, sender threads that upload, a committer thread that appends.
 
-Both threads keep the order of sending. With a transactional id, what the sender has uploaded stays in
+All keep the order of sending. With a transactional id, what the sender has uploaded stays in
 :class:`TransactionUploads` until its transaction is decided; then the committer publishes all of it in one commit.
 """
 
@@ -80,9 +80,8 @@ class TopicPipeline:
             clock=clock,
             metrics=metrics,
         )
-        self._workers = (self._sender.worker, self._committer.worker)
-        for worker in self._workers:
-            worker.start()
+        self._sender.start()
+        self._committer.worker.start()
 
     @property
     def in_flight_count(self) -> int:
@@ -92,7 +91,7 @@ class TopicPipeline:
     @property
     def owns_current_thread(self) -> bool:
         """Is this called by a callback, which runs in one of the topic's threads?"""
-        return any(worker.is_current for worker in self._workers)
+        return self._sender.owns_current_thread or self._committer.worker.is_current
 
     def end_when_delivered(self, error: SparklogError) -> None:
         """Take no more records: sending raises ``error``. Deliver those that are there, then end the threads."""
@@ -106,5 +105,5 @@ class TopicPipeline:
 
     def join(self, deadline: Deadline) -> bool:
         """Wait until the threads have ended; they do so after :meth:`end_when_delivered`. False: not in time."""
-        have_ended = [worker.join(deadline.left_ms / 1000) for worker in self._workers]
+        have_ended = [self._sender.join(deadline), self._committer.worker.join(deadline.left_ms / 1000)]
         return all(have_ended)

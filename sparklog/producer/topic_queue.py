@@ -263,7 +263,7 @@ class TopicQueue:
         if self._waiting:
             self.changed.notify_all()
 
-    def wait_ms(self, *, now_ticks_ms: float, idle: bool) -> float | None:
+    def wait_ms(self, *, now_ticks_ms: float, idle: bool, not_before_ticks_ms: float = float("-inf")) -> float | None:
         """The time that the sender has to wait for a batch: 0 when there is one, None as long as nothing is there.
 
         Pure; the lock is held.
@@ -271,6 +271,7 @@ class TopicQueue:
         Args:
             idle: nothing that was sent before waits for its commit. While something does, records gather, unless a
                 batch is full: waiting costs no time then, and makes larger files.
+            not_before_ticks_ms: a batch that isn't full, and that nobody flushes, waits until then.
         """
         if not self._waiting:
             return None
@@ -280,7 +281,9 @@ class TopicQueue:
             return 0.0
         if not idle or self.gathers:
             return None
-        return max(0.0, self._open.created_ticks_ms + self._linger_ms - now_ticks_ms)
+        return max(
+            0.0, self._open.created_ticks_ms + self._linger_ms - now_ticks_ms, not_before_ticks_ms - now_ticks_ms
+        )
 
     def take_batches(self) -> list[Batch]:
         """The next batches, together not larger than one may be; none where those that were due have no records. For

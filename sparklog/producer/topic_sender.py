@@ -1,16 +1,20 @@
-"""The thread that takes a topic's batches from its queue, encodes and uploads them. It appends nothing."""
+"""The threads that take a topic's batches from its queue, encode and upload them. They append nothing."""
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from sparklog.clock import Clock, Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import KafkaTimeoutError, SparklogError, StoreError, UnknownTopicOrPartitionError
-from sparklog.log import StagedFile
+from sparklog.log import StagedFile, StagedUpload
 from sparklog.producer.batch import Batch
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
+from sparklog.producer.ordered_results import OrderedResults
 from sparklog.producer.partitioner import StickyPartition
 from sparklog.producer.prepared_batch import PreparedBatch, prepare
 from sparklog.producer.topic_committer import TopicCommitter
@@ -20,11 +24,34 @@ from sparklog.workers import Worker
 
 __all__ = ["TopicSender"]
 
+_LOGGER = logging.getLogger("sparklog.producer")
+_SLOW_PUT_MS = 4.0
+"""Uploads of a store that takes as long overlap: a thread more costs less than to wait for each."""
+_PARTIAL_SHARE = 0.5
+"""A batch that isn't full waits until the newest upload, if it is still under way, has lasted for so large a part of
+what the one before took: else a slow stream of records would cost as many requests as it has records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Upload:
+    """Batches that were taken together, as far as they have come."""
+
+    batches: Sequence[Batch]
+    deadline: Deadline
+    began_ticks_ms: float
+    prepared: PreparedBatch | None = None
+    staged: StagedUpload | None = None
+    """None where every record was refused, or after an error."""
+    error: SparklogError | None = None
+
 
 class TopicSender:
-    """A topic's first thread. What it has uploaded it hands over, in the order of sending.
+    """A topic's first threads. What they have uploaded they hand over, in the order of sending.
 
-    While a commit is under way the next batch is uploaded and more records gather: batching adapts by itself.
+    While a commit is under way the next batch is uploaded and more records gather: batching adapts by itself. Where an
+    upload takes long, others begin meanwhile, up to ``max_in_flight_requests_per_connection``: one thread after the
+    other takes batches, encodes and numbers them, so they are staged in the order of sending, then sends them beside
+    the others. There is one thread until the store turns out to be slow.
     """
 
     def __init__(
@@ -39,34 +66,66 @@ class TopicSender:
         clock: Clock,
         metrics: ProducerMetrics,
     ) -> None:
-        """Create the thread, which isn't started.
+        """Create the first thread, which isn't started.
 
         Args:
             hand_over: called with what was uploaded, or couldn't be.
         """
-        self.worker = Worker(f"sender-{topic.name}", self._run)
         self._topic = topic
         self._queue = queue
         self._in_flight = in_flight
         self._committer = committer
-        self._hand_over = hand_over
         self._config = config
         self._clock = clock
         self._metrics = metrics
+        self._results = OrderedResults(hand_over)
         self._sticky = StickyPartition(config.batch_size)
         self._is_ending = False
+        self._turn = threading.Lock()
+        """Held by the thread that takes batches and stages them."""
+        self._workers = [Worker(f"sender-{topic.name}", self._run)]
+        """Those that were started, and the first. Guarded by the buffer's lock, as are the next three."""
+        self._ended_count = 0
+        self._putting_count = 0
+        self._newest_put_ticks_ms = float("-inf")
+        """When the newest upload began to be sent."""
+        self._put_ms = 0.0
+        """How long the newest upload took that succeeded."""
+
+    def start(self) -> None:
+        """Start the first thread. Raises ``RuntimeError`` where no thread can be started."""
+        self._workers[0].start()
+
+    def join(self, deadline: Deadline) -> bool:
+        """Wait until all threads have ended. False: not in time."""
+        with self._queue.lock:
+            workers = [*self._workers]
+        have_ended = [worker.join(deadline.left_ms / 1000) for worker in workers]
+        return all(have_ended)
+
+    @property
+    def owns_current_thread(self) -> bool:
+        """Is this called by a callback, which runs in one of these threads?"""
+        return any(worker.is_current for worker in self._workers)
 
     def end_when_empty(self) -> None:
-        """Let the thread end once the queue, which takes no more, is empty. The lock is held."""
+        """Let the threads end once the queue, which takes no more, is empty. The lock is held."""
         self._is_ending = True
 
     def _run(self) -> None:
         while True:
-            batches = self._next_batches()
-            if not batches:
-                break
-            self._hand_over(self._upload(batches))
-        self._committer.end_when_done()
+            with self._turn:
+                batches = self._next_batches()
+                if not batches:
+                    break
+                number = self._results.begin()
+                upload = self._stage(batches)
+            self._results.end(number, self._put(upload))
+        with self._queue.lock:
+            self._ended_count += 1
+            is_last = self._ended_count == len(self._workers)
+        if is_last:
+            self._committer.end_when_done()
 
     def _next_batches(self) -> Sequence[Batch]:
         """Wait for batches to send; empty at the end."""
@@ -76,7 +135,9 @@ class TopicSender:
                 wait_ms: float | None = None
                 if in_flight.count < self._config.max_in_flight_requests_per_connection:
                     is_idle = not self._committer.has_uploaded
-                    wait_ms = queue.wait_ms(now_ticks_ms=self._clock.ticks_ms(), idle=is_idle)
+                    wait_ms = queue.wait_ms(
+                        now_ticks_ms=self._clock.ticks_ms(), idle=is_idle, not_before_ticks_ms=self._partial_ticks_ms()
+                    )
                 if wait_ms == 0.0:
                     batches = queue.take_batches()
                     if not batches:
@@ -87,13 +148,18 @@ class TopicSender:
                     return []
                 queue.changed.wait(None if wait_ms is None else wait_ms / 1000)
 
-    def _upload(self, batches: Sequence[Batch]) -> UploadResult:
-        """Encode and upload; an error is part of the result: the batches fail when it is their turn."""
+    def _partial_ticks_ms(self) -> float:
+        """The moment from which on a batch that isn't full may be sent. The lock is held."""
+        if not self._putting_count:
+            return float("-inf")
+        return self._newest_put_ticks_ms + _PARTIAL_SHARE * self._put_ms
+
+    def _stage(self, batches: Sequence[Batch]) -> _Upload:
+        """Encode and number batches; an error is part of the result: the batches fail when it is their turn."""
         began = self._clock.ticks_ms()
         waits_since = began if self._queue.gathers else batches[0].created_ticks_ms  # what gathers may wait for long
         deadline = Deadline(self._clock, waits_since + self._config.delivery_timeout_ms)
-        files: Sequence[StagedFile] = []
-        prepared: PreparedBatch | None = None
+        upload = _Upload(batches=batches, deadline=deadline, began_ticks_ms=began)
         try:
             if self._topic.is_gone:
                 raise UnknownTopicOrPartitionError(f"topic {self._topic.name!r} was deleted")
@@ -107,32 +173,64 @@ class TopicSender:
                 sticky=self._sticky,
                 now_ms=self._clock.now_ms(),
             )
-            if prepared.parts:
-                files = self._topic.upload_parts(prepared.parts, deadline=deadline)
-            result = UploadResult(batches=batches, prepared=prepared.without_records(), files=files)
-            self._metrics.encoded(batches, queued_ms=began - batches[0].created_ticks_ms, files=files)
-        except StoreError as error:
-            too_late = self._too_late(batches, str(error)) if error.retriable else error
-            return self._failed(batches, prepared, files, too_late)
-        except SparklogError as error:
-            return self._failed(batches, prepared, files, error)
+            staged = self._topic.stage_parts(prepared.parts) if prepared.parts else None
+            return replace(upload, prepared=prepared.without_records(), staged=staged)
         except BaseException as error:
-            unexpected = self._in_flight.aborted or unexpected_error(self._topic.name, error)
-            return self._failed(batches, prepared, files, unexpected)
-        return result
+            return replace(upload, error=self._failure(error))
 
-    def _failed(
-        self,
-        batches: Sequence[Batch],
-        prepared: PreparedBatch | None,
-        uploaded: Sequence[StagedFile],
-        error: SparklogError,
-    ) -> UploadResult:
-        """The result of a failed upload, or of a failure after it. Others may publish what was announced: it goes to
-        the committer with its files."""
-        files = uploaded or self._topic.failed_upload()
-        kept = prepared.without_records() if prepared is not None and files else None
-        return UploadResult(batches=batches, prepared=kept, files=files, error=error)
+    def _put(self, upload: _Upload) -> UploadResult:
+        """Send what was staged; an error is part of the result."""
+        batches, prepared, staged = upload.batches, upload.prepared, upload.staged
+        if upload.error is not None or prepared is None:
+            return UploadResult(batches=batches, error=upload.error)
+        files: Sequence[StagedFile] = ()
+        try:
+            if staged is not None:
+                files = self._send(staged, upload.deadline)
+            self._metrics.encoded(batches, queued_ms=upload.began_ticks_ms - batches[0].created_ticks_ms, files=files)
+            return UploadResult(batches=batches, prepared=prepared, files=files)
+        except BaseException as error:
+            failure = self._failure(error)
+            if isinstance(error, StoreError) and error.retriable:
+                failure = self._too_late(batches, str(error))
+            # Others may publish what was announced: it goes to the committer with its files.
+            kept = files or ([] if staged is None else staged.files_if_failed)
+            return UploadResult(batches=batches, prepared=prepared if kept else None, files=kept, error=failure)
+
+    def _send(self, staged: StagedUpload, deadline: Deadline) -> Sequence[StagedFile]:
+        began = self._clock.ticks_ms()
+        with self._queue.lock:
+            self._putting_count += 1
+            self._newest_put_ticks_ms = began
+            self._start_another_if_useful()
+        try:
+            files = self._topic.put_staged(staged, deadline=deadline)
+            put_ms = self._clock.ticks_ms() - began
+        finally:
+            with self._queue.lock:
+                self._putting_count -= 1
+        with self._queue.lock:
+            self._put_ms = put_ms
+        return files
+
+    def _start_another_if_useful(self) -> None:
+        """Start a thread more where all are sending and that takes long. The lock is held."""
+        count = len(self._workers)
+        is_bounded = count >= self._config.max_in_flight_requests_per_connection
+        if is_bounded or self._putting_count < count or self._put_ms < _SLOW_PUT_MS or self._is_ending:
+            return
+        another = Worker(f"sender-{self._topic.name}-{count}", self._run)
+        try:
+            another.start()
+        except RuntimeError as error:
+            _LOGGER.info("uploads of topic %s go on one after the other: %s", self._topic.name, error)
+            return
+        self._workers.append(another)
+
+    def _failure(self, error: BaseException) -> SparklogError:
+        if isinstance(error, SparklogError):
+            return error
+        return self._in_flight.aborted or unexpected_error(self._topic.name, error)
 
     def _too_late(self, batches: Sequence[Batch], why: str) -> KafkaTimeoutError:
         count = sum(batch.count for batch in batches)

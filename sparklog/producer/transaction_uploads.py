@@ -94,8 +94,6 @@ class TransactionUploads:
         self._metrics = metrics
         self._callbacks = callbacks
         self._uploads: list[_Upload] = []
-        self._is_discarded = False
-        """Whether the files being uploaded belong to a transaction that was discarded meanwhile."""
         self._publishing: Future[None] | None = None
         """How the newest publication ends."""
         committer.is_needed = self._is_unfinished
@@ -104,22 +102,22 @@ class TransactionUploads:
     def has_records(self) -> bool:
         """Is anything of the open transaction here: uploaded, on its way, or failed?"""
         with self.queue.lock:
-            return bool(self._uploads or self._in_flight.uploading or self.queue.unfinished() or self.failure)
+            return bool(self._uploads or self._in_flight.uploads or self.queue.unfinished() or self.failure)
 
     def add(self, result: UploadResult) -> None:
         """Keep what the sender has uploaded; what couldn't be uploaded makes the transaction fail."""
         upload = None if result.prepared is None else _Upload(result, result.prepared)
         with self.queue.lock:
-            if not self._in_flight.end_upload():
+            ended = self._in_flight.end_upload(result.batches)
+            if ended is None:
                 return
             self._in_flight.note_settled()
-            is_discarded, self._is_discarded = self._is_discarded, False
-            if not is_discarded:
+            if not ended.is_discarded:
                 self.failure = self.failure or (result.error if upload is None else upload.error)
                 self._uploads += [] if upload is None else [upload]
         if upload is None:
             self._settle([(batch, Outcome(error=result.error)) for batch in result.batches])
-        elif is_discarded:
+        elif ended.is_discarded:
             self._discard_late(upload)
         self._metrics.settled(self.topic.name, result.batches)
         for batch in result.batches:
@@ -167,7 +165,8 @@ class TransactionUploads:
             Files that no log will ever name.
         """
         with self.queue.lock:
-            self._is_discarded = bool(self._in_flight.uploading)
+            for under_way in self._in_flight.uploads:
+                under_way.is_discarded = True
             waiting = self.queue.take_all_batches()
             uploads, self._uploads, self.failure = self._uploads, [], None
             self._committer.look_again()

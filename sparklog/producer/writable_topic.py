@@ -12,7 +12,7 @@ from sparklog.clock import Deadline
 from sparklog.config import ACKS_ALL, ProducerConfig
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.interrupts import bounded_s, uninterrupted
-from sparklog.log import Cluster, Marker, StagedFile, TopicWriter, UploadedFile
+from sparklog.log import Cluster, Marker, StagedFile, StagedUpload, TopicWriter, UploadedFile
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
@@ -52,7 +52,8 @@ def announces(config: ProducerConfig) -> bool:
 class WritableTopic:
     """A topic's writer with the producer's settings: time limits, repeated store calls, compression.
 
-    One thread uploads; another one appends and publishes, alone or beside a caller that refreshes: see :attr:`writing`.
+    One thread at a time stages uploads, and several put them; another one appends and publishes, alone or beside a
+    caller that refreshes: see :attr:`writing`.
     """
 
     def __init__(
@@ -127,20 +128,21 @@ class WritableTopic:
         self.is_gone = True
         self._update_record_limit()
 
-    def upload_parts(self, parts: Sequence[tuple[int, pa.Table]], *, deadline: Deadline) -> Sequence[StagedFile]:
-        """Encode and upload the records of some partitions. For the sender.
+    def stage_parts(self, parts: Sequence[tuple[int, pa.Table]]) -> StagedUpload:
+        """Encode, number and name the records of some partitions. For the sender, one thread at a time.
 
-        Raises ``StoreError``, ``UnknownTopicOrPartitionError``; see :meth:`failed_upload`."""
+        Raises ``UnknownTopicOrPartitionError``."""
+        return self._writer.stage(parts, compression=self._compression(), announce=announces(self._config))
+
+    def put_staged(self, staged: StagedUpload, *, deadline: Deadline) -> Sequence[StagedFile]:
+        """Upload what was staged. For the sender's threads; several uploads may be under way.
+
+        Raises ``StoreError``. Then ``staged.files_if_failed`` may be there, or may come."""
         with self._cluster.store.patience(store_patience(self._config, deadline)):
-            return self._writer.upload(parts, compression=self._compression(), announce=announces(self._config))
-
-    def failed_upload(self) -> Sequence[StagedFile]:
-        """The files of the upload that has just failed, if it was announced: they may be there, or may come. For the
-        sender."""
-        return self._writer.failed_upload()
+            return self._writer.put(staged)
 
     def stop_announcing(self) -> bool:
-        """Announce nothing from now on. Is the upload of something announced under way?"""
+        """Announce nothing from now on. May anything that was announced be published that isn't by now?"""
         return self._writer.stop_announcing()
 
     def is_announced(self, files: Sequence[StagedFile]) -> bool:

@@ -464,11 +464,11 @@ def test_an_upload_without_an_answer_is_published_or_withdrawn(kind: FaultKind) 
     for is_published_first in (True, False):
         group = Group(faulty(lost), plain)
         owner, includer = group.writers
+        staged = owner.stage([(0, records("a"))], announce=True)
         with group_patience(owner), pytest.raises(StoreError):
-            owner.upload([(0, records("a"))], announce=True)
-        files = owner.failed_upload()
+            owner.put(staged)
+        files = staged.files_if_failed
         assert files
-        assert owner.failed_upload() == []
         is_there = kind is FaultKind.LOST_ANSWER
         if is_published_first:
             publish(includer, announce(includer, "b"))
@@ -769,12 +769,12 @@ class Play:
         values = [f"{number}:{len(self.sent[number]) + one}" for one in range(self.random.randint(1, 2))]
         self.sent[number] += values
         batches = [(self.random.randrange(2), records(value)) for value in values]
+        staged = writer.stage(batches, announce=True)
         try:
-            files = writer.upload(batches, announce=True)
+            files = writer.put(staged)
         except StoreError:
-            files = writer.failed_upload()
-            if files:
-                self.settle(writer, values, files)
+            if staged.files_if_failed:
+                self.settle(writer, values, [*staged.files_if_failed])
             else:
                 self.failed.update(values)
             return

@@ -24,9 +24,11 @@ from sparklog.log import append_plan, commit
 from sparklog.log.announced import group, plan
 from sparklog.log.announced.writing import GroupWriting
 from sparklog.log.append import TopicWriter
+from sparklog.log.data.data_files import StagedUpload
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.publishing import Marker
 from sparklog.model import TopicPartition
+from sparklog.producer.ordered_results import OrderedResults
 from sparklog.storage import entry_log
 from sparklog.testing.history import AnomalyKind
 from sparklog.txn import deciding, epoch_log, forward
@@ -325,7 +327,7 @@ def what_is_given_up_counts_as_withdrawn() -> AbstractContextManager[object]:
 
 def a_failed_upload_counts_as_not_announced() -> AbstractContextManager[object]:
     """Rule L14, announced uploads: an upload that was announced, and whose answer is lost, counts as not there."""
-    return mock.patch.object(TopicWriter, "failed_upload", return_value=[])
+    return mock.patch.object(StagedUpload, "files_if_failed", ())
 
 
 def announced_uploads_overtake_ordinary_ones() -> AbstractContextManager[object]:
@@ -338,6 +340,11 @@ def the_newest_flush_goes_first() -> AbstractContextManager[object]:
     """Rule L14, announced uploads: an owner commits its flushes from the newest on."""
     unsettled = GroupWriting.unsettled
     return mock.patch.object(GroupWriting, "unsettled", lambda self, **kwargs: unsettled(self, **kwargs)[-1:])
+
+
+def uploads_are_handed_over_as_they_end() -> AbstractContextManager[object]:
+    """Uploads that overlap are committed in the order in which they end, not in that of sending."""
+    return mock.patch.object(OrderedResults, "end", lambda self, _, result: self._hand_over(result))
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +423,7 @@ PLANTED: Mapping[str, Fault] = _faults(
         what_is_given_up_counts_as_withdrawn: (_K.ABORTED_READ, _K.CONTRADICTION),
         a_failed_upload_counts_as_not_announced: (_K.ABORTED_READ, _K.CONTRADICTION),
         announced_uploads_overtake_ordinary_ones: (_K.NON_MONOTONIC_SEND,),
+        uploads_are_handed_over_as_they_end: (_K.NON_MONOTONIC_SEND,),
         the_newest_flush_goes_first: (_K.NON_MONOTONIC_SEND, _K.LOST_WRITE),
     }
 )

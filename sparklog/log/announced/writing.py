@@ -222,10 +222,10 @@ class GroupWriting:
     # For any thread.
 
     def stop(self) -> bool:
-        """Take no number from now on. Is the upload of a flush under way?"""
+        """Take no number from now on. May a flush be published that isn't by now?"""
         with self._lock:
             self._is_stopped = True
-            return any(flush.state is FlushState.UPLOADING for flush in self._flushes.values())
+            return any(not (flush.is_settled or flush.is_forgotten) for flush in self._flushes.values())
 
     # For the thread that commits.
 

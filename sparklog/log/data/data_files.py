@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.delta.actions import AddFile
 from sparklog.log.data.encode import EncodedBatch, ProducerStamp, next_sequence
 from sparklog.log.data.segments import format_timestamp
+from sparklog.log.data.sequences import NumberedBatches
 
-__all__ = ["StagedFile", "UploadedFile"]
+__all__ = ["StagedFile", "StagedUpload", "UploadedFile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class StagedFile:
     facts: UploadedFile
     batch: EncodedBatch
     uploaded_ticks_ms: float
-    """When its upload had ended."""
+    """When its upload had ended; before that, when it was staged."""
 
     @property
     def path(self) -> str:
@@ -92,3 +94,18 @@ class StagedFile:
     def partition(self) -> int:
         """The partition that all of its records belong to."""
         return self.facts.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedUpload:
+    """Files that are uploaded together: encoded, numbered and named, before their bytes are sent."""
+
+    files: Sequence[StagedFile]
+    is_announced: bool
+    """Do their names let others publish them (rule L14, announced uploads)?"""
+    numbered: NumberedBatches
+
+    @property
+    def files_if_failed(self) -> Sequence[StagedFile]:
+        """The files that may be there, or may come, and be published, though their upload failed: announced ones."""
+        return self.files if self.is_announced else ()

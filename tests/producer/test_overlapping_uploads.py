@@ -1,0 +1,165 @@
+"""Uploads of a slow store overlap, and what they hold is committed in the order of sending."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+import pytest
+
+from sparklog.errors import SparklogError, StorePermissionError
+from sparklog.producer import FutureRecordMetadata, Producer, topic_sender
+from sparklog.storage import MemoryStore
+from sparklog.testing import WrappedStore
+from tests.producer.support import (
+    LONG_S,
+    a_producer,
+    a_topic,
+    assert_empty,
+    error_of,
+    eventually,
+    in_thread,
+    values,
+)
+
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def every_store_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_sender, "_SLOW_PUT_MS", 0.0)
+
+
+class UploadsInHand(WrappedStore):
+    """Each upload of a data file waits until it is let go, by its number in the order of beginning."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.cluster = a_topic(self)
+        self._lock = threading.Lock()
+        self._waiting: list[threading.Event] = []
+        self._refused: set[int] = set()
+
+    @property
+    def begun_count(self) -> int:
+        return len(self._waiting)
+
+    def let_go(self, number: int, *, refused: bool = False) -> None:
+        if refused:
+            self._refused.add(number)
+        self._waiting[number].set()
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        if op == "put" and "/partition=" in path:
+            with self._lock:
+                number = len(self._waiting)
+                self._waiting.append(threading.Event())
+            assert self._waiting[number].wait(LONG_S)
+            if number in self._refused:
+                raise StorePermissionError(f"put {path}: refused")
+        return call()
+
+
+@contextmanager
+def uploading(*sent: bytes, **settings: Any) -> Iterator[tuple[UploadsInHand, Producer, list[FutureRecordMetadata]]]:
+    """A producer whose records, a batch each, are all being uploaded."""
+    store = UploadsInHand()
+    with ExitStack() as stack:
+        stack.callback(lambda: [store.let_go(number) for number in range(store.begun_count)])
+        producer = stack.enter_context(a_producer(store.cluster, **settings))
+        futures = [send_alone(store, producer, value) for value in sent]
+        yield store, producer, futures
+
+
+def send_alone(store: UploadsInHand, producer: Producer, value: bytes) -> FutureRecordMetadata:
+    begun_count = store.begun_count
+    future = producer.send("t", value)
+    eventually(lambda: store.begun_count == begun_count + 1)
+    return future
+
+
+def test_records_are_committed_in_the_order_of_sending_whichever_upload_ends_first() -> None:
+    with uploading(b"a", b"b", b"c", b"d") as (store, _producer, futures):
+        for number in (3, 1, 2):
+            store.let_go(number)
+        assert not any(future.is_done for future in futures)
+        store.let_go(0)
+        assert [future.get(LONG_S).offset for future in futures] == [0, 1, 2, 3]
+        assert values(store.cluster) == [b"a", b"b", b"c", b"d"]
+
+
+def test_an_upload_that_fails_fails_its_own_records_and_no_others() -> None:
+    with uploading(b"a", b"b", b"c") as (store, producer, futures):
+        store.let_go(2)
+        store.let_go(1, refused=True)
+        store.let_go(0)
+        assert futures[0].get(LONG_S).offset == 0
+        assert isinstance(error_of(futures[1]), StorePermissionError)
+        assert futures[2].get(LONG_S).offset == 1
+        later = send_alone(store, producer, b"d")
+        store.let_go(3)
+        assert later.get(LONG_S).offset == 2
+        assert values(store.cluster) == [b"a", b"c", b"d"]
+
+
+def test_no_more_uploads_are_under_way_than_requests_in_flight_may_be() -> None:
+    with uploading(b"a", b"b", max_in_flight_requests_per_connection=2) as (store, producer, _futures):
+        third = producer.send("t", b"c")
+        store.let_go(1)
+        assert not third.is_done
+        assert store.begun_count == 2
+        store.let_go(0)
+        eventually(lambda: store.begun_count == 3)
+        store.let_go(2)
+        assert third.get(LONG_S).offset == 2
+
+
+def test_close_without_patience_fails_every_upload_that_is_under_way() -> None:
+    with uploading(b"a", b"b", b"c") as (store, producer, futures):
+        store.let_go(1)
+        producer.close(timeout=0)
+        for future in futures:
+            assert isinstance(error_of(future), SparklogError)
+        for number in (2, 0):
+            store.let_go(number)
+        eventually(lambda: producer.metrics()["producer-metrics"]["requests-in-flight"] == 0)
+        assert_empty(producer)
+    assert values(store.cluster) == []
+
+
+def test_an_aborted_transaction_takes_all_its_uploads_along() -> None:
+    store = UploadsInHand()
+    with ExitStack() as stack:
+        stack.callback(lambda: [store.let_go(number) for number in range(store.begun_count)])
+        producer = stack.enter_context(a_producer(store.cluster, transactional_id="x"))
+        producer.init_transactions()
+        producer.begin_transaction()
+        flushes = []
+        for number, value in enumerate([b"a", b"b"]):
+            flushes.append(flushed(producer, store, value, number))
+        with in_thread(producer.abort_transaction):
+            for number in (1, 0):
+                store.let_go(number)
+        for future, flush in flushes:
+            assert isinstance(error_of(future), SparklogError)
+            flush.join(LONG_S)
+        producer.begin_transaction()
+        future, flush = flushed(producer, store, b"c", 2)
+        store.let_go(2)
+        flush.join(LONG_S)
+        producer.commit_transaction()
+        assert future.get(LONG_S).offset >= 0
+    assert values(store.cluster) == [b"c"]
+
+
+def flushed(
+    producer: Producer, store: UploadsInHand, value: bytes, number: int
+) -> tuple[FutureRecordMetadata, threading.Thread]:
+    """A record whose upload is under way, and the thread that waits for it."""
+    future = producer.send("t", value)
+    thread = threading.Thread(target=producer.flush, daemon=True)
+    thread.start()
+    eventually(lambda: store.begun_count == number + 1)
+    return future, thread

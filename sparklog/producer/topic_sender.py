@@ -84,7 +84,7 @@ class TopicSender:
         self._turn = threading.Lock()
         """Held by the thread that takes batches and stages them."""
         self._workers = [Worker(f"sender-{topic.name}", self._run)]
-        """Those that were started, and the first. Guarded by the buffer's lock, as are the next three."""
+        """The threads that were started, and the first. Guarded by the buffer's lock, as are the next four values."""
         self._ended_count = 0
         self._putting_count = 0
         self._newest_put_ticks_ms = float("-inf")

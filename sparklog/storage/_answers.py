@@ -101,6 +101,8 @@ def error_of_code(code: str, status: int, said: str, op: str, name: str) -> Stor
         return StoreError(message)
     if code == "InternalError" or status == 408:
         return error_without_answer(message, op)
+    if 300 <= status < 400:
+        message += "; a redirection, which isn't followed: is the bucket in another region, or endpoint_url another's?"
     return StoreError(message)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,13 +14,20 @@ from functools import partial
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
-from sparklog.errors import ObjectNotFoundError, StoreError, StorePermissionError
+from sparklog.errors import (
+    ObjectNotFoundError,
+    StoreError,
+    StoreOutcomeUnknownError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from sparklog.storage import _obstore_errors as failed
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
 from sparklog.storage._event_loop import gather, run_in_loop
 from sparklog.storage._main_thread import run_interruptibly
 from sparklog.storage._obstore_library import obstore_library
+from sparklog.storage._written_etags import WrittenEtags
 from sparklog.storage.base import ObjectInfo
 
 __all__ = ["ObstoreBucket"]
@@ -30,6 +40,9 @@ _PAUSES_S = PAUSES_S
 _PART_BYTES = 8 * 2**20
 _MULTIPART_BYTES = 2 * _PART_BYTES
 _PARTS_AT_ONCE = 4
+_IN_PARTS = {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}
+"""Nothing of an upload in parts is visible before its last request, whose answer names the object. No request is so
+long that it would end by a time-out on a slow line."""
 _DELETES_AT_ONCE = 4
 _ROWS_AT_ONCE = 1000
 
@@ -47,6 +60,9 @@ class ObstoreBucket(Bucket):
     """Requests are repeated here, at most three times, and not by obstore below: only so is it known whether an attempt
     that failed may have been carried out. A create is sent once: its caller repeats it, with another token. Proxies may
     send a request twice all the same: so "taken" may be the caller's own success (compare tokens).
+
+    A success is believed where it can only be the cloud's: a PUT's by its ETag, or because the object was read back; an
+    empty listing, and a deletion of many keys, by a HEAD of a key that can't be there.
     """
 
     def __init__(
@@ -72,6 +88,7 @@ class ObstoreBucket(Bucket):
         self._is_sorted = is_sorted
         self._deletes_keys = deletes_keys
         self._connection: _Connection | None = None
+        self._etags = WrittenEtags()
 
     def get(self, key: str) -> bytes:
         return run_interruptibly(lambda: self._get(key))
@@ -95,16 +112,12 @@ class ObstoreBucket(Bucket):
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
         if len(objects) == 1:
             [(key, data)] = objects
-            arguments = _put_arguments(data)
-            run_interruptibly(
-                lambda: self._attempts("put", key, lambda at: at.library.put(at.store, key, data, **arguments))
-            )
+            run_interruptibly(lambda: self._attempts("put", key, lambda at: self._put(at, key, data)))
             return
 
         async def put(row: tuple[str, bytes]) -> None:
             key, data = row
-            arguments = _put_arguments(data)
-            await self._attempts_async("put", key, lambda at: at.library.put_async(at.store, key, data, **arguments))
+            await self._attempts_async("put", key, lambda at: self._put_async(at, key, data))
 
         self._gather(put, objects, CONCURRENCY)
 
@@ -121,6 +134,8 @@ class ObstoreBucket(Bucket):
             return at.library.list_with_delimiter(at.store, prefix or None)  # type: ignore[no-any-return]
 
         found = run_interruptibly(lambda: self._attempts("list", prefix, page))
+        if not found["common_prefixes"] and not found["objects"]:
+            run_interruptibly(lambda: self._check_empty(prefix))
         for path in (*found["common_prefixes"], *(row["path"] for row in found["objects"])):
             if path.startswith(prefix):  # not the marker of the folder itself, which comes without its slash
                 yield path[len(prefix) :].removesuffix("/")
@@ -154,10 +169,40 @@ class ObstoreBucket(Bucket):
         except ObjectNotFoundError:
             return None
 
+    def _put(self, at: _Connection, key: str, data: bytes) -> None:
+        if len(data) >= _MULTIPART_BYTES:
+            at.library.put(at.store, key, data, **_IN_PARTS)
+            return
+        etag = at.library.put(at.store, key, data, use_multipart=False)["e_tag"]
+        if not self._etags.prove(etag, data, is_create=False):
+            self._confirm("put", key, data, etag)
+
+    async def _put_async(self, at: _Connection, key: str, data: bytes) -> None:
+        if len(data) >= _MULTIPART_BYTES:
+            await at.library.put_async(at.store, key, data, **_IN_PARTS)
+            return
+        etag = (await at.library.put_async(at.store, key, data, use_multipart=False))["e_tag"]
+        if not self._etags.prove(etag, data, is_create=False):  # seldom: the loop may wait
+            await asyncio.to_thread(self._confirm, "put", key, data, etag)
+
+    def _confirm(self, op: str, key: str, data: bytes, etag: str | None) -> None:
+        """Read back what an answer, which may be another's than the cloud's, calls written."""
+        name = f"{op} {self._uri}/{key}"
+        try:
+            stored = self._get_or_none(key)
+        except StoreError as error:
+            raise StoreOutcomeUnknownError(f"{name}: was answered, but can't be read back: {error}") from error
+        if stored != data:
+            raise StoreOutcomeUnknownError(
+                f"{name}: was answered with a success that isn't the store's (ETag {etag}): "
+                f"{'nothing' if stored is None else 'something else'} is there; it may be carried out yet"
+            )
+        self._etags.learn(etag)
+
     def _create(self, key: str, data: bytes) -> bool:
         at = self._connected()
         try:
-            at.library.put(at.store, key, data, mode="create", use_multipart=False)
+            etag = at.library.put(at.store, key, data, mode="create", use_multipart=False)["e_tag"]
         except Exception as error:
             if failed.is_taken(error, bucket=self._name):
                 return False
@@ -165,11 +210,13 @@ class ObstoreBucket(Bucket):
             if failure is None:
                 raise
             raise of_create(failure, is_certain=True) from error  # see _obstore_errors: it was sent once
+        if not self._etags.prove(etag, data, is_create=True):
+            self._confirm("create", key, data, etag)
         return True
 
     def _sorted_rows(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """A listing by pages, which goes on behind the last row where a page failed."""
-        last = after
+        last, is_empty = after, True
         pages: Any = None
         tries = self._new_attempts("list", prefix)
         while True:
@@ -180,7 +227,10 @@ class ObstoreBucket(Bucket):
                 time.sleep(tries.pause_after(error))
                 continue
             if page is None:
+                if is_empty:
+                    run_interruptibly(lambda: self._check_empty(prefix))
                 return
+            is_empty = is_empty and not page
             tries = self._new_attempts("list", prefix)
             yield from self._objects(page, last)
             last = max(last, page[-1]["path"]) if page else last
@@ -190,6 +240,8 @@ class ObstoreBucket(Bucket):
             return at.library.list(at.store, prefix or None).collect()  # type: ignore[no-any-return]
 
         rows = run_interruptibly(lambda: self._attempts("list", prefix, collect))
+        if not rows:
+            run_interruptibly(lambda: self._check_empty(prefix))
         return self._objects(sorted(rows, key=lambda row: row["path"]), after)
 
     def _next_page(self, pages: Any, prefix: str, after: str) -> tuple[Any, Sequence[_Row] | None]:
@@ -198,6 +250,22 @@ class ObstoreBucket(Bucket):
             at = self._connected()
             pages = at.library.list(at.store, prefix or None, offset=after or None, chunk_size=_ROWS_AT_ONCE)
         return pages, next(pages, None)
+
+    def _check_empty(self, prefix: str) -> None:
+        """Check that an empty listing came from a store.
+
+        obstore reads any well-formed XML as a listing: a login page, or the page of an administrator's console, is an
+        empty one. Whoever answers so says of each key that it is there.
+
+        Raises ``StoreUnavailableError``: it doesn't.
+        """
+        key = f"{prefix}no-such-object-{secrets.token_hex(8)}"
+        with suppress(ObjectNotFoundError):
+            self._attempts("get", key, lambda at: at.library.head(at.store, key))
+            raise StoreUnavailableError(
+                f"list {self._uri}/{prefix}: the answer isn't an object store's: it is empty, but any object is said "
+                "to be there; is endpoint_url that of a console, or does a proxy ask for a login?"
+            )
 
     def _objects(self, rows: Sequence[_Row], after: str) -> Iterator[ObjectInfo]:
         """The objects among the sorted rows of a listing, behind ``after``.
@@ -221,9 +289,26 @@ class ObstoreBucket(Bucket):
     async def _delete_chunk(self, keys: Sequence[str]) -> None:
         name = keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
         try:
-            await self._attempts_async("delete", name, lambda at: at.library.delete_async(at.store, [*keys]))
+            await self._attempts_async("delete", name, lambda at: self._delete_keys(at, keys))
         except ObjectNotFoundError:  # Azure says so of one, and obstore then nothing of the others
             await gather(self._delete_one, keys, CONCURRENCY)
+
+    async def _delete_keys(self, at: _Connection, keys: Sequence[str]) -> None:
+        """Delete keys by one request. obstore takes each that the answer leaves out for deleted, as servers do that
+        answer briefly; so of many one is looked for. Not of a single one, which others may have written anew."""
+        await at.library.delete_async(at.store, [*keys])
+        if len(keys) == 1:
+            return
+        key = random.choice(keys)  # noqa: S311 - no secret
+        try:
+            await at.library.head_async(at.store, key)
+        except Exception as error:
+            if isinstance(self._translate(error, "get", key), ObjectNotFoundError):
+                return
+            raise
+        raise StoreOutcomeUnknownError(
+            f"delete {self._uri}/{keys[0]} and {len(keys) - 1} more: answered with a success, but {key} is still there"
+        )
 
     def _gather(self, call: Callable[[S], Awaitable[T]], arguments: Sequence[S], at_once: int) -> list[T]:
         if not arguments:
@@ -256,11 +341,3 @@ class ObstoreBucket(Bucket):
             store = self._connect(library._store)
             self._connection = connection = _Connection(process=os.getpid(), library=library, store=store)
         return connection
-
-
-def _put_arguments(data: bytes) -> dict[str, Any]:
-    """Nothing of an upload in parts is visible before its last request. No request is so long that it would end by a
-    time-out on a slow line."""
-    if len(data) < _MULTIPART_BYTES:
-        return {"use_multipart": False}
-    return {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}

@@ -18,7 +18,7 @@ from sparklog.errors import (
 from sparklog.storage import S3Store, _obstore_bucket
 from sparklog.storage._obstore_errors import answer_of, is_taken, translate
 from sparklog.storage.base import CreateResult
-from tests.scripted_server import HANG_UP, SILENCE, Reply, ScriptedServer, scripted_server, xml_error
+from tests.scripted_server import HANG_UP, SILENCE, Reply, ScriptedServer, scripted_server, stored, xml_error
 
 pytest.importorskip("obstore")
 
@@ -172,7 +172,7 @@ def test_a_kept_connection_that_the_server_has_closed_is_no_failure(store, serve
     """The request goes by a new one, and only there."""
 
     def answer(request):
-        return Reply(headers={**Reply().headers, "Connection": "close"})
+        return stored(request, Connection="close")
 
     server.answer = answer
     for number in range(20):

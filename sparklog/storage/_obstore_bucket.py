@@ -27,7 +27,7 @@ from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
 from sparklog.storage._event_loop import gather, run_in_loop
 from sparklog.storage._main_thread import run_interruptibly
 from sparklog.storage._obstore_library import obstore_library
-from sparklog.storage._written_etags import WrittenEtags
+from sparklog.storage._written_etags import WrittenEtags, unreadable_write
 from sparklog.storage.base import ObjectInfo
 
 __all__ = ["ObstoreBucket"]
@@ -191,13 +191,8 @@ class ObstoreBucket(Bucket):
         try:
             stored = self._get_or_none(key)
         except StoreError as error:
-            raise StoreOutcomeUnknownError(f"{name}: was answered, but can't be read back: {error}") from error
-        if stored != data:
-            raise StoreOutcomeUnknownError(
-                f"{name}: was answered with a success that isn't the store's (ETag {etag}): "
-                f"{'nothing' if stored is None else 'something else'} is there; it may be carried out yet"
-            )
-        self._etags.learn(etag)
+            raise unreadable_write(name, error) from error
+        self._etags.confirm(name, etag, is_there=stored == data)
 
     def _create(self, key: str, data: bytes) -> bool:
         at = self._connected()

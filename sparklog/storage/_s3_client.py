@@ -8,11 +8,17 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from sparklog.errors import IllegalStateError, InvalidConfigurationError, StoreError
+from sparklog.errors import (
+    IllegalStateError,
+    InvalidConfigurationError,
+    ObjectNotFoundError,
+    StoreError,
+)
 from sparklog.storage import _s3_errors as failed
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY
 from sparklog.storage._s3_sendings import count_sendings, counting_session_class
+from sparklog.storage._written_etags import WrittenEtags, unreadable_write
 
 __all__ = ["S3Client"]
 
@@ -38,6 +44,7 @@ class S3Client:
         """Is it known how often a request was sent? A session class of the caller's own must send each once."""
         self._lock = threading.Lock()
         self._connected: tuple[int, Any] | None = None
+        self._etags = WrittenEtags()
 
     def run(self, call: Callable[[], Awaitable[T]]) -> T:
         """Run ``call()`` on the event loop that s3fs keeps in a thread of its own, and wait for it."""
@@ -72,6 +79,8 @@ class S3Client:
         """
 
         def translate(error: Exception) -> StoreError | None:
+            if isinstance(error, StoreError):
+                return error
             return failed.translate(error, op, f"s3://{self._bucket}/{key}")
 
         return await Attempts(translate, pauses_s=_PAUSES_S).run_async(call)
@@ -85,7 +94,7 @@ class S3Client:
         """
         with count_sendings() as sendings:
             try:
-                await self.send("put_object", Key=key, Body=data, IfNoneMatch="*")
+                answer = await self.send("put_object", Key=key, Body=data, IfNoneMatch="*")
             except Exception as error:
                 if failed.is_taken(error):
                     return False
@@ -96,7 +105,41 @@ class S3Client:
                 certain_count = 1 if failed.is_answer(error) else 0
                 is_certain = sendings.count == certain_count or not self._is_counted
                 raise of_create(failure, is_certain=is_certain) from error
+        if not self._etags.prove(answer.get("ETag"), data, is_create=True):
+            await self._confirm("create", key, data, answer.get("ETag"))
         return True
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Put an object, repeated as :meth:`attempts` does."""
+
+        async def put() -> None:
+            answer = await self.send("put_object", Key=key, Body=data)
+            if not self._etags.prove(answer.get("ETag"), data, is_create=False):
+                await self._confirm("put", key, data, answer.get("ETag"))
+
+        await self.attempts("put", key, put)
+
+    async def get(self, key: str, **arguments: str) -> bytes:
+        """Get an object, repeated as :meth:`attempts` does."""
+
+        async def get() -> bytes:
+            answer = await self.send("get_object", Key=key, **arguments)
+            async with answer["Body"] as body:
+                data: bytes = await body.read()
+                return data
+
+        return await self.attempts("get", key, get)
+
+    async def _confirm(self, op: str, key: str, data: bytes, etag: str | None) -> None:
+        """Read back what an answer, which may be another's than the server's, calls written."""
+        name = f"{op} s3://{self._bucket}/{key}"
+        try:
+            stored: bytes | None = await self.get(key)
+        except ObjectNotFoundError:
+            stored = None
+        except StoreError as error:
+            raise unreadable_write(name, error) from error
+        self._etags.confirm(name, etag, is_there=stored == data)
 
     def close(self) -> None:
         """Close the connections of this process."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 
-__all__ = ["WrittenEtags"]
+from sparklog.errors import StoreError, StoreOutcomeUnknownError
+
+__all__ = ["WrittenEtags", "unreadable_write"]
 
 _HASHED_BYTES = 64 * 2**10
 """Of larger objects only the form of the ETag counts: their sum would cost a tenth of what encoding their records does.
@@ -48,10 +50,27 @@ class WrittenEtags:
             return True
         return _bare(etag) == hashlib.md5(data, usedforsecurity=False).hexdigest()
 
-    def learn(self, etag: str | None) -> None:
-        """Learn the form of an ETag whose object was read back, and was what had been written."""
+    def confirm(self, name: str, etag: str | None, *, is_there: bool) -> None:
+        """Settle a write whose ETag proves nothing, and learn the ETag's form.
+
+        Args:
+            name: of the request, for the message.
+            is_there: was the object read back, and is it what was written?
+        Raises:
+            StoreOutcomeUnknownError: it isn't.
+        """
+        if not is_there:
+            raise StoreOutcomeUnknownError(
+                f"{name}: answered with a success that isn't the store's (ETag {etag}): the object isn't there, or is "
+                "another; it may be written yet"
+            )
         if etag:
             self._forms |= {_form(etag)}
+
+
+def unreadable_write(name: str, error: StoreError) -> StoreOutcomeUnknownError:
+    """The error where an object whose ETag proves nothing can't be read back, for whatever reason."""
+    return StoreOutcomeUnknownError(f"{name}: answered with a success, but can't be read back: {error}")
 
 
 def _bare(etag: str) -> str:

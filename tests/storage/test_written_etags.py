@@ -2,6 +2,7 @@ from hashlib import md5
 
 import pytest
 
+from sparklog.errors import StoreOutcomeUnknownError
 from sparklog.storage._written_etags import WrittenEtags
 
 DATA = b"an entry"
@@ -28,7 +29,14 @@ def test_of_a_large_object_the_form_of_an_md5_sum_counts_unless_it_is_created():
 
 def test_a_form_that_was_read_back_counts_from_then_on():
     etags = WrittenEtags()
-    etags.learn('"0x8DC2A1"')
+    etags.confirm("create s3://bucket/a", '"0x8DC2A1"', is_there=True)
     assert etags.prove('"0x8DFFFF"', DATA, is_create=True)
     assert not etags.prove('"0x8D"', DATA, is_create=True)
     assert not etags.prove(f'"{OTHER_SUM}"', DATA, is_create=True)
+
+
+def test_a_form_whose_object_was_not_there_is_not_learned():
+    etags = WrittenEtags()
+    with pytest.raises(StoreOutcomeUnknownError, match=r"create s3://bucket/a: .* isn't the store's .ETag \"5f-1\"."):
+        etags.confirm("create s3://bucket/a", '"5f-1"', is_there=False)
+    assert not etags.prove('"5f-1"', DATA, is_create=True)

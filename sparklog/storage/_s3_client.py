@@ -17,6 +17,7 @@ from sparklog.errors import (
 from sparklog.storage import _s3_errors as failed
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY
+from sparklog.storage._client_options import HiddenOptions, seconds_option, without_values
 from sparklog.storage._s3_sendings import count_sendings, counting_session_class
 from sparklog.storage._written_etags import WrittenEtags, unreadable_write
 
@@ -35,10 +36,13 @@ class S3Client:
 
     def __init__(self, bucket: str, options: Mapping[str, Any]) -> None:
         self._bucket = bucket
-        self._options = dict(options)
-        config = self._options.get("config_kwargs", {})
-        self._timeout_s = config.get("connect_timeout", _CONNECT_TIMEOUT_S) + config.get(
-            "read_timeout", _READ_TIMEOUT_S
+        self._options = HiddenOptions(options)
+        config = options.get("config_kwargs") or {}
+        if not isinstance(config, Mapping):
+            raise InvalidConfigurationError("storage_options config_kwargs: expected a mapping")
+        self._timeout_s = sum(
+            seconds_option(config, name, default=default)
+            for name, default in (("connect_timeout", _CONNECT_TIMEOUT_S), ("read_timeout", _READ_TIMEOUT_S))
         )
         self._is_counted = "http_session_cls" not in config
         """Is it known how often a request was sent? A session class of the caller's own must send each once."""
@@ -166,7 +170,7 @@ def _connect(options: Mapping[str, Any]) -> Any:
     config = {
         "max_pool_connections": CONCURRENCY,
         "http_session_cls": counting_session_class(),
-        **options.get("config_kwargs", {}),
+        **(options.get("config_kwargs") or {}),
     }
     config["retries"] = {"total_max_attempts": 1}
     overrides = {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
@@ -175,7 +179,8 @@ def _connect(options: Mapping[str, Any]) -> Any:
         filesystem.retries = 1
         filesystem.connect()
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidConfigurationError(f"storage_options: s3fs says {error}") from error
+        said = without_values(str(error), options)
+        raise InvalidConfigurationError(f"storage_options: s3fs says {said}") from None
     except Exception as error:
         failure = failed.translate(error, "open", "s3")
         if failure is None:

@@ -61,6 +61,9 @@ class ObstoreBucket(Bucket):
     that failed may have been carried out. A create is sent once: its caller repeats it, with another token. Proxies may
     send a request twice all the same: so "taken" may be the caller's own success (compare tokens).
 
+    What is refused because the credentials have expired is sent a second time, a create, too, with those that are
+    there by then: such a refusal is certain.
+
     A success is believed where it can only be the cloud's: a PUT's by its ETag, or because the object was read back; an
     empty listing, and a deletion of many keys, by a HEAD of a key that can't be there.
     """
@@ -73,6 +76,7 @@ class ObstoreBucket(Bucket):
         *,
         is_sorted: bool = True,
         deletes_keys: int = 1000,
+        renews_credentials: bool = True,
     ) -> None:
         """
         Args:
@@ -81,12 +85,15 @@ class ObstoreBucket(Bucket):
             connect: makes a store of obstore, given the class's module; called at the first request of each process.
             is_sorted: does the cloud list keys by their byte order?
             deletes_keys: that the cloud deletes by one request; with 1 each is deleted by itself.
+            renews_credentials: may ``connect`` find others than before, so that a request which is refused because they
+                have expired is worth being sent once more?
         """
         self._name = name
         self._uri = uri
         self._connect = connect
         self._is_sorted = is_sorted
         self._deletes_keys = deletes_keys
+        self._renews_credentials = renews_credentials
         self._connection: _Connection | None = None
         self._etags = WrittenEtags()
 
@@ -195,9 +202,12 @@ class ObstoreBucket(Bucket):
         self._etags.confirm(name, etag, is_there=stored == data)
 
     def _create(self, key: str, data: bytes) -> bool:
-        at = self._connected()
+        def put(at: _Connection) -> str | None:
+            answer = at.library.put(at.store, key, data, mode="create", use_multipart=False)
+            return answer["e_tag"]  # type: ignore[no-any-return]
+
         try:
-            etag = at.library.put(at.store, key, data, mode="create", use_multipart=False)["e_tag"]
+            etag = self._call(put)
         except Exception as error:
             if failed.is_taken(error, bucket=self._name):
                 return False
@@ -211,7 +221,7 @@ class ObstoreBucket(Bucket):
 
     def _sorted_rows(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """A listing by pages, which goes on behind the last row where a page failed."""
-        last, is_empty = after, True
+        last, is_empty, was_renewed = after, True, False
         pages: Any = None
         tries = self._new_attempts("list", prefix)
         while True:
@@ -219,13 +229,15 @@ class ObstoreBucket(Bucket):
                 pages, page = run_interruptibly(partial(self._next_page, pages, prefix, last))
             except Exception as error:
                 pages = None
-                time.sleep(tries.pause_after(error))
+                if was_renewed or not self._forget_expired(error):
+                    time.sleep(tries.pause_after(error))
+                was_renewed = True
                 continue
             if page is None:
                 if is_empty:
                     run_interruptibly(lambda: self._check_empty(prefix))
                 return
-            is_empty = is_empty and not page
+            is_empty, was_renewed = is_empty and not page, False
             tries = self._new_attempts("list", prefix)
             yield from self._objects(page, last)
             last = max(last, page[-1]["path"]) if page else last
@@ -312,10 +324,35 @@ class ObstoreBucket(Bucket):
 
     def _attempts(self, op: str, key: str, call: Callable[[_Connection], T]) -> T:
         """Repeat ``call`` while that may help, and raise what its failures mean."""
-        return self._new_attempts(op, key).run(lambda: call(self._connected()))
+        return self._new_attempts(op, key).run(lambda: self._call(call))
 
     async def _attempts_async(self, op: str, key: str, call: Callable[[_Connection], Awaitable[T]]) -> T:
-        return await self._new_attempts(op, key).run_async(lambda: call(self._connected()))
+        return await self._new_attempts(op, key).run_async(lambda: self._call_async(call))
+
+    def _call(self, call: Callable[[_Connection], T]) -> T:
+        """Make a call, and once more if the credentials have expired."""
+        try:
+            return call(self._connected())
+        except Exception as error:
+            if not self._forget_expired(error):
+                raise
+        return call(self._connected())
+
+    async def _call_async(self, call: Callable[[_Connection], Awaitable[T]]) -> T:
+        try:
+            return await call(self._connected())
+        except Exception as error:
+            if not self._forget_expired(error):
+                raise
+        return await call(self._connected())
+
+    def _forget_expired(self, error: Exception) -> bool:
+        """Let the next call look for credentials anew, if these have expired. False: they haven't, or no others can be
+        found."""
+        if not self._renews_credentials or not failed.is_of_expired_credentials(error, bucket=self._name):
+            return False
+        self._connection = None
+        return True
 
     def _new_attempts(self, op: str, key: str) -> Attempts:
         return Attempts(lambda error: self._translate(error, op, key), pauses_s=_PAUSES_S)

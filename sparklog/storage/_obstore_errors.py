@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from sparklog.errors import InvalidArgumentError, StoreError, StorePermissionError, StoreUnavailableError
+from sparklog.storage import _answers
 from sparklog.storage._answers import error_of_code, error_without_answer, is_taken_answer
 
-__all__ = ["Answer", "answer_of", "is_taken", "is_unsatisfiable_range", "translate"]
+__all__ = ["Answer", "answer_of", "is_of_expired_credentials", "is_taken", "is_unsatisfiable_range", "translate"]
 
 _DEBUG = "\n\nDebug source:"
 _REQUEST = re.compile(r"Error performing [A-Z]+ (?P<url>\S+) in ")
@@ -81,6 +82,14 @@ def is_taken(error: Exception, *, bucket: str) -> bool:
     if answer is None or _is_of_credentials(error, _text(error), bucket):
         return False
     return is_taken_answer(answer.code, answer.status)
+
+
+def is_of_expired_credentials(error: Exception, *, bucket: str) -> bool:
+    """Did the bucket refuse the credentials as such, so that newer ones may be accepted?"""
+    answer = answer_of(error)
+    if answer is None or _is_of_credentials(error, _text(error), bucket):
+        return False
+    return _answers.is_of_expired_credentials(answer.code, answer.status)
 
 
 def is_unsatisfiable_range(error: BaseException) -> bool:

@@ -47,6 +47,7 @@ _CREDENTIALS = {
 }
 """Options, and the way to sign requests that object_store then takes, whatever the environment has."""
 _FLAGS = {"use_azure_cli"}
+_CONSTANT = {"account_key", "sas_token", "bearer_token"}
 _WITH_CREDENTIALS = {"authority_host", "client_id", "msi_resource_id", "object_id", "tenant_id"}
 _NAMES = {"sas_token": "sas_key", "bearer_token": "token"}
 _ACCOUNT_VARIABLE = "AZURE_STORAGE_ACCOUNT_NAME"
@@ -89,6 +90,7 @@ class AzureStore(BucketStore):
             lambda stores: _connect(stores, container, options),
             is_sorted=False,  # with a hierarchical namespace folders sort among themselves
             deletes_keys=_DELETES_KEYS,
+            renews_credentials=not options.is_anonymous and not options.credentials.keys() & _CONSTANT,
         )
         super().__init__(bucket, uri=f"{shown}/{root}".rstrip("/"), root=root)
 

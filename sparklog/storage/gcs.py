@@ -52,7 +52,13 @@ class GcsStore(BucketStore):
         self._name = name
         self._options = options = gcs_options(storage_options or {})
         # Each object is deleted by itself: Google's XML interface has no deletion in bulk.
-        bucket = ObstoreBucket(name, f"gs://{name}", lambda stores: _connect(stores, name, options), deletes_keys=1)
+        bucket = ObstoreBucket(
+            name,
+            f"gs://{name}",
+            lambda stores: _connect(stores, name, options),
+            deletes_keys=1,
+            renews_credentials=not options.is_anonymous and "bearer_token" not in options.config,
+        )
         super().__init__(bucket, uri=f"gs://{name}/{root}".rstrip("/"), root=root)
 
     def arrow_filesystem(self) -> Any:

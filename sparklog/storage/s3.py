@@ -60,5 +60,10 @@ def _bucket(name: str, options: Mapping[str, Any], client: object) -> Bucket:
         return S3fsBucket(name, options)
     if client == "obstore":
         parsed = s3_options(options)
-        return ObstoreBucket(name, f"s3://{name}", lambda stores: connect_s3(stores, name, parsed))
+        return ObstoreBucket(
+            name,
+            f"s3://{name}",
+            lambda stores: connect_s3(stores, name, parsed),
+            renews_credentials=parsed.keys is None and not parsed.is_anonymous,
+        )
     raise InvalidConfigurationError("storage_options client: expected obstore or s3fs")

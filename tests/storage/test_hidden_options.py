@@ -67,7 +67,7 @@ def test_hidden_options_are_a_mapping_that_tells_names_alone():
 @pytest.mark.parametrize(
     ("uri", "options"),
     [
-        ("s3://bucket", {"client": "s3fs", "endpoint_url": f"not a url {SECRET}"}),
+        ("s3://bucket", {"client": "s3fs", "key": "k", "secret": SECRET, "endpoint_url": f"not a url {SECRET}"}),
         ("s3://bucket", {"client": "s3fs", SECRET[:4]: SECRET, "key": "k", "secret": SECRET}),
         ("s3://bucket", {"client": "s3fs", "config_kwargs": {"read_timeout": SECRET}}),
         ("s3://bucket", {"client": "s3fs", "config_kwargs": SECRET}),

@@ -42,6 +42,8 @@ class S3Proxy:
         """Changes what the server answers to a request."""
         self.commits: list[tuple[str, str | None, int]] = []
         """Of each PUT of a commit: its file's name, ``If-None-Match``, and the status that S3 or the proxy gave."""
+        self.extra_headers: dict[str, str] = {}
+        """Are added to each request that is passed on."""
         self.closing = threading.Event()
         self.connections: set[socket.socket] = set()
         self.port = 0
@@ -137,6 +139,7 @@ def handler_of(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
 
         def forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
+            headers |= proxy.extra_headers
             connection = http.client.HTTPConnection(proxy.backend, timeout=TIMEOUT_S)
             try:
                 connection.request(self.command, self.path, body, {**headers, "Content-Length": str(len(body))})

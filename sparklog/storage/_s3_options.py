@@ -209,13 +209,14 @@ def connect_s3(stores: Any, bucket: str, options: S3Options) -> Any:
         endpoint = f"https://{bucket}.{host}" if is_virtual else f"https://{host}"
     elif endpoint and is_virtual:  # object_store takes the endpoint as it is
         endpoint = endpoint.replace("://", f"://{bucket}.", 1)
+    client = client_options(options.client, endpoint=endpoint)
     config = {
         "bucket": bucket,
         "region": region,
         "skip_signature": options.is_anonymous,
         "virtual_hosted_style_request": is_virtual,
         "conditional_put": "etag",  # whatever the environment says
-        "unsigned_payload": _is_protected(endpoint, options.client),
+        "unsigned_payload": _is_protected(endpoint, client),
         **({"aws_endpoint_url_s3": endpoint} if endpoint else {}),  # goes before the environment's
         **options.config,
     }
@@ -223,16 +224,21 @@ def connect_s3(stores: Any, bucket: str, options: S3Options) -> Any:
     return make(
         stores.S3Store,
         config=config,
-        client_options=client_options(options.client, endpoint=endpoint),
+        client_options=client,
         **({"credential_provider": provider} if provider else {}),
     )
 
 
 def _is_protected(endpoint: str | None, client: Mapping[str, Any]) -> bool:
     """Does TLS protect what is sent, so that its SHA-256 sum needn't be signed, too? AWS's own clients leave it out by
-    default then: of what an upload costs it is a third."""
+    default then.
+
+    Args:
+        endpoint: None: AWS's own.
+        client: of :func:`client_options`.
+    """
     is_encrypted = endpoint is None or endpoint.lower().startswith("https://")
-    return is_encrypted and "verify" not in client
+    return is_encrypted and not client.get("allow_invalid_certificates", False)
 
 
 def _provider(

@@ -80,7 +80,7 @@ def test_a_transaction_is_timed_out_by_its_age_and_not_by_the_stores_hour(hours:
 
 
 @pytest.mark.parametrize("hours", HOURS)
-def test_a_transaction_commits_whole_or_not_at_all_if_the_stores_clock_is_set_meanwhile(hours: int) -> None:
+def test_a_transaction_commits_whole_or_not_at_all_if_the_stores_clock_is_set(hours: int) -> None:
     """Set forward, it makes the transaction look old: with offsets it is timed out, as its producer is told."""
     _, store_clock, cluster = a_skewed_world(0)
     create_topic(cluster.topic_log("in"), "in")

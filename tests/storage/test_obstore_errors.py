@@ -275,7 +275,7 @@ def signer(request):
     return request.headers["authorization"].partition("Credential=")[2].partition("/")[0]
 
 
-def test_credentials_that_expired_and_were_not_replaced_are_told_after_a_second_request(server, monkeypatch, tmp_path):
+def test_credentials_that_expired_and_were_not_replaced_are_told(server, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     (tmp_path / "credentials").write_text("[default]\naws_access_key_id = k\naws_secret_access_key = s\n")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)

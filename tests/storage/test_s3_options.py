@@ -123,6 +123,7 @@ def test_other_names_of_an_option_mean_the_same(connected):
     [
         ({}, True),
         ({"endpoint_url": "https://h:9"}, True),
+        ({"endpoint_url": "https://h:9", "verify": __file__}, True),
         ({"endpoint_url": "http://h:9"}, False),
         ({"endpoint_url": "https://h:9", "verify": False}, False),
         ({"unsigned_payload": False}, False),

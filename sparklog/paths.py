@@ -21,6 +21,9 @@ __all__ = [
     "STAGE_PREFIX",
     "TOPICS_FOLDER",
     "TRANSACTIONS_FOLDER",
+    "announced_file",
+    "announced_folder",
+    "announced_versions_after",
     "check_topic_name",
     "decode_id",
     "encode_id",
@@ -151,6 +154,28 @@ def new_data_file(partition: int) -> str:
     The ``partition=`` folder is for people who look; readers take partition values from the log alone.
     """
     return f"partition={partition}/{uuid.uuid4().hex}.parquet"
+
+
+def announced_folder(block: int) -> str:
+    """The folder of what was announced by those who knew a version of a block of versions, relative to the table's
+    folder, with its trailing slash."""
+    return f"announced/{block:012d}/"
+
+
+def announced_versions_after(block: int, version: int) -> str:
+    """The place in :func:`announced_folder`, by path's byte order, where files of ``version`` and later ones begin."""
+    return f"{announced_folder(block)}{version:020d}/"
+
+
+def announced_file(block: int, known: int, partition: int, facts: str) -> str:
+    """The name of a data file that others may publish, relative to the table's folder.
+
+    Args:
+        block: of versions, that ``known`` belongs to.
+        known: the newest version that its owner had applied before the upload.
+        facts: what :mod:`sparklog.log.announced.names` encodes.
+    """
+    return f"{announced_versions_after(block, known)}partition={partition}/{facts}.parquet"
 
 
 def new_probe() -> str:

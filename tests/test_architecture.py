@@ -42,7 +42,7 @@ LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
 # Within a room, from the bottom up. Modules of the room itself may import its inner rooms; the inner rooms of one
 # line don't know each other, and import of the room's own modules only what is named after the line.
 INNER_LAYERS = {
-    "log": ([{"data"}, {"sequencing"}], {"sequencing"}),
+    "log": ([{"data"}, {"announced", "sequencing"}], {"announced", "sequencing"}),
     "groups": ([{"assignors", "offsets"}, {"membership"}, {"admin"}], set()),
     "spark": ([{"sink"}, {"source"}, {"session"}, {"views"}, {"ingest", "maintenance"}], set()),
 }

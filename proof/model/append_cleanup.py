@@ -15,7 +15,7 @@ looks …                   ``EntryLog.look``, as of ``log.catch_up.catch_up``
 verifies …                ``EntryLog._verify_if_due``, ``DeltaLog.verify``; what is believed then:
                           ``delta.commit.run_commit_loop``, ``storage.position.advance``
 decides again             ``log.append_plan.plan_append``, ``producer_state.is_duplicate_commit``,
-                          ``_Append._find``
+                          ``Append._find``
 gives up                  ``commit``'s and ``create_next``'s deadline, ``TopicWriter._take_new_id``
 plans / deletes           ``delta.cleanup.plan_cleanup``, ``clean_log``
 ========================  ==============================================================================

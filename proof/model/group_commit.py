@@ -79,8 +79,8 @@ class Rules:
     """Who loads the topic and doesn't find its flush knows nothing yet; off: it has failed."""
     same_number: bool = True
     """What is appended again after it was given up keeps its number; off: it goes by a new id."""
-    announce_in_order: bool = True
-    """A flush is announced only if those before it were announced or are settled; off: any."""
+    ordinary_numbers: bool = True
+    """A flush that is announced behind ordinary ones leaves a number to them; off: it claims to follow them."""
     order: bool = True
     """An owner's entry takes its flushes from the oldest on; off: the newest alone."""
     sync_included: bool = True
@@ -315,11 +315,9 @@ class GroupCommit:
         number, part = (writer.flushes - 1, writer.parts) if is_begun else (writer.flushes, 0)
         if number >= self.bounds.owners[index].flushes:
             return
-        unsettled = [one for one in writer.ordinary if one > writer.settled]
-        if world.ordinary or (unsettled and self.rules.announce_in_order):
+        if world.ordinary:
             yield self._upload_unannounced(world, index)
-        if unsettled and self.rules.announce_in_order:
-            return
+        unsettled = [one for one in writer.ordinary if one > writer.settled and not self.rules.ordinary_numbers]
         claim = writer.claim if is_begun else (writer.applied, max(writer.settled, *unsettled, NOTHING_SETTLED))
         file = File(name, number, part, *claim, writer.topic, world.now)
         after = _with(world, index, writer._replace(flushes=number + 1, parts=part + 1, claim=claim))

@@ -216,7 +216,7 @@ GROUP_COMMIT_FAULTS = [
     Fault(("failed_upload",), "what failed isn't in the log", _group(faults=1)),
     Fault(("absence",), "what failed isn't in the log", _group(loads=1)),
     Fault(("same_number",), "no flush is in the log twice", _group(gives_up=1)),
-    Fault(("announce_in_order",), "no flush is passed over", _group(_TWO_AND_ONE, ordinary=1)),
+    Fault(("ordinary_numbers",), "no flush is passed over", _group(_TWO_AND_ONE, ordinary=1)),
     Fault(("order",), "no flush is passed over", _group(_TWO_AND_ONE)),
     Fault(("sync_included",), "what acks=all acknowledged survives a power loss", _ALL_AND_ONE),
     Fault(("sync_found",), "what acks=all acknowledged survives a power loss", _ALL_AND_ONE),

@@ -17,17 +17,20 @@ from proof.simulation.cluster.group_worlds import GROUP_SEEDS
 from proof.simulation.cluster.many import BOUNDED, COVERED, play_many, players, tell, uncovered
 from proof.simulation.cluster.planted import PLANTED
 from proof.simulation.cluster.play import Played, play
+from proof.simulation.cluster.sharing import SHARING_SEEDS
 from tests.depth import by_depth
 from tests.support import SUMMARY_LINE
 
 FIRST_FOUND = {
     "a_commit_is_told_before_it_is_made": 0,
+    "a_failed_upload_counts_as_not_announced": SHARING_SEEDS + 44,
     "a_fenced_producer_decides_once_more": 47,
     "a_merged_file_lacks_its_last_record": 25,
     "a_new_owner_begins_anew": 0,
     "a_new_owner_begins_one_too_late": 6,
     "a_new_owner_goes_on_before_the_records": 28,
     "a_producer_is_fenced_by_an_abort": 225,
+    "announced_uploads_overtake_ordinary_ones": SHARING_SEEDS + 14,
     "compaction_drops_the_newest": 17,
     "decisions_are_not_flushed": 148,
     "nobody_finishes_what_was_left": 127,
@@ -40,16 +43,21 @@ FIRST_FOUND = {
     "pending_offsets_are_forgotten": 29,
     "recovery_skips_a_topic": 61,
     "refusals_are_believed": 160,
+    "settled_numbers_are_forgotten": SHARING_SEEDS + 3,
     "stamps_are_not_compared": GROUP_SEEDS + 11,
     "stamps_are_not_compared_in_transactions": 28,
     "stamps_count_before_the_application_knows": GROUP_SEEDS + 6,
+    "the_newest_flush_goes_first": SHARING_SEEDS + 57,
     "transactions_are_published_again": 2,
     "trust_never_ends": 7,
     "unknown_is_told_as_failed": 59,
+    "what_is_given_up_counts_as_withdrawn": SHARING_SEEDS + 8,
     "whoever_is_slow_is_timed_out": 3,
+    "whoever_opened_late_takes_what_it_lists": SHARING_SEEDS,
     "whoever_takes_a_partition_has_it": GROUP_SEEDS + 20,
 }
-"""The first of all seeds that finds a planted fault, as the worlds are today: of all, or of all group worlds."""
+"""The first of all seeds that finds a planted fault, as the worlds are today: of all, of all group worlds, or of all
+worlds that share."""
 GROUPS_COVERED = {
     "fenced members": 0.1,
     "kills": 0.5,
@@ -69,6 +77,9 @@ FRESH = by_depth(gate=50, nightly=1_000)
 FIXED_GROUPS = by_depth(gate=25, nightly=200)
 FRESH_GROUPS = by_depth(gate=20, nightly=200)
 """Seeds of group worlds, as above."""
+FIXED_SHARING = by_depth(gate=50, nightly=1_000)
+FRESH_SHARING = by_depth(gate=20, nightly=1_000)
+"""Seeds of worlds that share, as above."""
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +129,26 @@ def test_many_group_worlds_keep_every_promise_and_settle(player, record_property
     assert violations(played) == {}
     counts = sum((one.counts for one in played), Counter[str]())
     assert {name: counts[name] for name, least in GROUPS_COVERED.items() if counts[name] < least * len(seeds)} == {}
+
+
+def test_a_few_producers_that_share_a_topic_keep_every_promise(player):
+    played = list(player.map(play, range(SHARING_SEEDS, SHARING_SEEDS + 8)))
+    assert violations(played) == {}
+    assert sum(one.counts["flushes of others"] for one in played) >= 40
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_many_producers_that_share_a_topic_keep_every_promise(player, record_property):
+    fixed = SHARING_SEEDS + 1_000
+    fresh = SHARING_SEEDS + random.SystemRandom().randrange(1_000_000, 1_000_000_000)
+    seeds = [*range(fixed, fixed + FIXED_SHARING), *range(fresh, fresh + FRESH_SHARING)]
+    record_property(SUMMARY_LINE, f"simulated sharing {fixed}..{seeds[FIXED_SHARING - 1]} and {fresh}..{seeds[-1]}")
+    played = list(player.map(play, seeds))
+    assert violations(played) == {}
+    counts = sum((one.counts for one in played), Counter[str]())
+    assert counts["flushes of others"] >= 4 * len(seeds)
+    assert counts["withdrawn flushes"] >= len(seeds) / 20
 
 
 def test_no_seeds_at_all_and_what_befell_too_few_of_them_are_failures():

@@ -8,12 +8,12 @@ from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.config.consumer import Deserialize
 from sparklog.errors import RecordDeserializationError
+from sparklog.log.data.arrow_buffers import binary_lengths, buffer_numbers, is_valid
 from sparklog.model import NO_HEADERS, ConsumerRecord, Headers, TopicPartition
 
 __all__ = ["Deserializers", "records_of"]
@@ -87,28 +87,17 @@ def records_of(batch: pa.RecordBatch, partition: TopicPartition, timestamp_type:
 
 def _milliseconds(column: pa.Array) -> list[int]:
     """Rounded down; -1 for null."""
-    times = _integers(column, 1, np.int64) // _MICROSECONDS
-    return _listed(times, column)
+    times = buffer_numbers(column, 1, np.int64) // _MICROSECONDS
+    if column.null_count:
+        times[~is_valid(column)] = -1
+    listed: list[int] = times.tolist()
+    return listed
 
 
 def _sizes(column: pa.Array) -> list[int]:
     """Bytes of each value; -1 for null."""
-    ends = _integers(column, 1, np.int32, more=1)
-    return _listed(ends[1:] - ends[:-1], column)
-
-
-def _listed(numbers: npt.NDArray[Any], column: pa.Array) -> list[int]:
-    """The numbers, -1 where the column is null."""
-    if column.null_count:  # only then: a compute function gives up the GIL, and waits to get it back from the fetcher
-        numbers = np.where(column.is_valid().to_numpy(zero_copy_only=False), numbers, -1)
-    listed: list[int] = numbers.tolist()
-    return listed
-
-
-def _integers(column: pa.Array, number: int, kind: Any, *, more: int = 0) -> npt.NDArray[Any]:
-    """The numbers in one of an array's buffers, as many as the array has values and ``more``."""
-    buffer = column.buffers()[number]
-    return np.frombuffer(buffer, kind, count=len(column) + more, offset=column.offset * np.dtype(kind).itemsize)
+    sizes: list[int] = binary_lengths(column).tolist()
+    return sizes
 
 
 def _texts(column: pa.Array) -> list[Any]:

@@ -35,6 +35,8 @@ producer state)."""
 ENGINE_INFO = "sparklog"
 ENTRY_FORMAT = 1
 _OURS = "sparklog"
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+"""One for all: ``json.dumps`` with separators would make one for each action."""
 
 T = TypeVar("T")
 
@@ -240,7 +242,7 @@ def _content_token(data: bytes) -> str:
 
 
 def _dumps(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def _typed(body: Mapping[str, Any], name: str, kind: type[T], default: T | None = None) -> T:

@@ -155,6 +155,26 @@ class CommitTarget(ABC, Generic[S, D]):
     def load(self) -> S:
         """The table as of now, read anew."""
 
+    def after_loss(self, state: S, winner: Entry, *, lost_races: int, round_trip_ms: float) -> S:
+        """The state after a lost race. Several writers that all try again at once lose as often as there are others,
+        and each loss costs two requests: from the second on, wait and read on to the tail (rule L11, fairness).
+
+        Args:
+            lost_races: how many this commit has lost.
+            round_trip_ms: how long the newest attempt took.
+        """
+        yields = lost_races >= _LOSSES_BEFORE_YIELDING
+        try:
+            state = self.retry_until_deadline(partial(self.apply_winner, state, winner, catches_up=yields))
+            if yields:
+                longest_ms = round_trip_ms * min(lost_races, _MAX_YIELD_ROUND_TRIPS)
+                longest_ms = min(longest_ms, self.deadline.left_ms)
+                self.log.clock.sleep_ms(random.uniform(0, longest_ms))  # noqa: S311 - spreads writers, no secret
+                state = self.retry_until_deadline(partial(self.catch_up, state))
+        except PositionLost:
+            state = self.retry_until_deadline(self.load)
+        return state
+
     def retry_until_deadline(self, call: Callable[[], T]) -> T:
         """The result of ``call``, repeated on retriable store errors until the deadline. No entry of ours may be under
         way.
@@ -256,23 +276,10 @@ class _CommitLoop(Generic[S, D]):
         if isinstance(outcome, Created):
             return draft.apply_to(state, outcome.position), True
         self._lost_races += 1
-        return self._follow(state, outcome.entry), False
-
-    def _follow(self, state: S, winner: Entry) -> S:
-        """The state after a lost race. Several writers that all try again at once lose as often as there are others,
-        and each loss costs two requests: from the second on, wait and read on to the tail (rule L11, fairness)."""
-        target = self._target
-        yields = self._lost_races >= _LOSSES_BEFORE_YIELDING
-        try:
-            state = target.retry_until_deadline(partial(target.apply_winner, state, winner, catches_up=yields))
-            if yields:
-                longest_ms = self._round_trip_ms * min(self._lost_races, _MAX_YIELD_ROUND_TRIPS)
-                longest_ms = min(longest_ms, target.deadline.left_ms)
-                self._clock.sleep_ms(random.uniform(0, longest_ms))  # noqa: S311 - spreads writers, no secret
-                state = target.retry_until_deadline(partial(target.catch_up, state))
-        except PositionLost:
-            state = target.retry_until_deadline(target.load)
-        return state
+        followed = target.after_loss(
+            state, outcome.entry, lost_races=self._lost_races, round_trip_ms=self._round_trip_ms
+        )
+        return followed, False
 
 
 def sync_unsynced(log: DeltaLog, unsynced: Sequence[str] | None) -> None:

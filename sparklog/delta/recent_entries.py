@@ -20,24 +20,24 @@ class RecentEntries:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[bytes, float]] = {}
-        """By version, oldest first: the bytes, and when they were created."""
+        self._entries: dict[int, tuple[bytes, float, int]] = {}
+        """By version, oldest first: the bytes, when they were created, and the bytes that were ever added by then."""
+        self._added_bytes = 0
 
     def add(self, version: int, data: bytes, *, now_ticks_ms: float, keep_ms: float) -> None:
         """Keep the entry that was created as ``version``, and forget what is too old or too much."""
-        self._entries[version] = (data, now_ticks_ms)
-        kept = list(self._entries.items())
-        size_bytes = sum(len(each) for _, (each, _) in kept)
-        for oldest, (each, created_ticks_ms) in kept:
-            if size_bytes <= _MOST_BYTES and now_ticks_ms - created_ticks_ms <= keep_ms:
+        self._added_bytes += len(data)
+        self._entries[version] = (data, now_ticks_ms, self._added_bytes)
+        for oldest, (each, created_ticks_ms, added_bytes) in list(self._entries.items()):
+            kept_bytes = self._added_bytes - added_bytes + len(each)
+            if kept_bytes <= _MOST_BYTES and now_ticks_ms - created_ticks_ms <= keep_ms:
                 return
             self._entries.pop(oldest, None)
-            size_bytes -= len(each)
 
     def young(self, *, now_ticks_ms: float, keep_ms: float) -> Mapping[int, bytes]:
         """The entries that were created no longer than ``keep_ms`` ago, by version."""
         found = list(self._entries.items())
-        return {version: data for version, (data, at_ms) in found if now_ticks_ms - at_ms <= keep_ms}
+        return {version: data for version, (data, at_ms, _) in found if now_ticks_ms - at_ms <= keep_ms}
 
     def forget_until(self, version: int) -> None:
         """Forget the entries up to a version: a checkpoint holds them."""

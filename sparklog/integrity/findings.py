@@ -45,6 +45,7 @@ class Code(str, Enum):
     APPEND_WRONG = "append-wrong"
     REWRITE_LOST_RECORDS = "rewrite-lost-records"
     PRODUCER_COUNTER = "producer-counter"
+    ANNOUNCED_NUMBER = "announced-number"
     SEQUENCE_REPEATED = "sequence-repeated"
     # Topics: their offsets and files.
     PARTITION_UNKNOWN = "partition-unknown"

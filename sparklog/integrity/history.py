@@ -14,9 +14,10 @@ from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, RemoveFile, Se
 from sparklog.errors import SparklogError
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.integrity.ranges import RangeSet
+from sparklog.log.announced.names import parse_name
 from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.head import TopicHead, end_app_id, head_after_entry, head_of_info, start_app_id
-from sparklog.log.producer_state import ProducerEntry, producer_entry
+from sparklog.log.producer_state import ProducerEntry, announcer_app_id, is_of_announcer, producer_entry
 from sparklog.log.publishing import transactional_id_of
 
 __all__ = ["Published", "TopicHistory"]
@@ -73,6 +74,8 @@ class TopicHistory:
     _segments: dict[str, Segment] = field(default_factory=dict)
     """By path, the segments of the files that are live as far as these entries tell."""
     _sequences: dict[tuple[int, int], _Producer] = field(default_factory=dict)
+    _settled: dict[str, int] = field(default_factory=dict)
+    """By appId of an announcer: its newest settled number."""
     _markers: dict[str, int] = field(default_factory=dict)
     _ends_are_exact: bool = False
 
@@ -243,6 +246,7 @@ class TopicHistory:
                     partition,
                 )
         self._check_producers(entry, added)
+        self._check_announced(entry)
 
     def _check_producers(self, entry: Entry, added: Sequence[Segment]) -> None:
         for action in entry.actions:
@@ -263,6 +267,24 @@ class TopicHistory:
                     "the next commit of the epoch, or the first of a later one",
                 )
             self._check_sequences(entry, producer_id, now, added)
+
+    def _check_announced(self, entry: Entry) -> None:
+        """Each number of an announcer is settled once, by one entry (rule L14, announced uploads)."""
+        named = [parse_name(action.path) for action in entry.actions if isinstance(action, AddFile)]
+        for action in entry.actions:
+            if not isinstance(action, SetTransaction) or not is_of_announcer(action.app_id):
+                continue
+            before, now = self._settled.get(action.app_id, -1), action.version
+            self._settled[action.app_id] = max(before, now)
+            numbers = [one.number for one in named if one and announcer_app_id(one.announcer) == action.app_id]
+            wrong = [number for number in numbers if not before < number <= now]
+            if now <= before or wrong or numbers != sorted(numbers):
+                self._tell(
+                    Code.ANNOUNCED_NUMBER,
+                    entry,
+                    f"{action.app_id} settles {now} after {before}, with files of numbers {numbers}",
+                    "greater numbers each time, and files of numbers that weren't settled, in their order",
+                )
 
     def _check_sequences(self, entry: Entry, producer_id: int, now: ProducerEntry, added: Sequence[Segment]) -> None:
         bounds = {

@@ -9,36 +9,31 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from sparklog.clock import Deadline
-from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import (
     CommitStateUnknownError,
-    CorruptRecordError,
     IllegalStateError,
     SparklogError,
-    StoreError,
     UnknownTopicOrPartitionError,
 )
-from sparklog.log.append_plan import plan_append
+from sparklog.log.announced.group import GroupCommit, Participation
+from sparklog.log.announced.writing import FlushState
+from sparklog.log.appending import Append, Appender, AppendResult, put_staged, upload_encoded
 from sparklog.log.catch_up import catch_up
-from sparklog.log.commit import Commit, TopicCommitResult, commit
+from sparklog.log.commit import TopicCommitResult, commit
 from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch, ProducerStamp, encode_batch, next_sequence
-from sparklog.log.data.record_reading import find_by_sequence, object_path
-from sparklog.log.data.segments import SegmentIndex
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
-from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry, new_producer_id
+from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, PublishResult, publish_transaction
-from sparklog.log.state import TopicState, load_state, open_state
-from sparklog.log.uploads import check_uploads, may_be_gone, put_again_if_late
-from sparklog.paths import new_data_file
+from sparklog.log.state import TopicState, open_state, reload_state
+from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
 
@@ -46,16 +41,6 @@ __all__ = ["AppendResult", "StagedFile", "TopicWriter", "UploadedFile"]
 
 _MAX_PRODUCERS_KNOWN = 1_000
 _REFRESH_AHEAD = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendResult:
-    """The offsets and the version of one append."""
-
-    base_offsets: tuple[int, ...]
-    """Offset of the first record of each file, in the order in which the files were given."""
-    delta_version: int
-    """The commit that published them; -1 where it is known no more."""
 
 
 class TopicWriter:
@@ -74,6 +59,7 @@ class TopicWriter:
         checkpoints: Checkpoints | None = None,
         sequencing: Sequencing | None = None,
         gaps: ForeignGaps | None = None,
+        group_commit: bool = False,
     ) -> None:
         """Open ``topic`` for writing.
 
@@ -84,6 +70,8 @@ class TopicWriter:
             sequencing: who gives offsets to what other engines wrote without, when this writer meets it; None: nobody.
             gaps: when this writer's entries ask for a gap in which other engines can commit (rule F5, gaps);
                 None: never.
+            group_commit: announce uploads where several writers lose races, and publish those of others (rule L14,
+                announced uploads).
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             NotATopicError, UnsupportedVersionError, CorruptLogError, StoreError.
@@ -100,9 +88,13 @@ class TopicWriter:
         if self._state.unwritable is not None:
             raise self._state.unwritable.with_traceback(None)
         self._topic_id = self._state.head.topic_id
+        self._group = GroupCommit(log, self._state.position.version, is_enabled=group_commit)
+        self._state.observer = self._group
+        self._failed_upload: list[StagedFile] = []
         self._pause_until_ticks_ms = 0.0
         self._next_sequences: dict[int, int] = {}
-        self._staged: set[str] = set()
+        self._staged: dict[str, int] = {}
+        """Ordinary uploads that aren't settled, and their order among all of this writer."""
         self._identity = threading.Lock()
         """Guards the producer id and its sequences, which an upload takes and a failed append replaces."""
         self._producer_id: int
@@ -140,12 +132,22 @@ class TopicWriter:
         return self._producer_id
 
     def upload(
-        self, batches: Sequence[tuple[int, pa.Table | pa.RecordBatch]], *, compression: str = "none"
+        self,
+        batches: Sequence[tuple[int, pa.Table | pa.RecordBatch]],
+        *,
+        compression: str = "none",
+        announce: bool = False,
     ) -> list[StagedFile]:
         """Number, encode and upload batches of (partition, records).
 
         The files are in no log until :meth:`append` publishes them, and must be appended in the order of uploading.
-        Raises ``StoreError`` where the store refuses for longer than its own retries last.
+
+        Args:
+            announce: where group commit is on, let whoever commits next publish them (rule L14, announced uploads). No
+                such file may be said to have failed before :meth:`withdraw` has said so.
+        Raises:
+            StoreError: the store refuses for longer than its own retries last. What was announced may be there, or may
+                come: see :meth:`failed_upload`.
         """
         encoded: list[tuple[int, EncodedBatch]] = []
         with self._identity:
@@ -158,10 +160,44 @@ class TopicWriter:
             stamp = ProducerStamp(producer_id, producer_epoch, sequences.get(partition, 0))
             encoded.append((partition, encode_batch(records, stamp, compression=compression)))
             sequences[partition] = next_sequence(stamp.base_sequence, records.num_rows)
-        files = self._upload_encoded(encoded, topic_version=self.version)
+        announced = None
+        if announce:
+            announced = self._group.announce(
+                encoded,
+                topic_id=self._topic_id,
+                ends_before=self.head.log_end_offsets,
+                ordinary=frozenset(self._staged),
+            )
+        if announced is not None:  # its sequences are given, whatever becomes of it
+            self._keep_sequences(producer_id, sequences)
+            return self._put_announced(announced)
+        files = upload_encoded(self._log, encoded, topic_version=self.version, sync=self._sync)
+        order = self._group.writing.next_order()
+        self._staged.update({file.path: order for file in files})
+        self._keep_sequences(producer_id, sequences)
+        return files
+
+    def _keep_sequences(self, producer_id: int, sequences: dict[int, int]) -> None:
         with self._identity:
             if self._producer_id == producer_id:
                 self._next_sequences = sequences
+
+    def _put_announced(self, files: list[StagedFile]) -> list[StagedFile]:
+        writing, clock = self._group.writing, self._log.clock
+        is_uploaded = False
+        try:
+            put_staged(self._log, files, sync=self._sync)
+            is_uploaded = True
+        finally:
+            writing.end(files[0].path, is_uploaded=is_uploaded, ticks_ms=clock.ticks_ms())
+            if not is_uploaded:
+                self._failed_upload = files
+        return files
+
+    def failed_upload(self) -> list[StagedFile]:
+        """The files of the newest announced upload that failed, once; for :meth:`withdraw`. Belongs to the thread that
+        uploads."""
+        files, self._failed_upload = self._failed_upload, []
         return files
 
     def refresh(self) -> None:
@@ -173,7 +209,7 @@ class TopicWriter:
         except PositionLost:
             # Whole: of a transaction that is decided and not carried out yet, others may have left the marker
             # (rule L5, opening).
-            self._state = load_state(self._log)
+            self._state = reload_state(self._state)
         if self.head.deleted or self.head.topic_id != self._topic_id:
             raise UnknownTopicOrPartitionError(f"topic {self.topic!r} with id {self._topic_id} was deleted")
         self._start_sequencing_if_needed()
@@ -190,40 +226,110 @@ class TopicWriter:
             IllegalStateError: a file that isn't this writer's, or was appended before. After an error other than
                 CommitStateUnknownError the same files may be appended again.
         """
-        unknown = [file.path for file in files if file.path not in self._staged]
-        if not files or unknown or len({file.path for file in files}) < len(files):
-            raise IllegalStateError(
-                f"append to {self.topic!r} of {unknown or [file.path for file in files]}: expected one or more files "
-                "that this writer uploaded, each once, and hasn't appended; after CommitStateUnknownError they may be "
-                "in the log already"
-            )
+        self._check_appendable(files)
         clock = self._log.clock
         began = clock.ticks_ms()
-        append = _Append(self, files, ends_before=self.head.log_end_offsets)
-        if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
-            clock.sleep_ms(self._pause_until_ticks_ms - began)
+        turns = Participation(self._group, deadline=deadline)
+        append = Append(self._state, files, by=self._appender(), group=self._group, turns=turns, staged=self._staged)
+        if self._pause_until_ticks_ms > began and not turns.is_on():
+            clock.sleep_ms(self._pause_until_ticks_ms - began)  # rule L11, fairness: others may have the next version
         try:
-            done = commit(
-                self._state,
-                append.decide,
-                tokens=append.tokens,
-                deadline=deadline,
-                sync=self._sync,
-                prepare=append.upload_again_if_at_risk,
-                gaps=self._gaps,
-            )
-            self._state = done.state
+            done = self._commit(append, turns, deadline)
             append.put_again_if_late(done.state)
             result = append.result(done)
         except BaseException as error:  # also a KeyboardInterrupt
-            self._take_new_id()  # a counter is never given to other bytes (rule L2, unknown)
+            if append.has_ordinary:
+                self._take_new_id()  # a counter is never given to other bytes (rule L2, unknown)
             if isinstance(error, CommitStateUnknownError) or not isinstance(error, SparklogError):
-                self._staged.difference_update(file.path for file in files)
+                self._unstage(append.ordinary_paths)
             raise
-        self._counter += 1
-        self._staged.difference_update(file.path for file in (*files, *append.files))
+        if append.has_ordinary:
+            self._counter += 1
+        self._unstage(append.ordinary_paths)
+        for flush in append.announced_flushes:
+            self._group.writing.forget(flush)
         self._after_commit(done)
         return result
+
+    def withdraw(self, files: Sequence[StagedFile], *, deadline: Deadline) -> AppendResult | None:
+        """Commit an entry that leaves announced files out, unless they were published before it. Whatever else this
+        writer has announced goes into the entry.
+
+        Args:
+            files: all files of one announced flush.
+            deadline: on the cluster's clock.
+        Returns:
+            None: they are in no log, and never will be; else where they are.
+        Raises:
+            CommitStateUnknownError: some may be in the log, or may come to be.
+            UnknownTopicOrPartitionError: the topic was deleted; what isn't in its log never will be.
+        """
+        writing = self._group.writing
+        turns = Participation(self._group, deadline=deadline, waits=False)
+        append = Append(self._state, files, by=self._appender(), group=self._group, turns=turns, staged=self._staged)
+        if append.has_ordinary:
+            raise IllegalStateError(f"withdraw from {self.topic!r}: {append.ordinary_paths} weren't announced")
+        for flush in append.announced_flushes:
+            writing.give_up(flush)
+        try:
+            done = self._commit(append, turns, deadline)
+            is_withdrawn = all(flush.state is FlushState.WITHDRAWN for flush in append.announced_flushes)
+            result = None if is_withdrawn else append.result(done)
+        except (CommitStateUnknownError, UnknownTopicOrPartitionError):
+            raise
+        except SparklogError as error:
+            raise CommitStateUnknownError(
+                f"topic {self.topic!r}: whether announced records were stored is unknown, and they couldn't be "
+                f"withdrawn: {error}"
+            ) from error
+        finally:
+            for flush in append.announced_flushes:
+                writing.forget(flush)
+        self._after_commit(done)
+        return result
+
+    def stop_announcing(self) -> bool:
+        """Announce nothing from now on. Is the upload of something announced under way? May be called by any
+        thread."""
+        return self._group.writing.stop()
+
+    def published(self, files: Sequence[StagedFile]) -> bool:
+        """Are these files, all of them announced, known to be in the log? Then :meth:`append` says where."""
+        flushes = [self._group.writing.flush_of(file.path) for file in files]
+        return bool(flushes) and all(one is not None and one.state is FlushState.PUBLISHED for one in flushes)
+
+    def is_announced(self, files: Sequence[StagedFile]) -> bool:
+        """Was any of these files announced, and isn't forgotten?"""
+        return any(self._group.writing.flush_of(file.path) is not None for file in files)
+
+    def _check_appendable(self, files: Sequence[StagedFile]) -> None:
+        paths = [file.path for file in files]
+        flushes = {path: self._group.writing.flush_of(path) for path in paths}
+        unknown = [path for path, flush in flushes.items() if flush is None and path not in self._staged]
+        withdrawn = [path for path, flush in flushes.items() if flush is not None and flush.is_withdrawn]
+        if not files or unknown or withdrawn or len(flushes) < len(files):
+            raise IllegalStateError(
+                f"append to {self.topic!r} of {unknown or withdrawn or paths}: expected one or more files that this "
+                "writer uploaded, each once, and hasn't appended or withdrawn; after CommitStateUnknownError they may "
+                "be in the log already"
+            )
+
+    def _commit(self, append: Append, turns: Participation, deadline: Deadline) -> TopicCommitResult:
+        done = commit(
+            self._state,
+            append.decide,
+            tokens=append.tokens,
+            deadline=deadline,
+            sync=self._sync,
+            prepare=append.prepare,
+            gaps=self._gaps,
+            turns=turns if self._group.is_enabled else None,
+        )
+        self._state = done.state
+        if done.commit is not None:
+            self._group.created_version = done.state.position.version
+            turns.after_commit(done.round_trip_ms)
+        return done
 
     def adopt(self, *, producer_id: int, producer_epoch: int) -> None:
         """Write in the name of a producer that has its id from elsewhere: its sequences begin anew. Nothing may be
@@ -232,9 +338,14 @@ class TopicWriter:
             if (self._producer_id, self._producer_epoch) != (producer_id, producer_epoch):
                 self._producer_id, self._producer_epoch, self._next_sequences = producer_id, producer_epoch, {}
 
-    def forget(self, files: Sequence[UploadedFile]) -> None:
-        """They won't be published."""
-        self._staged.difference_update(file.path for file in files)
+    def forget(self, files: Sequence[UploadedFile] | Sequence[StagedFile]) -> None:
+        """They won't be published by this writer. What was announced and isn't settled, its next entry withdraws;
+        until then others may publish it."""
+        self._unstage([file.path for file in files])
+        for file in files:
+            flush = self._group.writing.flush_of(file.path)
+            if flush is not None:
+                self._group.writing.forget(flush)
 
     def check_uploads(self, files: Sequence[UploadedFile]) -> None:
         """Before it is decided that uploaded files are published: may they be (rule L10, orphans)? One small GET for
@@ -265,7 +376,7 @@ class TopicWriter:
         if self._pause_until_ticks_ms > began:  # rule L11, fairness: others may have the next version
             clock.sleep_ms(self._pause_until_ticks_ms - began)
         if self._state.forgotten_version > known_version:
-            self._state = retry(lambda: load_state(self._log), deadline=deadline)
+            self._state = retry(lambda: reload_state(self._state), deadline=deadline)
         published, done = publish_transaction(
             self._state,
             self._topic_id,
@@ -281,7 +392,7 @@ class TopicWriter:
 
     def _after_commit(self, done: TopicCommitResult) -> None:
         self._state = done.state
-        if self._state.whole is not None or len(self._state.transactions) > _MAX_PRODUCERS_KNOWN:
+        if self._state.whole is not None or self._state.writer_count > _MAX_PRODUCERS_KNOWN:
             self._state.forget_others(self._producer_id)
         ticks_ms = self._log.clock.ticks_ms()
         self._pause_until_ticks_ms = ticks_ms + done.round_trip_ms if done.lost_races else 0.0
@@ -305,9 +416,22 @@ class TopicWriter:
         if self._sequencing is not None:
             self._sequencing.close()
 
+    def _unstage(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._staged.pop(path, None)
+
     def _start_sequencing_if_needed(self) -> None:
         if self._sequencing is not None:
             self._sequencing.start_if_needed(self._state)
+
+    def _appender(self) -> Appender:
+        return Appender(
+            topic=self.topic,
+            topic_id=self._topic_id,
+            producer_id=self._producer_id,
+            entry=ProducerEntry(producer_epoch=self._producer_epoch, counter=self._counter),
+            sync=self._sync,
+        )
 
     def _take_new_id(self) -> None:
         with self._identity:
@@ -315,136 +439,3 @@ class TopicWriter:
             self._producer_epoch = 0
             self._counter = 0
             self._next_sequences = {}
-
-    def _upload_encoded(self, batches: Sequence[tuple[int, EncodedBatch]], *, topic_version: int) -> list[StagedFile]:
-        """``topic_version``: one that is known now."""
-        now_ms = self._log.clock.now_ms()
-        facts = [
-            UploadedFile.of(new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version)
-            for partition, batch in batches
-        ]
-        data = {
-            object_path(self._log.table, file.path): batch.data for file, (_, batch) in zip(facts, batches, strict=True)
-        }
-        self._log.store.put_many(data, sync=self._sync)
-        ticks_ms = self._log.clock.ticks_ms()
-        self._staged.update(file.path for file in facts)
-        return [
-            StagedFile(facts=file, batch=batch, uploaded_ticks_ms=ticks_ms)
-            for file, (_, batch) in zip(facts, batches, strict=True)
-        ]
-
-
-class _Append:
-    """One append on its way: its token, its files and the offsets that the last decision gave them."""
-
-    def __init__(self, writer: TopicWriter, files: Sequence[StagedFile], *, ends_before: tuple[int, ...]) -> None:
-        self.tokens: set[str] = set()
-        self._writer = writer
-        self.files = list(files)
-        self._ends_before = ends_before
-        self._entry = ProducerEntry(producer_epoch=writer._producer_epoch, counter=writer._counter)
-        self._base_offsets: tuple[int, ...] = ()
-        self._first_decided_at: float | None = None
-        self._state = writer._state
-
-    def decide(self, state: TopicState) -> Commit | None:
-        self._state = state
-        writer = self._writer
-        now = state.log.clock.ticks_ms()
-        if self._first_decided_at is None:
-            self._first_decided_at = now
-        # rule L7, producer state: its absence proves nothing any more
-        elif now - self._first_decided_at >= PRODUCER_EXPIRATION_MS:
-            raise CommitStateUnknownError(
-                f"topic {writer.topic!r}: an append of producer {writer._producer_id} stalled for "
-                f"{(now - self._first_decided_at) / 86_400_000:.1f} days; read the log back before anything else"
-            )
-        planned = plan_append(
-            state.head,
-            state.producer(writer._producer_id),
-            [file.facts for file in self.files],
-            topic=writer.topic,
-            topic_id=writer._topic_id,
-            producer_id=writer._producer_id,
-            entry=self._entry,
-            now_ms=state.log.clock.now_ms(),
-        )
-        if planned is None:
-            return None
-        plan, self._base_offsets = planned
-        return plan
-
-    def upload_again_if_at_risk(self) -> bool:
-        """Files that somebody may have deleted, or may be about to, get new names (rule L10, orphans)."""
-        state, now = self._state, self._writer._log.clock.ticks_ms()
-        retention_ms = state.head.deleted_file_retention_ms
-        gone = {
-            file.path: file
-            for file in self.files
-            if may_be_gone(file, state.vacuums, now_ticks_ms=now, retention_ms=retention_ms)
-        }
-        if gone:
-            again = self._writer._upload_encoded(
-                [(file.partition, file.batch) for file in gone.values()], topic_version=state.position.version
-            )
-            new = dict(zip(gone, again, strict=True))
-            self.files = [new.get(file.path, file) for file in self.files]
-        return bool(gone)
-
-    def put_again_if_late(self, state: TopicState) -> None:
-        """The same files under the same names, as far as the log names them now (rule L10, orphans)."""
-        named = self.files
-        if state.whole is not None:  # a commit that was found there may be so old that its files were merged since
-            named = [file for file in named if file.path in state.whole.index.by_path]
-        retention_ms = state.head.deleted_file_retention_ms
-        put_again_if_late(self._writer._log, named, retention_ms=retention_ms, sync=self._writer._sync)
-
-    def result(self, done: TopicCommitResult) -> AppendResult:
-        if done.commit is not None:
-            return AppendResult(base_offsets=self._base_offsets, delta_version=done.state.position.version)
-        # The log already holds our counter: an attempt whose answer we never got, found in the reloaded table.
-        try:
-            found = self._find(done.state)
-        except (StoreError, CorruptRecordError) as error:
-            raise CommitStateUnknownError(
-                f"topic {self._writer.topic!r}: appended, but where can't be told: {error}"
-            ) from error
-        if found is not None:
-            return found
-        raise CommitStateUnknownError(
-            f"topic {self._writer.topic!r} holds commit {self._entry.counter} of producer {self._writer._producer_id}, "
-            "but neither its entry nor its records are left to tell where they are"
-        )
-
-    def _find(self, state: TopicState) -> AppendResult | None:
-        if state.whole is None:
-            return None
-        for entry in state.whole.tail:
-            if entry.token in self.tokens:
-                return self._result_of_entry(entry)
-        offsets = [self._locate(state.log, state.whole.index, file) for file in self.files]
-        known = [offset for offset in offsets if offset is not None]
-        return AppendResult(base_offsets=tuple(known), delta_version=-1) if len(known) == len(self.files) else None
-
-    def _result_of_entry(self, entry: Entry) -> AppendResult:
-        adds = [action for action in entry.actions if isinstance(action, AddFile)]  # in the order of our files
-        bases = tuple(int(add.partition_values["base_offset"] or 0) for add in adds)
-        return AppendResult(base_offsets=bases, delta_version=entry.version)
-
-    def _locate(self, log: DeltaLog, index: SegmentIndex, file: StagedFile) -> int | None:
-        live = index.by_path.get(file.path)
-        if live is not None:
-            return live.base_offset
-        stamp = file.batch.stamp
-        for segment in index.from_offset(file.partition, self._ends_before[file.partition]):
-            offset = find_by_sequence(
-                log,
-                segment,
-                producer_id=stamp.producer_id,
-                producer_epoch=stamp.producer_epoch,
-                sequence=stamp.base_sequence,
-            )
-            if offset is not None:
-                return offset
-        return None

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparklog.errors import UnknownTopicOrPartitionError
-from sparklog.log.commit import Commit
-from sparklog.log.data.data_files import UploadedFile
+from sparklog.log.announced.plan import GroupPlan, Listed, OwnFlush, plan_group
 from sparklog.log.head import TopicHead
-from sparklog.log.offset_assignment import assign_offsets
 from sparklog.log.producer_state import ProducerEntry, is_duplicate_commit, producer_txn
 
 __all__ = ["plan_append"]
@@ -18,22 +16,28 @@ __all__ = ["plan_append"]
 def plan_append(
     head: TopicHead,
     known: ProducerEntry | None,
-    files: Sequence[UploadedFile],
+    own: Sequence[OwnFlush],
     *,
     topic: str,
     topic_id: str,
     producer_id: int,
     entry: ProducerEntry,
     now_ms: int,
-) -> tuple[Commit, tuple[int, ...]] | None:
-    """Decide an append; its files get their offsets by :func:`~sparklog.log.offset_assignment.assign_offsets`.
+    others: Sequence[Sequence[Listed]] = (),
+    must_settle: bool = False,
+) -> GroupPlan | None:
+    """Decide an append; its files get their offsets by :func:`~sparklog.log.announced.plan.plan_group`.
 
     Args:
         known: what the topic has of this producer.
+        own: ordinary uploads of this append and the writer's announced flushes that aren't settled, in the order of
+            uploading.
         topic_id: of the topic that the records were meant for.
         entry: the producer's epoch and the counter of this append.
+        others: announced flushes of others; they come behind.
+        must_settle: is an announced one of ``own`` waited for?
     Returns:
-        The commit and the files' base offsets; None where the log already holds this counter.
+        None where the log already holds this counter, and no announced flush is waited for.
     Raises:
         UnknownTopicOrPartitionError: the topic was deleted (and perhaps created again), or has no such partition.
         InvalidProducerEpochError, OutOfOrderSequenceError: see
@@ -41,21 +45,11 @@ def plan_append(
     """
     if head.topic_id != topic_id or head.deleted:
         raise UnknownTopicOrPartitionError(f"topic {topic!r} with id {topic_id} was deleted")
-    if is_duplicate_commit(
+    announced = [flush for flush in own if flush.announcer is not None]
+    is_new = len(announced) < len(own) and not is_duplicate_commit(
         known, topic=topic, producer_id=producer_id, producer_epoch=entry.producer_epoch, counter=entry.counter
-    ):
-        return None
-
-    def no_partition(file: UploadedFile) -> UnknownTopicOrPartitionError:
-        return UnknownTopicOrPartitionError(
-            f"topic {topic!r} has no partition {file.partition}; it has 0 to {head.partition_count - 1}"
-        )
-
-    assigned = assign_offsets(head, files, no_partition=no_partition)
-    plan = Commit(
-        actions=[*assigned.adds, producer_txn(producer_id, entry, now_ms=now_ms)],
-        head=assigned.head,
-        operation="WRITE",
-        blind_append=True,
     )
-    return plan, assigned.base_offsets
+    if not is_new and not must_settle:
+        return None
+    counter = producer_txn(producer_id, entry, now_ms=now_ms) if is_new else None
+    return plan_group(head, own if is_new else announced, others, counter=counter, topic=topic, now_ms=now_ms)

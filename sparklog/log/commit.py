@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from sparklog._version import __version__
 from sparklog.clock import Deadline
@@ -25,14 +25,29 @@ from sparklog.delta.commit import (
 from sparklog.delta.listing import list_log
 from sparklog.delta.log import DeltaLog
 from sparklog.log.catch_up import catch_up_to_tail
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps, wait_for_gap
 from sparklog.log.head import TopicHead, offset_actions
-from sparklog.log.state import GAP_INFO, TopicState, load_state
+from sparklog.log.state import GAP_INFO, TopicState, reload_state
 from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position, advance
 
-__all__ = ["Commit", "Decide", "TopicCommitResult", "commit", "create_first"]
+__all__ = [
+    "GROUP_COMMIT_INFO",
+    "Commit",
+    "Decide",
+    "GroupTurns",
+    "TopicCommitResult",
+    "commit",
+    "create_first",
+]
 
+GROUP_COMMIT_INFO = "group_commit"
+"""In ``commitInfo.sparklog``: several writers lose races for the topic's next version (rule L14, announced uploads)."""
+LOSSES_BEFORE_ON = 2
+"""A commit that lost so many races says that group commit is worth while …"""
+LEAST_ROUND_TRIP_MS = 4.0
+"""… if its newest create took so long: where a round trip is shorter, races are cheap."""
 _LOSSES_BEFORE_SYNCING_LATE = 4
 """A writer that fsyncs what others wrote before it creates, loses to writers that don't: meanwhile they write more."""
 
@@ -49,6 +64,11 @@ class Commit:
     """The operation's name in Delta's history."""
     blind_append: bool = False
     """Rule L13, new path: true for producer commits alone."""
+    includes_others: bool = False
+    """Does it publish flushes that others have announced (rule L14, announced uploads)?"""
+    synced_first: Sequence[str] = ()
+    """Files of others that it publishes, relative to the table's folder: where the entry is fsynced, they are before
+    (rule L9, fsync)."""
 
 
 TopicCommitResult: TypeAlias = CommitResult[TopicState, Commit]
@@ -65,6 +85,7 @@ def commit(
     tokens: set[str] | None = None,
     prepare: Callable[[], bool] = lambda: False,
     gaps: ForeignGaps | None = None,
+    turns: GroupTurns | None = None,
 ) -> TopicCommitResult:
     """Commit what ``decide`` wants, at whichever version is free. Never gives up because others were faster.
 
@@ -74,6 +95,7 @@ def commit(
         prepare: called before each create; may do I/O. True: decide again, what was decided on has changed.
         gaps: whether the entry asks for a gap for foreign writers (rule F5, gaps); without it, it doesn't. Gaps that
             others asked for are waited for in any case.
+        turns: group commit; None: this commit takes no part in it.
     Raises:
         KafkaTimeoutError: the deadline passed; nothing was and nothing will be committed.
         CommitStateUnknownError: the deadline passed while an attempt may still be carried out.
@@ -81,7 +103,7 @@ def commit(
             topic's properties, as long as that lasts.
         StoreError: the store refuses for good; and whatever ``decide`` raises.
     """
-    target = _TopicTarget(state.log, decide, deadline=deadline, sync=sync, prepare=prepare, gaps=gaps)
+    target = _TopicTarget(state, decide, deadline=deadline, sync=sync, prepare=prepare, gaps=gaps, turns=turns)
     if state.unreadable is not None or state.unwritable is not None:  # does that last?
         try:
             target.retry_until_deadline(partial(target.catch_up, state))
@@ -110,20 +132,34 @@ def create_first(log: DeltaLog, wanted: Commit, *, deadline: Deadline) -> bool:
     return isinstance(outcome, Created)
 
 
+class GroupTurns(Protocol):
+    """The part of group commit that the commit loop asks for (rule L14, announced uploads)."""
+
+    def is_on(self) -> bool:
+        """Do writers of the topic take turns? Then :meth:`after_loss` takes the place of rule L11, fairness."""
+
+    def after_loss(self, lost_races: int) -> None:
+        """Note that a create was lost, and its winner is applied."""
+
+
 class _TopicTarget(CommitTarget[TopicState, Commit]):
     """One call of :func:`commit`. Its states are one mutable object until the topic is loaded anew."""
 
     def __init__(
         self,
-        log: DeltaLog,
+        state: TopicState,
         decide: Decide,
         *,
         deadline: Deadline,
         sync: bool,
         prepare: Callable[[], bool],
         gaps: ForeignGaps | None,
+        turns: GroupTurns | None,
     ) -> None:
-        super().__init__(log, deadline=deadline)
+        super().__init__(state.log, deadline=deadline)
+        self._first_state = state
+        self._turns = turns
+        self._round_trip_ms = 0.0
         self._decide = decide
         self._sync = sync
         self._prepare = prepare
@@ -149,6 +185,8 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         syncs_late = self._sync and lost_races >= _LOSSES_BEFORE_SYNCING_LATE
         if self._sync and not syncs_late:
             _sync_what_came_before(state)
+            if decision.synced_first:
+                self.log.store.sync([object_path(self.log.table, path) for path in decision.synced_first])
         return _TopicDraft(
             self.log,
             decision,
@@ -157,7 +195,23 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
             gap_ms=0 if self._gaps is None else self._gaps.gap_ms(state),
             sync=self._sync and not syncs_late,
             syncs_late=syncs_late,
+            asks_for_group_commit=self._asks_for_group_commit(decision, lost_races),
         )
+
+    def _asks_for_group_commit(self, decision: Commit, lost_races: int) -> bool:
+        is_slow = lost_races >= LOSSES_BEFORE_ON and self._round_trip_ms >= LEAST_ROUND_TRIP_MS
+        return self._turns is not None and (decision.includes_others or is_slow)
+
+    def after_loss(self, state: TopicState, winner: Entry, *, lost_races: int, round_trip_ms: float) -> TopicState:
+        self._round_trip_ms = round_trip_ms
+        if self._turns is None or not self._turns.is_on():
+            return super().after_loss(state, winner, lost_races=lost_races, round_trip_ms=round_trip_ms)
+        try:
+            state = self.retry_until_deadline(partial(self.apply_winner, state, winner, catches_up=False))
+        except PositionLost:
+            state = self.retry_until_deadline(self.load)
+        self._turns.after_loss(lost_races)
+        return state
 
     def settle(self, lost: PositionLost) -> tuple[TopicState, bool]:
         """The next decision finds out whether the commit is in the topic: by a counter, a marker or live files."""
@@ -172,7 +226,7 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         return state
 
     def load(self) -> TopicState:
-        return load_state(self.log)
+        return reload_state(self._first_state)
 
 
 class _TopicDraft(Draft[TopicState]):
@@ -188,6 +242,7 @@ class _TopicDraft(Draft[TopicState]):
         unrecorded_ends: Collection[int] = (),
         gap_ms: int = 0,
         syncs_late: bool = False,
+        asks_for_group_commit: bool = False,
     ) -> None:
         self.sync = sync
         self._syncs_late = syncs_late
@@ -196,6 +251,8 @@ class _TopicDraft(Draft[TopicState]):
         self._info = wanted.head.to_info()
         if gap_ms:
             self._info[GAP_INFO] = gap_ms
+        if asks_for_group_commit:
+            self._info[GROUP_COMMIT_INFO] = True
         self._actions = (*wanted.actions, *offset_actions(before, wanted.head, unrecorded_ends))
         self.began_ticks_ms = log.clock.ticks_ms()
 

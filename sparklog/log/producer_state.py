@@ -19,8 +19,11 @@ __all__ = [
     "MAX_PRODUCER_EPOCH",
     "PRODUCER_EXPIRATION_MS",
     "ProducerEntry",
+    "announcer_app_id",
+    "announcer_txn",
     "app_id",
     "is_duplicate_commit",
+    "is_of_announcer",
     "new_producer_id",
     "producer_entry",
     "producer_txn",
@@ -30,6 +33,7 @@ MAX_PRODUCER_EPOCH = 32_767
 """int16. Source: Kafka ``RecordBatch``."""
 MAX_COUNTER = 2**48 - 1
 """The counter takes the low 48 bits beside a 15-bit epoch: at 1,000 commits per second it lasts 8,900 years."""
+_ANNOUNCED = "announced:"
 PRODUCER_EXPIRATION_MS = 7 * 86_400_000
 """The longest stall after which a producer may still learn whether its commit landed (rule L7, producer state)."""
 
@@ -52,6 +56,22 @@ def new_producer_id() -> int:
 def app_id(producer_id: int) -> str:
     """The ``txn`` appId of a producer."""
     return str(producer_id)
+
+
+def announcer_app_id(announcer: int) -> str:
+    """The ``txn`` appId that keeps the newest settled number of an announcer (rule L14, announced uploads)."""
+    return f"{_ANNOUNCED}{announcer}"
+
+
+def is_of_announcer(app_id: str) -> bool:
+    """Is a ``txn`` action one that :func:`announcer_app_id` names?"""
+    return app_id.startswith(_ANNOUNCED)
+
+
+def announcer_txn(announcer: int, number: int, *, now_ms: int) -> SetTransaction:
+    """The ``txn`` action that settles an announcer's flushes up to ``number``. ``now_ms``: wall clock, for its
+    expiry."""
+    return SetTransaction(app_id=announcer_app_id(announcer), version=number, last_updated_ms=now_ms)
 
 
 def producer_txn(producer_id: int, entry: ProducerEntry, *, now_ms: int) -> SetTransaction:

@@ -3,6 +3,7 @@ entry."""
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,12 +33,12 @@ from sparklog.log.head import (
     is_unsequenced,
     raise_ends,
 )
-from sparklog.log.producer_state import ProducerEntry, app_id, producer_entry
+from sparklog.log.producer_state import ProducerEntry, announcer_app_id, app_id, is_of_announcer, producer_entry
 from sparklog.log.uploads import Vacuum, with_vacuum
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 
-__all__ = ["GAP_INFO", "TopicState", "WholeTopic", "load_state", "open_state"]
+__all__ = ["GAP_INFO", "StateObserver", "TopicState", "WholeTopic", "load_state", "open_state", "reload_state"]
 
 _MAX_UNSYNCED = 10_000
 _MAX_FOREIGN_PATHS = 1_000
@@ -45,6 +46,17 @@ GAP_INFO = "gap_ms"
 """In ``commitInfo.sparklog``: the gap for foreign writers that an entry asks for (rule F5, gaps)."""
 MAX_GAP_MS = 10_000
 """Nobody waits for longer, whatever an entry asks for."""
+
+
+class StateObserver(typing.Protocol):
+    """An observer that has to see every entry that a state applies."""
+
+    def note_entry(self, entry: Entry) -> None:
+        """Note an entry that was applied, whoever created it. Calls no store, and raises nothing."""
+
+    def note_loaded(self, state: TopicState) -> None:
+        """Note a topic that was loaded anew: some entries may have been passed over. Calls no store, and raises
+        nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,10 +114,21 @@ class TopicState:
     """The newest of those files, decoded, oldest first."""
     unsynced: list[str] | None = None
     """Objects that others wrote and nobody here fsynced yet; None: not known (rule L9, fsync)."""
+    observer: StateObserver | None = None
 
     def producer(self, producer_id: int) -> ProducerEntry | None:
         """The producer's newest commit in the topic; None where none is known."""
         return producer_entry(self.transactions, producer_id)
+
+    def settled(self, announcer: int) -> int | None:
+        """The newest settled number of an announcer; None where none is known (rule L14, announced uploads)."""
+        found = self.transactions.get(announcer_app_id(announcer))
+        return None if found is None else found.version
+
+    @property
+    def writer_count(self) -> int:
+        """How many producers and announcers are known."""
+        return sum(one.isdecimal() or is_of_announcer(one) for one in self.transactions)
 
     def require_whole(self) -> WholeTopic:
         """The live files and metadata. Raises ``IllegalStateError`` in a light state: a decision that needs them must
@@ -180,11 +203,12 @@ class TopicState:
                 if isinstance(action, Metadata):
                     self.whole.metadata = action
             apply_files(self.whole.index, entry, added)
-        if synced or self.unsynced is None:
-            return
-        self.unsynced += [entry_path(self.log.table, entry.version), *self._added_objects(entry.actions)]
-        if len(self.unsynced) > _MAX_UNSYNCED:
-            self.unsynced = None
+        if not synced and self.unsynced is not None:
+            self.unsynced += [entry_path(self.log.table, entry.version), *self._added_objects(entry.actions)]
+            if len(self.unsynced) > _MAX_UNSYNCED:
+                self.unsynced = None
+        if self.observer is not None:
+            self.observer.note_entry(entry)
 
     def end_gap(self) -> None:
         """Another entry follows the newest: whoever created that has waited, so a gap that was asked for is over."""
@@ -273,6 +297,15 @@ def load_state(log: DeltaLog) -> TopicState:
         unwritable=_protocol_error(log, snapshot.protocol, write=True),
         vacuums=reduce(with_vacuum, snapshot.tail, ()),
     )
+
+
+def reload_state(state: TopicState) -> TopicState:
+    """The topic of a state, loaded whole as of now, with the same observer. Raises as :func:`open_state`."""
+    loaded = load_state(state.log)
+    loaded.observer = state.observer
+    if loaded.observer is not None:
+        loaded.observer.note_loaded(loaded)
+    return loaded
 
 
 def added_segments(log: DeltaLog, entry: Entry) -> list[Segment]:

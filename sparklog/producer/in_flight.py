@@ -22,6 +22,8 @@ class UploadResult:
     """None after an error."""
     files: Sequence[StagedFile] = ()
     error: SparklogError | None = None
+    """Why the upload failed. With files: it was announced, so they may be there, or may come; they are withdrawn before
+    the batches fail."""
 
     def aborted(self, error: SparklogError) -> UploadResult:
         """The same batches, which aren't to be committed."""
@@ -29,7 +31,7 @@ class UploadResult:
 
     def outcomes(self, base_offsets: Sequence[int]) -> Sequence[Outcome]:
         """How each batch ends once the files are in the log at these offsets."""
-        if self.prepared is None:
+        if self.prepared is None or (self.error is not None and not base_offsets):
             return [Outcome(error=self.error)] * len(self.batches)
         return self.prepared.outcomes(base_offsets)
 

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRecordError, InvalidTimestampError, SparklogError
+from sparklog.log.data.arrow_buffers import binary_lengths, is_valid, one_array
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.producer.batch import I32, I64, Batch, Outcome, Written
@@ -23,7 +21,7 @@ from sparklog.producer.partitioner import StickyPartition, key_partitions
 
 __all__ = ["PreparedBatch", "choose_partitions", "prepare", "refuse", "sort_by_partition"]
 
-Bools = npt.NDArray[np.bool_]
+_COLUMNS = ("timestamp", "key", "value", "headers", "partition")
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: it is weakly referred to
@@ -107,19 +105,21 @@ def prepare(
     Args:
         now_ms: every record's timestamp where the topic has ``message.timestamp.type=LogAppendTime``.
     """
-    table = pa.concat_tables([batch.take_table() for batch in batches]).combine_chunks()
-    topic = batches[0].topic
-    if config["message.timestamp.type"] == "LogAppendTime":
-        table = table.set_column(0, "timestamp", pa.array(np.full(table.num_rows, now_ms, np.int64)))
-    timestamps = _numbers(table["timestamp"])
-    refused = refuse(topic, table, config, now_ms=now_ms)
-    partitions = choose_partitions(table, partition_count, sticky)
+    tables = [batch.take_table() for batch in batches]
+    table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+    timestamps_column, keys, values, headers, chosen = (one_array(table[name]) for name in _COLUMNS)
+    topic, is_append_time = batches[0].topic, config["message.timestamp.type"] == "LogAppendTime"
+    timestamps: I64 = np.full(len(keys), now_ms, np.int64) if is_append_time else np.asarray(timestamps_column)
+    refused = refuse(topic, timestamps, keys, config, now_ms=now_ms)
+    value_sizes = binary_lengths(values)
+    partitions = choose_partitions(keys, value_sizes, chosen, partition_count, sticky)
     partitions[list(refused)] = -1
     # Once for all parts: a cast of a small column costs more in its call than in its rows.
-    in_us = pa.array(timestamps * 1000).view(TIMESTAMP) if not refused else table["timestamp"]
-    table = table.set_column(0, "timestamp", in_us)
-    unused = ["partition", "headers"] if table["headers"].null_count == table.num_rows else ["partition"]
-    order, parts = sort_by_partition(table.drop_columns(unused), partitions)
+    in_us = pa.array(timestamps * 1000).view(TIMESTAMP) if not refused else pa.array(timestamps)
+    columns = {"timestamp": in_us, "key": keys, "value": values}
+    if headers.null_count < len(headers):
+        columns["headers"] = headers
+    order, parts = sort_by_partition(pa.table(columns), partitions)
     return PreparedBatch(
         counts=[batch.count for batch in batches],
         parts=parts,
@@ -127,57 +127,58 @@ def prepare(
         partitions=partitions,
         order=order,
         timestamps_ms=timestamps,
-        key_sizes=_sizes(table["key"]),
-        value_sizes=_sizes(table["value"]),
+        key_sizes=binary_lengths(keys),
+        value_sizes=value_sizes,
         refused=refused,
     )
 
 
-def refuse(topic: str, table: pa.Table, config: TopicConfig, *, now_ms: int) -> dict[int, SparklogError]:
+def refuse(
+    topic: str, timestamps_ms: I64, keys: pa.Array, config: TopicConfig, *, now_ms: int
+) -> dict[int, SparklogError]:
     """The records that the topic's settings don't allow, by place, with the reason.
 
     Source: Kafka ``LogValidator.validateTimestamp``, ``validateKey``. Kafka refuses the whole batch of such a record.
     """
     refused: dict[int, SparklogError] = {}
     if config["message.timestamp.type"] != "LogAppendTime":
-        timestamps = _numbers(table["timestamp"])
         low = max(0, now_ms - config.integer("message.timestamp.before.max.ms"))
         high = min(MAX_TIMESTAMP_MS, now_ms + config.integer("message.timestamp.after.max.ms"))
-        for place in np.flatnonzero((timestamps < low) | (timestamps > high)):
+        for place in ((timestamps_ms < low) | (timestamps_ms > high)).nonzero()[0]:
             refused[int(place)] = InvalidTimestampError(
-                f"topic {topic!r}: timestamp {timestamps[place]} ms, expected {low} to {high} by its settings "
+                f"topic {topic!r}: timestamp {timestamps_ms[place]} ms, expected {low} to {high} by its settings "
                 "message.timestamp.before.max.ms and after.max.ms"
             )
-    keys = table["key"]
     if keys.null_count and "compact" in str(config["cleanup.policy"]).split(","):
-        for place in np.flatnonzero(_bools(pc.is_null(keys))):
+        for place in (~is_valid(keys)).nonzero()[0]:
             refused[int(place)] = InvalidRecordError(
                 f"topic {topic!r} has cleanup.policy={config['cleanup.policy']}: expected a record with a key"
             )
     return refused
 
 
-def choose_partitions(table: pa.Table, partition_count: int, sticky: StickyPartition) -> I32:
-    """The partition of each row: the one it asks for, or that of its key, or for all without either a sticky one.
+def choose_partitions(
+    keys: pa.Array, value_sizes: I32, chosen: pa.Array, partition_count: int, sticky: StickyPartition
+) -> I32:
+    """The partition of each record: the one it asks for, or that of its key, or for all without either a sticky one.
 
     Args:
-        table: columns ``key`` (binary), ``value`` (binary), ``partition`` (int32), in one chunk.
+        keys: binary.
+        value_sizes: bytes of each value, -1 for null.
+        chosen: the partition that each record asks for, int32, or null.
     """
-    keys = _array(table["key"])
-    chosen = table["partition"]
     if chosen.null_count == 0:
-        return np.array(_array(chosen.cast(pa.int32())), np.int32)
+        return np.array(chosen, np.int32)
     if keys.null_count < len(keys):
         partitions = key_partitions(keys, partition_count) if partition_count > 1 else np.zeros(len(keys), np.int32)
     else:
         partitions = np.empty(len(keys), np.int32)
     if keys.null_count:
-        keyless = _bools(pc.is_null(keys))
-        sizes = pc.sum(pc.binary_length(table["value"].filter(pc.is_null(keys)))).as_py() or 0
+        keyless = ~is_valid(keys)
+        sizes = int(value_sizes[keyless & (value_sizes > 0)].sum())
         partitions[keyless] = sticky.take(partition_count, sizes)
     if chosen.null_count < len(chosen):
-        given = _bools(pc.is_valid(chosen))
-        partitions[given] = np.asarray(chosen.drop_null().cast(pa.int32()).combine_chunks())
+        partitions[is_valid(chosen)] = np.asarray(chosen.drop_null())
     return partitions
 
 
@@ -195,22 +196,3 @@ def sort_by_partition(table: pa.Table, partitions: I32) -> tuple[I64, list[tuple
         (int(number), by_partition.slice(int(end - count), int(count)))
         for number, count, end in zip(numbers, counts, ends, strict=True)
     ]
-
-
-def _sizes(column: pa.ChunkedArray) -> I32:
-    return np.asarray(pc.fill_null(pc.binary_length(column), -1).cast(pa.int32()).combine_chunks())
-
-
-def _numbers(column: pa.ChunkedArray) -> I64:
-    return np.asarray(_array(column))
-
-
-def _bools(column: Any) -> Bools:
-    return np.asarray(_array(column).cast(pa.uint8())).astype(bool)
-
-
-def _array(column: Any) -> pa.Array:
-    """A column of a table of one chunk."""
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column

@@ -9,7 +9,13 @@ from collections.abc import Callable, Sequence
 
 from sparklog.clock import Clock, Deadline
 from sparklog.config import ProducerConfig
-from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.errors import (
+    CommitStateUnknownError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.producer.batch import Batch, Outcome
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
@@ -55,6 +61,9 @@ class TopicCommitter:
         self._clock = clock
         self._metrics = metrics
         self._callbacks = callbacks
+        self._changed = threading.Condition(queue.lock)
+        """Notified when the thread may have something to do. The sender has a condition of its own: a thread that is
+        woken for nothing costs more than most of what either does for a small commit."""
         self._uploaded: deque[UploadResult] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._sender_ended = False
@@ -70,18 +79,22 @@ class TopicCommitter:
             if not self._in_flight.end_upload():
                 return
             self._uploaded.append(result)
-            self._queue.changed.notify_all()
+            self._changed.notify_all()
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Make a call in this thread, which alone commits. The lock is held."""
         self._calls.append(call)
-        self._queue.changed.notify_all()
+        self._changed.notify_all()
+
+    def look_again(self) -> None:
+        """Let the thread ask again whether it is needed. The lock is held."""
+        self._changed.notify_all()
 
     def end_when_done(self) -> None:
         """Let the thread end once nothing is left: the sender has ended."""
         with self._queue.lock:
             self._sender_ended = True
-            self._queue.changed.notify_all()
+            self._changed.notify_all()
 
     def abort(self, error: SparklogError, *, in_callback: bool) -> None:
         """Give up what isn't being appended at this moment: it fails with ``error``, and is not stored.
@@ -95,15 +108,25 @@ class TopicCommitter:
             waiting = self._queue.take_all_batches()
             if waiting:
                 self._in_flight.note_taken()
-            aborted = [result.aborted(error) for result in self._uploaded]
-            uploading = self._in_flight.uploading
-            aborted += [UploadResult(batches=batches, error=error) for batches in (uploading, waiting) if batches]
+            unknown = CommitStateUnknownError(
+                f"topic {self._topic.name!r}: {error}; other producers may have stored these records, or may yet"
+            )
+            aborted = [
+                UploadResult(batches=result.batches, error=unknown)
+                if self._topic.is_announced(result.files)
+                else result.aborted(error)
+                for result in self._uploaded
+            ]
+            uploading_error = unknown if self._topic.stop_announcing() else error
+            for batches, why in ((self._in_flight.uploading, uploading_error), (waiting, error)):
+                if batches:
+                    aborted.append(UploadResult(batches=batches, error=why))
             self._in_flight.uploading = ()
             self._uploaded.clear()
+            self._changed.notify_all()
             self._queue.changed.notify_all()
             if in_callback or not self._callbacks.acquire(blocking=False):
                 self._uploaded.extend(aborted)
-                self._queue.changed.notify_all()
                 for result in () if in_callback else aborted:
                     for batch in result.batches:
                         batch.settle(Outcome(error=result.error))
@@ -117,12 +140,12 @@ class TopicCommitter:
         while True:
             with self._queue.lock:
                 while not (self._uploaded or self._calls or self._is_done()):
-                    self._queue.changed.wait()
+                    self._changed.wait()
                 uploaded = list(self._uploaded)
                 self._uploaded.clear()
                 calls = list(self._calls)
                 self._calls.clear()
-                self._queue.changed.notify_all()
+                self._queue.notify_sender()
             for call in calls:
                 call()
             if not (uploaded or calls):
@@ -140,7 +163,17 @@ class TopicCommitter:
         return self._sender_ended and not (self._in_flight.aborted is None and self.is_needed())
 
     def _commit(self, uploaded: Sequence[UploadResult]) -> list[UploadResult]:
-        """Commit all at once. Returns those that are to be tried again: others of the same commit came too late."""
+        """Commit all at once, up to the first that is to be withdrawn. Returns those whose turn comes after that, and
+        those that are to be tried again: others of the same commit came too late."""
+        to_withdraw = [number for number, result in enumerate(uploaded) if result.error is not None and result.files]
+        if to_withdraw[:1] == [0]:
+            self._fail(uploaded[:1], IllegalStateError("its upload failed"))
+            return [*uploaded[1:]]
+        count = to_withdraw[0] if to_withdraw else len(uploaded)
+        return [*self._append(uploaded[:count]), *uploaded[count:]]
+
+    def _append(self, uploaded: Sequence[UploadResult]) -> list[UploadResult]:
+        """Commit all at once. Returns those that are to be tried again."""
         files = [file for result in uploaded for file in result.files]
         waits_since = min(result.batches[0].created_ticks_ms for result in uploaded)
         deadline = Deadline(self._clock, waits_since + self._config.delivery_timeout_ms)
@@ -168,15 +201,46 @@ class TopicCommitter:
         return []
 
     def _fail_late(self, uploaded: Sequence[UploadResult], error: SparklogError) -> list[UploadResult]:
-        """Nothing of them is stored: fail those whose time is over, and the first in any case."""
+        """Nothing of them is stored, but what others may have published: fail those whose time is over, and the first
+        in any case."""
         now = self._clock.ticks_ms() - self._config.delivery_timeout_ms
         late = [result for result in uploaded if result.batches[0].created_ticks_ms <= now] or [uploaded[0]]
         self._fail(late, error)
         return [result for result in uploaded if result not in late]
 
     def _fail(self, uploaded: Sequence[UploadResult], error: SparklogError) -> None:
+        """Fail batches, which aren't stored; what was announced may be, and is withdrawn first (rule L14, announced
+        uploads)."""
         for result in uploaded:
-            self._settle(result.batches, [Outcome(error=result.error or error)] * len(result.batches))
+            failure = result.error or error
+            if result.files and self._topic.is_announced(result.files):
+                self._settle(result.batches, self._withdraw(result, failure))
+            else:
+                self._topic.forget_files(result.files)
+                self._settle(result.batches, [Outcome(error=failure)] * len(result.batches))
+
+    def _withdraw(self, result: UploadResult, failure: SparklogError) -> Sequence[Outcome]:
+        """How batches end that were announced, and failed: others may have published them, which is success."""
+        try:
+            if self._in_flight.aborted is not None:  # nobody waits for it
+                raise CommitStateUnknownError(
+                    f"topic {self._topic.name!r}: {failure}; other producers may have stored these records, or may yet"
+                )
+            base_offsets = self._topic.withdraw_files(result.files)
+        except CommitStateUnknownError as error:
+            return [Outcome(error=error)] * len(result.batches)
+        except UnknownTopicOrPartitionError as error:
+            self._topic.mark_gone()
+            return [Outcome(error=error)] * len(result.batches)
+        except BaseException as error:
+            unknown = CommitStateUnknownError(
+                f"topic {self._topic.name!r}: whether announced records were stored is unknown: {error}"
+            )
+            unknown.__cause__ = unexpected_error(self._topic.name, error)
+            return [Outcome(error=unknown)] * len(result.batches)
+        if base_offsets is None or result.prepared is None:
+            return [Outcome(error=failure)] * len(result.batches)
+        return result.prepared.outcomes(base_offsets)
 
     def _settle(self, batches: Sequence[Batch], outcomes: Sequence[Outcome]) -> None:
         """Settle batches that the sender took together, and give their room back."""

@@ -144,7 +144,7 @@ class TopicQueue:
         """
         self.topic = topic
         self.changed = threading.Condition(buffer.lock)
-        """Notified when the sender or the committer may have something to do. No thread of a caller waits for it."""
+        """Notified when the sender may have something to do. No other thread waits for it."""
         self.max_record_bytes = 0
         """Bytes of key, value and headers, as the topic allows them; -1: nothing more, the topic is gone."""
         self._finished = EventCount()
@@ -257,6 +257,12 @@ class TopicQueue:
         self.changed.notify_all()
         self._open = None
 
+    def notify_sender(self) -> None:
+        """Let the sender look again whether it may take what waits: something else was committed, or is about to be.
+        The lock is held."""
+        if self._waiting:
+            self.changed.notify_all()
+
     def wait_ms(self, *, now_ticks_ms: float, idle: bool) -> float | None:
         """The time that the sender has to wait for a batch: 0 when there is one, None as long as nothing is there.
 
@@ -337,7 +343,7 @@ class TopicQueue:
     def finish_batch(self, batch: Batch) -> None:
         """The batch is settled and its callbacks have run: give its room back. Again does nothing."""
         with self.lock:
-            self.changed.notify_all()
+            self.notify_sender()
             self._taken.pop(batch, None)
             batch.is_finished = True
         self._finished.notify_all()

@@ -12,7 +12,7 @@ from sparklog.producer.batch import Batch
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.partitioner import StickyPartition
-from sparklog.producer.prepared_batch import prepare
+from sparklog.producer.prepared_batch import PreparedBatch, prepare
 from sparklog.producer.topic_committer import TopicCommitter
 from sparklog.producer.topic_queue import TopicQueue
 from sparklog.producer.writable_topic import WritableTopic, unexpected_error
@@ -93,6 +93,7 @@ class TopicSender:
         waits_since = began if self._queue.gathers else batches[0].created_ticks_ms  # what gathers may wait for long
         deadline = Deadline(self._clock, waits_since + self._config.delivery_timeout_ms)
         files: Sequence[StagedFile] = []
+        prepared: PreparedBatch | None = None
         try:
             if self._topic.is_gone:
                 raise UnknownTopicOrPartitionError(f"topic {self._topic.name!r} was deleted")
@@ -112,13 +113,20 @@ class TopicSender:
             self._metrics.encoded(batches, queued_ms=began - batches[0].created_ticks_ms, files=files)
         except StoreError as error:
             too_late = self._too_late(batches, str(error)) if error.retriable else error
-            return UploadResult(batches=batches, error=too_late)
+            return self._failed(batches, prepared, too_late)
         except SparklogError as error:
-            return UploadResult(batches=batches, error=error)
+            return self._failed(batches, prepared, error)
         except BaseException as error:
             unexpected = self._in_flight.aborted or unexpected_error(self._topic.name, error)
-            return UploadResult(batches=batches, error=unexpected)
+            return self._failed(batches, prepared, unexpected)
         return result
+
+    def _failed(self, batches: Sequence[Batch], prepared: PreparedBatch | None, error: SparklogError) -> UploadResult:
+        """The result of a failed upload. Others may publish what was announced: it goes to the committer with its
+        files."""
+        files = self._topic.failed_upload()
+        kept = prepared.without_records() if prepared is not None and files else None
+        return UploadResult(batches=batches, prepared=kept, files=files, error=error)
 
     def _too_late(self, batches: Sequence[Batch], why: str) -> KafkaTimeoutError:
         count = sum(batch.count for batch in batches)

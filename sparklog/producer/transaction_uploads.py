@@ -170,7 +170,7 @@ class TransactionUploads:
             self._is_discarded = bool(self._in_flight.uploading)
             waiting = self.queue.take_all_batches()
             uploads, self._uploads, self.failure = self._uploads, [], None
-            self.queue.changed.notify_all()
+            self._committer.look_again()
         for upload in uploads:
             self._settle(upload.failures(error))
         self._settle([(batch, Outcome(error=error)) for batch in waiting])

@@ -24,6 +24,8 @@ from sparklog.producer.topic_queue import TopicQueue
 __all__ = ["WritableTopic", "open_writer", "unexpected_error"]
 
 _LOGGER = logging.getLogger("sparklog.producer")
+WITHDRAW_MS = 5_000
+"""For how long a withdrawal of announced records is tried; by as much a future may be late."""
 
 
 def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWriter:
@@ -39,7 +41,14 @@ def open_writer(cluster: Cluster, topic: str, config: ProducerConfig) -> TopicWr
             sync=config.acks == ACKS_ALL,
             sequencing=Sequencing(),
             gaps=ForeignGaps(),
+            group_commit=announces(config),
         )
+
+
+def announces(config: ProducerConfig) -> bool:
+    """May others publish what the producer uploads (rule L14, announced uploads)? Nobody may see what belongs to a
+    transaction before it is decided."""
+    return config.group_commit and config.transactional_id is None
 
 
 class WritableTopic:
@@ -123,9 +132,36 @@ class WritableTopic:
     def upload_parts(self, parts: Sequence[tuple[int, pa.Table]], *, deadline: Deadline) -> Sequence[StagedFile]:
         """Encode and upload the records of some partitions. For the sender.
 
-        Raises ``StoreError``, ``UnknownTopicOrPartitionError``."""
+        Raises ``StoreError``, ``UnknownTopicOrPartitionError``; see :meth:`failed_upload`."""
         with self._cluster.store.patience(store_patience(self._config, deadline)):
-            return self._writer.upload(parts, compression=self._compression())
+            return self._writer.upload(parts, compression=self._compression(), announce=announces(self._config))
+
+    def failed_upload(self) -> Sequence[StagedFile]:
+        """The files of the upload that has just failed, if it was announced: they may be there, or may come. For the
+        sender."""
+        return self._writer.failed_upload()
+
+    def stop_announcing(self) -> bool:
+        """Announce nothing from now on. Is the upload of something announced under way?"""
+        return self._writer.stop_announcing()
+
+    def is_announced(self, files: Sequence[StagedFile]) -> bool:
+        """May others publish these files, or have they?"""
+        return self._writer.is_announced(files)
+
+    def withdraw_files(self, files: Sequence[StagedFile]) -> Sequence[int] | None:
+        """Withdraw the announced files of one upload. For the committer; takes :data:`WITHDRAW_MS`.
+
+        Returns:
+            None: they are in no log, and never will be; else the base offset of each file.
+        Raises:
+            CommitStateUnknownError: they may be in the log, or may come to be.
+            UnknownTopicOrPartitionError: the topic was deleted, and they weren't in its log.
+        """
+        deadline = self._clock.deadline_in(WITHDRAW_MS)
+        with self.writing, self._cluster.store.patience(store_patience(self._config, deadline)):
+            withdrawn = self._writer.withdraw(files, deadline=deadline)
+        return None if withdrawn is None else withdrawn.base_offsets
 
     def append_files(self, files: Sequence[StagedFile], *, deadline: Deadline) -> Sequence[int]:
         """Append uploaded files in one commit. For the committer.
@@ -170,7 +206,7 @@ class WritableTopic:
         with self.writing:
             self._writer.check_uploads(files)
 
-    def forget_files(self, files: Sequence[UploadedFile]) -> None:
+    def forget_files(self, files: Sequence[UploadedFile] | Sequence[StagedFile]) -> None:
         """Let go of uploaded files that won't be published."""
         self._writer.forget(files)
 

@@ -17,11 +17,12 @@ from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import checkpoint_path, entry_path, last_checkpoint_path
 from sparklog.integrity import Code, check_cluster
 from sparklog.integrity.log_listing import LogListing, check_checkpoints
+from sparklog.log.announced.names import Announcement
 from sparklog.log.commit import Commit
 from sparklog.log.data.encode import ProducerStamp
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.segments import format_timestamp
-from sparklog.log.producer_state import ProducerEntry, producer_txn
+from sparklog.log.producer_state import ProducerEntry, announcer_txn, producer_txn
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.topic import alter_topic
 from tests.compaction.support import live
@@ -403,6 +404,34 @@ def test_a_commit_that_a_producer_counted_otherwise_is_found(counter: int, epoch
     assert found(cluster) == set()
     _appended(log, counter=counter, epoch=epoch, sequence=2, end=12)
     assert found(cluster) == {"producer-counter"}
+
+
+def _settled(log: DeltaLog, number: int, *, file_number: int, end: int) -> None:
+    """An announced flush of two records, in an entry that settles ``number``."""
+
+    def decide(state: TopicState) -> Commit:
+        file = uploaded(log, "a", "b")
+        stated = Announcement(
+            known=1, partition=0, topic=1, announcer=7, number=file_number, ahead=1, part=0, parts=1, record_count=2,
+            size_bytes=file.size_bytes, min_timestamp_ms=file.min_timestamp_ms, max_timestamp_ms=file.max_timestamp_ms,
+            stamp=file.stamp, uploaded_ms=1, salt=end,
+        )  # fmt: skip
+        log.store.put(f"{log.table}/{stated.path}", log.store.read(f"{log.table}/{file.path}"))
+        add = replace(file, path=stated.path).to_add(end - 2)
+        txn = announcer_txn(7, number, now_ms=T0_MS)
+        return Commit(actions=[add, txn], head=with_end(state.head, end), operation="WRITE", blind_append=True)
+
+    own_commit(log, decide)
+
+
+@pytest.mark.parametrize(("number", "file_number"), [(4, 4), (3, 3), (6, 4), (6, 7)])
+def test_an_announced_number_that_is_settled_twice_or_wrongly_is_found(number: int, file_number: int) -> None:
+    _, _, cluster, log = a_plain_world()
+    _settled(log, 2, file_number=2, end=10)
+    _settled(log, 4, file_number=3, end=12)
+    assert found(cluster) == set()
+    _settled(log, number, file_number=file_number, end=14)
+    assert found(cluster) == {"announced-number"}
 
 
 def test_a_batch_that_is_there_twice_is_found() -> None:

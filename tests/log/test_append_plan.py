@@ -13,6 +13,7 @@ from sparklog.errors import (
     OutOfOrderSequenceError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.log.announced.plan import OwnFlush
 from sparklog.log.append_plan import plan_append
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.data.encode import EncodedBatch, ProducerStamp
@@ -46,9 +47,11 @@ def a_file(partition=0, count=1, *, path=None, base_sequence=0):
 
 def plan(head, files, *, known=None, epoch=0, counter=0, topic_id="id"):
     entry = ProducerEntry(producer_epoch=epoch, counter=counter)
-    return plan_append(
-        head, known, files, topic="t", topic_id=topic_id, producer_id=PRODUCER, entry=entry, now_ms=1_000
+    own = [OwnFlush(announcer=None, number=0, files=(file,)) for file in files]
+    planned = plan_append(
+        head, known, own, topic="t", topic_id=topic_id, producer_id=PRODUCER, entry=entry, now_ms=1_000
     )
+    return planned and (planned.commit, tuple(planned.base_offsets[file.path] for file in files))
 
 
 @pytest.mark.slow

@@ -20,8 +20,10 @@ from sparklog.delta.cleanup import clean_log
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path, log_folder, parse_name
 from sparklog.errors import CorruptLogError, SparklogError
-from sparklog.log import Cluster, TopicFollower, TopicWriter
-from sparklog.log.append import AppendResult
+from sparklog.log import Cluster, TopicFollower, TopicWriter, commit
+from sparklog.log.announced import group, plan
+from sparklog.log.append import AppendResult, StagedFile
+from sparklog.log.commit import Commit
 from sparklog.log.state import load_state
 from sparklog.paths import transaction_entry
 from sparklog.storage import MemoryStore, ObjectStore
@@ -36,7 +38,20 @@ from sparklog.testing import (
     WrappedStore,
 )
 from sparklog.txn.recovery import RecoveryAction, recover_transactions
-from tests.support import DAY_MS, T0_MS, LazyDisk, a_log, a_topic, a_writer, append, copy_of, versions_of
+from tests.support import (
+    DAY_MS,
+    T0_MS,
+    LazyDisk,
+    a_log,
+    a_topic,
+    a_writer,
+    append,
+    copy_of,
+    no_checkpoints,
+    records,
+    versions_of,
+    within,
+)
 from tests.txn.support import ANN, BOB, Driver, a_cluster, a_world, committed, take, values
 from tests.txn.support import a_log as a_transaction_log
 
@@ -136,9 +151,9 @@ class Topic:
     def clean(self) -> None:
         clean_log(self.keeper, retention_ms=DAY_MS)
 
-    def play(self, steps: int = STEPS) -> None:
-        """Anything, until the power fails."""
-        anything = [
+    def actions(self) -> list[tuple[Callable[[], object], int]]:
+        """What may happen, and how often."""
+        return [
             (self.append_durable, 4),
             (self.append_busily, 3),
             (self.append_quick, 5),
@@ -148,7 +163,10 @@ class Topic:
             (self.restart_quick, 1),
             (lambda: self.clock.advance(DAY_MS), 1),
         ]
-        acts, weights = zip(*anything, strict=True)
+
+    def play(self, steps: int = STEPS) -> None:
+        """Anything, until the power fails."""
+        acts, weights = zip(*self.actions(), strict=True)
         with suppress(SimulatedCrash):
             for act in self._random.choices(acts, weights, k=steps):
                 act()
@@ -206,10 +224,48 @@ def check_acknowledged(log: DeltaLog, acknowledged: dict[int, str]) -> None:
         assert {offset: seen[offset] for offset in acknowledged} == acknowledged
 
 
-def outage(seed: int, **planted: type) -> Topic:
+class SharedTopic(Topic):
+    """A topic whose writers announce what they upload, and publish each other's (rule L14, announced uploads)."""
+
+    pending: list[tuple[str, list[StagedFile]]]
+    """What the durable writer has announced and doesn't know to be published."""
+
+    def _a_writer(self, store: ObjectStore, *, sync: bool = False) -> TopicWriter:
+        return TopicWriter(self._a_process(store), "t", sync=sync, group_commit=True, checkpoints=no_checkpoints())
+
+    def announce_durable(self) -> None:
+        if self.durable is None:
+            self.durable, self.pending = self._a_writer(self.busy, sync=True), []
+        value = self._next("all")
+        self.pending.append((value, self.durable.upload([(0, records(value))], announce=True)))
+
+    def append_durable(self) -> None:
+        self.announce_durable()
+        assert self.durable is not None
+        while self.pending:
+            value, files = self.pending[0]
+            done = self.durable.append(files, deadline=within(self.durable, NEVER))
+            self.acknowledged[done.base_offsets[0]] = value
+            self.version = max(self.version, done.delta_version)
+            del self.pending[0]
+
+    def announce_quick(self) -> list[StagedFile]:
+        self.quick = self.quick or self._a_writer(self.machine)
+        return self.quick.upload([(0, records(self._next("one")))], announce=True)
+
+    def append_quick(self) -> AppendResult:
+        files = self.announce_quick()
+        assert self.quick is not None
+        return self.quick.append(files, deadline=within(self.quick, NEVER))
+
+    def actions(self) -> list[tuple[Callable[[], object], int]]:
+        return [*super().actions(), (self.announce_durable, 4), (self.announce_quick, 4)]
+
+
+def outage(seed: int, topic_type: type[Topic] = Topic, **planted: type) -> Topic:
     """A play that ends with a power loss."""
     random = Random(seed)
-    topic = Topic(random, fails_at=random.randrange(CALLS), **planted)
+    topic = topic_type(random, fails_at=random.randrange(CALLS), **planted)
     topic.play()
     topic.disk.lose_power(random)
     return topic
@@ -230,6 +286,66 @@ def test_a_writer_that_fsyncs_nothing_or_its_own_alone_is_found_out(planted: dic
         except (AssertionError, SparklogError):
             found += 1
     assert found > 2
+
+
+@pytest.fixture
+def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers announce and include, whether any has lost a race or not."""
+    monkeypatch.setattr(group, "is_on", lambda last_seen, now: True)
+
+
+@pytest.mark.usefixtures("switched_on")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_another_published_with_acks_1_is_there_after_a_power_loss(seed: int) -> None:
+    """… once its owner has acknowledged it with ``acks=all``; and so is what includes others' with ``acks=all``."""
+    check_after_power_loss(outage(seed, SharedTopic))
+
+
+def included_files_are_not_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: an includer fsyncs its own files alone."""
+    monkeypatch.setattr(plan, "Commit", lambda **fields: Commit(**{**fields, "synced_first": ()}))
+
+
+def what_is_found_is_not_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: an owner that finds itself in the entry of another acknowledges at once."""
+    monkeypatch.setattr(
+        commit._TopicTarget,
+        "end_without_commit",
+        lambda self, state: (state, True),
+    )
+
+
+@pytest.mark.usefixtures("switched_on")
+@pytest.mark.parametrize("plant", [None, included_files_are_not_flushed])
+def test_files_of_others_are_flushed_before_the_entry_that_includes_them(
+    plant: Callable[[pytest.MonkeyPatch], None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = SharedTopic(Random(0))
+    topic.append_durable()
+    (file,) = topic.announce_quick()
+    topic.append_durable()
+    assert file.path in load_state(topic.keeper).require_whole().index.by_path
+    assert topic.disk.lose(topic.disk.objects()) == []
+    if plant is not None:
+        plant(monkeypatch)
+        (file,) = topic.announce_quick()
+        topic.append_durable()
+        assert file.path in load_state(topic.keeper).require_whole().index.by_path
+        assert topic.disk.lose(topic.disk.objects()) == [f"topics/t/{file.path}"]
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_an_owner_that_doesnt_flush_where_it_finds_itself_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    what_is_found_is_not_flushed(monkeypatch)
+    found = 0
+    for seed in range(150):
+        topic = outage(seed, SharedTopic)
+        try:
+            check_after_power_loss(topic)
+        except (AssertionError, SparklogError):
+            found += 1
+            break
+    assert found
 
 
 # What a seed seldom hits

@@ -16,6 +16,7 @@ import pyarrow as pa
 from proof.simulation.cluster import watching
 from proof.simulation.cluster.foreign import try_commit_as_another
 from proof.simulation.cluster.shape import LOG_RETENTION_MS, JobPlan, Shape, TopicPlan, about_one_thing
+from proof.simulation.cluster.sharing import SHARING_SEEDS
 from proof.simulation.cluster.weather import Forecast, Weather
 from proof.simulation.cluster.world import Process
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 GROUP_SEEDS = 10**12
-"""The first seed of these worlds; all from there on are."""
+"""The first seed of these worlds; all from there to the worlds of :mod:`~proof.simulation.cluster.sharing` are."""
 GROUP = "members"
 TROUBLED_MS = 45_000.0
 _TOPICS = {"t": 4, "u": 2}
@@ -55,7 +56,7 @@ _END = 1_000_000
 
 def is_group_world(seed: int) -> bool:
     """Is this seed's world one of these?"""
-    return seed >= GROUP_SEEDS
+    return GROUP_SEEDS <= seed < SHARING_SEEDS
 
 
 def draw_group_world(seed: int, shape: Shape, expected: Forecast) -> tuple[Shape, Forecast]:

@@ -16,7 +16,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from proof.simulation.cluster.group_worlds import is_group_world
+from proof.simulation.cluster.group_worlds import GROUP_SEEDS
 from proof.simulation.cluster.play import Played, play
 
 __all__ = ["BOUNDED", "COVERED", "ENOUGH", "play_many", "replays", "seeds_of", "tell", "uncovered"]
@@ -169,7 +169,7 @@ def tell(seeds: Sequence[int], *, is_traced: bool = False, planted: str | None =
             rate = number / (time.monotonic() - began)
             print(f"{number} seeds, {rate:.0f}/s, {cpu_s:.0f} s of CPU, {len(broken)} with violations", flush=True)
     _print(counts)
-    lacking = uncovered(counts) if len(seeds) >= ENOUGH and not is_group_world(seeds[0]) else []
+    lacking = uncovered(counts) if len(seeds) >= ENOUGH and seeds[0] < GROUP_SEEDS else []
     if lacking:
         print(f"met too seldom, or too often: {', '.join(lacking)}", file=sys.stderr)
     print(f"failing seeds: {broken or 'none'}", file=sys.stderr if broken else sys.stdout)

@@ -21,6 +21,9 @@ from sparklog.groups.offsets.changes import CommitOffsets
 from sparklog.groups.offsets.pending import PendOffsets
 from sparklog.groups.offsets.rows import Stamp
 from sparklog.log import append_plan, commit
+from sparklog.log.announced import group, plan
+from sparklog.log.announced.writing import GroupWriting
+from sparklog.log.append import TopicWriter
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.publishing import Marker
 from sparklog.model import TopicPartition
@@ -295,6 +298,48 @@ def decisions_are_not_flushed() -> AbstractContextManager[object]:
     return stack
 
 
+def settled_numbers_are_forgotten() -> AbstractContextManager[object]:
+    """Rule L14, announced uploads: what is settled already is published again, by whoever finds it in a listing."""
+    take = plan.takeable
+
+    def takeable(*given: Any, **kwargs: Any) -> Any:
+        return take(*given, **{**kwargs, "settled": {}, "forgotten_version": -1})
+
+    return mock.patch.object(group, "takeable", takeable)
+
+
+def whoever_opened_late_takes_what_it_lists() -> AbstractContextManager[object]:
+    """Rule L14, announced uploads: an includer counts as knowing what was settled before it opened the topic."""
+    take = plan.takeable
+
+    def takeable(*given: Any, **kwargs: Any) -> Any:
+        return take(*given, **{**kwargs, "forgotten_version": -1})
+
+    return mock.patch.object(group, "takeable", takeable)
+
+
+def what_is_given_up_counts_as_withdrawn() -> AbstractContextManager[object]:
+    """Rule L14, announced uploads: announced records fail before an entry has left them out."""
+    return mock.patch.object(TopicWriter, "withdraw", return_value=None)
+
+
+def a_failed_upload_counts_as_not_announced() -> AbstractContextManager[object]:
+    """Rule L14, announced uploads: an upload that was announced, and whose answer is lost, counts as not there."""
+    return mock.patch.object(TopicWriter, "failed_upload", return_value=[])
+
+
+def announced_uploads_overtake_ordinary_ones() -> AbstractContextManager[object]:
+    """Rule L14, announced uploads: a flush that is announced behind ordinary ones leaves no number to them."""
+    claim = GroupWriting.claim
+    return mock.patch.object(GroupWriting, "claim", lambda self, ordinary=frozenset(): claim(self))
+
+
+def the_newest_flush_goes_first() -> AbstractContextManager[object]:
+    """Rule L14, announced uploads: an owner commits its flushes from the newest on."""
+    unsettled = GroupWriting.unsettled
+    return mock.patch.object(GroupWriting, "unsettled", lambda self, **kwargs: unsettled(self, **kwargs)[-1:])
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What is planted, and what it must show: that a world breaks down in whatever way isn't enough."""
@@ -366,5 +411,11 @@ PLANTED: Mapping[str, Fault] = _faults(
         a_producer_is_fenced_by_an_abort: (" was fenced, but nobody ",),
         nobody_flushes_what_others_left: (_K.LOST_WRITE,),
         decisions_are_not_flushed: (UNDECIDED,),
+        settled_numbers_are_forgotten: (_K.DUPLICATE,),
+        whoever_opened_late_takes_what_it_lists: (_K.DUPLICATE,),
+        what_is_given_up_counts_as_withdrawn: (_K.ABORTED_READ, _K.CONTRADICTION),
+        a_failed_upload_counts_as_not_announced: (_K.ABORTED_READ, _K.CONTRADICTION),
+        announced_uploads_overtake_ordinary_ones: (_K.NON_MONOTONIC_SEND,),
+        the_newest_flush_goes_first: (_K.NON_MONOTONIC_SEND, _K.LOST_WRITE),
     }
 )

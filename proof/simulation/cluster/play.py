@@ -25,6 +25,7 @@ from proof.simulation.cluster.power import Power, draw_dark, is_dark
 from proof.simulation.cluster.roles import RESTLESS, ROLES
 from proof.simulation.cluster.settling import await_settled_group, settle
 from proof.simulation.cluster.shape import JobPlan, Shape, TopicPlan, draw_shape
+from proof.simulation.cluster.sharing import draw_sharing, is_sharing, sharing
 from proof.simulation.cluster.threads import simulated
 from proof.simulation.cluster.watching import Watch, WatchedStore
 from proof.simulation.cluster.weather import Weather, forecast
@@ -131,15 +132,19 @@ class Play:
         self.is_group_world = is_group_world(seed)
         if self.is_group_world:
             self.shape, expected = draw_group_world(seed, self.shape, expected)
+        self.is_sharing = is_sharing(seed)
+        if self.is_sharing:
+            self.shape, expected = draw_sharing(seed, self.shape, expected)
+        is_ordinary = not (self.is_group_world or self.is_sharing)
         self.is_fair = expected.is_fair
         """Does nothing befall anybody?"""
         if self.is_fair:
             self.shape = replace(self.shape, kills=0.0)
             self.world.counts["fair worlds"] += 1
-        dark = is_dark(seed) and not (self.is_fair or self.is_group_world)
+        dark = is_dark(seed) and is_ordinary and not self.is_fair
         if dark:
             self.shape, expected = draw_dark(seed, self.shape, expected)
-        self.hands_over = hands_over(seed) and not (self.is_fair or dark or self.is_group_world)
+        self.hands_over = hands_over(seed) and is_ordinary and not (self.is_fair or dark)
         if self.hands_over:
             self.shape, expected = draw_handing(seed, self.shape, expected)
             self.world.counts["worlds of hand-overs"] += 1
@@ -213,6 +218,8 @@ class Play:
         with ExitStack() as stack:
             stack.enter_context(self.watch.watching())
             stack.enter_context(self.hand_overs.watching())
+            if self.is_sharing:
+                stack.enter_context(sharing(self.world.counts))
             if self.is_group_world:
                 self.watch.on_rows = self.holders.see_rows
                 stack.enter_context(self.holders.watching())

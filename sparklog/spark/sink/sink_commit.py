@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparklog.errors import CommitStateUnknownError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.log.announced.plan import OwnFlush
 from sparklog.log.append import TopicWriter
 from sparklog.log.append_plan import plan_append
 from sparklog.log.cluster import Cluster
@@ -199,14 +200,14 @@ def _append(cluster: Cluster, topic: str, named: TopicFiles) -> None:
         planned = plan_append(
             now.head,
             now.producer(producer_id),
-            named.files,
+            [OwnFlush(announcer=None, number=0, files=tuple(named.files))],
             topic=topic,
             topic_id=named.topic_id,
             producer_id=producer_id,
             entry=entry,
             now_ms=clock.now_ms(),
         )
-        return None if planned is None else planned[0]
+        return None if planned is None else planned.commit
 
     def check() -> bool:
         try:

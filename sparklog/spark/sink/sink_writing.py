@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
 from sparklog.log.append import TopicWriter
 from sparklog.log.cluster import Cluster
+from sparklog.log.data.arrow_buffers import binary_lengths, is_valid, one_array
 from sparklog.log.data.data_files import UploadedFile
 from sparklog.log.producer_state import new_producer_id
 from sparklog.paths import check_topic_name
@@ -118,10 +119,14 @@ class TaskWriter:
         if config["message.timestamp.type"] == "LogAppendTime":
             at = table.schema.get_field_index("timestamp")
             table = table.set_column(at, "timestamp", pa.array(np.full(table.num_rows, now_ms, np.int64)))
-        for error in refuse(topic, table, config, now_ms=now_ms).values():
+        timestamps, keys, values, chosen = (
+            one_array(table[name]) for name in ("timestamp", "key", "value", "partition")
+        )
+        for error in refuse(topic, np.asarray(timestamps), keys, config, now_ms=now_ms).values():
             raise error
-        partitions = choose_partitions(table, count, self._sticky[topic])
-        spread_keyless(table, partitions, count, self._sticky[topic])
+        sizes = binary_lengths(values)
+        partitions = choose_partitions(keys, sizes, chosen, count, self._sticky[topic])
+        spread_keyless(~(is_valid(keys) | is_valid(chosen)), sizes, partitions, count, self._sticky[topic])
         _, parts = sort_by_partition(table.drop_columns(["partition"]), partitions)
         codec = str(config["compression.type"])
         staged = writer.upload(parts, compression=self._options.compression if codec == "producer" else codec)
@@ -196,18 +201,23 @@ def withdraw(cluster: Cluster, uploads: Iterable[TaskFiles]) -> None:
 
 
 def spread_keyless(
-    table: pa.Table, partitions: npt.NDArray[np.int32], partition_count: int, sticky: StickyPartition
+    is_loose: npt.NDArray[np.bool_],
+    value_sizes: npt.NDArray[np.int32],
+    partitions: npt.NDArray[np.int32],
+    partition_count: int,
+    sticky: StickyPartition,
 ) -> None:
     """Where keyless records without a partition are more than :data:`STICKY_BYTES`, give each run of so many bytes a
-    partition of its own; changes ``partitions``."""
-    loose = np.asarray(
-        pc.and_(pc.is_null(table["key"]), pc.is_null(table["partition"])).combine_chunks().cast(pa.uint8())
-    )
-    places = np.flatnonzero(loose)
+    partition of its own; changes ``partitions``.
+
+    Args:
+        is_loose: which records have neither a key nor a partition.
+        value_sizes: bytes of each value, -1 for null.
+    """
+    places = np.flatnonzero(is_loose)
     if partition_count == 1 or not len(places):
         return
-    sizes = pc.fill_null(pc.binary_length(table["value"]), 0).combine_chunks()
-    runs = np.cumsum(np.asarray(sizes)[places].astype(np.int64)) // STICKY_BYTES
+    runs = np.cumsum(np.maximum(value_sizes[places], 0).astype(np.int64)) // STICKY_BYTES
     numbers, run_of = np.unique(runs, return_inverse=True)
     if len(numbers) > 1:
         chosen = np.array([sticky.take(partition_count, STICKY_BYTES) for _ in numbers], np.int32)

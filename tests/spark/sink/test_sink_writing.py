@@ -144,19 +144,18 @@ def test_by_topic_keeps_every_row_and_the_order_within_a_topic(topics: list[str]
 
 def test_many_keyless_rows_are_spread_and_few_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_writing, "STICKY_BYTES", 100)
-    key = pa.array([None] * 40 + [b"k"], pa.binary())
-    chosen = pa.array([None] * 20 + [1] + [None] * 20, pa.int32())
-    table = pa.table({"key": key, "value": pa.array([b"0123456789"] * 41), "partition": chosen})
+    is_loose = np.array([place not in (20, 40) for place in range(41)])
+    sizes = np.full(41, 10, np.int32)
     partitions = np.full(41, 2, np.int32)
     partitions[20] = 1
-    spread_keyless(table, partitions, 4, StickyPartition(100))
+    spread_keyless(is_loose, sizes, partitions, 4, StickyPartition(100))
     runs = [set(partitions[:9].tolist()), set(partitions[9:19].tolist()), set(partitions[21:29].tolist())]
     assert all(len(run) == 1 for run in runs)
     assert len(set.union(*runs)) > 1
     assert partitions[20] == 1
     assert partitions[40] == 2
     few = np.full(8, 3, np.int32)
-    spread_keyless(table.slice(0, 8), few, 4, StickyPartition(100))
+    spread_keyless(is_loose[:8], sizes[:8], few, 4, StickyPartition(100))
     assert set(few.tolist()) == {3}
 
 

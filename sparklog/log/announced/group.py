@@ -1,0 +1,252 @@
+"""A writer's part in group commit, and that of each of its appends: announcing, waiting for a turn, listing,
+including (rule L14, announced uploads)."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from sparklog.clock import Deadline
+from sparklog.delta.actions import Entry, SetTransaction
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import StoreError
+from sparklog.log.announced.inbox import TrustedAnnouncers, list_announced
+from sparklog.log.announced.names import Announcement, encode_name, new_salt, topic_tag
+from sparklog.log.announced.plan import MOST_FILES, Listed, Listing, StoreClock, takeable
+from sparklog.log.announced.turns import Turns, is_on
+from sparklog.log.announced.writing import Claim, GroupWriting
+from sparklog.log.catch_up import apply_look, catch_up
+from sparklog.log.commit import GROUP_COMMIT_INFO
+from sparklog.log.data.data_files import StagedFile, UploadedFile
+from sparklog.log.data.encode import EncodedBatch
+from sparklog.log.producer_state import announcer_app_id, is_of_announcer
+from sparklog.log.state import TopicState
+from sparklog.parallel import parallel_results
+from sparklog.storage.entry_log import Look, PositionLost
+
+__all__ = ["GroupCommit", "Participation", "announced_files"]
+
+_LOGGER = logging.getLogger("sparklog.log")
+_REFUSED_FOR_MS = 60_000
+"""A store that refuses a listing for good isn't asked for another before."""
+_Answer: TypeAlias = "Look[Entry] | Listing | None"
+
+
+class GroupCommit:
+    """The knowledge that one writer has of group commit at its topic. It observes the writer's state."""
+
+    def __init__(self, log: DeltaLog, version: int, *, is_enabled: bool) -> None:
+        """
+        Args:
+            version: the newest that the writer has applied.
+            is_enabled: off: nothing is announced, and nothing included.
+        """
+        self.writing = GroupWriting(version)
+        self.turns = Turns(random.random)
+        self.trusted = TrustedAnnouncers()
+        self.store_clock = StoreClock()
+        self.is_enabled = is_enabled
+        self.created_version = -1
+        """The newest version that this writer created."""
+        self.no_listing_until_ticks_ms = float("-inf")
+        self._log = log
+        self._last_seen_ticks_ms = float("-inf")
+
+    def is_on(self) -> bool:
+        """Does the writer announce and include now?"""
+        return self.is_enabled and is_on(self._last_seen_ticks_ms, self._log.clock.ticks_ms())
+
+    def announce(
+        self,
+        batches: Sequence[tuple[int, EncodedBatch]],
+        *,
+        topic_id: str,
+        ends_before: tuple[int, ...],
+        ordinary: frozenset[str],
+    ) -> list[StagedFile] | None:
+        """The files of a flush under names that announce it, noted as this writer's own, before they are put; None: it
+        is an ordinary one. Belongs to the thread that uploads.
+
+        Args:
+            batches: of (partition, records).
+            ends_before: the log end offsets that are known.
+            ordinary: ordinary uploads of the writer that aren't settled.
+        """
+        if not (self.is_on() and 0 < len(batches) <= MOST_FILES):
+            return None
+        claim, began = self.writing.claim(ordinary), self._log.clock.ticks_ms()
+        if claim is None:
+            return None
+        facts = announced_files(claim, batches, topic_id=topic_id, uploaded_ms=self._log.clock.now_ms())
+        if facts is None:
+            return None
+        files = [
+            StagedFile(facts=one, batch=batch, uploaded_ticks_ms=began)
+            for one, (_, batch) in zip(facts, batches, strict=True)
+        ]
+        is_begun = self.writing.begin(claim, files, ends_before=ends_before, began_ticks_ms=began)
+        return files if is_begun else None
+
+    def note_entry(self, entry: Entry) -> None:
+        """Note an entry that the writer's state has applied."""
+        self.writing.note_entry(entry)
+        now = self._log.clock.ticks_ms()
+        if entry.info is not None and entry.info.get(GROUP_COMMIT_INFO) is True:
+            self._last_seen_ticks_ms = now
+        own = {announcer_app_id(announcer) for announcer in self.writing.announcers}
+        writers = {a.app_id for a in entry.actions if isinstance(a, SetTransaction)} - own
+        self.turns.observe([one for one in writers if one.isdecimal() or is_of_announcer(one)], now)
+
+    def note_loaded(self, state: TopicState) -> None:
+        """Note a topic that was loaded anew."""
+        self.writing.note_loaded(state)
+
+
+class Participation:
+    """One append's part in group commit: its turn and its listing. Belongs to the thread that commits."""
+
+    def __init__(self, group: GroupCommit, *, deadline: Deadline, waits: bool = True) -> None:
+        """``waits``: for a turn; off: the entry is urgent, and includes nobody."""
+        self._group = group
+        self._waits = waits
+        self._deadline = deadline
+        self._clock = deadline.clock
+        self._turn_at: float | None = None
+        self._listing: Listing | None = None
+        self._listed_version = -1
+        self._listing_took_ms = 0.0
+
+    def is_on(self) -> bool:
+        """Does the writer take turns with others?"""
+        return self._group.is_on()
+
+    def after_loss(self, lost_races: int) -> None:
+        """A create was lost: its turn comes later."""
+        now, left_ms = self._clock.ticks_ms(), self._deadline.left_ms
+        self._turn_at = self._group.turns.draw_after_loss(now, lost_races=lost_races, left_ms=left_ms)
+
+    def after_commit(self, round_trip_ms: float) -> None:
+        """An entry was created by this append."""
+        self._group.turns.note_cycle(self._listing_took_ms + round_trip_ms)
+
+    def prepare(self, state: TopicState) -> bool:
+        """Wait for a turn, then list. True: decide again, since the state or the listing is another one.
+
+        Raises:
+            StoreError, UnsupportedVersionError, NotATopicError.
+        """
+        if not (self._waits and self.is_on()) or self._deadline.has_passed:
+            return False
+        return self._wait_for_turn(state) or self._list(state)
+
+    def takeable(self, state: TopicState, *, room: int) -> tuple[tuple[Listed, ...], ...]:
+        """The flushes of others that an entry after ``state`` may include, of ``room`` files in all."""
+        listing = self._listing
+        if listing is None or not self.is_on():
+            return ()
+        settled = {file.announcement.announcer: state.settled(file.announcement.announcer) for file in listing.files}
+        return takeable(
+            listing,
+            head=state.head,
+            settled={announcer: number for announcer, number in settled.items() if number is not None},
+            forgotten_version=state.forgotten_version,
+            vacuums=state.vacuums,
+            trusted=self._group.trusted.trusted,
+            own=self._group.writing.announcers,
+            now_ticks_ms=self._clock.ticks_ms(),
+            room=max(0, min(room, MOST_FILES)),
+        )
+
+    def _draw(self, state: TopicState) -> float:
+        return self._group.turns.draw(
+            self._clock.ticks_ms(),
+            is_creator=state.position.version == self._group.created_version,
+            left_ms=self._deadline.left_ms,
+        )
+
+    def _wait_for_turn(self, state: TopicState) -> bool:
+        """True: entries were applied meanwhile. A turn is never put off."""
+        turns = self._group.turns
+        turn_at = self._draw(state) if self._turn_at is None else min(self._turn_at, self._draw(state))
+        self._turn_at = turn_at
+        while (now := self._clock.ticks_ms()) < turn_at:
+            self._clock.sleep_ms(min(turn_at - now, turns.look_every_ms))
+            if self._clock.ticks_ms() < turn_at and self._applies(
+                lambda: catch_up(state, ahead=turns.ahead(self._clock.ticks_ms()))
+            ):
+                return True
+        return False
+
+    def _list(self, state: TopicState) -> bool:
+        """List once for each version, and look for the next one at the same time. True: something is new."""
+        version, group = state.position.version, self._group
+        now = self._clock.ticks_ms()
+        if version == self._listed_version or now < group.no_listing_until_ticks_ms:
+            return False
+        own_paths = group.writing.own_paths
+        if not own_paths and group.store_clock.store_ms(now) is None:
+            return False
+        calls: Sequence[Callable[[], _Answer]] = (
+            lambda: state.log.look(state.position),
+            partial(list_announced, state.log, version, own_paths, group.store_clock),
+        )
+        look, listing = parallel_results(lambda call: call(), calls)
+        self._listing_took_ms = self._clock.ticks_ms() - now
+        self._listed_version = version
+        if isinstance(listing, StoreError):
+            _LOGGER.info("%s: others' uploads can't be listed: %s", state.log.table, listing)
+            if not listing.retriable:
+                group.no_listing_until_ticks_ms = self._clock.ticks_ms() + _REFUSED_FOR_MS
+        elif isinstance(listing, Exception):
+            raise listing
+        elif isinstance(listing, Listing):
+            self._listing = listing
+        if self._listing is not None:
+            group.trusted.check(state.log, self._listing.files)
+        if isinstance(look, Look):
+            self._applies(lambda: apply_look(state, look))
+        elif isinstance(look, Exception) and not isinstance(look, PositionLost):
+            raise look
+        return True
+
+    def _applies(self, call: Callable[[], list[Entry]]) -> bool:
+        """Does the call apply an entry? Where the position is lost, the create that follows finds out."""
+        try:
+            return bool(call())
+        except PositionLost:
+            return False
+
+
+def announced_files(
+    claim: Claim, batches: Sequence[tuple[int, EncodedBatch]], *, topic_id: str, uploaded_ms: int
+) -> list[UploadedFile] | None:
+    """The files of a flush under names that announce it; None where a fact doesn't fit into them."""
+    tag = topic_tag(topic_id)
+    if tag is None:
+        return None
+    files: list[UploadedFile] = []
+    for part, (partition, batch) in enumerate(batches):
+        announcement = Announcement(
+            known=claim.known,
+            partition=partition,
+            topic=tag,
+            announcer=claim.announcer,
+            number=claim.number,
+            ahead=claim.ahead,
+            part=part,
+            parts=len(batches),
+            record_count=batch.record_count,
+            size_bytes=len(batch.data),
+            min_timestamp_ms=batch.min_timestamp_ms,
+            max_timestamp_ms=batch.max_timestamp_ms,
+            stamp=batch.stamp,
+            uploaded_ms=uploaded_ms,
+            salt=new_salt(),
+        )
+        if encode_name(announcement) is None:
+            return None
+        files.append(announcement.to_uploaded())
+    return files

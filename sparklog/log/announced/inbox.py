@@ -1,0 +1,159 @@
+"""A look at what others have announced: one listing, and a footer of each announcer that is new here."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import nullcontext
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import StoreError
+from sparklog.log.announced.names import Announcement, folders_to_list, parse_name
+from sparklog.log.announced.plan import Listed, Listing, StoreClock
+from sparklog.log.data.encode import next_sequence
+from sparklog.parallel import parallel_results
+from sparklog.storage.retrying import Patience, RetryingStore
+
+__all__ = ["TrustedAnnouncers", "is_true_to_its_name", "list_announced"]
+
+_LOGGER = logging.getLogger("sparklog.log")
+_MOST_LISTED = 10_000
+_MOST_ANNOUNCERS = 10_000
+_CHECKED_AT_ONCE = 32
+_LISTING_MS = 5_000
+"""A listing that fails isn't repeated: the writer commits its own alone."""
+_TAIL_BYTES = 64 * 1024
+_MAGIC = b"PAR1"
+_END_BYTES = 8
+"""The length of the footer and the magic number behind it."""
+
+
+def list_announced(log: DeltaLog, version: int, own_paths: Mapping[str, float], clock: StoreClock) -> Listing | None:
+    """List what was announced by those who knew one of the newest versions: one LIST, at a block's beginning two.
+
+    Args:
+        version: the newest that the includer has applied.
+        own_paths: the includer's own announced files, relative to the table's folder, and when the upload of each
+            began, by its ticks.
+        clock: gets to know the store's time.
+    Returns:
+        None: the store's time isn't known, so nobody's age is.
+    Raises:
+        StoreError.
+    """
+    patience = Patience(deadline=log.clock.deadline_in(_LISTING_MS), retries=0)
+    with log.store.patience(patience) if isinstance(log.store, RetryingStore) else nullcontext():
+        files = _list(log, version, own_paths, clock)
+    now = log.clock.ticks_ms()
+    store_ms = clock.store_ms(now)
+    return None if store_ms is None else Listing(files=files, store_ms=store_ms, at_ticks_ms=now)
+
+
+def _list(log: DeltaLog, version: int, own_paths: Mapping[str, float], clock: StoreClock) -> tuple[Listed, ...]:
+    files: list[Listed] = []
+    prefix = f"{log.table}/"
+    for folder, after in folders_to_list(version):
+        for found in islice(log.store.list(prefix + folder, after=prefix + after), _MOST_LISTED):
+            path = found.path.removeprefix(prefix)
+            if path in own_paths:
+                now = log.clock.ticks_ms()
+                clock.observe(found.modified_ms, began_ticks_ms=own_paths[path], now_ticks_ms=now)
+            elif (announcement := parse_name(path)) is not None:
+                files.append(
+                    Listed(announcement=announcement, modified_ms=found.modified_ms, size_bytes=found.size_bytes)
+                )
+    return tuple(files)
+
+
+class TrustedAnnouncers:
+    """Announcers of which a file was read, and was what its name says; and those that stated something else.
+
+    Offsets of all who come later depend on counts: one announcer that states wrong ones would move everybody's.
+    """
+
+    def __init__(self) -> None:
+        self._is_true: OrderedDict[int, bool] = OrderedDict()
+
+    @property
+    def trusted(self) -> Collection[int]:
+        """The announcers whose names are believed."""
+        return frozenset(announcer for announcer, is_true in self._is_true.items() if is_true)
+
+    def check(self, log: DeltaLog, files: Iterable[Listed]) -> None:
+        """Read a file of each announcer that isn't known: one ranged GET each, side by side.
+
+        Where the store refuses, or the file is gone, nothing is learned.
+        """
+        first: dict[int, Announcement] = {}
+        for file in files:
+            announced = file.announcement
+            if announced.announcer not in self._is_true and announced.size_bytes == file.size_bytes:
+                first.setdefault(announced.announcer, announced)
+        some = [*islice(first.values(), _CHECKED_AT_ONCE)]
+        for announced, answer in zip(
+            some, parallel_results(lambda one: is_true_to_its_name(log, one), some), strict=True
+        ):
+            if isinstance(answer, StoreError):
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            if not answer:
+                _LOGGER.warning(
+                    "%s/%s isn't what its name says: files of its announcer aren't published by this process",
+                    log.table,
+                    announced.path,
+                )
+            self._is_true[announced.announcer] = answer
+        while len(self._is_true) > _MOST_ANNOUNCERS:
+            self._is_true.popitem(last=False)
+
+
+def is_true_to_its_name(log: DeltaLog, announced: Announcement) -> bool:
+    """Does the footer of a file have the records, the times and the stamp that its name states? A file without these
+    statistics isn't ours. Raises ``StoreError``."""
+    metadata = _footer(log, announced)
+    if metadata is None or metadata.num_rows != announced.record_count:
+        return False
+    stamp, last = announced.stamp, announced.record_count - 1
+    is_wrapped = next_sequence(stamp.base_sequence, last) < stamp.base_sequence
+    sequences = (0, 2**31 - 1) if is_wrapped else (stamp.base_sequence, stamp.base_sequence + last)
+    return (
+        _bounds(metadata, "offset_delta") == (0, last)
+        and _bounds(metadata, "timestamp", divisor=1_000) == (announced.min_timestamp_ms, announced.max_timestamp_ms)
+        and _bounds(metadata, "producer_id") == (stamp.producer_id, stamp.producer_id)
+        and _bounds(metadata, "sequence") == sequences
+    )
+
+
+def _footer(log: DeltaLog, announced: Announcement) -> pq.FileMetaData | None:
+    """The metadata at the end of a file; None where it isn't a Parquet file."""
+    path, size = f"{log.table}/{announced.path}", announced.size_bytes
+    tail = log.store.read_range(path, max(0, size - _TAIL_BYTES), size)
+    wanted = int.from_bytes(tail[-_END_BYTES:-4], "little") + _END_BYTES
+    if len(tail) < wanted <= size:
+        tail = log.store.read_range(path, size - wanted, size)
+    try:
+        return pq.read_metadata(pa.BufferReader(_MAGIC + tail[-wanted:]))
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+
+
+def _bounds(metadata: pq.FileMetaData, column: str, *, divisor: int = 1) -> tuple[int, int] | None:
+    """The least and the greatest value of a column of whole numbers; None where statistics don't tell."""
+    bounds: list[int] = []
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for number in range(row_group.num_columns):
+            chunk = row_group.column(number)
+            if chunk.path_in_schema != column:
+                continue
+            stats = chunk.statistics
+            if stats is None or not stats.has_min_max or not isinstance(stats.min_raw, int):
+                return None
+            bounds += [stats.min_raw // divisor, stats.max_raw // divisor]
+    return (min(bounds), max(bounds)) if bounds else None

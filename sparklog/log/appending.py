@@ -1,0 +1,339 @@
+"""One append on its way: what it commits, which of its files are uploaded again, and where they are found after a lost
+answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sparklog.delta.actions import AddFile, Entry
+from sparklog.delta.log import DeltaLog
+from sparklog.errors import CommitStateUnknownError, CorruptRecordError, StoreError
+from sparklog.log.announced.group import GroupCommit, Participation
+from sparklog.log.announced.plan import MOST_FILES, OwnFlush
+from sparklog.log.announced.writing import AnnouncedFlush, FlushState
+from sparklog.log.append_plan import plan_append
+from sparklog.log.commit import Commit, TopicCommitResult
+from sparklog.log.data.data_files import StagedFile, UploadedFile
+from sparklog.log.data.encode import EncodedBatch
+from sparklog.log.data.record_reading import find_by_sequence, object_path
+from sparklog.log.data.segments import SegmentIndex
+from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry
+from sparklog.log.state import TopicState
+from sparklog.log.uploads import may_be_gone, put_again_if_late
+from sparklog.paths import new_data_file
+
+__all__ = ["Append", "AppendResult", "Appender", "put_staged", "upload_encoded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendResult:
+    """The offsets and the version of one append."""
+
+    base_offsets: tuple[int, ...]
+    """Offset of the first record of each file, in the order in which the files were given."""
+    delta_version: int
+    """The commit that published them; -1 where it is known no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appender:
+    """The writer of an append: the topic that it writes to, and in whose name."""
+
+    topic: str
+    topic_id: str
+    producer_id: int
+    entry: ProducerEntry
+    """The producer's epoch, and the counter of this append."""
+    sync: bool
+    """Is what it uploads fsynced?"""
+
+
+def upload_encoded(
+    log: DeltaLog, batches: Sequence[tuple[int, EncodedBatch]], *, topic_version: int, sync: bool
+) -> list[StagedFile]:
+    """Upload batches of (partition, records) under fresh names.
+
+    Args:
+        topic_version: one that is known now.
+        sync: fsync them.
+    Raises:
+        StoreError.
+    """
+    now_ms, began = log.clock.now_ms(), log.clock.ticks_ms()
+    files = [
+        StagedFile(
+            facts=UploadedFile.of(
+                new_data_file(partition), partition, batch, uploaded_ms=now_ms, topic_version=topic_version
+            ),
+            batch=batch,
+            uploaded_ticks_ms=began,
+        )
+        for partition, batch in batches
+    ]
+    put_staged(log, files, sync=sync)
+    ended = log.clock.ticks_ms()
+    return [replace(file, uploaded_ticks_ms=ended) for file in files]
+
+
+def put_staged(log: DeltaLog, files: Sequence[StagedFile], *, sync: bool) -> None:
+    """Upload files under the names that they have. ``sync``: fsync them. Raises ``StoreError``."""
+    log.store.put_many({object_path(log.table, file.path): file.batch.data for file in files}, sync=sync)
+
+
+class Append:
+    """One append on its way: its tokens, its files and the offsets that the last decision gave them.
+
+    Its commit takes every announced flush of the writer that isn't settled, and ordinary uploads of this append behind
+    them. What becomes of an announced flush, :class:`~sparklog.log.announced.writing.GroupWriting` learns from the
+    entries that are applied, whoever created them.
+    """
+
+    def __init__(
+        self,
+        state: TopicState,
+        files: Sequence[StagedFile],
+        *,
+        by: Appender,
+        group: GroupCommit,
+        turns: Participation,
+        staged: Mapping[str, int],
+    ) -> None:
+        """``staged``: ordinary uploads of the writer that aren't settled, and their order among all its uploads."""
+        self._staged = staged
+        self.tokens: set[str] = set()
+        self._by = by
+        self._group = group
+        self._turns = turns
+        self._given = [file.path for file in files]
+        self._flushes = {path: flush for path in self._given if (flush := group.writing.flush_of(path)) is not None}
+        self._ordinary = [_Slot([file], staged.get(file.path, 0)) for file in files if file.path not in self._flushes]
+        self._ends_before = state.head.log_end_offsets
+        self._base_offsets: tuple[int, ...] = ()
+        self._first_decided_at: float | None = None
+        self._state = state
+
+    @property
+    def has_ordinary(self) -> bool:
+        """Has it files that weren't announced?"""
+        return bool(self._ordinary)
+
+    @property
+    def ordinary_paths(self) -> list[str]:
+        """All names of its files that weren't announced."""
+        return [file.path for slot in self._ordinary for file in slot.files]
+
+    @property
+    def announced_flushes(self) -> list[AnnouncedFlush]:
+        """The announced flushes that its files belong to."""
+        return [*{id(flush): flush for flush in self._flushes.values()}.values()]
+
+    def decide(self, state: TopicState) -> Commit | None:
+        """Decide what to commit; None: the log holds it already. Raises as :func:`plan_append`, and
+        ``CommitStateUnknownError`` after a stall of days."""
+        self._state = state
+        by = self._by
+        must_settle = any(not flush.is_settled for flush in self._flushes.values())
+        if self._flushes and not must_settle and not self._ordinary:
+            return None
+        self._check_stall(state.log.clock.ticks_ms())
+        own = [(flush.order, flush.to_own()) for flush in self._unsettled()]
+        for slot in self._ordinary:
+            own.append((slot.order, OwnFlush(announcer=None, number=0, files=(slot.newest.facts,))))
+        own.sort(key=lambda one: one[0])
+        own_count = sum(len(flush.files) for _, flush in own)
+        planned = plan_append(
+            state.head,
+            state.producer(by.producer_id),
+            [flush for _, flush in own],
+            topic=by.topic,
+            topic_id=by.topic_id,
+            producer_id=by.producer_id,
+            entry=by.entry,
+            now_ms=state.log.clock.now_ms(),
+            others=self._turns.takeable(state, room=MOST_FILES - own_count),
+            must_settle=must_settle,
+        )
+        if planned is None:
+            return None
+        bases = planned.base_offsets
+        paths = [slot.newest.path for slot in self._ordinary]
+        self._base_offsets = tuple(bases[path] for path in paths if path in bases)
+        return planned.commit
+
+    def _unsettled(self) -> list[AnnouncedFlush]:
+        appended = {slot.files[0].path for slot in self._ordinary}
+        return self._group.writing.unsettled(ordinary=self._staged, appended=appended)
+
+    def _check_stall(self, now_ticks_ms: float) -> None:
+        """After a stall of days, absence of a producer's state proves nothing any more (rule L7, producer state)."""
+        if self._first_decided_at is None:
+            self._first_decided_at = now_ticks_ms
+        elif now_ticks_ms - self._first_decided_at >= PRODUCER_EXPIRATION_MS:
+            raise CommitStateUnknownError(
+                f"topic {self._by.topic!r}: an append of producer {self._by.producer_id} stalled for "
+                f"{(now_ticks_ms - self._first_decided_at) / 86_400_000:.1f} days; read the log back before anything "
+                "else"
+            )
+
+    def prepare(self) -> bool:
+        """Wait for a turn and list, where writers take turns; upload again what may be gone. True: decide again."""
+        return self._turns.prepare(self._state) or self._upload_again_if_at_risk()
+
+    def _upload_again_if_at_risk(self) -> bool:
+        """Files that somebody may have deleted, or may be about to, get new names (rule L10, orphans)."""
+        state = self._state
+        now, retention_ms = state.log.clock.ticks_ms(), state.head.deleted_file_retention_ms
+        writing = self._group.writing
+        newest = {slot.newest.path: (slot.newest, slot.files.append) for slot in self._ordinary}
+        for flush in self._unsettled():
+            if flush.state is not FlushState.GIVEN_UP:
+                for part, file in enumerate(flush.newest_files):
+                    newest[file.path] = file, partial(writing.replace, flush, part)
+        gone = [
+            (file, use)
+            for file, use in newest.values()
+            if may_be_gone(file, state.vacuums, now_ticks_ms=now, retention_ms=retention_ms)
+        ]
+        if gone:
+            again = upload_encoded(
+                state.log,
+                [(file.partition, file.batch) for file, _ in gone],
+                topic_version=state.position.version,
+                sync=self._by.sync,
+            )
+            for file, (_, use) in zip(again, gone, strict=True):
+                use(file)
+        return bool(gone)
+
+    def put_again_if_late(self, state: TopicState) -> None:
+        """The same files under the same names, as far as the log names them now (rule L10, orphans)."""
+        named = [slot.newest for slot in self._ordinary]
+        named += [file for flush in self.announced_flushes for file in flush.published]
+        if state.whole is not None:  # a commit that was found there may be so old that its files were merged since
+            named = [file for file in named if file.path in state.whole.index.by_path]
+        retention_ms = state.head.deleted_file_retention_ms
+        put_again_if_late(state.log, named, retention_ms=retention_ms, sync=self._by.sync)
+
+    def result(self, done: TopicCommitResult) -> AppendResult:
+        """The offsets of the files. Raises ``CommitStateUnknownError``: they are in the log, but where can't be
+        told."""
+        state = done.state
+        bases: dict[str, int] = {}
+        versions: list[int] = []
+        try:
+            for flush in self.announced_flushes:
+                paths = [names[0].path for names in flush.files]
+                bases.update(zip(paths, bases_of_flush(state, flush, topic=self._by.topic), strict=True))
+                versions.append(flush.version)
+            if self._ordinary:
+                offsets, version = self._ordinary_result(done)
+                bases.update((slot.files[0].path, base) for slot, base in zip(self._ordinary, offsets, strict=True))
+                versions.append(version)
+        except (StoreError, CorruptRecordError) as error:
+            raise CommitStateUnknownError(
+                f"topic {self._by.topic!r}: appended, but where can't be told: {error}"
+            ) from error
+        version = -1 if -1 in versions else max(versions)
+        return AppendResult(base_offsets=tuple(bases[path] for path in self._given), delta_version=version)
+
+    def _ordinary_result(self, done: TopicCommitResult) -> tuple[Sequence[int], int]:
+        if done.commit is not None and self._base_offsets:
+            return self._base_offsets, done.state.position.version
+        # The log already holds our counter: an attempt whose answer we never got, found in the reloaded table.
+        found = self._find(done.state)
+        if found is None:
+            raise CommitStateUnknownError(
+                f"topic {self._by.topic!r} holds commit {self._by.entry.counter} of producer {self._by.producer_id}, "
+                "but neither its entry nor its records are left to tell where they are"
+            )
+        return found
+
+    def _find(self, state: TopicState) -> tuple[Sequence[int], int] | None:
+        if state.whole is None:
+            return None
+        for entry in state.whole.tail:
+            offsets = self._offsets_in(entry) if entry.token in self.tokens else None
+            if offsets is not None:
+                return offsets, entry.version
+        index, ends = state.whole.index, self._ends_before
+        known = [
+            offset
+            for slot in self._ordinary
+            if (offset := locate(state.log, index, slot.files, ends_before=ends)) is not None
+        ]
+        return (known, -1) if len(known) == len(self._ordinary) else None
+
+    def _offsets_in(self, entry: Entry) -> list[int] | None:
+        """Where the ordinary files begin by an entry that adds them; None where it doesn't."""
+        adds = (action for action in entry.actions if isinstance(action, AddFile))
+        bases = {add.path: int(add.partition_values["base_offset"] or 0) for add in adds}
+        named = [next((file.path for file in slot.files if file.path in bases), None) for slot in self._ordinary]
+        found = [bases[path] for path in named if path is not None]
+        return found if len(found) == len(named) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """An ordinary file of an append."""
+
+    files: list[StagedFile]
+    """The names under which it was uploaded, the newest last."""
+    order: int
+    """Its upload's, among all of the writer."""
+
+    @property
+    def newest(self) -> StagedFile:
+        return self.files[-1]
+
+
+def bases_of_flush(state: TopicState, flush: AnnouncedFlush, *, topic: str) -> Sequence[int]:
+    """The base offset of each part of a flush that is settled.
+
+    Raises:
+        CommitStateUnknownError: it isn't known to be in the log.
+        StoreError, CorruptRecordError.
+    """
+    if flush.state is FlushState.PUBLISHED:
+        return flush.base_offsets
+    if flush.state is FlushState.SETTLED and state.whole is not None:
+        index, ends = state.whole.index, flush.ends_before
+        found = [locate(state.log, index, names, ends_before=ends) for names in flush.files]
+        known = [offset for offset in found if offset is not None]
+        if len(known) == len(found):
+            return known
+    raise CommitStateUnknownError(
+        f"topic {topic!r}: whether flush {flush.number} of announcer {flush.announcer} is in the log is unknown "
+        f"({flush.state.value}); read the log back before anything else"
+    )
+
+
+def locate(
+    log: DeltaLog, index: SegmentIndex, files: Sequence[StagedFile], *, ends_before: Sequence[int]
+) -> int | None:
+    """The offset of the first record of a file among the live files, also where it was merged since; None: not there.
+
+    Args:
+        files: the names under which it was uploaded.
+        ends_before: log end offsets of before its upload; the records lie behind them.
+    Raises:
+        StoreError, CorruptRecordError.
+    """
+    for file in files:
+        live = index.by_path.get(file.path)
+        if live is not None:
+            return live.base_offset
+    first = files[0]
+    stamp = first.batch.stamp
+    for segment in index.from_offset(first.partition, ends_before[first.partition]):
+        offset = find_by_sequence(
+            log,
+            segment,
+            producer_id=stamp.producer_id,
+            producer_epoch=stamp.producer_epoch,
+            sequence=stamp.base_sequence,
+        )
+        if offset is not None:
+            return offset
+    return None

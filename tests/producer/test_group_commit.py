@@ -1,0 +1,216 @@
+"""Producers that share a topic: others publish what they announce, and each future tells what became of its record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pytest
+
+from sparklog.delta.actions import SetTransaction
+from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError, StorePermissionError
+from sparklog.log import Cluster, TopicWriter
+from sparklog.log.announced import group
+from sparklog.log.state import open_state
+from sparklog.producer import Producer
+from sparklog.storage import MemoryStore, ObjectStore
+from sparklog.testing import Fault, FaultKind, FaultyStore, WrappedStore
+from tests.producer.support import (
+    IMPATIENT,
+    LONG_S,
+    HeldStore,
+    a_producer,
+    a_topic,
+    assert_empty,
+    error_of,
+    eventually,
+    through,
+    values,
+)
+from tests.support import records, within
+
+T = TypeVar("T")
+TAKES_S = {"put": 0.01, "create": 0.01, "get": 0.004, "list": 0.004}
+
+
+class SleepingStore(WrappedStore):
+    """A store that takes some milliseconds for each call, half of them before it is carried out."""
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        time.sleep(TAKES_S.get(op, 0) / 2)
+        answer = call()
+        time.sleep(TAKES_S.get(op, 0) / 2)
+        return answer
+
+
+@pytest.fixture
+def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers announce and include, whether any has lost a race or not."""
+    monkeypatch.setattr(group, "is_on", lambda last_seen, now: True)
+
+
+def a_writer(cluster: Cluster) -> TopicWriter:
+    return TopicWriter(cluster.topic_log("t"), "t", group_commit=True)
+
+
+def publish_something(writer: TopicWriter, value: str) -> None:
+    files = writer.upload([(0, records(value))], announce=True)
+    writer.append(files, deadline=within(writer, 10_000))
+
+
+def includers(cluster: Cluster) -> int:
+    """How many entries settle numbers of more than one announcer."""
+    log = cluster.topic_log("t")
+    entries = log.read_entries(0, open_state(log).position.version + 1)
+    announced = [
+        [a for a in entry.actions if isinstance(a, SetTransaction) and a.app_id.startswith("announced:")]
+        for entry in entries
+        if entry is not None
+    ]
+    return sum(len(actions) > 1 for actions in announced)
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_two_producers_that_share_a_topic_publish_each_others_records_in_order() -> None:
+    share(2)
+
+
+@pytest.mark.slow
+def test_group_commit_switches_itself_on_for_eight_producers() -> None:
+    share(8)
+
+
+def share(count: int) -> None:
+    """Let producers send at once: every record is stored once, where its future says, and in the order of sending."""
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    sent = 60
+
+    def produce(number: int) -> list[int]:
+        with a_producer(through(SleepingStore(memory), cluster), group_commit=True) as producer:
+            futures = []
+            for record in range(sent):
+                futures.append(producer.send("t", b"%d:%d" % (number, record)))
+                time.sleep(0.005)
+            return [future.get(LONG_S).offset for future in futures]
+
+    with ThreadPoolExecutor(count) as threads:
+        offsets = [*threads.map(produce, range(count))]
+    found = values(cluster)
+    for number, of_producer in enumerate(offsets):
+        assert [found[offset] for offset in of_producer] == [b"%d:%d" % (number, record) for record in range(sent)]
+        assert of_producer == sorted(of_producer)
+    assert len(found) == count * sent
+    assert includers(cluster) > 0
+
+
+def test_a_lone_producer_announces_nothing() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    with a_producer(cluster, group_commit=True) as producer:
+        for _ in range(5):
+            producer.send("t", b"x").get(LONG_S)
+    assert [*memory.list("topics/t/announced/")] == []
+    assert includers(cluster) == 0
+
+
+def a_faulty_producer(store: ObjectStore, cluster: Cluster, *faults: Fault, **settings: object) -> Producer:
+    given: dict[str, Any] = {"acks": 1, "linger_ms": 0, "group_commit": True, **settings}
+    return Producer(through(FaultyStore(store, *faults), cluster), **given)
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_a_record_whose_commit_is_refused_is_withdrawn_before_it_fails() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    producer = a_faulty_producer(memory, cluster, Fault(kind=FaultKind.READ_ONLY, ops=["create"]))
+    assert isinstance(error_of(producer.send("t", b"refused")), StorePermissionError)
+    publish_something(a_writer(cluster), "other")
+    assert values(cluster) == [b"other"]
+    assert producer.send("t", b"next").get(LONG_S).offset == 1
+    assert_empty(producer)
+    producer.close()
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_a_record_that_cant_be_withdrawn_is_unknown() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    producer = a_faulty_producer(memory, cluster, Fault(kind=FaultKind.READ_ONLY, ops=["create"], times=None))
+    error = error_of(producer.send("t", b"perhaps"))
+    assert isinstance(error, CommitStateUnknownError)
+    publish_something(a_writer(cluster), "other")
+    assert values(cluster) == [b"other", b"perhaps"]
+    producer.close()
+
+
+@pytest.mark.usefixtures("switched_on")
+@pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST])
+def test_an_upload_without_an_answer_is_withdrawn_before_it_fails(kind: FaultKind) -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    fault = Fault(kind=kind, ops=["put"], path="announced/", times=None)
+    producer = a_faulty_producer(memory, cluster, fault, **IMPATIENT)
+    error = error_of(producer.send("t", b"lost"))
+    assert isinstance(error, KafkaTimeoutError)
+    assert not isinstance(error, CommitStateUnknownError)
+    publish_something(a_writer(cluster), "other")
+    assert values(cluster) == [b"other"]
+    assert_empty(producer)
+    producer.close()
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_an_upload_without_an_answer_that_others_published_is_success() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    fault = Fault(kind=FaultKind.LOST_ANSWER, ops=["put"], path="announced/", times=None)
+    settings = {**IMPATIENT, "request_timeout_ms": 1_000, "delivery_timeout_ms": 2_000}
+    producer = a_faulty_producer(memory, cluster, fault, **settings)
+    future = producer.send("t", b"lost")
+    eventually(lambda: [*memory.list("topics/t/announced/")] != [])
+    publish_something(a_writer(cluster), "other")
+    assert future.get(LONG_S).offset == 1
+    assert values(cluster) == [b"other", b"lost"]
+    producer.close()
+
+
+@pytest.mark.usefixtures("switched_on")
+@pytest.mark.parametrize("op", ["create", "put"])
+def test_what_was_announced_and_is_aborted_is_unknown(op: str) -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    held = HeldStore(memory)
+    producer = Producer(through(held, cluster), acks=1, linger_ms=0, batch_size=0, group_commit=True)
+    producer.send("t", b"0").get(LONG_S)
+    held.hold(op)
+    first = producer.send("t", b"1")
+    held.wait_until_reached()
+    second = producer.send("t", b"2")
+    if op == "create":
+        eventually(lambda: len(producer._pipelines.get("t")._committer._uploaded) == 1)
+    producer.close(timeout=0)
+    announced = first if op == "put" else second
+    assert isinstance(announced.exception, CommitStateUnknownError)
+    if op == "put":
+        error = second.exception
+        assert error is not None
+        assert not isinstance(error, CommitStateUnknownError)
+    held.let_go()
+
+
+@pytest.mark.usefixtures("switched_on")
+def test_nothing_of_a_transaction_is_announced() -> None:
+    memory = MemoryStore()
+    cluster = a_topic(memory)
+    with a_producer(cluster, transactional_id="x", acks="all", group_commit=True) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"a")
+        publish_something(a_writer(cluster), "other")
+        producer.commit_transaction()
+    assert values(cluster) == [b"other", b"a"]
+    listed = [found.path for found in memory.list("topics/t/announced/")]
+    assert len(listed) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import secrets
@@ -45,6 +46,8 @@ _IN_PARTS = {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency"
 long that it would end by a time-out on a slow line."""
 _DELETES_AT_ONCE = 4
 _ROWS_AT_ONCE = 1000
+_CHECK_EVERY_S = 1.0
+"""An empty listing isn't checked for so long after one was: it would double what a look into an empty folder costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,8 @@ class ObstoreBucket(Bucket):
         self._renews_credentials = renews_credentials
         self._connection: _Connection | None = None
         self._etags = WrittenEtags()
+        self._checked_s = -math.inf
+        """When an empty listing was checked."""
 
     def get(self, key: str) -> bytes:
         return run_interruptibly(lambda: self._get(key))
@@ -266,9 +271,15 @@ class ObstoreBucket(Bucket):
 
         Raises ``StoreUnavailableError``: it doesn't.
         """
+        began_s = time.monotonic()
+        if began_s - self._checked_s < _CHECK_EVERY_S:
+            return
         key = f"{prefix}no-such-object-{secrets.token_hex(8)}"
-        with suppress(ObjectNotFoundError):
+        try:
             self._attempts("get", key, lambda at: at.library.head(at.store, key))
+        except ObjectNotFoundError:
+            self._checked_s = began_s
+        else:
             raise StoreUnavailableError(
                 f"list {self._uri}/{prefix}: the answer isn't an object store's: it is empty, but any object is said "
                 "to be there; is endpoint_url that of a console, or does a proxy ask for a login?"

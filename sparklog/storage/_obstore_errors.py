@@ -140,7 +140,7 @@ def translate(error: Exception, op: str, name: str, *, bucket: str) -> StoreErro
 def _is_of_prefix(text: str, name: str) -> bool:
     """Is a key that obstore refuses the prefix itself, and not one that it was listing?"""
     match = _QUOTED_KEY.search(text)
-    return match is not None and name.rstrip("/").endswith(match["key"].rstrip("/"))
+    return match is not None and name.rstrip("/").endswith(match["key"].removesuffix("/"))
 
 
 def _text(error: BaseException) -> str:

@@ -91,10 +91,15 @@ def test_a_page_that_reads_as_an_empty_listing_is_an_error(store, server, call):
 
 
 @pytest.mark.parametrize("call", [lambda store: [*store.list("")], lambda store: store.list_names("")])
-def test_a_folder_is_empty_if_what_cannot_be_there_is_not(store, server, call):
+def test_a_folder_is_empty_if_what_cannot_be_there_is_not(store, server, call, monkeypatch):
     server.answer = lambda request: NOT_FOUND if request.method == "HEAD" else Reply(200, b"<ListBucketResult/>")
     assert call(store) == []
     assert methods(server) == ["GET", "HEAD"]
+    assert call(store) == []
+    assert methods(server) == ["GET", "HEAD", "GET"]  # not each time
+    monkeypatch.setattr(_obstore_bucket, "_CHECK_EVERY_S", 0)
+    assert call(store) == []
+    assert methods(server)[3:] == ["GET", "HEAD"]
 
 
 DELETED = Reply(200, b"<DeleteResult><Deleted><Key>root/c</Key></Deleted></DeleteResult>")
@@ -122,3 +127,10 @@ def test_a_listing_that_a_foreign_key_spoils_names_the_key(store, server, key):
     with pytest.raises(StoreError, match=r"obstore lists nothing .* delete it") as caught:
         [*store.list("")]
     assert f"root/{key}" in str(caught.value)
+
+
+def test_a_foreign_folder_without_a_name_is_named(store, server):
+    prefix = b"<CommonPrefixes><Prefix>root//</Prefix></CommonPrefixes>"
+    server.replies = [Reply(200, b"<ListBucketResult>%b</ListBucketResult>" % prefix)]
+    with pytest.raises(StoreError, match=r'Path "root//" .* delete it'):
+        store.list_names("")

@@ -1,20 +1,25 @@
-"""A proxy in front of an S3 server that can hold a commit, or refuse and lose requests."""
+"""A proxy in front of an S3 server that can hold a commit, refuse and lose requests, answer in its place, or die."""
 
 from __future__ import annotations
 
 import http.client
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from tests.scripted_server import Reply, Request
 
 COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
 HOP_BY_HOP = {"connection", "content-length", "expect", "keep-alive", "transfer-encoding"}
 TIMEOUT_S = 60
 LOST = 0
 """The request is passed on, then the proxy hangs up."""
+STALLED = -1
+"""The request is passed on, and never answered."""
 
 
 class S3Proxy:
@@ -30,28 +35,50 @@ class S3Proxy:
         """Answer with this status, and pass nothing on."""
         self.trouble: Callable[[str, str], int | None] | None = None
         """Decides by method and path with query of each request: a status, with which it is refused and not passed on;
-        :data:`LOST`; None: nothing happens to it."""
+        :data:`LOST`; :data:`STALLED`; None: nothing happens to it."""
+        self.instead: Callable[[Request], Reply | None] | None = None
+        """Answers in place of the server; None: the request is passed on."""
+        self.rewrite: Callable[[Request, bytes], bytes] | None = None
+        """Changes what the server answers to a request."""
         self.commits: list[tuple[str, str | None, int]] = []
         """Of each PUT of a commit: its file's name, ``If-None-Match``, and the status that S3 or the proxy gave."""
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
-        self.server.daemon_threads = True
+        self.extra_headers: dict[str, str] = {}
+        """Are added to each request that is passed on."""
+        self.closing = threading.Event()
+        self.connections: set[socket.socket] = set()
+        self.port = 0
+        self.start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}"
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Listen, on the port that it had if it was killed."""
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler_of(self))
+        self.server.daemon_threads = True
+        self.port = self.server.server_port
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def kill(self) -> None:
+        """Break all connections and refuse new ones. What was passed on already may be carried out."""
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+        for connection in list(self.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
 def s3_proxy(endpoint: str) -> Iterator[S3Proxy]:
     proxy = S3Proxy(endpoint)
-    thread = threading.Thread(target=proxy.server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
     try:
         yield proxy
     finally:
-        proxy.server.shutdown()
-        thread.join()
-        proxy.server.server_close()
+        proxy.closing.set()
+        proxy.kill()
 
 
 def handler_of(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
@@ -61,12 +88,32 @@ def handler_of(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1  # an answer in one piece
         disable_nagle_algorithm = True
 
+        def setup(self) -> None:
+            super().setup()
+            proxy.connections.add(self.connection)
+
+        def finish(self) -> None:
+            proxy.connections.discard(self.connection)
+            with suppress(OSError):
+                super().finish()
+
         def serve(self) -> None:
-            body = read_body(self)
+            try:
+                self.serve_one(read_body(self))
+            except ConnectionError:  # the client has gone, or the proxy was killed
+                self.close_connection = True
+
+        def serve_one(self, body: bytes) -> None:
             path = urlsplit(self.path).path
+            reply = proxy.instead(self.request_of(body)) if proxy.instead else None
+            if reply is not None:
+                self.answer(reply.status, dict(reply.headers), reply.body)
+                return
             trouble = proxy.trouble(self.command, self.path) if proxy.trouble else None
-            if trouble == LOST:
+            if trouble in (LOST, STALLED):
                 self.forward(body)
+                if trouble == STALLED:
+                    proxy.closing.wait()
                 self.close_connection = True
                 return
             if trouble is not None:
@@ -87,13 +134,20 @@ def handler_of(proxy: S3Proxy) -> type[BaseHTTPRequestHandler]:
             else:
                 self.answer(status, headers, content)
 
+        def request_of(self, body: bytes) -> Request:
+            return Request(self.command, self.path, dict(self.headers), body)
+
         def forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
+            headers |= proxy.extra_headers
             connection = http.client.HTTPConnection(proxy.backend, timeout=TIMEOUT_S)
             try:
                 connection.request(self.command, self.path, body, {**headers, "Content-Length": str(len(body))})
                 got = connection.getresponse()
-                return got.status, dict(got.getheaders()), got.read()
+                content = got.read()
+                if proxy.rewrite:
+                    content = proxy.rewrite(self.request_of(body), content)
+                return got.status, dict(got.getheaders()), content
             finally:
                 connection.close()
 

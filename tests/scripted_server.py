@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,12 @@ def xml_error(status: int, code: str, said: str = "said so") -> Reply:
     return Reply(status, f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{said}</Message></Error>".encode())
 
 
+def stored(request: Request, **headers: str) -> Reply:
+    """The success that S3 answers to a PUT: its ETag is the MD5 sum of what was put."""
+    etag = f'"{hashlib.md5(request.body).hexdigest()}"'
+    return Reply(headers={**OK_HEADERS, "ETag": etag, **headers})
+
+
 class ScriptedServer:
     """Answers each request with the next of ``replies``, and then with a success; or with what ``answer`` says."""
 
@@ -59,7 +66,7 @@ class ScriptedServer:
         self.requests.append(request)
         if self.answer:
             return self.answer(request)
-        return self.replies.pop(0) if self.replies else Reply()
+        return self.replies.pop(0) if self.replies else stored(request)
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def plan_retention(
     Args:
         segments: of the partition, in offset order.
         end_offset: files from here on stay; they are new since the job began.
-        now_ms: the store's time.
+        now_ms: the time by which records are judged.
         most_files: no more than these, but at least one unit; the next plan takes the rest.
     Source: Kafka ``UnifiedLog.deleteOldSegments``.
     """
@@ -171,7 +171,7 @@ def retain_topic(
     commits, the oldest first; each is whole in itself. Safe to run twice at once and to kill at any point.
 
     Args:
-        now_ms: the store's time.
+        now_ms: the time by which records are judged.
         timeout_ms: for each commit.
     Raises:
         InvalidConfigurationError: a setting isn't understood; nothing was removed.

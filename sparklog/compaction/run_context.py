@@ -96,6 +96,11 @@ class MaintenanceRun:
         began_ms, ticks_ms = self._begin()
         return began_ms + int(self.cluster.clock.ticks_ms() - ticks_ms)
 
+    def records_now_ms(self) -> int:
+        """The time by which retention judges records, whose timestamps are their producers': the earlier of the store's
+        and this machine's. So no record goes early because one of these clocks is ahead."""
+        return min(self.now_ms(), self.cluster.clock.now_ms())
+
     def _begin(self) -> tuple[int, float]:
         """The store's time when it was asked for first, and the clock's ticks right after that."""
         with self._time_lock:

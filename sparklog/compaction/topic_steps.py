@@ -256,7 +256,7 @@ class _Steps:
             retention=self._attempt(
                 Step.RETENTION,
                 lambda state: retain_state(
-                    state, self._topic, now_ms=run.now_ms(), dry_run=dry_run, timeout_ms=timeout_ms
+                    state, self._topic, now_ms=run.records_now_ms(), dry_run=dry_run, timeout_ms=timeout_ms
                 ),
             ),
             compact=self._attempt(

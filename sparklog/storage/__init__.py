@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from sparklog.errors import InvalidArgumentError
+from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.storage.azure import AzureStore
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 from sparklog.storage.fsspec_store import FsspecStore
@@ -80,6 +80,8 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
     _refuse_garbled(uri)
     match = None if isinstance(uri, Path) else _SCHEME.fullmatch(uri)
     scheme = match["scheme"].lower() if match else "file"
+    if storage_options is not None and not isinstance(storage_options, Mapping):
+        raise InvalidConfigurationError(f"storage_options: expected a mapping, got {type(storage_options).__name__}")
     options = dict(storage_options or {})
     if match and options.get("client") == "fsspec":
         options.pop("client")
@@ -91,7 +93,7 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
     if scheme in _OTHERS:
         raise InvalidArgumentError(f"{scheme}: can't be a store: {_OTHERS[scheme]}")
     if storage_options:
-        raise InvalidArgumentError(f"storage_options {sorted(storage_options)} have no meaning for {scheme}:")
+        raise InvalidArgumentError(f"storage_options {sorted(map(str, storage_options))} have no meaning for {scheme}:")
     if match is None:
         if not os.fspath(uri):
             raise InvalidArgumentError(f"empty store URI, expected {_KNOWN}")

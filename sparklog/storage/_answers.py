@@ -28,7 +28,7 @@ from sparklog.errors import (
     UnsafeStoreError,
 )
 
-__all__ = ["error_of_code", "error_without_answer", "is_taken_answer"]
+__all__ = ["error_of_code", "error_without_answer", "is_of_expired_credentials", "is_taken_answer"]
 
 _WRITES = {"put", "create", "delete"}
 
@@ -55,6 +55,8 @@ _PERMISSION_CODES = {
     "SignatureDoesNotMatch",
     "TokenRefreshRequired",
 }
+_EXPIRED_CODES = {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "TokenRefreshRequired"}
+"""The key was withdrawn, or its time is over: there may be another by now."""
 _FULL_CODES = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _NO_BUCKET_CODES = {"NoSuchBucket", "ContainerNotFound", "FilesystemNotFound"}
 _TAKEN_CODES = {
@@ -68,6 +70,11 @@ def is_taken_answer(code: str, status: int) -> bool:
     """Does the answer to a create-only put say that the name is taken? 304 is what RFC 9110 has for reads. A failure of
     the server says nothing of the name, whatever its code."""
     return status in (412, 304) or (code in _TAKEN_CODES and status < 500)
+
+
+def is_of_expired_credentials(code: str, status: int) -> bool:
+    """Does an answer refuse the credentials as such, so that newer ones may be accepted? Azure and Google say 401."""
+    return code in _EXPIRED_CODES or status == 401
 
 
 def error_of_code(code: str, status: int, said: str, op: str, name: str) -> StoreError:
@@ -90,6 +97,8 @@ def error_of_code(code: str, status: int, said: str, op: str, name: str) -> Stor
     if status >= 500 and status != 501:  # whatever the code: a proxy may have put the status there
         return error_without_answer(message, op)
     if code in _PERMISSION_CODES or status in {401, 403}:
+        if code == "RequestTimeTooSkewed":
+            message += "; the clocks of this machine and of the store differ by too much: set them right"
         if op == "get" and code in ("AccessDenied", ""):
             message += "; so S3 answers, too, where there is no such object and no right to list the bucket"
         return StorePermissionError(message)
@@ -101,6 +110,8 @@ def error_of_code(code: str, status: int, said: str, op: str, name: str) -> Stor
         return StoreError(message)
     if code == "InternalError" or status == 408:
         return error_without_answer(message, op)
+    if 300 <= status < 400:
+        message += "; a redirection, which isn't followed: is the bucket in another region, or endpoint_url another's?"
     return StoreError(message)
 
 

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["CLIENT_OPTIONS", "NO_RETRIES", "client_options", "make", "refuse_unknown", "take_options"]
+__all__ = [
+    "CLIENT_OPTIONS",
+    "NO_RETRIES",
+    "HiddenOptions",
+    "client_options",
+    "flag_option",
+    "make",
+    "refuse_unknown",
+    "seconds_option",
+    "take_options",
+    "text_option",
+    "without_values",
+]
 
 NO_RETRIES = {"max_retries": 0}
 """sparklog repeats requests itself: a resend below it would hide that an attempt's answer was lost."""
@@ -17,9 +30,35 @@ _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5.0, 30.0
 _LONGEST_REQUEST = "1h"
 """obstore's bound of a whole request is half a minute by default: too short for a large file on a slow line. A request
 is bounded by ``read_timeout``: to the answer's beginning, with the upload, and between any two pieces of the answer."""
+_LONGEST_S = 86_400.0
 _TIMEOUTS = ("connect_timeout", "read_timeout")
+_FLAGS: Mapping[Any, bool] = {
+    **dict.fromkeys((1, "true", "yes", "on", "1"), True),
+    **dict.fromkeys((0, "false", "no", "off", "0"), False),
+}
+"""Python takes ``True`` for 1, and ``False`` for 0."""
 CLIENT_OPTIONS = frozenset({*_TIMEOUTS, "proxy_url", "verify"})
 """Options that every cloud's store has: time-outs in seconds; ``verify`` is False, or a file with certificates."""
+
+
+class HiddenOptions(Mapping[str, Any]):
+    """Options whose text tells their names alone, since values may be secrets."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._value_of = {**options}.__getitem__  # whose text doesn't tell the values, as that of a mapping would
+        self._names = tuple(options)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._value_of(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"HiddenOptions({', '.join(map(str, self._names))})"
 
 
 def client_options(given: Mapping[str, Any], *, endpoint: str | None) -> dict[str, Any]:
@@ -31,24 +70,75 @@ def client_options(given: Mapping[str, Any], *, endpoint: str | None) -> dict[st
         InvalidConfigurationError: a value can't be used; names the option, never its value.
     """
     seconds = {"connect_timeout": _CONNECT_TIMEOUT_S, "read_timeout": _READ_TIMEOUT_S}
-    for name in _TIMEOUTS:
-        if given.get(name) is not None:
-            try:
-                seconds[name] = float(given[name])
-            except (TypeError, ValueError):
-                raise InvalidConfigurationError(f"storage_options {name}: expected seconds, a number") from None
-            if not 0 < seconds[name] < math.inf:
-                raise InvalidConfigurationError(f"storage_options {name}: expected seconds, a number greater than 0")
-    client: dict[str, Any] = {name: f"{round(value * 1000)}ms" for name, value in seconds.items()}
+    seconds = {name: seconds_option(given, name, default=default) for name, default in seconds.items()}
+    client: dict[str, Any] = {name: f"{math.ceil(value * 1000)}ms" for name, value in seconds.items()}
     client |= {"timeout": _LONGEST_REQUEST, "http1_only": True, "allow_http": bool(endpoint and _is_plain(endpoint))}
-    if given.get("proxy_url"):
-        client["proxy_url"] = given["proxy_url"]
+    if proxy_url := text_option(given, "proxy_url"):
+        client["proxy_url"] = proxy_url
     verify = given.get("verify")
-    if verify is False:
+    if isinstance(verify, str | os.PathLike):
+        client["root_certificate"] = _certificates(os.fspath(verify))
+    elif not flag_option(given, "verify", default=True, expected="true, false, or a file with certificates"):
         client["allow_invalid_certificates"] = True
-    elif isinstance(verify, str):
-        client["root_certificate"] = _certificates(verify)
     return client
+
+
+def text_option(given: Mapping[str, Any], name: str) -> str | None:
+    """An option that is text; None where it isn't given, or is empty. Raises ``InvalidConfigurationError``: it isn't
+    text."""
+    value = given.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InvalidConfigurationError(f"storage_options {name}: expected text, got {type(value).__name__}")
+    return value or None
+
+
+def flag_option(given: Mapping[str, Any], name: str, *, default: bool = False, expected: str = "true or false") -> bool:
+    """An option that is true or false, also as a number or a word. Raises ``InvalidConfigurationError``: it is
+    neither."""
+    value = given.get(name)
+    if value is None:
+        return default
+    known = _FLAGS.get(value.strip().lower() if isinstance(value, str) else value) if _is_plain_value(value) else None
+    if known is None:
+        raise InvalidConfigurationError(f"storage_options {name}: expected {expected}")
+    return known
+
+
+def without_values(said: str, options: Mapping[Any, Any]) -> str:
+    """A library's message without the values of options, which may be secrets."""
+    for value in sorted({*_texts(options)}, key=len, reverse=True):
+        if len(value) > 3:
+            said = said.replace(value, "…")
+    return said
+
+
+def _texts(value: object) -> Iterator[str]:
+    """The texts in an option's value, which may be a mapping itself."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+def _is_plain_value(value: object) -> bool:
+    return isinstance(value, str | bool | int | float)
+
+
+def seconds_option(given: Mapping[str, Any], name: str, *, default: float) -> float:
+    """An option that is a number of seconds. Raises ``InvalidConfigurationError``: it isn't, or is out of bounds."""
+    value = given.get(name)
+    if value is None:
+        return default
+    try:
+        seconds = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds <= _LONGEST_S:
+        raise InvalidConfigurationError(
+            f"storage_options {name}: expected seconds, a number greater than 0, and a day at most"
+        )
+    return seconds
 
 
 def take_options(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -60,7 +150,7 @@ def take_options(given: Mapping[str, Any], names: Iterable[str]) -> tuple[dict[s
 
 def refuse_unknown(unknown: Iterable[str], *, hint: str = "") -> None:
     """Raise ``InvalidConfigurationError`` with the names of options that are left, if any are."""
-    names = sorted(unknown)
+    names = sorted(map(str, unknown))
     if names:
         raise InvalidConfigurationError(f"storage_options {', '.join(names)}: unknown{hint}")
 
@@ -77,10 +167,7 @@ def make(store_class: Any, *, config: Mapping[str, Any], **options: Any) -> Any:
     try:
         return store_class(config=config, retry_config=NO_RETRIES, **options)
     except Exception as error:
-        said = str(error).partition("\n\nDebug source:")[0]
-        for value in config.values():
-            if isinstance(value, str) and len(value) > 3:
-                said = said.replace(value, "…")
+        said = without_values(str(error).partition("\n\nDebug source:")[0], config)
         raise InvalidConfigurationError(f"storage_options: obstore says {said}") from None
 
 

@@ -22,6 +22,7 @@ from sparklog.storage import _s3_errors
 from sparklog.storage._answers import error_without_answer
 from sparklog.storage._attempts import PAUSES_S, Attempts
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
+from sparklog.storage._client_options import HiddenOptions, without_values
 from sparklog.storage.base import ObjectInfo
 
 __all__ = ["FsspecBucket", "open_filesystem"]
@@ -46,7 +47,7 @@ class FsspecBucket(Bucket):
             options: arguments of the file system's class.
         """
         self._protocol = protocol
-        self._options = dict(options)
+        self._options = HiddenOptions(options)
         self._opened: tuple[int, Any] | None = None
 
     def get(self, key: str) -> bytes:
@@ -165,10 +166,14 @@ def open_filesystem(protocol: str, options: Mapping[str, Any]) -> Any:
     if pipe_file is AbstractFileSystem.pipe_file or "mode" not in inspect.signature(pipe_file).parameters:
         raise UnsafeStoreError(f"{protocol}: {cls.__name__} of fsspec has no create-only put of its own")
     try:
-        return cls(**options, skip_instance_cache=True, use_listings_cache=False)
+        filesystem = cls(**options, skip_instance_cache=True, use_listings_cache=False)
+        if protocol in ("s3", "s3a"):  # s3fs refuses options by then
+            filesystem.connect()
+        return filesystem
     except (KeyError, TypeError, ValueError) as error:
-        names = ", ".join(sorted(options))
-        raise InvalidConfigurationError(f"storage_options {names}: {cls.__name__} refuses them") from error
+        names = ", ".join(sorted(map(str, options)))
+        said = without_values(str(error), options)
+        raise InvalidConfigurationError(f"storage_options {names}: {cls.__name__} refuses them: {said}") from None
 
 
 def _is_taken(error: Exception) -> bool:

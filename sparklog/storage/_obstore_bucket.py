@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import os
+import random
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,13 +15,20 @@ from functools import partial
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
-from sparklog.errors import ObjectNotFoundError, StoreError, StorePermissionError
+from sparklog.errors import (
+    ObjectNotFoundError,
+    StoreError,
+    StoreOutcomeUnknownError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from sparklog.storage import _obstore_errors as failed
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
 from sparklog.storage._event_loop import gather, run_in_loop
 from sparklog.storage._main_thread import run_interruptibly
 from sparklog.storage._obstore_library import obstore_library
+from sparklog.storage._written_etags import WrittenEtags, unreadable_write
 from sparklog.storage.base import ObjectInfo
 
 __all__ = ["ObstoreBucket"]
@@ -30,8 +41,13 @@ _PAUSES_S = PAUSES_S
 _PART_BYTES = 8 * 2**20
 _MULTIPART_BYTES = 2 * _PART_BYTES
 _PARTS_AT_ONCE = 4
+_IN_PARTS = {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}
+"""Nothing of an upload in parts is visible before its last request, whose answer names the object. No request is so
+long that it would end by a time-out on a slow line."""
 _DELETES_AT_ONCE = 4
 _ROWS_AT_ONCE = 1000
+_CHECK_EVERY_S = 1.0
+"""An empty listing isn't checked for so long after one was: it would double what a look into an empty folder costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +63,12 @@ class ObstoreBucket(Bucket):
     """Requests are repeated here, at most three times, and not by obstore below: only so is it known whether an attempt
     that failed may have been carried out. A create is sent once: its caller repeats it, with another token. Proxies may
     send a request twice all the same: so "taken" may be the caller's own success (compare tokens).
+
+    What is refused because the credentials have expired is sent a second time, a create, too, with those that are
+    there by then: such a refusal is certain.
+
+    A success is believed where it can only be the cloud's: a PUT's by its ETag, or because the object was read back; an
+    empty listing, and a deletion of many keys, by a HEAD of a key that can't be there.
     """
 
     def __init__(
@@ -57,6 +79,7 @@ class ObstoreBucket(Bucket):
         *,
         is_sorted: bool = True,
         deletes_keys: int = 1000,
+        renews_credentials: bool = True,
     ) -> None:
         """
         Args:
@@ -65,13 +88,19 @@ class ObstoreBucket(Bucket):
             connect: makes a store of obstore, given the class's module; called at the first request of each process.
             is_sorted: does the cloud list keys by their byte order?
             deletes_keys: that the cloud deletes by one request; with 1 each is deleted by itself.
+            renews_credentials: may ``connect`` find others than before, so that a request which is refused because they
+                have expired is worth being sent once more?
         """
         self._name = name
         self._uri = uri
         self._connect = connect
         self._is_sorted = is_sorted
         self._deletes_keys = deletes_keys
+        self._renews_credentials = renews_credentials
         self._connection: _Connection | None = None
+        self._etags = WrittenEtags()
+        self._checked_s = -math.inf
+        """When an empty listing was checked."""
 
     def get(self, key: str) -> bytes:
         return run_interruptibly(lambda: self._get(key))
@@ -95,16 +124,12 @@ class ObstoreBucket(Bucket):
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
         if len(objects) == 1:
             [(key, data)] = objects
-            arguments = _put_arguments(data)
-            run_interruptibly(
-                lambda: self._attempts("put", key, lambda at: at.library.put(at.store, key, data, **arguments))
-            )
+            run_interruptibly(lambda: self._attempts("put", key, lambda at: self._put(at, key, data)))
             return
 
         async def put(row: tuple[str, bytes]) -> None:
             key, data = row
-            arguments = _put_arguments(data)
-            await self._attempts_async("put", key, lambda at: at.library.put_async(at.store, key, data, **arguments))
+            await self._attempts_async("put", key, lambda at: self._put_async(at, key, data))
 
         self._gather(put, objects, CONCURRENCY)
 
@@ -121,6 +146,8 @@ class ObstoreBucket(Bucket):
             return at.library.list_with_delimiter(at.store, prefix or None)  # type: ignore[no-any-return]
 
         found = run_interruptibly(lambda: self._attempts("list", prefix, page))
+        if not found["common_prefixes"] and not found["objects"]:
+            run_interruptibly(lambda: self._check_empty(prefix))
         for path in (*found["common_prefixes"], *(row["path"] for row in found["objects"])):
             if path.startswith(prefix):  # not the marker of the folder itself, which comes without its slash
                 yield path[len(prefix) :].removesuffix("/")
@@ -154,10 +181,38 @@ class ObstoreBucket(Bucket):
         except ObjectNotFoundError:
             return None
 
-    def _create(self, key: str, data: bytes) -> bool:
-        at = self._connected()
+    def _put(self, at: _Connection, key: str, data: bytes) -> None:
+        if len(data) >= _MULTIPART_BYTES:
+            at.library.put(at.store, key, data, **_IN_PARTS)
+            return
+        etag = at.library.put(at.store, key, data, use_multipart=False)["e_tag"]
+        if not self._etags.prove(etag, data, is_create=False):
+            self._confirm("put", key, data, etag)
+
+    async def _put_async(self, at: _Connection, key: str, data: bytes) -> None:
+        if len(data) >= _MULTIPART_BYTES:
+            await at.library.put_async(at.store, key, data, **_IN_PARTS)
+            return
+        etag = (await at.library.put_async(at.store, key, data, use_multipart=False))["e_tag"]
+        if not self._etags.prove(etag, data, is_create=False):  # seldom: the loop may wait
+            await asyncio.to_thread(self._confirm, "put", key, data, etag)
+
+    def _confirm(self, op: str, key: str, data: bytes, etag: str | None) -> None:
+        """Read back what an answer, which may be another's than the cloud's, calls written."""
+        name = f"{op} {self._uri}/{key}"
         try:
-            at.library.put(at.store, key, data, mode="create", use_multipart=False)
+            stored = self._get_or_none(key)
+        except StoreError as error:
+            raise unreadable_write(name, error) from error
+        self._etags.confirm(name, etag, is_there=stored == data)
+
+    def _create(self, key: str, data: bytes) -> bool:
+        def put(at: _Connection) -> str | None:
+            answer = at.library.put(at.store, key, data, mode="create", use_multipart=False)
+            return answer["e_tag"]  # type: ignore[no-any-return]
+
+        try:
+            etag = self._call(put)
         except Exception as error:
             if failed.is_taken(error, bucket=self._name):
                 return False
@@ -165,11 +220,13 @@ class ObstoreBucket(Bucket):
             if failure is None:
                 raise
             raise of_create(failure, is_certain=True) from error  # see _obstore_errors: it was sent once
+        if not self._etags.prove(etag, data, is_create=True):
+            self._confirm("create", key, data, etag)
         return True
 
     def _sorted_rows(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """A listing by pages, which goes on behind the last row where a page failed."""
-        last = after
+        last, is_empty, was_renewed = after, True, False
         pages: Any = None
         tries = self._new_attempts("list", prefix)
         while True:
@@ -177,10 +234,15 @@ class ObstoreBucket(Bucket):
                 pages, page = run_interruptibly(partial(self._next_page, pages, prefix, last))
             except Exception as error:
                 pages = None
-                time.sleep(tries.pause_after(error))
+                if was_renewed or not self._forget_expired(error):
+                    time.sleep(tries.pause_after(error))
+                was_renewed = True
                 continue
             if page is None:
+                if is_empty:
+                    run_interruptibly(lambda: self._check_empty(prefix))
                 return
+            is_empty, was_renewed = is_empty and not page, False
             tries = self._new_attempts("list", prefix)
             yield from self._objects(page, last)
             last = max(last, page[-1]["path"]) if page else last
@@ -190,6 +252,8 @@ class ObstoreBucket(Bucket):
             return at.library.list(at.store, prefix or None).collect()  # type: ignore[no-any-return]
 
         rows = run_interruptibly(lambda: self._attempts("list", prefix, collect))
+        if not rows:
+            run_interruptibly(lambda: self._check_empty(prefix))
         return self._objects(sorted(rows, key=lambda row: row["path"]), after)
 
     def _next_page(self, pages: Any, prefix: str, after: str) -> tuple[Any, Sequence[_Row] | None]:
@@ -198,6 +262,28 @@ class ObstoreBucket(Bucket):
             at = self._connected()
             pages = at.library.list(at.store, prefix or None, offset=after or None, chunk_size=_ROWS_AT_ONCE)
         return pages, next(pages, None)
+
+    def _check_empty(self, prefix: str) -> None:
+        """Check that an empty listing came from a store.
+
+        obstore reads any well-formed XML as a listing: a login page, or the page of an administrator's console, is an
+        empty one. Whoever answers so says of each key that it is there.
+
+        Raises ``StoreUnavailableError``: it doesn't.
+        """
+        began_s = time.monotonic()
+        if began_s - self._checked_s < _CHECK_EVERY_S:
+            return
+        key = f"{prefix}no-such-object-{secrets.token_hex(8)}"
+        try:
+            self._attempts("get", key, lambda at: at.library.head(at.store, key))
+        except ObjectNotFoundError:
+            self._checked_s = began_s
+        else:
+            raise StoreUnavailableError(
+                f"list {self._uri}/{prefix}: the answer isn't an object store's: it is empty, but any object is said "
+                "to be there; is endpoint_url that of a console, or does a proxy ask for a login?"
+            )
 
     def _objects(self, rows: Sequence[_Row], after: str) -> Iterator[ObjectInfo]:
         """The objects among the sorted rows of a listing, behind ``after``.
@@ -221,9 +307,26 @@ class ObstoreBucket(Bucket):
     async def _delete_chunk(self, keys: Sequence[str]) -> None:
         name = keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
         try:
-            await self._attempts_async("delete", name, lambda at: at.library.delete_async(at.store, [*keys]))
+            await self._attempts_async("delete", name, lambda at: self._delete_keys(at, keys))
         except ObjectNotFoundError:  # Azure says so of one, and obstore then nothing of the others
             await gather(self._delete_one, keys, CONCURRENCY)
+
+    async def _delete_keys(self, at: _Connection, keys: Sequence[str]) -> None:
+        """Delete keys by one request. obstore takes each that the answer leaves out for deleted, as servers do that
+        answer briefly; so of many one is looked for. Not of a single one, which others may have written anew."""
+        await at.library.delete_async(at.store, [*keys])
+        if len(keys) == 1:
+            return
+        key = random.choice(keys)  # noqa: S311 - no secret
+        try:
+            await at.library.head_async(at.store, key)
+        except Exception as error:
+            if isinstance(self._translate(error, "get", key), ObjectNotFoundError):
+                return
+            raise
+        raise StoreOutcomeUnknownError(
+            f"delete {self._uri}/{keys[0]} and {len(keys) - 1} more: answered with a success, but {key} is still there"
+        )
 
     def _gather(self, call: Callable[[S], Awaitable[T]], arguments: Sequence[S], at_once: int) -> list[T]:
         if not arguments:
@@ -232,10 +335,35 @@ class ObstoreBucket(Bucket):
 
     def _attempts(self, op: str, key: str, call: Callable[[_Connection], T]) -> T:
         """Repeat ``call`` while that may help, and raise what its failures mean."""
-        return self._new_attempts(op, key).run(lambda: call(self._connected()))
+        return self._new_attempts(op, key).run(lambda: self._call(call))
 
     async def _attempts_async(self, op: str, key: str, call: Callable[[_Connection], Awaitable[T]]) -> T:
-        return await self._new_attempts(op, key).run_async(lambda: call(self._connected()))
+        return await self._new_attempts(op, key).run_async(lambda: self._call_async(call))
+
+    def _call(self, call: Callable[[_Connection], T]) -> T:
+        """Make a call, and once more if the credentials have expired."""
+        try:
+            return call(self._connected())
+        except Exception as error:
+            if not self._forget_expired(error):
+                raise
+        return call(self._connected())
+
+    async def _call_async(self, call: Callable[[_Connection], Awaitable[T]]) -> T:
+        try:
+            return await call(self._connected())
+        except Exception as error:
+            if not self._forget_expired(error):
+                raise
+        return await call(self._connected())
+
+    def _forget_expired(self, error: Exception) -> bool:
+        """Let the next call look for credentials anew, if these have expired. False: they haven't, or no others can be
+        found."""
+        if not self._renews_credentials or not failed.is_of_expired_credentials(error, bucket=self._name):
+            return False
+        self._connection = None
+        return True
 
     def _new_attempts(self, op: str, key: str) -> Attempts:
         return Attempts(lambda error: self._translate(error, op, key), pauses_s=_PAUSES_S)
@@ -256,11 +384,3 @@ class ObstoreBucket(Bucket):
             store = self._connect(library._store)
             self._connection = connection = _Connection(process=os.getpid(), library=library, store=store)
         return connection
-
-
-def _put_arguments(data: bytes) -> dict[str, Any]:
-    """Nothing of an upload in parts is visible before its last request. No request is so long that it would end by a
-    time-out on a slow line."""
-    if len(data) < _MULTIPART_BYTES:
-        return {"use_multipart": False}
-    return {"use_multipart": True, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}

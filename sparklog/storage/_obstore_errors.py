@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from sparklog.errors import InvalidArgumentError, StoreError, StorePermissionError, StoreUnavailableError
+from sparklog.storage import _answers
 from sparklog.storage._answers import error_of_code, error_without_answer, is_taken_answer
 
-__all__ = ["Answer", "answer_of", "is_taken", "is_unsatisfiable_range", "translate"]
+__all__ = ["Answer", "answer_of", "is_of_expired_credentials", "is_taken", "is_unsatisfiable_range", "translate"]
 
 _DEBUG = "\n\nDebug source:"
 _REQUEST = re.compile(r"Error performing [A-Z]+ (?P<url>\S+) in ")
@@ -36,6 +37,7 @@ _REFUSED_KEY = re.compile(
 _CODE = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
 _MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 _BAD_KEY = re.compile(r"Error parsing Path|contained empty path segment|Could not parse path")
+_QUOTED_KEY = re.compile(r"(?:Path|path) \"(?P<key>.*?)\"", re.DOTALL)
 _BEHIND_THE_END = re.compile(r"Wanted range starting at \d+|CONTENT_RANGE header: \"bytes 0--1/0\"")
 """Azure, and its emulator of an empty blob, answer with a success."""
 _BAD_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
@@ -82,6 +84,14 @@ def is_taken(error: Exception, *, bucket: str) -> bool:
     return is_taken_answer(answer.code, answer.status)
 
 
+def is_of_expired_credentials(error: Exception, *, bucket: str) -> bool:
+    """Did the bucket refuse the credentials as such, so that newer ones may be accepted?"""
+    answer = answer_of(error)
+    if answer is None or _is_of_credentials(error, _text(error), bucket):
+        return False
+    return _answers.is_of_expired_credentials(answer.code, answer.status)
+
+
 def is_unsatisfiable_range(error: BaseException) -> bool:
     """Did the server say that the range begins at or after the object's end (416)?"""
     answer = answer_of(error)
@@ -100,6 +110,11 @@ def translate(error: Exception, op: str, name: str, *, bucket: str) -> StoreErro
     """
     text = _text(error)
     if _REQUEST.search(text) is None and _BAD_KEY.search(text):  # in an answer, the words are the server's
+        if op == "list" and not _is_of_prefix(text, name):
+            return StoreError(
+                f"list {name}: {text.partition(': ')[2] or text}; obstore lists nothing where an object has such a "
+                "name, which sparklog writes none of: delete it, with another tool"
+            )
         message = f"{op} {name}: a key that object stores can't have: {text.partition(': ')[2] or text}"
         raise InvalidArgumentError(message) from error
     if not isinstance(error, OSError) and "BaseError" not in {cls.__name__ for cls in type(error).__mro__}:
@@ -120,6 +135,12 @@ def translate(error: Exception, op: str, name: str, *, bucket: str) -> StoreErro
     if _BAD_CERTIFICATE.search(str(error)):  # the handshake failed: nothing was sent
         return StoreError(message)
     return error_without_answer(message, op)
+
+
+def _is_of_prefix(text: str, name: str) -> bool:
+    """Is a key that obstore refuses the prefix itself, and not one that it was listing?"""
+    match = _QUOTED_KEY.search(text)
+    return match is not None and name.rstrip("/").endswith(match["key"].removesuffix("/"))
 
 
 def _text(error: BaseException) -> str:

@@ -10,11 +10,14 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from sparklog.errors import InvalidConfigurationError
-from sparklog.storage._s3_options import PASSED_OVER
+from sparklog.storage._client_options import flag_option, without_values
+from sparklog.storage._s3_options import PASSED_OVER, is_unsigned
 
 __all__ = ["arrow_s3", "arrow_s3_arguments"]
 
 _NAMES = {"key": "access_key", "secret": "secret_key", "token": "session_token", "anon": "anonymous"}
+_OF_REQUESTS = {"disable_bulk_delete", "payload_signing_enabled", "unsigned_payload"}
+"""Options that say how requests are sent, and nothing of what they mean."""
 _TIMES = {"connect_timeout": "connect_timeout", "read_timeout": "request_timeout"}
 
 
@@ -30,7 +33,8 @@ def arrow_s3(bucket: str, prefix: str, options: Mapping[str, Any]) -> Any:
             arguments["region"] = pafs.resolve_s3_region(bucket)
         return pafs.SubTreeFileSystem(f"{bucket}/{prefix}".rstrip("/"), pafs.S3FileSystem(**arguments))
     except (pa.ArrowException, OSError, TypeError, ValueError) as error:
-        raise InvalidConfigurationError(f"storage_options: Arrow says {error}") from error
+        said = without_values(str(error), options)
+        raise InvalidConfigurationError(f"storage_options: Arrow says {said}") from None
 
 
 def arrow_s3_arguments(options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
@@ -53,7 +57,7 @@ def arrow_s3_arguments(options: Mapping[str, Any], environment: Mapping[str, str
     if endpoint:
         scheme, _, host = str(endpoint).rstrip("/").rpartition("://")
         arguments |= {"endpoint_override": host, "scheme": scheme or "https"}
-    if given.pop("use_ssl", True) is False:
+    if not flag_option({"use_ssl": given.pop("use_ssl", None)}, "use_ssl", default=True):
         arguments["scheme"] = "http"
     in_client = client.pop("region_name", None)
     region = (
@@ -61,11 +65,13 @@ def arrow_s3_arguments(options: Mapping[str, Any], environment: Mapping[str, str
     )
     if region:
         arguments["region"] = region
+    if is_unsigned(config.pop("signature_version", None)):
+        arguments["anonymous"] = True
     addressing = {**(config.pop("s3", None) or {})}
     in_config = addressing.pop("addressing_style", "auto")
     if (given.pop("addressing_style", None) or in_config) == "virtual":
         arguments["force_virtual_addressing"] = True
-    unknown = sorted({*given, *client, *config, *addressing} - PASSED_OVER)
+    unknown = sorted(map(str, {*given, *client, *config, *addressing} - PASSED_OVER - _OF_REQUESTS))
     if unknown:
         raise InvalidConfigurationError(
             f"storage_options {', '.join(unknown)} can't be handed to engines that read S3 by themselves"

@@ -8,11 +8,18 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from sparklog.errors import IllegalStateError, InvalidConfigurationError, StoreError
+from sparklog.errors import (
+    IllegalStateError,
+    InvalidConfigurationError,
+    ObjectNotFoundError,
+    StoreError,
+)
 from sparklog.storage import _s3_errors as failed
 from sparklog.storage._attempts import PAUSES_S, Attempts, of_create
 from sparklog.storage._bucket import CONCURRENCY
+from sparklog.storage._client_options import HiddenOptions, seconds_option, without_values
 from sparklog.storage._s3_sendings import count_sendings, counting_session_class
+from sparklog.storage._written_etags import WrittenEtags, unreadable_write
 
 __all__ = ["S3Client"]
 
@@ -29,15 +36,19 @@ class S3Client:
 
     def __init__(self, bucket: str, options: Mapping[str, Any]) -> None:
         self._bucket = bucket
-        self._options = dict(options)
-        config = self._options.get("config_kwargs", {})
-        self._timeout_s = config.get("connect_timeout", _CONNECT_TIMEOUT_S) + config.get(
-            "read_timeout", _READ_TIMEOUT_S
+        self._options = HiddenOptions(options)
+        config = options.get("config_kwargs") or {}
+        if not isinstance(config, Mapping):
+            raise InvalidConfigurationError("storage_options config_kwargs: expected a mapping")
+        self._timeout_s = sum(
+            seconds_option(config, name, default=default)
+            for name, default in (("connect_timeout", _CONNECT_TIMEOUT_S), ("read_timeout", _READ_TIMEOUT_S))
         )
         self._is_counted = "http_session_cls" not in config
         """Is it known how often a request was sent? A session class of the caller's own must send each once."""
         self._lock = threading.Lock()
         self._connected: tuple[int, Any] | None = None
+        self._etags = WrittenEtags()
 
     def run(self, call: Callable[[], Awaitable[T]]) -> T:
         """Run ``call()`` on the event loop that s3fs keeps in a thread of its own, and wait for it."""
@@ -72,6 +83,8 @@ class S3Client:
         """
 
         def translate(error: Exception) -> StoreError | None:
+            if isinstance(error, StoreError):
+                return error
             return failed.translate(error, op, f"s3://{self._bucket}/{key}")
 
         return await Attempts(translate, pauses_s=_PAUSES_S).run_async(call)
@@ -85,7 +98,7 @@ class S3Client:
         """
         with count_sendings() as sendings:
             try:
-                await self.send("put_object", Key=key, Body=data, IfNoneMatch="*")
+                answer = await self.send("put_object", Key=key, Body=data, IfNoneMatch="*")
             except Exception as error:
                 if failed.is_taken(error):
                     return False
@@ -96,7 +109,41 @@ class S3Client:
                 certain_count = 1 if failed.is_answer(error) else 0
                 is_certain = sendings.count == certain_count or not self._is_counted
                 raise of_create(failure, is_certain=is_certain) from error
+        if not self._etags.prove(answer.get("ETag"), data, is_create=True):
+            await self._confirm("create", key, data, answer.get("ETag"))
         return True
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Put an object, repeated as :meth:`attempts` does."""
+
+        async def put() -> None:
+            answer = await self.send("put_object", Key=key, Body=data)
+            if not self._etags.prove(answer.get("ETag"), data, is_create=False):
+                await self._confirm("put", key, data, answer.get("ETag"))
+
+        await self.attempts("put", key, put)
+
+    async def get(self, key: str, **arguments: str) -> bytes:
+        """Get an object, repeated as :meth:`attempts` does."""
+
+        async def get() -> bytes:
+            answer = await self.send("get_object", Key=key, **arguments)
+            async with answer["Body"] as body:
+                data: bytes = await body.read()
+                return data
+
+        return await self.attempts("get", key, get)
+
+    async def _confirm(self, op: str, key: str, data: bytes, etag: str | None) -> None:
+        """Read back what an answer, which may be another's than the server's, calls written."""
+        name = f"{op} s3://{self._bucket}/{key}"
+        try:
+            stored: bytes | None = await self.get(key)
+        except ObjectNotFoundError:
+            stored = None
+        except StoreError as error:
+            raise unreadable_write(name, error) from error
+        self._etags.confirm(name, etag, is_there=stored == data)
 
     def close(self) -> None:
         """Close the connections of this process."""
@@ -123,7 +170,7 @@ def _connect(options: Mapping[str, Any]) -> Any:
     config = {
         "max_pool_connections": CONCURRENCY,
         "http_session_cls": counting_session_class(),
-        **options.get("config_kwargs", {}),
+        **(options.get("config_kwargs") or {}),
     }
     config["retries"] = {"total_max_attempts": 1}
     overrides = {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
@@ -132,7 +179,8 @@ def _connect(options: Mapping[str, Any]) -> Any:
         filesystem.retries = 1
         filesystem.connect()
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidConfigurationError(f"storage_options: s3fs says {error}") from error
+        said = without_values(str(error), options)
+        raise InvalidConfigurationError(f"storage_options: s3fs says {said}") from None
     except Exception as error:
         failure = failed.translate(error, "open", "s3")
         if failure is None:

@@ -17,9 +17,17 @@ from sparklog.storage._aws_profile import (
     profile_provider,
     read_profile,
 )
-from sparklog.storage._client_options import CLIENT_OPTIONS, client_options, make, refuse_unknown, take_options
+from sparklog.storage._client_options import (
+    CLIENT_OPTIONS,
+    client_options,
+    flag_option,
+    make,
+    refuse_unknown,
+    take_options,
+    text_option,
+)
 
-__all__ = ["PASSED_OVER", "S3Options", "connect_s3", "s3_options"]
+__all__ = ["PASSED_OVER", "S3Options", "connect_s3", "is_unsigned", "s3_options"]
 
 PASSED_OVER = frozenset(
     {
@@ -27,29 +35,50 @@ PASSED_OVER = frozenset(
         "default_block_size",
         "default_cache_type",
         "default_fill_cache",
+        "batch_size",
+        "fixed_upload_size",
+        "listings_expiry_time",
+        "local_expiry_check",
         "max_concurrency",
+        "max_paths",
         "max_pool_connections",
         "retries",
-        "signature_version",
+        "skip_instance_cache",
         "tcp_keepalive",
+        "use_listings_cache",
         "user_agent_extra",
     }
 )
-"""s3fs's options that make it faster, or count its retries: without a meaning for other clients."""
-_BOTOCORE_KEYS = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "aws_session_token": "token"}
+"""s3fs's options that make it faster, count its retries, or say how it uploads parts: without a meaning for other
+clients."""
+_ONLY_FALSE = ("asynchronous", "version_aware")
+"""s3fs's options that are understood where they are false, as they are by default."""
+_OTHER_NAMES = {
+    "aws_access_key_id": "key",
+    "aws_secret_access_key": "secret",
+    "aws_session_token": "token",
+    "password": "secret",
+    "region_name": "region",
+    "requester_pays": "request_payer",
+    "username": "key",
+}
+"""botocore's names, and s3fs's older ones."""
 _OWN = {"key", "secret", "token", "anon", "endpoint_url", "use_ssl", "profile", "region", "addressing_style"}
-_OBJECT_STORE = {
-    "checksum_algorithm",
+_OBJECT_STORE_FLAGS = {
     "disable_bulk_delete",
     "imdsv1_fallback",
     "request_payer",
     "s3_express",
-    "server_side_encryption",
     "sse_bucket_key_enabled",
-    "sse_customer_key_base64",
-    "sse_kms_key_id",
     "unsigned_payload",
 }
+_OBJECT_STORE_TEXTS = {
+    "checksum_algorithm",
+    "server_side_encryption",
+    "sse_customer_key_base64",
+    "sse_kms_key_id",
+}
+_SIGNATURES = ("s3v4", "v4")
 _HINT = "; with client='s3fs' all arguments of s3fs.S3FileSystem are known"
 
 
@@ -61,7 +90,7 @@ class S3Options:
     """None: they are looked for in the environment, in profiles and with the machine's role."""
     is_anonymous: bool = False
     profile: str | None = None
-    endpoint: str | None = None
+    endpoint: str | None = field(default=None, repr=False)
     """With its scheme; None for AWS's own."""
     region: str | None = None
     addressing_style: str = "auto"
@@ -79,30 +108,31 @@ def s3_options(options: Mapping[str, Any]) -> S3Options:
         InvalidConfigurationError: there are unknown options, or a key without its secret; names them, never values.
     """
     own, client, config = _flattened(options)
-    if bool(own.get("key")) != bool(own.get("secret")):
+    texts = {name: text_option(own, name) for name in _OWN - {"anon", "use_ssl"}}
+    if bool(texts["key"]) != bool(texts["secret"]):
         raise InvalidConfigurationError("storage_options key and secret belong together: one of them is missing")
-    style = own.get("addressing_style", "auto")
+    style = texts["addressing_style"] or "auto"
     if style not in ("auto", "path", "virtual"):
         raise InvalidConfigurationError("storage_options addressing_style: expected auto, path or virtual")
-    endpoint = own.get("endpoint_url")
+    endpoint, default_scheme = texts["endpoint_url"], "https" if flag_option(own, "use_ssl", default=True) else "http"
     if endpoint:
-        scheme, _, host = str(endpoint).rstrip("/").rpartition("://")
-        endpoint = f"{scheme or ('https' if own.get('use_ssl', True) else 'http')}://{host}"
+        scheme, _, host = endpoint.rstrip("/").rpartition("://")
+        endpoint = f"{scheme or default_scheme}://{host}"
     return S3Options(
-        keys=_given_keys(own) if own.get("key") else None,
-        is_anonymous=bool(own.get("anon", False)),
-        profile=own.get("profile"),
-        endpoint=endpoint or None,
-        region=str(own["region"]) if own.get("region") else None,
+        keys=_given_keys(texts),
+        is_anonymous=flag_option(own, "anon"),
+        profile=texts["profile"],
+        endpoint=endpoint,
+        region=texts["region"],
         addressing_style=style,
         config=config,
         client=client,
     )
 
 
-def _given_keys(own: Mapping[str, Any]) -> AwsKeys:
-    token = own.get("token")
-    return AwsKeys(key=str(own["key"]), secret=str(own["secret"]), token=str(token) if token else None)
+def _given_keys(texts: Mapping[str, str | None]) -> AwsKeys | None:
+    key, secret = texts["key"], texts["secret"]
+    return AwsKeys(key=key, secret=secret, token=texts["token"]) if key and secret else None
 
 
 def _flattened(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -112,19 +142,38 @@ def _flattened(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     botocore_client = _inner(given, "client_kwargs")
     botocore_config = _inner(given, "config_kwargs")
     addressing = _inner(botocore_config, "s3")
-    if "region_name" in botocore_client:
-        given.setdefault("region", botocore_client.pop("region_name"))
-    if given.pop("requester_pays", False):
-        given["request_payer"] = True
-    for name in [name for name in botocore_client if name in _BOTOCORE_KEYS]:
-        given.setdefault(_BOTOCORE_KEYS[name], botocore_client.pop(name))
-    inner = {**addressing, **botocore_config, **botocore_client}
-    merged = {**inner, **{name: value for name, value in given.items() if value is not None}}
+    merged: dict[str, Any] = {}
+    for group in (addressing, botocore_config, botocore_client, given):
+        merged |= {_OTHER_NAMES.get(name, name): value for name, value in group.items() if value is not None}
+    if is_unsigned(merged.pop("signature_version", None)):
+        merged["anon"] = True
+    if "payload_signing_enabled" in merged:
+        merged.setdefault("unsigned_payload", not flag_option(merged, "payload_signing_enabled"))
+        del merged["payload_signing_enabled"]
+    if merged.get("request_payer") == "requester":  # botocore's word
+        merged["request_payer"] = True
+    for name in _ONLY_FALSE:
+        if not flag_option(merged, name):
+            merged.pop(name, None)
     own, rest = take_options(merged, _OWN)
     client, rest = take_options(rest, CLIENT_OPTIONS)
-    config, rest = take_options(rest, _OBJECT_STORE)
-    refuse_unknown({name for name, value in rest.items() if value is not None} - PASSED_OVER, hint=_HINT)
-    return own, client, config
+    config, rest = take_options(rest, _OBJECT_STORE_FLAGS | _OBJECT_STORE_TEXTS)
+    refuse_unknown(rest.keys() - PASSED_OVER, hint=_HINT)
+    flags = {name: flag_option(config, name) for name in config.keys() & _OBJECT_STORE_FLAGS}
+    texts = {name: text_option(config, name) for name in config.keys() & _OBJECT_STORE_TEXTS}
+    return own, client, flags | {name: value for name, value in texts.items() if value is not None}
+
+
+def is_unsigned(signature_version: object) -> bool:
+    """Does s3fs's option say that requests aren't signed? Raises ``InvalidConfigurationError``: it names an old
+    signature."""
+    if signature_version is None or signature_version in _SIGNATURES:
+        return False
+    if type(signature_version).__module__.startswith("botocore"):  # the object botocore.UNSIGNED
+        return True
+    raise InvalidConfigurationError(
+        "storage_options signature_version: expected s3v4, the only one that is spoken, or botocore.UNSIGNED"
+    )
 
 
 def _inner(given: dict[str, Any], name: str) -> dict[str, Any]:
@@ -160,12 +209,14 @@ def connect_s3(stores: Any, bucket: str, options: S3Options) -> Any:
         endpoint = f"https://{bucket}.{host}" if is_virtual else f"https://{host}"
     elif endpoint and is_virtual:  # object_store takes the endpoint as it is
         endpoint = endpoint.replace("://", f"://{bucket}.", 1)
+    client = client_options(options.client, endpoint=endpoint)
     config = {
         "bucket": bucket,
         "region": region,
         "skip_signature": options.is_anonymous,
         "virtual_hosted_style_request": is_virtual,
         "conditional_put": "etag",  # whatever the environment says
+        "unsigned_payload": _is_protected(endpoint, client),
         **({"aws_endpoint_url_s3": endpoint} if endpoint else {}),  # goes before the environment's
         **options.config,
     }
@@ -173,9 +224,21 @@ def connect_s3(stores: Any, bucket: str, options: S3Options) -> Any:
     return make(
         stores.S3Store,
         config=config,
-        client_options=client_options(options.client, endpoint=endpoint),
+        client_options=client,
         **({"credential_provider": provider} if provider else {}),
     )
+
+
+def _is_protected(endpoint: str | None, client: Mapping[str, Any]) -> bool:
+    """Does TLS protect what is sent, so that its SHA-256 sum needn't be signed, too? AWS's own clients leave it out by
+    default then.
+
+    Args:
+        endpoint: None: AWS's own.
+        client: of :func:`client_options`.
+    """
+    is_encrypted = endpoint is None or endpoint.lower().startswith("https://")
+    return is_encrypted and not client.get("allow_invalid_certificates", False)
 
 
 def _provider(

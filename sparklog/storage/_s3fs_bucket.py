@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sparklog.errors import ObjectNotFoundError, StoreError
+from sparklog.errors import ObjectNotFoundError, StoreError, StoreUnavailableError
 from sparklog.storage import _s3_errors as failed
 from sparklog.storage._bucket import CONCURRENCY, Bucket, object_info
 from sparklog.storage._event_loop import gather
@@ -20,6 +20,8 @@ _PART_BYTES = 16 * 2**20
 _MULTIPART_BYTES = 4 * _PART_BYTES
 _PARTS_AT_ONCE = 4
 _DELETES_AT_ONCE = 4
+_LISTING_FIELDS = {"Contents", "CommonPrefixes", "IsTruncated", "KeyCount", "Name"}
+"""Every listing has some of them; botocore reads any other XML as an answer without fields."""
 
 
 class S3fsBucket(Bucket):
@@ -40,11 +42,11 @@ class S3fsBucket(Bucket):
         self._client = S3Client(name, options)
 
     def get(self, key: str) -> bytes:
-        return self._client.run(lambda: self._get(key))
+        return self._client.run(lambda: self._client.get(key))
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
         try:
-            return self._client.run(lambda: self._get(key, Range=f"bytes={start}-{end - 1}"))
+            return self._client.run(lambda: self._client.get(key, Range=f"bytes={start}-{end - 1}"))
         except StoreError as error:
             if error.__cause__ is not None and failed.is_unsatisfiable_range(error.__cause__):
                 return b""
@@ -53,7 +55,7 @@ class S3fsBucket(Bucket):
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         async def get(key: str) -> bytes | None:
             try:
-                return await self._get(key)
+                return await self._client.get(key)
             except ObjectNotFoundError:
                 return None
 
@@ -63,7 +65,7 @@ class S3fsBucket(Bucket):
         async def put(row: tuple[str, bytes]) -> None:
             key, data = row
             if len(data) < _MULTIPART_BYTES:
-                await self._client.request("put", key, "put_object", Key=key, Body=bytes(data))
+                await self._client.put(key, bytes(data))
             else:
                 await self._put_parts(key, memoryview(data))
 
@@ -89,15 +91,6 @@ class S3fsBucket(Bucket):
 
     def close(self) -> None:
         self._client.close()
-
-    async def _get(self, key: str, **arguments: str) -> bytes:
-        async def get() -> bytes:
-            answer = await self._client.send("get_object", Key=key, **arguments)
-            async with answer["Body"] as body:
-                data: bytes = await body.read()
-                return data
-
-        return await self._client.attempts("get", key, get)
 
     async def _put_parts(self, key: str, data: memoryview) -> None:
         """Upload in parts: nothing is visible before the last request, and none outlasts s3fs's time-outs."""
@@ -138,6 +131,11 @@ class S3fsBucket(Bucket):
             page = self._client.run(
                 lambda: self._client.request("list", arguments["Prefix"], "list_objects_v2", **arguments)
             )
+            if not page.keys() & _LISTING_FIELDS:
+                raise StoreUnavailableError(
+                    f"list s3://{self._name}/{arguments['Prefix']}: the answer isn't a listing; is endpoint_url that "
+                    "of a console, or does a proxy ask for a login?"
+                )
             yield page
             if not page.get("IsTruncated"):
                 return

@@ -11,7 +11,16 @@ from typing import Any
 
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.storage._bucket_store import BucketStore, check_root
-from sparklog.storage._client_options import CLIENT_OPTIONS, client_options, make, refuse_unknown, take_options
+from sparklog.storage._client_options import (
+    CLIENT_OPTIONS,
+    HiddenOptions,
+    client_options,
+    flag_option,
+    make,
+    refuse_unknown,
+    take_options,
+    text_option,
+)
 from sparklog.storage._obstore_bucket import ObstoreBucket
 
 __all__ = ["AzureStore"]
@@ -37,6 +46,8 @@ _CREDENTIALS = {
     "msi_endpoint": "managed_identity",
 }
 """Options, and the way to sign requests that object_store then takes, whatever the environment has."""
+_FLAGS = {"use_azure_cli"}
+_CONSTANT = {"account_key", "sas_token", "bearer_token"}
 _WITH_CREDENTIALS = {"authority_host", "client_id", "msi_resource_id", "object_id", "tenant_id"}
 _NAMES = {"sas_token": "sas_key", "bearer_token": "token"}
 _ACCOUNT_VARIABLE = "AZURE_STORAGE_ACCOUNT_NAME"
@@ -79,6 +90,7 @@ class AzureStore(BucketStore):
             lambda stores: _connect(stores, container, options),
             is_sorted=False,  # with a hierarchical namespace folders sort among themselves
             deletes_keys=_DELETES_KEYS,
+            renews_credentials=not options.is_anonymous and not options.credentials.keys() & _CONSTANT,
         )
         super().__init__(bucket, uri=f"{shown}/{root}".rstrip("/"), root=root)
 
@@ -97,7 +109,7 @@ class AzureOptions:
     """None: the environment has it."""
     is_anonymous: bool = False
     use_emulator: bool = False
-    endpoint: str | None = None
+    endpoint: str | None = field(default=None, repr=False)
     """None: the account's at Azure's public cloud."""
     credentials: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """By this module's names; empty: object_store looks for them."""
@@ -119,18 +131,20 @@ def azure_options(options: Mapping[str, Any], *, account: str | None, suffix: st
     client, rest = take_options(rest, CLIENT_OPTIONS)
     credentials, rest = take_options(rest, {*_CREDENTIALS, *_WITH_CREDENTIALS})
     refuse_unknown(name for name, value in rest.items() if value is not None)
-    if account and own.get("account_name") not in (None, account):
+    if account and text_option(own, "account_name") not in (None, account):
         raise InvalidConfigurationError(f"storage_options account_name: the URI has the account {account}")
-    endpoint = own.get("endpoint_url")
+    flags = {name: True for name in credentials.keys() & _FLAGS if flag_option(credentials, name)}
+    texts = {name: text_option(credentials, name) for name in credentials.keys() - _FLAGS}
+    endpoint = text_option(own, "endpoint_url")
     if endpoint is None and account and suffix not in (None, _PUBLIC):
         endpoint = f"https://{account}.blob.{suffix}"
     return AzureOptions(
-        account=account or own.get("account_name"),
-        is_anonymous=bool(own.get("anon", False)),
-        use_emulator=bool(own.get("use_emulator", False)),
-        endpoint=str(endpoint).rstrip("/") if endpoint else None,
-        credentials=credentials,
-        client=client,
+        account=account or text_option(own, "account_name"),
+        is_anonymous=flag_option(own, "anon"),
+        use_emulator=flag_option(own, "use_emulator"),
+        endpoint=endpoint.rstrip("/") if endpoint else None,
+        credentials=HiddenOptions({**flags, **{name: value for name, value in texts.items() if value is not None}}),
+        client=HiddenOptions(client),
     )
 
 

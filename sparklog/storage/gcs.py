@@ -11,7 +11,16 @@ from typing import Any
 
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.storage._bucket_store import BucketStore, check_root
-from sparklog.storage._client_options import CLIENT_OPTIONS, client_options, make, refuse_unknown, take_options
+from sparklog.storage._client_options import (
+    CLIENT_OPTIONS,
+    HiddenOptions,
+    client_options,
+    flag_option,
+    make,
+    refuse_unknown,
+    take_options,
+    text_option,
+)
 from sparklog.storage._obstore_bucket import ObstoreBucket
 
 __all__ = ["GcsStore"]
@@ -43,7 +52,13 @@ class GcsStore(BucketStore):
         self._name = name
         self._options = options = gcs_options(storage_options or {})
         # Each object is deleted by itself: Google's XML interface has no deletion in bulk.
-        bucket = ObstoreBucket(name, f"gs://{name}", lambda stores: _connect(stores, name, options), deletes_keys=1)
+        bucket = ObstoreBucket(
+            name,
+            f"gs://{name}",
+            lambda stores: _connect(stores, name, options),
+            deletes_keys=1,
+            renews_credentials=not options.is_anonymous and "bearer_token" not in options.config,
+        )
         super().__init__(bucket, uri=f"gs://{name}/{root}".rstrip("/"), root=root)
 
     def arrow_filesystem(self) -> Any:
@@ -68,7 +83,7 @@ class GcsOptions:
     """How a bucket is reached."""
 
     is_anonymous: bool = False
-    endpoint: str | None = None
+    endpoint: str | None = field(default=None, repr=False)
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Credentials by object_store's names; empty: Google's application default credentials."""
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -84,18 +99,25 @@ def gcs_options(options: Mapping[str, Any]) -> GcsOptions:
     own, rest = take_options(options, _OWN)
     client, rest = take_options(rest, CLIENT_OPTIONS)
     refuse_unknown(name for name, value in rest.items() if value is not None)
+    texts = {name: text_option(own, name) for name in ("bearer_token", "service_account_key")}
+    config = {name: value for name, value in texts.items() if value is not None}
     token = own.get("token")
-    names: tuple[str, ...] = ("bearer_token", "service_account", "service_account_key")
-    config = {name: own[name] for name in names if name in own}
-    if isinstance(token, Mapping):
-        config["service_account_key"] = json.dumps({**token})
-    elif token not in (None, "anon", "google_default"):
-        config["service_account"] = os.fspath(token)
+    try:
+        if "service_account" in own:
+            config["service_account"] = os.fspath(own["service_account"])
+        if isinstance(token, Mapping):
+            config["service_account_key"] = json.dumps({**token})
+        elif token not in (None, "anon", "google_default"):
+            config["service_account"] = os.fspath(token)
+    except TypeError:  # its message may repeat a value
+        raise InvalidConfigurationError(
+            "storage_options token, service_account: expected a service account's file, or its content as a mapping"
+        ) from None
     return GcsOptions(
-        is_anonymous=token == "anon" or bool(own.get("anon", False)),  # noqa: S105 - gcsfs's word, no secret
-        endpoint=str(own["endpoint_url"]).rstrip("/") if own.get("endpoint_url") else None,
-        config=config,
-        client=client,
+        is_anonymous=token == "anon" or flag_option(own, "anon"),  # noqa: S105 - gcsfs's word, no secret
+        endpoint=(text_option(own, "endpoint_url") or "").rstrip("/") or None,
+        config=HiddenOptions(config),
+        client=HiddenOptions(client),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.storage._bucket import Bucket
 from sparklog.storage._bucket_store import BucketStore, check_root
+from sparklog.storage._client_options import HiddenOptions
 from sparklog.storage._obstore_bucket import ObstoreBucket
 from sparklog.storage._s3_options import connect_s3, s3_options
 from sparklog.storage._s3fs_bucket import S3fsBucket
@@ -43,9 +44,9 @@ class S3Store(BucketStore):
             raise InvalidArgumentError("invalid S3 URI: expected s3://bucket/prefix, without credentials")
         self._name = match["bucket"]
         root = check_root(match["root"])
-        options = dict(storage_options or {})
+        options = {**(storage_options or {})}
         client = options.pop("client", "obstore")
-        self._options = options
+        self._options = HiddenOptions(options)
         super().__init__(_bucket(self._name, options, client), uri=f"s3://{self._name}/{root}".rstrip("/"), root=root)
 
     def arrow_filesystem(self) -> Any:
@@ -59,5 +60,10 @@ def _bucket(name: str, options: Mapping[str, Any], client: object) -> Bucket:
         return S3fsBucket(name, options)
     if client == "obstore":
         parsed = s3_options(options)
-        return ObstoreBucket(name, f"s3://{name}", lambda stores: connect_s3(stores, name, parsed))
+        return ObstoreBucket(
+            name,
+            f"s3://{name}",
+            lambda stores: connect_s3(stores, name, parsed),
+            renews_credentials=parsed.keys is None and not parsed.is_anonymous,
+        )
     raise InvalidConfigurationError("storage_options client: expected obstore or s3fs")

@@ -18,7 +18,7 @@ from sparklog.errors import (
 from sparklog.storage import S3Store, _obstore_bucket
 from sparklog.storage._obstore_errors import answer_of, is_taken, translate
 from sparklog.storage.base import CreateResult
-from tests.scripted_server import HANG_UP, SILENCE, Reply, ScriptedServer, scripted_server, xml_error
+from tests.scripted_server import HANG_UP, SILENCE, Reply, ScriptedServer, scripted_server, stored, xml_error
 
 pytest.importorskip("obstore")
 
@@ -172,7 +172,7 @@ def test_a_kept_connection_that_the_server_has_closed_is_no_failure(store, serve
     """The request goes by a new one, and only there."""
 
     def answer(request):
-        return Reply(headers={**Reply().headers, "Connection": "close"})
+        return stored(request, Connection="close")
 
     server.answer = answer
     for number in range(20):
@@ -242,7 +242,8 @@ def test_no_credentials_are_told_as_that(server, monkeypatch):
     assert server.requests == []
 
 
-def test_credentials_that_expired_are_looked_for_anew(server, monkeypatch, tmp_path):
+@pytest.mark.parametrize("refusal", [(400, "ExpiredToken"), (403, "InvalidAccessKeyId"), (401, "")])
+def test_credentials_that_expired_are_looked_for_anew(server, monkeypatch, tmp_path, refusal):
     keys = "[default]\naws_access_key_id = {}\naws_secret_access_key = s\n"
     for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -250,13 +251,54 @@ def test_credentials_that_expired_are_looked_for_anew(server, monkeypatch, tmp_p
     (tmp_path / "credentials").write_text(keys.format("OLD"))
     store = S3Store("s3://bucket/root", {"endpoint_url": server.url, "region": "us-east-1"})
     store.put("a", b"")
-    (tmp_path / "credentials").write_text(keys.format("RENEWED"))
-    server.replies = [xml_error(403, "ExpiredToken")]
-    with pytest.raises(StorePermissionError, match="ExpiredToken"):
+    calls = (
+        lambda: store.create("a", b""),
+        lambda: store.put("a", b""),
+        lambda: store.put_many({"a": b"", "b": b""}),
+        lambda: [*store.list("")],
+    )
+    for number, call in enumerate(calls):
+        (tmp_path / "credentials").write_text(keys.format(f"NEW{number}"))
+
+        def answer(request, name=f"NEW{number}"):
+            if signer(request) != name:
+                return xml_error(*refusal)
+            return listing_page(["a"], more=False) if request.method == "GET" else stored(request)
+
+        server.answer = answer
+        call()
+    assert 10 <= len(server.requests) <= 11  # the second object's may be signed by the new key at once
+
+
+def signer(request):
+    """Whose key a request is signed by."""
+    return request.headers["authorization"].partition("Credential=")[2].partition("/")[0]
+
+
+def test_credentials_that_expired_and_were_not_replaced_are_told(server, monkeypatch, tmp_path):
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = k\naws_secret_access_key = s\n")
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    for options, requests in (({}, 2), ({"key": "k", "secret": "s"}, 1)):
+        store = S3Store("s3://bucket", {"endpoint_url": server.url, "region": "us-east-1", **options})
+        for op in ("create", "get", "list"):
+            server.requests.clear()
+            server.answer = lambda request: xml_error(400, "ExpiredToken")
+            with pytest.raises(StorePermissionError, match="400 ExpiredToken"):
+                CALLS[op](store)
+            assert len(server.requests) == requests
+
+
+def test_an_answer_that_was_lost_before_the_credentials_expired_leaves_a_put_unknown(store, server):
+    server.replies = [HANG_UP, xml_error(400, "ExpiredToken")]
+    with pytest.raises(StoreOutcomeUnknownError, match="ExpiredToken"):
+        store.put("a", b"")
+
+
+def test_clocks_that_differ_by_too_much_are_told(store, server):
+    server.answer = lambda request: xml_error(403, "RequestTimeTooSkewed")
+    with pytest.raises(StorePermissionError, match="clocks of this machine and of the store differ"):
         store.create("a", b"")
-    assert store.create("a", b"") is CreateResult.CREATED
-    signed_by = [request.headers["authorization"].partition("Credential=")[2][:4] for request in server.requests]
-    assert signed_by == ["OLD/", "OLD/", "RENE"]
 
 
 def test_no_secret_is_repeated(server, monkeypatch):

@@ -1,6 +1,7 @@
 import types
 from datetime import datetime, timezone
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -67,9 +68,72 @@ def test_time_outs_are_s3fs_or_plain(connected):
         assert connected({**KEYS, "region": "eu", **options})["client_options"]["read_timeout"] == "2500ms"
     with pytest.raises(InvalidConfigurationError, match="read_timeout: expected seconds"):
         connected({**KEYS, "region": "eu", "read_timeout": "very-secret"})
-    for seconds in (0, -1, float("inf"), float("nan")):
+    assert connected({**KEYS, "region": "eu", "read_timeout": 0.0001})["client_options"]["read_timeout"] == "1ms"
+    for seconds in (0, -1, float("inf"), float("nan"), 1e300, True, [1]):
         with pytest.raises(InvalidConfigurationError, match=r"connect_timeout: .* greater than 0"):
             connected({**KEYS, "region": "eu", "connect_timeout": seconds})
+
+
+@pytest.mark.parametrize("verify", [False, 0])
+def test_certificates_are_not_looked_at_where_verify_is_false(connected, verify):
+    assert connected({**KEYS, "region": "eu", "verify": verify})["client_options"]["allow_invalid_certificates"]
+
+
+def test_certificates_may_be_named_by_a_path(connected, tmp_path):
+    file = tmp_path / "certificates.pem"
+    file.write_bytes(b"PEM")
+    for verify in (file, str(file)):
+        assert connected({**KEYS, "region": "eu", "verify": verify})["client_options"]["root_certificate"] == b"PEM"
+    for verify in (True, 1):
+        client = connected({**KEYS, "region": "eu", "verify": verify})["client_options"]
+        assert not client.keys() & {"root_certificate", "allow_invalid_certificates"}
+    with pytest.raises(InvalidConfigurationError, match="verify: expected true, false, or a file"):
+        connected({**KEYS, "region": "eu", "verify": b"PEM"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_listings_cache": True, "listings_expiry_time": 5, "max_paths": 5, "skip_instance_cache": True},
+        {"version_aware": False, "asynchronous": False, "session": None, "fixed_upload_size": True},
+        {"config_kwargs": {"signature_version": "s3v4", "tcp_keepalive": True}},
+    ],
+)
+def test_options_of_s3fs_without_a_meaning_here_are_passed_over(connected, options):
+    assert connected({**KEYS, "region": "eu", **options}) == connected({**KEYS, "region": "eu"}) | {
+        "credential_provider": mock.ANY
+    }
+
+
+def test_other_names_of_an_option_mean_the_same(connected):
+    assert (
+        connected({"username": "u", "password": "p", "region": "eu"})["credential_provider"]()["access_key_id"] == "u"
+    )
+    assert connected({**KEYS, "config_kwargs": {"region_name": "eu"}})["config"]["region"] == "eu"
+    for options in ({"requester_pays": True}, {"request_payer": "requester"}):
+        assert connected({**KEYS, "region": "eu", **options})["config"]["request_payer"] is True
+    botocore = pytest.importorskip("botocore")
+    unsigned = {"config_kwargs": {"signature_version": botocore.UNSIGNED}}
+    for anonymous in ({"anon": True}, {"anon": "true"}, unsigned):
+        assert connected({"region": "eu", **anonymous})["config"]["skip_signature"] is True
+
+
+@pytest.mark.parametrize(
+    ("options", "is_unsigned"),
+    [
+        ({}, True),
+        ({"endpoint_url": "https://h:9"}, True),
+        ({"endpoint_url": "https://h:9", "verify": __file__}, True),
+        ({"endpoint_url": "http://h:9"}, False),
+        ({"endpoint_url": "https://h:9", "verify": False}, False),
+        ({"unsigned_payload": False}, False),
+        ({"config_kwargs": {"s3": {"payload_signing_enabled": True}}}, False),
+        ({"endpoint_url": "http://h:9", "unsigned_payload": True}, True),
+    ],
+)
+def test_payloads_are_not_signed_where_tls_protects_them(connected, options, is_unsigned):
+    """As AWS's own clients have it."""
+    assert connected({**KEYS, "region": "eu", **options})["config"]["unsigned_payload"] is is_unsigned
 
 
 def test_given_keys_do_not_mix_with_those_of_the_environment(connected):
@@ -144,6 +208,16 @@ def test_what_only_botocore_knows_is_asked_of_botocore(connected, monkeypatch):
         ({"key": "very-secret"}, "key and secret belong together"),
         ({"client": "very-secret"}, "client: expected obstore or s3fs"),
         ({"addressing_style": "very-secret"}, "addressing_style: expected"),
+        ({"addressing_style": ["very-secret"]}, "addressing_style: expected text, got list"),
+        ({"config_kwargs": {"signature_version": "s3"}}, "signature_version: expected s3v4"),
+        ({"version_aware": True}, "version_aware: unknown"),
+        ({"anon": "very-secret"}, "anon: expected true or false"),
+        ({"use_ssl": []}, "use_ssl: expected true or false"),
+        ({"unsigned_payload": 5}, "unsigned_payload: expected true or false"),
+        ({"key": b"very-secret", "secret": "s"}, "key: expected text, got bytes"),
+        ({"endpoint_url": 5}, "endpoint_url: expected text, got int"),
+        ({"sse_kms_key_id": 5}, "sse_kms_key_id: expected text, got int"),
+        ({5: "very-secret"}, "5: unknown"),
     ],
 )
 def test_options_are_refused_by_name_without_their_values(options, named):

@@ -1,3 +1,4 @@
+import hashlib
 import http.server
 import socket
 import ssl
@@ -46,6 +47,8 @@ class FakeFilesystem:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
+        if method == "put_object" and answer == {}:
+            return {"ETag": f'"{hashlib.md5(arguments["Body"]).hexdigest()}"'}
         return answer
 
 
@@ -65,6 +68,35 @@ def faked(monkeypatch):
         return s3fs_store("s3://bucket/root"), filesystem
 
     return make
+
+
+class Body:
+    """The body of an answer."""
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        pass
+
+    async def read(self):
+        return b"a page"
+
+
+def test_a_success_that_is_not_the_stores_is_unknown(faked):
+    store, filesystem = faked({"ETag": '"5f-1"'}, {"Body": Body()})
+    with pytest.raises(StoreOutcomeUnknownError, match="a success that isn't the store's"):
+        store.create("a", b"x")
+    store, filesystem = faked({"ETag": '"5f-1"'}, {"Body": Body()}, {})
+    store.put("a", b"x")
+    assert [method for method, _ in filesystem.requests] == ["put_object", "get_object", "put_object"]
+
+
+@pytest.mark.parametrize("call", [lambda store: [*store.list("")], lambda store: store.list_names("")])
+def test_an_answer_without_the_fields_of_a_listing_is_none(faked, call):
+    store, _ = faked({"ResponseMetadata": {}})
+    with pytest.raises(StoreUnavailableError, match="isn't a listing"):
+        call(store)
 
 
 LOST = exceptions.ReadTimeoutError(endpoint_url="http://s3")

@@ -36,7 +36,7 @@ who lists behind each of them never creates one."""
 _LOOKS_FOR_VERSION = 16
 """In a cycle, at most."""
 _LOOK_AHEAD = 2
-"""Of two versions that are read, the second says whether the first is the newest."""
+"""Versions that a look reads: the second says whether the first is the newest."""
 _REFUSED_FOR_MS = 60_000
 """A store that refuses a listing for good isn't asked for another before."""
 _Answer: TypeAlias = "Look[Entry] | Listing | None"

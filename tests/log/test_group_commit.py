@@ -351,6 +351,19 @@ def test_what_is_listed_no_more_is_created_right_behind_the_newest_version() -> 
     assert requests_behind(30, lambda writer: announce(writer, "old"), is_refreshed=True) == (1, 0)
 
 
+def test_a_withdrawal_is_created_right_behind_the_newest_version() -> None:
+    group = Group(plain, plain)
+    other, owner = group.writers
+    theirs = announce(owner, "a")
+    for number in range(7):
+        append(other, str(number))
+    counting = CountingStore(group.memory)
+    owner._state.log = owner._log = a_log(counting, group.clock)
+    owner._group.switch_on()
+    assert owner.withdraw(theirs, deadline=within(owner, 5_000)) is None
+    assert (counting.counts()["create"], counting.counts().get("list", 0)) == (1, 0)
+
+
 class NoListing(WrappedStore):
     """A store that refuses to list what is announced."""
 

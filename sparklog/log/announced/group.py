@@ -157,9 +157,9 @@ class Participation:
         Raises:
             StoreError, UnsupportedVersionError, NotATopicError.
         """
-        if not (self._waits and self.is_on()) or self._deadline.has_passed:
+        if not self.is_on() or self._deadline.has_passed:
             return False
-        if must_create or self._listings >= _MOST_LISTINGS:
+        if must_create or not self._waits or self._listings >= _MOST_LISTINGS:
             return self._wait_for_version(state)
         return self._wait_for_turn(state) or self._list(state)
 

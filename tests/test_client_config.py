@@ -60,7 +60,7 @@ CONSUMER_DEFAULTS: dict[str, object] = {
     "retry_backoff_ms": 100,
     "session_timeout_ms": 45_000,
 }
-OURS: dict[str, object] = {"batch_size": 1_048_576, "group_commit": False}  # docs/semantics.md says why
+OURS: dict[str, object] = {"batch_size": 1_048_576, "group_commit": True}  # docs/semantics.md says why
 KAFKA_PYTHONS: dict[str, object] = {
     **dict.fromkeys(("key_serializer", "value_serializer", "partitioner"), None),
     **dict.fromkeys(("key_deserializer", "value_deserializer", "partition_assignment_strategy"), None),

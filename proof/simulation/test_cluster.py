@@ -47,7 +47,7 @@ FIRST_FOUND = {
     "stamps_are_not_compared": GROUP_SEEDS + 11,
     "stamps_are_not_compared_in_transactions": 28,
     "stamps_count_before_the_application_knows": GROUP_SEEDS + 6,
-    "the_newest_flush_goes_first": SHARING_SEEDS + 57,
+    "the_newest_flush_goes_first": SHARING_SEEDS + 186,
     "transactions_are_published_again": 2,
     "trust_never_ends": 7,
     "unknown_is_told_as_failed": 59,

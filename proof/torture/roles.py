@@ -101,7 +101,7 @@ def _send(
 @contextmanager
 def _sharing(life: Life) -> Iterator[None]:
     """Within: group commit is on, whether any race is lost or not; decisions to include others are noted."""
-    take = group.takeable
+    take = vars(group)["takeable"]
 
     def takeable(*given: Any, **kwargs: Any) -> Any:
         taken = take(*given, **kwargs)

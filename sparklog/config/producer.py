@@ -64,7 +64,7 @@ class ProducerConfig:
     compression_type: str = setting(_compression, "none")
     delivery_timeout_ms: int = setting(number(0, INT_MAX), 120_000)
     enable_idempotence: bool = setting(optional(from_text(boolean)), None)
-    group_commit: bool = setting(from_text(boolean), False)
+    group_commit: bool = setting(from_text(boolean), True)
     """Where many producers share a topic, let others publish what is uploaded here, and publish what they upload."""
     interceptors: tuple[Any, ...] = setting(callables("on_send"), ())
     key_serializer: Serialize | None = setting(serializer("serialize"), None)

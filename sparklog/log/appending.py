@@ -11,6 +11,7 @@ from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CommitStateUnknownError, CorruptRecordError, StoreError
 from sparklog.log.announced.group import GroupCommit, Participation
+from sparklog.log.announced.names import is_listed
 from sparklog.log.announced.plan import MOST_FILES, OwnFlush
 from sparklog.log.announced.writing import AnnouncedFlush, FlushState
 from sparklog.log.append_plan import plan_append
@@ -186,7 +187,17 @@ class Append:
 
     def prepare(self) -> bool:
         """Wait for a turn and list, where writers take turns; upload again what may be gone. True: decide again."""
-        return self._turns.prepare(self._state) or self._upload_again_if_at_risk()
+        return self._turns.prepare(self._state, must_create=self._must_create()) or self._upload_again_if_at_risk()
+
+    def _must_create(self) -> bool:
+        """Is there something that nobody else publishes: an ordinary upload, a number to be settled without files, or
+        a flush so old that it isn't listed any more?"""
+        version = self._state.position.version
+        return self.has_ordinary or any(
+            flush.state is FlushState.GIVEN_UP
+            or not all(is_listed(names[0].facts.topic_version, version) for names in flush.files)
+            for flush in self._unsettled()
+        )
 
     def _upload_again_if_at_risk(self) -> bool:
         """Files that somebody may have deleted, or may be about to, get new names (rule L10, orphans)."""

@@ -138,6 +138,9 @@ class GroupTurns(Protocol):
     def is_on(self) -> bool:
         """Do writers of the topic take turns? Then :meth:`after_loss` takes the place of rule L11, fairness."""
 
+    def switch_on(self) -> None:
+        """Note that group commit is worth while: until this writer's own entry says so, nobody else knows."""
+
     def after_loss(self, lost_races: int) -> None:
         """Note that a create was lost, and its winner is applied."""
 
@@ -199,11 +202,15 @@ class _TopicTarget(CommitTarget[TopicState, Commit]):
         )
 
     def _asks_for_group_commit(self, decision: Commit, lost_races: int) -> bool:
-        is_slow = lost_races >= LOSSES_BEFORE_ON and self._round_trip_ms >= LEAST_ROUND_TRIP_MS
-        return self._turns is not None and (decision.includes_others or is_slow)
+        return self._turns is not None and (decision.includes_others or self._is_worth_while(lost_races))
+
+    def _is_worth_while(self, lost_races: int) -> bool:
+        return lost_races >= LOSSES_BEFORE_ON and self._round_trip_ms >= LEAST_ROUND_TRIP_MS
 
     def after_loss(self, state: TopicState, winner: Entry, *, lost_races: int, round_trip_ms: float) -> TopicState:
         self._round_trip_ms = round_trip_ms
+        if self._turns is not None and self._is_worth_while(lost_races):
+            self._turns.switch_on()
         if self._turns is None or not self._turns.is_on():
             return super().after_loss(state, winner, lost_races=lost_races, round_trip_ms=round_trip_ms)
         try:

@@ -18,6 +18,7 @@ from sparklog.errors import (
     IllegalStateError,
     KafkaTimeoutError,
     StoreError,
+    StorePermissionError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.announced.group import announced_files
@@ -51,6 +52,9 @@ MINUTE_MS = 60_000
 class AlwaysOn:
     def is_on(self) -> bool:
         return True
+
+    def switch_on(self) -> None:
+        pass
 
     def after_loss(self, lost_races: int) -> None:
         pass
@@ -314,6 +318,90 @@ def test_an_includer_that_always_meets_newer_versions_creates_in_the_end() -> No
     publish(includer, announce(includer, "b"))
     assert len(lists) < 10
     assert group.values().count("b") == 1
+
+
+def requests_behind(
+    others: int, upload: Callable[[TopicWriter], list[StagedFile]], *, is_refreshed: bool = False
+) -> tuple[int, int]:
+    """How many creates and listings it takes to publish an upload, where so many versions of others came behind it."""
+    group = Group(plain, plain)
+    other, owner = group.writers
+    publish(owner, announce(owner, "first"))
+    theirs = upload(owner)
+    for number in range(others):
+        append(other, str(number))
+    ask_for_group_commit(group.log)
+    if is_refreshed:
+        owner.refresh()
+    owner._group.switch_on()
+    counting = CountingStore(group.memory)
+    owner._state.log = owner._log = a_log(counting, group.clock)
+    publish(owner, theirs)
+    return counting.counts().get("create", 0), counting.counts().get("list", 0)
+
+
+def test_what_nobody_else_publishes_is_created_right_behind_the_newest_version() -> None:
+    def upload(writer: TopicWriter) -> list[StagedFile]:
+        return writer.upload([(0, records("ordinary"))])
+
+    assert {requests_behind(others, upload) for others in (0, 1, 2, 7, 30)} == {(1, 0)}
+
+
+def test_what_is_listed_no_more_is_created_right_behind_the_newest_version() -> None:
+    assert requests_behind(30, lambda writer: announce(writer, "old"), is_refreshed=True) == (1, 0)
+
+
+def test_a_withdrawal_is_created_right_behind_the_newest_version() -> None:
+    group = Group(plain, plain)
+    other, owner = group.writers
+    theirs = announce(owner, "a")
+    for number in range(7):
+        append(other, str(number))
+    counting = CountingStore(group.memory)
+    owner._state.log = owner._log = a_log(counting, group.clock)
+    owner._group.switch_on()
+    assert owner.withdraw(theirs, deadline=within(owner, 5_000)) is None
+    assert (counting.counts()["create"], counting.counts().get("list", 0)) == (1, 0)
+
+
+class NoListing(WrappedStore):
+    """A store that refuses to list what is announced."""
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        if op == "list" and "announced/" in path:
+            raise StorePermissionError("list: forbidden")
+        return call()
+
+
+def test_who_may_not_list_creates_right_behind_the_newest_version() -> None:
+    group = Group(plain, NoListing)
+    other, owner = group.writers
+    publish(owner, announce(owner, "first"))
+    theirs = announce(owner, "a")
+    for number in range(3):
+        append(other, str(number))
+    owner._group.switch_on()
+    counting = CountingStore(owner._log.store)
+    owner._state.log = owner._log = a_log(counting, group.clock)
+    publish(owner, theirs)
+    assert (counting.counts()["create"], counting.counts().get("list", 0)) == (1, 0)
+
+
+def test_a_writer_that_loses_two_races_announces_before_anybody_asks_for_it() -> None:
+    group = Group(plain)
+    (other,) = group.writers
+    group.clock.advance(6_000)
+
+    def overtake() -> None:
+        group.clock.advance(10)
+        append(other, "x")
+
+    loser = group.writer(OvertakenStore(group.memory, overtake, times=99))
+    files = loser.upload([(0, records("a"))], announce=True)
+    assert not files[0].path.startswith("announced/")
+    with pytest.raises(KafkaTimeoutError):
+        publish(loser, files, timeout_ms=100)
+    announce(loser, "b")
 
 
 def test_an_includer_that_opened_behind_the_owners_knowledge_publishes_nothing_twice() -> None:

@@ -33,6 +33,10 @@ _LOGGER = logging.getLogger("sparklog.log")
 _MOST_LISTINGS = 5
 """An append that has listed so often goes on with what it knows: others may create versions faster than it lists, and
 who lists behind each of them never creates one."""
+_LOOKS_FOR_VERSION = 16
+"""In a cycle, at most."""
+_LOOK_AHEAD = 2
+"""Versions that a look reads: the second says whether the first is the newest."""
 _REFUSED_FOR_MS = 60_000
 """A store that refuses a listing for good isn't asked for another before."""
 _Answer: TypeAlias = "Look[Entry] | Listing | None"
@@ -61,6 +65,10 @@ class GroupCommit:
     def is_on(self) -> bool:
         """Does the writer announce and include now?"""
         return self.is_enabled and is_on(self._last_seen_ticks_ms, self._log.clock.ticks_ms())
+
+    def switch_on(self) -> None:
+        """Count group commit as on from now on, as after an entry that asks for it."""
+        self._last_seen_ticks_ms = self._log.clock.ticks_ms()
 
     def announce(
         self,
@@ -98,7 +106,7 @@ class GroupCommit:
         self.writing.note_entry(entry)
         now = self._log.clock.ticks_ms()
         if entry.info is not None and entry.info.get(GROUP_COMMIT_INFO) is True:
-            self._last_seen_ticks_ms = now
+            self.switch_on()
         own = {announcer_app_id(announcer) for announcer in self.writing.announcers}
         writers = {a.app_id for a in entry.actions if isinstance(a, SetTransaction)} - own
         self.turns.observe([one for one in writers if one.isdecimal() or is_of_announcer(one)], now)
@@ -121,11 +129,16 @@ class Participation:
         self._listing: Listing | None = None
         self._listed_version = -1
         self._listings = 0
+        self._waited_for_version = -1
         self._listing_took_ms = 0.0
 
     def is_on(self) -> bool:
         """Does the writer take turns with others?"""
         return self._group.is_on()
+
+    def switch_on(self) -> None:
+        """Let the writer take turns with others, and announce what it uploads from now on."""
+        self._group.switch_on()
 
     def after_loss(self, lost_races: int) -> None:
         """A create was lost: its turn comes later."""
@@ -136,14 +149,18 @@ class Participation:
         """An entry was created by this append."""
         self._group.turns.note_cycle(self._listing_took_ms + round_trip_ms)
 
-    def prepare(self, state: TopicState) -> bool:
+    def prepare(self, state: TopicState, *, must_create: bool) -> bool:
         """Wait for a turn, then list. True: decide again, since the state or the listing is another one.
 
+        Args:
+            must_create: nobody else publishes some of the files, so that each entry of another puts them off.
         Raises:
             StoreError, UnsupportedVersionError, NotATopicError.
         """
-        if not (self._waits and self.is_on()) or self._deadline.has_passed:
+        if not self.is_on() or self._deadline.has_passed:
             return False
+        if must_create or not self._waits or self._listings >= _MOST_LISTINGS:
+            return self._wait_for_version(state)
         return self._wait_for_turn(state) or self._list(state)
 
     def takeable(self, state: TopicState, *, room: int) -> tuple[tuple[Listed, ...], ...]:
@@ -184,15 +201,31 @@ class Participation:
                 return True
         return False
 
+    def _wait_for_version(self, state: TopicState) -> bool:
+        """Wait for the next version, for a cycle at most: who creates right behind it is faster than whoever lists
+        first. True: entries were applied."""
+        if state.position.version == self._waited_for_version:
+            return False
+        cycle_ms = self._group.turns.cycle_ms
+        until = min(self._clock.ticks_ms() + cycle_ms, self._deadline.ticks_ms)
+        before = state.position.version
+        while not self._applies(lambda: _catch_up_to_tail(state)):
+            if self._clock.ticks_ms() >= until:
+                break
+            self._clock.sleep_ms(cycle_ms / _LOOKS_FOR_VERSION)
+        self._waited_for_version = state.position.version
+        return state.position.version > before
+
     def _list(self, state: TopicState) -> bool:
         """List once for each version, and look for the next one at the same time. True: something is new."""
         version, group = state.position.version, self._group
         now = self._clock.ticks_ms()
-        if version == self._listed_version or now < group.no_listing_until_ticks_ms or self._listings >= _MOST_LISTINGS:
+        if version == self._listed_version:
             return False
         own_paths = group.writing.own_paths
-        if not own_paths and group.store_clock.store_ms(now) is None:
-            return False
+        is_time_known = bool(own_paths) or group.store_clock.store_ms(now) is not None
+        if now < group.no_listing_until_ticks_ms or not is_time_known:
+            return self._wait_for_version(state)
         calls: Sequence[Callable[[], _Answer]] = (
             lambda: state.log.look(state.position),
             partial(list_announced, state.log, version, own_paths, group.store_clock),
@@ -223,6 +256,16 @@ class Participation:
             return bool(call())
         except PositionLost:
             return False
+
+
+def _catch_up_to_tail(state: TopicState) -> list[Entry]:
+    """The entries that were applied: all that were there when the last look at the log began."""
+    found: list[Entry] = []
+    while True:
+        some = catch_up(state, ahead=_LOOK_AHEAD)
+        found += some
+        if len(some) < _LOOK_AHEAD:
+            return found
 
 
 def announced_files(

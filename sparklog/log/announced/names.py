@@ -21,6 +21,7 @@ __all__ = [
     "Announcement",
     "encode_name",
     "folders_to_list",
+    "is_listed",
     "new_salt",
     "parse_name",
     "topic_tag",
@@ -201,6 +202,12 @@ def folders_to_list(version: int) -> tuple[tuple[str, str], ...]:
         (announced_folder(block), announced_versions_after(block, max(first, block * _VERSIONS_IN_BLOCK)))
         for block in blocks
     )
+
+
+def is_listed(known: int, version: int) -> bool:
+    """Will some writer whose newest version is ``version``, or a later one, list what was announced by an owner that
+    knew ``known``? See :func:`folders_to_list`."""
+    return known > version - _MORE_VERSIONS_LISTED
 
 
 def _crc(facts: bytes, known: int, partition: int) -> bytes:

@@ -71,6 +71,11 @@ class Turns:
         return now_ticks_ms + max(0.0, min(wait_ms, _LONGEST_WAIT_MS, left_ms / 4))
 
     @property
+    def cycle_ms(self) -> float:
+        """How long a listing and a create take together."""
+        return self._cycle_ms
+
+    @property
     def look_every_ms(self) -> float:
         """How often a writer that waits for its turn looks for the next version."""
         return max(1.0, self._cycle_ms * _LOOKS_PER_CYCLE)

@@ -186,7 +186,7 @@ def test_rows_without_offsets_are_known_and_given_theirs(spark, tmp_path):
     assert values_of(cluster) == [*"aabcd"]
 
 
-@pytest.mark.deep  # in each run test_ingest_staging.py shows who is superseded, the last test but one here what follows
+@pytest.mark.deep  # in each run test_ingest_staging.py shows who is superseded, test_other_ingests_that_come… what then
 @pytest.mark.parametrize(("other", "merged"), [("i", False), ("another name", True)])
 def test_another_run_between_two_steps(spark, tmp_path, other, merged):
     """It comes first: between our decision and our MERGE, or between the MERGE and the commit."""
@@ -295,7 +295,7 @@ def test_only_files_of_the_window_and_of_its_producers_are_read(spark, tmp_path)
     assert read(HOUR_MS, 1, 1, 0, 1) == (0, 0)
 
 
-def test_other_ingests_that_come_first_make_it_decide_anew_and_end_it_if_they_always_do(spark, tmp_path, monkeypatch):
+def test_other_ingests_that_come_first_make_it_decide_anew_up_to_a_bound(spark, tmp_path, monkeypatch):
     cluster = a_cluster(tmp_path)
     verdicts = [Verdict.SUPERSEDED, Verdict.SUPERSEDED, Verdict.SUPERSEDED, Verdict.COMMITTED]
     decided = []

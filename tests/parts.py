@@ -24,7 +24,8 @@ class Stopwatch:
 
     Args:
         has_children: children that live on are looked for, which takes some milliseconds; else they count once they
-            have ended and were waited for.
+            have ended and were waited for. Not seen is what outlives the parent that started it, such as the JVM of a
+            Python program that a test runs.
     """
 
     def __init__(self, *, has_children: bool) -> None:

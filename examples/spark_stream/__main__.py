@@ -8,7 +8,6 @@ everything. In the end what it wrote is compared with what it should have writte
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ import time
 from pathlib import Path
 
 from examples.flights.data import EXPECTED_FLIGHTS, flights, load
-from examples.spark_stream.checker import CLOSING, Findings, check
+from examples.spark_stream.checker import Findings, check
 from examples.spark_stream.job import ALERTS, COUNTS, FLIGHTS, STARTED, WORSE
 from sparklog import Admin, NewTopic, Producer
 from sparklog.log import open_cluster
@@ -27,7 +26,6 @@ PARTITIONS = 3
 REPOSITORY = Path(__file__).parent.parent.parent
 KILL_AFTER_S = (0.5, 6.0)
 """So long after its queries began the job is killed, at random."""
-WEEKS_LATER_MS = 30 * 24 * 3_600_000
 
 
 def main() -> int:
@@ -52,10 +50,7 @@ def main() -> int:
     while not ended and kills < arguments.kills:
         ended = run(root, checkpoints, arguments.each, kill_after_s=source.uniform(*KILL_AFTER_S))
         kills += not ended
-    if not ended:
-        run(root, checkpoints, arguments.each)
-    close(root, after_ms=last_ms)
-    run(root, checkpoints, arguments.each)
+    run(root, checkpoints, arguments.each, last_ms=last_ms)
     print(f"{kills} kills in {time.monotonic() - began:.1f} s", flush=True)
     return report(check(str(root)))
 
@@ -75,24 +70,23 @@ def fill(root: Path, *, count: int) -> int:
     return last_ms
 
 
-def close(root: Path, *, after_ms: int) -> None:
-    """Send a record of a time long after, which ends every hour before it."""
-    value = json.dumps({"carrier": CLOSING, "flight": 0, "dest": "", "arr_delay": None}).encode()
-    with Producer(root) as producer:
-        producer.send(FLIGHTS, value=value, timestamp_ms=after_ms + WEEKS_LATER_MS).get(timeout=60)
-
-
-def run(root: Path, checkpoints: Path, each: int, *, kill_after_s: float | None = None) -> bool:
+def run(
+    root: Path, checkpoints: Path, each: int, *, kill_after_s: float | None = None, last_ms: int | None = None
+) -> bool:
     """Start the job, and kill it so long after its queries began. Did it end by itself?
+
+    Args:
+        last_ms: when the last flight left; the job counts the last hours, too.
 
     Raises:
         SystemExit: it failed.
     """
     command = [sys.executable, "-m", "examples.spark_stream.job", str(root.resolve()), str(checkpoints.resolve())]
+    command += [f"--each={each}"]
+    if last_ms is not None:
+        command += [f"--last-ms={last_ms}"]
     with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(
-            [*command, f"--each={each}"], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=said, text=True
-        )
+        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=said, text=True)
         with process:
             started = process.stdout is not None and process.stdout.readline().strip() == STARTED
             try:

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from examples.exactly_once.checker import read_all
-from examples.spark_stream.job import ALERTS, COUNTS, FLIGHTS, LATE_MIN, VERY_LATE_MIN, WORSE
+from examples.spark_stream.job import ALERTS, CLOSING, COUNTS, FLIGHTS, LATE_MIN, VERY_LATE_MIN, WORSE
 from sparklog import ConsumerRecord
 
-__all__ = ["CLOSING", "Findings", "check", "compare"]
+__all__ = ["Findings", "check", "compare"]
 
 HOUR_MS = 3_600_000
-CLOSING = "closing"
-"""Carrier of the record that ends the last hours: of those alone is told that are over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,9 @@ class Planted(str, Enum):
     """The offsets of a loop are committed beside the transaction, before it."""
     RESET = "reset"
     """A reader begins at the end whatever its group has committed."""
+    SELF_KILL = "self-kill"
+    """No fault by itself: a worker with another one kills itself at times at the moment at which that one shows. So a
+    short round needs no luck."""
 
 
 class Act(str, Enum):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -39,7 +41,7 @@ from sparklog.log.announced import group
 from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.producer import Producer
 from sparklog.producer.future import FutureRecordMetadata
-from sparklog.testing.history import Outcome, RecordingConsumer, RecordingProducer, Source
+from sparklog.testing.history import Outcome, ProducerRecorder, RecordingConsumer, RecordingProducer, Source
 
 __all__ = ["ROLES", "keep_in_shape"]
 
@@ -49,6 +51,8 @@ _PARTITIONS = {topic.name: topic.partitions for topic in TOPICS}
 _UNACKNOWLEDGED = 60
 _CLOSE_S = 10.0
 _TRIES = 8
+_SELF_KILLS = 0.3
+"""How many of the moments that show a planted fault end with the process, see ``Planted.SELF_KILL``."""
 
 
 # Producers.
@@ -69,19 +73,32 @@ def _producer(life: Life, *, transactional_id: str | None = None) -> RecordingPr
     if transactional_id is not None:
         settings |= {"transactional_id": transactional_id, "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
     recorder = life.recorder.producer(life.client_name("producer"), transactional_id=transactional_id)
-    is_early = life.told.role is Role.TRANSACT and Planted.EARLY_ACKNOWLEDGEMENT in life.told.planted
-    kind = _EarlyProducer if is_early else RecordingProducer
-    return kind(Producer(life.cluster, **settings), recorder, identify=identify)
+    producer = Producer(life.cluster, **settings)
+    if life.told.role is Role.TRANSACT and Planted.EARLY_ACKNOWLEDGEMENT in life.told.planted:
+        return _EarlyProducer(life, producer, recorder)
+    return RecordingProducer(producer, recorder, identify=identify)
 
 
 class _EarlyProducer(RecordingProducer):
     """Planted: reports a commit before it asks for it."""
 
+    def __init__(self, life: Life, producer: Producer, recorder: ProducerRecorder) -> None:
+        super().__init__(producer, recorder, identify=identify)
+        self._life = life
+
     def commit_transaction(self) -> None:
         self.recorder.ending(is_commit=True)
         self.recorder.ended(Outcome.COMMITTED)
-        time.sleep(0.5)
+        _between_steps(self._life)
         self.producer.commit_transaction()
+
+
+def _between_steps(life: Life) -> None:
+    """Spend the moment at which a planted fault shows, if the process is killed in it."""
+    if Planted.SELF_KILL not in life.told.planted:
+        time.sleep(0.5)
+    elif life.draw.random() < _SELF_KILLS:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _send(
@@ -296,7 +313,7 @@ def _transform(life: Life, consumer: RecordingConsumer, producer: RecordingProdu
             life.rest(1.5 * TRANSACTION_TIMEOUT_MS)
         if Planted.LOOSE_OFFSETS in life.told.planted:
             consumer.commit(offsets)
-            time.sleep(0.5)
+            _between_steps(life)
         else:
             producer.send_offsets_to_transaction(offsets, consumer.consumer.group_metadata())
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from examples.spark_stream.checker import CLOSING, compare
-from examples.spark_stream.job import ALERTS, COUNTS, WORSE
+from examples.spark_stream.checker import compare
+from examples.spark_stream.job import ALERTS, CLOSING, COUNTS, WORSE
 from sparklog import ConsumerRecord
 from tests.depth import by_depth
 from tests.spark_session import unavailable

@@ -24,6 +24,7 @@ from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, WrappedStore, crashes
 from sparklog.testing.interrupted_store import InterruptedStore
+from tests.depth import each_nth
 from tests.producer.support import (
     IMPATIENT,
     LONG_S,
@@ -253,7 +254,7 @@ def calls_of_sending() -> list[str]:
 CALLS = calls_of_sending()
 
 
-@pytest.mark.parametrize("fault", [*crashes(len(CALLS))], ids=lambda fault: f"{fault.kind.name} {fault.at}")
+@pytest.mark.parametrize("fault", each_nth(crashes(len(CALLS)), 2), ids=lambda fault: f"{fault.kind.name} {fault.at}")
 def test_a_process_that_dies_at_any_call_leaves_whole_tables_and_all_acknowledged(fault: Fault) -> None:
     memory = MemoryStore()
     cluster = a_topic(memory, ManualClock(), partitions=2)
@@ -268,11 +269,14 @@ def test_a_process_that_dies_at_any_call_leaves_whole_tables_and_all_acknowledge
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        Fault(kind=kind, at=at)
-        for at, op in enumerate(CALLS)
-        for kind in (*PASSING, *([FaultKind.OWN_SUCCESS] if op == "create" else []))
-    ],
+    each_nth(
+        (
+            Fault(kind=kind, at=at)
+            for at, op in enumerate(CALLS)
+            for kind in (*PASSING, *([FaultKind.OWN_SUCCESS] if op == "create" else []))
+        ),
+        2,
+    ),
     ids=lambda fault: f"{fault.kind.name} {fault.at}",
 )
 def test_an_answer_that_is_lost_at_any_call_changes_nothing(fault: Fault) -> None:
@@ -284,7 +288,7 @@ def test_an_answer_that_is_lost_at_any_call_changes_nothing(fault: Fault) -> Non
 
 @pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["alone", "others append"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(len(CALLS)))
+@pytest.mark.parametrize("at", each_nth(range(len(CALLS)), 2))
 def test_a_process_that_sleeps_an_hour_at_any_call_tells_the_truth(at: int, after: bool, others: bool) -> None:
     memory, clock = MemoryStore(), ManualClock()
     cluster = a_topic(memory, clock, partitions=2)

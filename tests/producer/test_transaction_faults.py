@@ -30,6 +30,7 @@ from sparklog.producer import Producer
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash, WrappedStore
 from sparklog.txn.recovery import recover_transactions
+from tests.depth import WALK, by_depth
 from tests.producer.support import LONG_S, HeldStore, a_cluster, eventually, through, values
 
 T = TypeVar("T")
@@ -166,9 +167,10 @@ def test_a_producer_that_dies_leaves_all_or_nothing_to_the_next(kind: FaultKind)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DEATHS)
 def test_a_producer_that_dies_at_any_store_call_leaves_all_or_nothing_to_the_next(kind: FaultKind) -> None:
-    at = 0
+    every = by_depth(gate=2, nightly=1)
+    at = WALK % every
     while dies(Fault(kind=kind, at=at)):
-        at += 1
+        at += every
     assert at > 35
 
 
@@ -181,9 +183,10 @@ def test_a_passing_trouble_changes_nothing(kind: FaultKind) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TROUBLES)
 def test_a_passing_trouble_at_any_store_call_changes_nothing(kind: FaultKind) -> None:
-    at = 0
+    every = by_depth(gate=2, nightly=1)
+    at = WALK % every
     while suffers(Fault(kind=kind, at=at, when=lambda call: call.op not in UNTROUBLED)):
-        at += 1
+        at += every
     assert at > 35
 
 

@@ -7,10 +7,11 @@ it: from the first batch on that it hasn't noted to be done. In the end every ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TypeVar
 
 import pytest
 
@@ -35,6 +36,7 @@ from sparklog.txn.entries import BatchTarget, QueryBatch, TopicFiles
 from sparklog.txn.forward import finish
 from sparklog.txn.orphans import sweep_orphans
 from sparklog.txn.recovery import recover_transactions
+from tests.depth import each_nth
 from tests.support import DAY_MS, T0_MS, copy_of, foreign_vacuum, no_checkpoints, records
 from tests.txn.support import Driver, a_cluster, a_log, newest_entry, states, values
 
@@ -43,6 +45,12 @@ ID = "spark-q"
 CHANGES = ("put", "create", "delete", "sync", "sync_all")
 all_of_it = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 """Quick tests take each seventh of the places where something goes wrong."""
+T = TypeVar("T")
+
+
+def every(step: int, places: Sequence[T]) -> Sequence[T]:
+    """What a test walks over, see :data:`all_of_it`; in the gate one of two of all."""
+    return places[::step] if step > 1 else each_nth(places, 2)
 
 
 @dataclass
@@ -156,7 +164,7 @@ def test_a_driver_started_again_after_death_at_any_store_call_has_each_batch_onc
         if fault.kind is FaultKind.CRASH_BEFORE or calls()[fault.at or 0] in CHANGES
     ]
     assert len(places) >= 30
-    for fault in places:
+    for fault in each_nth(places, 2):
         memory, clock, cluster = prepared()
         query = Query(a_cluster(FaultyStore(memory, fault), clock), cluster)
         with pytest.raises(SimulatedCrash):
@@ -201,7 +209,7 @@ def troubles() -> Iterator[Fault]:
 @pytest.mark.slow
 @all_of_it
 def test_a_lost_answer_or_request_changes_nothing(step: int) -> None:
-    for fault in [*troubles()][::step]:
+    for fault in every(step, [*troubles()]):
         memory, clock, cluster = prepared()
         query = Query(a_cluster(FaultyStore(memory, fault, clock=clock), clock), cluster)
         query.go_on(2)
@@ -216,7 +224,7 @@ def test_a_store_that_refuses_for_longer_than_the_driver_waits_leaves_all_or_not
     places = [(at, op, kind) for at, op in enumerate(calls()) if op in ("create", "put") for kind in kinds]
     # Of the last batch: all of it is there by then, and whoever comes next says so.
     completion = max(at for at, op in enumerate(calls()) if op == "create")
-    for at, op, kind in places[::step]:
+    for at, op, kind in every(step, places):
         memory, clock, cluster = prepared()
         fault = Fault(kind=kind, times=None, ops=(op,), skip=calls()[:at].count(op))
         query = Query(a_cluster(FaultyStore(memory, fault, clock=clock), clock), cluster)
@@ -274,7 +282,7 @@ def test_a_driver_that_sleeps_at_any_store_call_harms_nobody(
     meanwhile: Callable[[Cluster, list[int]], None], step: int
 ) -> None:
     places = [(at, after) for at, op in enumerate(calls()) for after in ((False, True) if op in CHANGES else (False,))]
-    for at, after in places[::step]:
+    for at, after in every(step, places):
         memory, clock, cluster = prepared()
         store = InterruptedStore(memory)
         query = Query(a_cluster(store, clock), cluster)

@@ -207,7 +207,7 @@ def test_a_producer_that_dies_leaves_all_or_nothing(recover: Callable[[Cluster],
 def test_a_producer_that_dies_at_any_store_call_leaves_all_or_nothing(
     name: str, recover: Callable[[Cluster], None]
 ) -> None:
-    for fault in each_nth(crashes_in(name), 2):
+    for fault in each_nth(crashes_in(name), 3):
         dies(name, fault, recover, again=RECOVERIES)
 
 
@@ -263,7 +263,7 @@ def test_a_lost_answer_or_request_changes_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["commit", "abort"])
 def test_a_passing_fault_at_any_store_call_changes_nothing(name: str) -> None:
-    for fault in each_nth(troubles_in(name), 2):
+    for fault in each_nth(troubles_in(name), 3):
         suffers(name, fault)
 
 

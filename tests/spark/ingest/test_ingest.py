@@ -72,42 +72,35 @@ def test_a_row_is_stored_once_however_often_it_comes(spark, tmp_path):
     of_two_epochs = frame(spark, "abcabcd").unionAll(frame(spark, "a", epoch=1)).unionAll(frame(spark, "de", first=6))
     again = ss.merge_ingest(of_two_epochs, tmp_path, "t", name="another")
     assert (again.rows, again.inserted, again.duplicates) == (10, 3, 7)
-    nothing = ss.merge_ingest(frame(spark, "abcabcde"), tmp_path, "t")
-    assert (nothing.inserted, nothing.attempts, nothing.merge_version) == (0, 1, None)
-    assert nothing.delta_version == load_state(cluster.topic_log("t")).position.version
     assert values_of(cluster) == [*"aaabbccdex"]
 
 
-def test_rows_go_where_a_producer_sends_their_keys_and_keep_its_order(spark, tmp_path):
+def test_rows_go_where_a_producer_sends_their_keys_in_its_order_and_in_small_files(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("sparklog.spark.ingest.ingest._FILE_BYTES", 5 * (_ROW_BYTES + 1 + 1 + 3))
     cluster = a_cluster(tmp_path)
     values = "abcdefghijklmnopqrstuvwxyz"
     with Producer(cluster) as producer:
         for value in values:
             producer.send("t", key=value.encode(), value=value.encode())
     sent = contents(cluster.topic_log("t"))
-    numbers = [(2**31 - 13 + number) % 2**31 for number in range(26)]
+    before = load_state(cluster.topic_log("t")).require_whole().index.by_path
+    numbers = [(2**31 - 13 + number) % 2**31 for number in range(26)]  # a producer's go on from 2**31 - 1 to 0
     rows = [(7, 0, number, value.encode(), value.encode()) for number, value in zip(numbers, values, strict=True)]
-    ss.merge_ingest(spark.createDataFrame(rows[::-1], SCHEMA).repartition(3), tmp_path, "t")
+    given = spark.createDataFrame(rows[::-1], SCHEMA).selectExpr("*", "array(struct('h' key, X'0102' value)) headers")
+    ss.merge_ingest(given.repartition(3), tmp_path, "t")
     merged = contents(cluster.topic_log("t"))
+    after = load_state(cluster.topic_log("t")).require_whole().index.by_path
     for partition, of_partition in sent.items():
-        assert of_partition
         count = len(of_partition)
+        assert count > 5
         assert merged[partition] == [*of_partition, *((offset + count, value) for offset, value in of_partition)]
-
-
-def test_files_are_of_bounded_size_and_hold_offsets_that_follow_each_other(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("sparklog.spark.ingest.ingest._FILE_BYTES", 10 * (_ROW_BYTES + 2 + 3))
-    cluster = a_cluster(tmp_path)
-    put(cluster, (0, "x"))
-    values = "abcdefghijklmnopqrstuvwxyz"
-    rows = frame(spark, values, partitions=[0] * 25 + [1]).selectExpr(
-        "*", "array(struct('h' key, X'0102' value)) headers"
-    )
-    ss.merge_ingest(rows.repartition(3), tmp_path, "t")
-    segments = load_state(cluster.topic_log("t")).require_whole().index.by_path.values()
-    found = sorted((one.partition, one.first_offset, one.last_offset, one.record_count) for one in segments)
-    assert found == [(0, 0, 0, 1), (0, 1, 10, 10), (0, 11, 20, 10), (0, 21, 25, 5), (1, 0, 0, 1)]
-    assert contents(cluster.topic_log("t")) == {0: [*enumerate("x" + values[:25])], 1: [(0, "z")]}
+        files = sorted(
+            (one.first_offset, one.last_offset, one.record_count)
+            for path, one in after.items()
+            if path not in before and one.partition == partition
+        )
+        bounds = [(count + first, min(count + first + 4, 2 * count - 1)) for first in range(0, count, 5)]
+        assert files == [(first, last, last - first + 1) for first, last in bounds]
     assert not list(tmp_path.rglob("ingest-*/_delta_log/*.json"))
 
 
@@ -117,12 +110,9 @@ def test_a_row_is_known_again_after_its_topic_has_grown(spark, tmp_path):
     rows = frame(spark, "abcdefgh").unionAll(keyless)
     assert ss.merge_ingest(rows, tmp_path, "t").inserted == 18
     Admin(cluster).create_partitions({"t": 7})
-    assert ss.merge_ingest(rows, tmp_path, "t").inserted == 0
-    # Where the input tells the partition it is part of what a row is, as in Kafka.
-    given = frame(spark, "abab", partitions=[5, 5, 6, 6], first=100)
-    numbered_by_partition = given.selectExpr("*").withColumn("sequence", given.sequence - given.partition * 2)
-    done = ss.merge_ingest(numbered_by_partition.unionAll(numbered_by_partition), tmp_path, "t")
-    assert (done.inserted, done.duplicates) == (4, 4)
+    nothing = ss.merge_ingest(rows, tmp_path, "t")
+    assert (nothing.inserted, nothing.duplicates, nothing.attempts, nothing.merge_version) == (0, 18, 1, None)
+    assert nothing.delta_version == load_state(cluster.topic_log("t")).position.version
 
 
 def test_text_times_and_headers_are_read_and_what_a_topic_refuses_is_told(spark, tmp_path):
@@ -189,14 +179,15 @@ def test_rows_without_offsets_are_known_and_given_theirs(spark, tmp_path):
     table = str(tmp_path / "a cluster: 100%" / "topics" / "t")
     waiting = frame(spark, "abc", partitions=[0, 1, 1]).withColumn("timestamp", F.current_timestamp())
     waiting.withColumn("base_offset", F.lit(None).cast("bigint")).write.format("delta").mode("append").save(table)
-    done = ss.merge_ingest(frame(spark, "abcd", partitions=[0, 1, 1, 1]), tmp_path / "a cluster: 100%", "t")
-    assert (done.inserted, done.duplicates) == (1, 3)
-    assert values_of(cluster) == [*"abcd"]
+    # Where the input tells the partition it is part of what a row is, as in Kafka: "a" is another one.
+    given = frame(spark, "abcd", partitions=[0, 1, 1, 1]).unionAll(frame(spark, "a", partitions=[1]))
+    done = ss.merge_ingest(given.unionAll(given), tmp_path / "a cluster: 100%", "t")
+    assert (done.inserted, done.duplicates) == (2, 8)
+    assert values_of(cluster) == [*"aabcd"]
 
 
-@pytest.mark.parametrize(
-    ("other", "merged"), [pytest.param("i", False, marks=pytest.mark.deep), ("another name", True)]
-)
+@pytest.mark.deep  # in each run test_ingest_staging.py shows who is superseded, test_other_ingests_that_come… what then
+@pytest.mark.parametrize(("other", "merged"), [("i", False), ("another name", True)])
 def test_another_run_between_two_steps(spark, tmp_path, other, merged):
     """It comes first: between our decision and our MERGE, or between the MERGE and the commit."""
     cluster = a_cluster(tmp_path)
@@ -216,16 +207,16 @@ def test_another_run_between_two_steps(spark, tmp_path, other, merged):
 
 def test_killed_after_any_step_the_next_run_does_what_is_left(spark, tmp_path):
     cluster = a_cluster(tmp_path)
-    for count, step in enumerate(("decide", "merge", "publish")):
-        killed = an_ingest(spark, cluster)
-        batch = killed.take(frame(spark, "abc"[: count + 1]))
-        attempt = killed.decide(batch)
-        files = killed.merge(batch, attempt) if step != "decide" else []
-        if step == "publish":
-            assert killed.publish(attempt, files).verdict is Verdict.COMMITTED
-            assert killed.publish(killed.decide(batch), files).verdict is Verdict.COMMITTED  # an answer that was lost
-        elif step == "merge":
-            assert values_of(cluster) == []
+    batch = an_ingest(spark, cluster).take(frame(spark, "abc"))
+    an_ingest(spark, cluster).decide(batch)  # and was killed
+    killed = an_ingest(spark, cluster)
+    assert inserted_count(killed.merge(batch, killed.decide(batch))) == 3
+    assert values_of(cluster) == []
+    killed = an_ingest(spark, cluster)
+    attempt = killed.decide(batch)
+    files = killed.merge(batch, attempt)
+    assert killed.publish(attempt, files).verdict is Verdict.COMMITTED
+    assert killed.publish(killed.decide(batch), files).verdict is Verdict.COMMITTED  # an answer that was lost
     assert ss.merge_ingest(frame(spark, "abcd"), tmp_path, "t").inserted == 1
     assert values_of(cluster) == [*"abcd"]
 
@@ -304,16 +295,22 @@ def test_only_files_of_the_window_and_of_its_producers_are_read(spark, tmp_path)
     assert read(HOUR_MS, 1, 1, 0, 1) == (0, 0)
 
 
-def test_other_ingests_that_always_come_first_end_it(spark, tmp_path, monkeypatch):
+def test_other_ingests_that_come_first_make_it_decide_anew_up_to_a_bound(spark, tmp_path, monkeypatch):
     cluster = a_cluster(tmp_path)
-    monkeypatch.setattr(Ingest, "decide", lambda self, batch: None)
+    verdicts = [Verdict.SUPERSEDED, Verdict.SUPERSEDED, Verdict.SUPERSEDED, Verdict.COMMITTED]
+    decided = []
+    monkeypatch.setattr(Ingest, "decide", lambda self, batch: decided.append(batch))
     monkeypatch.setattr(Ingest, "merge", lambda self, batch, attempt: ["a file"])
-    monkeypatch.setattr(Ingest, "publish", lambda self, attempt, files: Published(Verdict.SUPERSEDED, 1))
+    monkeypatch.setattr(Ingest, "publish", lambda self, attempt, files: Published(verdicts.pop(0), 1))
+    monkeypatch.setattr("sparklog.spark.ingest.ingest.inserted_count", lambda files: 3)
     with pytest.raises(KafkaTimeoutError, match="came first 2 times; its rows aren't stored"):
         ss.merge_ingest(frame(spark, "abc"), tmp_path, "t", max_attempts=2)
     assert values_of(cluster) == []
+    done = ss.merge_ingest(frame(spark, "abc"), tmp_path, "t", max_attempts=2)
+    assert (done.inserted, done.attempts, len(decided)) == (3, 2, 4)
 
 
+@pytest.mark.deep  # in each run test_ingest_job.py has a stream, and test_a_row_is_stored_once… what is repeated
 def test_a_stream_that_repeats_a_micro_batch_stores_nothing_twice(spark, tmp_path):
     cluster = a_cluster(tmp_path / "cluster")
     (tmp_path / "input").mkdir()

@@ -1,12 +1,9 @@
-"""Bad days of maintenance on Spark: producers at full speed, two drivers at once, slow readers, tasks that die."""
+"""Bad days of maintenance on Spark: producers at full speed, two drivers at once, slow readers."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,16 +13,14 @@ import pytest
 import sparklog.spark as ss
 from sparklog.compaction import OptimizePolicy, Outcome, Step, compact_topic, optimize_topic
 from sparklog.compaction.clean_arrow import Clean, CleanPass
-from sparklog.compaction.report_format import report_rows
 from sparklog.compaction.rewrite_arrow import Rewrite, Rewritten
 from sparklog.consumer import Consumer
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import OffsetOutOfRangeError
-from sparklog.log import Cluster, TopicWriter, open_cluster
+from sparklog.log import TopicWriter, open_cluster
 from sparklog.log.state import load_state
 from sparklog.log.topic import create_topic
 from sparklog.model import TopicPartition
-from sparklog.spark.maintenance import clean_by_shuffle, per_topic, rewrite_on_executors
 from sparklog.spark.maintenance.clean_by_shuffle import SparkClean
 from sparklog.spark.maintenance.rewrite_on_executors import SparkRewrite
 from sparklog.storage import LocalStore, open_store
@@ -33,32 +28,10 @@ from sparklog.streaming.cluster_ref import cluster_ref_of
 from sparklog.testing import WrappedStore
 from sparklog.txn import orphans
 from tests.compaction.support import Key, append_at, append_each, append_pairs, live, pairs_of
+from tests.spark.keyed_topics import COMPACTED, a_keyed_topic, check_keys
 from tests.support import DAY_MS, T0_MS, a_writer, contents
 
 POLICY = OptimizePolicy(min_files=2, max_files=4, growth=1.5)
-COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01}
-
-
-def a_keyed_topic(cluster: Cluster, file_count: int, topic: str = "t") -> dict[Key, str | None]:
-    """Files of four records of seven keys, one of them deleted at the end. Returns what each key's last record says."""
-    log = cluster.topic_log(topic)
-    create_topic(log, topic, configs=COMPACTED)
-    writer = a_writer(log, topic=topic)
-    last: dict[Key, str | None] = {}
-    for number in range(file_count):
-        pairs = [(f"k{(number + turn) % 7}", f"{number}.{turn}") for turn in range(4)]
-        append_pairs(writer, pairs)
-        last |= dict(pairs)
-    append_pairs(writer, [("k3", None)])
-    return {**last, "k3": None}
-
-
-def check_keys(log: DeltaLog, last: dict[Key, str | None]) -> list[tuple[int, Key, str | None]]:
-    """Each key's last record says what it said; no offset is there twice."""
-    found = pairs_of(log)
-    assert [offset for offset, _, _ in found] == sorted({offset for offset, _, _ in found})
-    assert {key: value for _, key, value in found} == last
-    return found
 
 
 # --- producers at full speed
@@ -350,101 +323,6 @@ def test_readers_see_each_keys_last_state_while_files_are_replaced_and_deleted(
         assert [offset for offset, _, _ in found] == sorted({offset for offset, _, _ in found})
         assert {key: value for _, key, value in found} == last
         assert len(found) < 122  # some were compacted away before they were read
-
-
-# --- tasks that die
-
-
-def dying(folder: str, work: Callable[..., Any], *arguments: Any) -> Any:
-    """``work`` in a task; the first one dies after it did all of it, uploads, and perhaps commits."""
-    done = work(*arguments)
-    done = [*done] if isinstance(done, Iterator) else done
-    try:
-        Path(folder, work.__name__).touch(exist_ok=False)
-    except FileExistsError:
-        return iter(done) if isinstance(done, list) else done
-    os._exit(9)
-
-
-def dying_rewrite(*arguments: Any) -> Any:
-    return dying(os.environ["SPARKLOG_TEST_DYING"], REAL["rewrite"], *arguments)
-
-
-def dying_clean(*arguments: Any) -> Any:
-    return dying(os.environ["SPARKLOG_TEST_DYING"], REAL["clean"], *arguments)
-
-
-def dying_spread(*arguments: Any) -> Any:
-    return dying(os.environ["SPARKLOG_TEST_DYING"], REAL["spread"], *arguments)
-
-
-REAL: dict[str, Callable[..., Any]] = {
-    "rewrite": rewrite_on_executors.rewrite_in_task,
-    "clean": clean_by_shuffle.clean_in_task,
-    "spread": per_topic._maintain_in_task,
-}
-
-
-def maintained_by_dying_tasks(root: str) -> None:
-    """A program: every kind of task dies once, and Spark repeats it."""
-    from pyspark.sql import SparkSession
-
-    settings = {"spark.master": "local[2,3]", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    for module, name, dies in (
-        (rewrite_on_executors, "rewrite_in_task", dying_rewrite),
-        (clean_by_shuffle, "clean_in_task", dying_clean),
-        (per_topic, "_maintain_in_task", dying_spread),
-    ):
-        setattr(module, name, dies)
-    reports = (
-        ss.run_compaction(spark, root, "keyed", small_bytes=0),
-        ss.optimize(spark, root, "small", small_bytes=0, policy=POLICY),
-        ss.maintain(spark, root, steps=[Step.COMPACT, Step.OPTIMIZE], policy=POLICY),
-    )
-    for report in reports:
-        for row in report_rows(report):
-            print(*row[:3], row[4])
-        print(report.failures)
-
-
-@pytest.mark.spark
-def test_tasks_that_die_after_their_work_are_repeated_and_nothing_is_there_twice(tmp_path: Path) -> None:
-    root, marks = tmp_path / "cluster", tmp_path / "marks"
-    marks.mkdir()
-    cluster = open_cluster(root)
-    last = a_keyed_topic(cluster, 12, "keyed")
-    also = a_keyed_topic(cluster, 12, "by_task")
-    create_topic(cluster.topic_log("small"), "small")
-    append_each(a_writer(cluster.topic_log("small"), topic="small"), *"abcdefghi")
-    code = f"from tests.spark.maintenance.test_faults import *; maintained_by_dying_tasks({str(root)!r})"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.getcwd(),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARKLOG_TEST_DYING": str(marks),
-    }
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    assert sorted(path.name for path in marks.iterdir()) == ["_maintain_in_task", "clean_in_task", "rewrite_in_task"]
-    lines = done.stdout.splitlines()
-    assert lines[:5] == [
-        "keyed compact 11 partition 0: 41 of 48 records dropped",
-        "[]",
-        "small optimize 4 partition 0, offsets 0 to 3: into 1",
-        "small optimize 4 partition 0, offsets 4 to 7: into 1",
-        "[]",
-    ]
-    assert lines[-1] == "[]"
-    assert len(check_keys(cluster.topic_log("keyed"), last)) == 8
-    assert len(check_keys(cluster.topic_log("by_task"), also)) == 8
-    assert contents(cluster.topic_log("small"), topic="small")[0] == [*enumerate("abcdefghi")]
-    assert len(live(cluster.topic_log("small"))) == 2
 
 
 # --- on an object store

@@ -1,18 +1,11 @@
-"""``sparklog.spark.session.session`` beside a session that is there, and under spark-submit."""
+"""``sparklog.spark.session.session`` beside a session that is there. Under spark-submit: ``test_submitted_job.py``."""
 
-import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sparklog.spark as ss
 from sparklog.errors import InvalidConfigurationError
-from sparklog.spark.session.s3a import LOG_STORE, log_store_jar
-from tests import spark_session
 from tests.spark.spark_support import a_cluster, put, seen
 
 pytestmark = pytest.mark.spark
@@ -45,36 +38,3 @@ def test_the_source_is_there_where_nobody_has_registered_it(spark, tmp_path):
         (0, 0, "a"),
         (0, 1, "b"),
     ]
-
-
-@pytest.mark.timeout(300)
-def test_under_spark_submit_what_was_given_is_kept(spark, tmp_path):
-    """A process of its own. Its jars are those that the shared session has fetched."""
-    a_cluster(tmp_path / "cluster")
-    job = tmp_path / "job.py"
-    job.write_text(
-        textwrap.dedent(
-            f"""
-            import sparklog.spark as ss
-            spark = ss.session("from the job", s3=True)
-            topic = ss.read_topic(spark, {str(tmp_path / "cluster")!r}, "t")
-            print("seen:", spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("spark.app.name"),
-                  *topic.columns[:2], spark.sparkContext.getConf().get("spark.delta.logStore.s3a.impl"))
-            """
-        )
-    )
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    jars = ",".join(str(jar) for jar in [*(spark_session.IVY / "jars").glob("*.jar"), log_store_jar()])
-    settings = {**spark_session.settings(tmp_path), "spark.sql.shuffle.partitions": "3", "spark.app.name": "submitted"}
-    del settings["spark.jars.ivy"]
-    submit = [str(home / "bin" / "spark-submit"), "--jars", jars]
-    for name, value in settings.items():
-        submit += ["--conf", f"{name}={value}"]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["PYTHONPATH"] = str(Path(ss.__file__).parents[2])
-    done = subprocess.run(
-        [*submit, str(job)], capture_output=True, text=True, timeout=280, check=False, env=environment
-    )
-    assert f"seen: 3 submitted key value {LOG_STORE}" in done.stdout, done.stderr[-3_000:]

@@ -155,6 +155,7 @@ def test_several_topics_are_one_transaction(spark, tmp_path):
     assert not any((tmp_path / "transactions-open").rglob("0*"))
 
 
+@pytest.mark.deep  # in each run test_sink_writing.py shows that all columns arrive, and takes the source's
 def test_a_topic_is_copied_as_it_is_read(spark, tmp_path):
     cluster = two_topics(tmp_path)
     with Producer(cluster) as producer:
@@ -286,6 +287,7 @@ def test_batch_writes_that_are_numbered_make_foreach_batch_exactly_once(spark, t
     assert len(Admin(cluster).list_transactions()) == 2  # an id for each target
 
 
+@pytest.mark.deep  # in each run tests/txn/test_committing.py refuses a copy of a query that writes elsewhere
 def test_a_copy_of_a_checkpoint_that_writes_elsewhere_is_refused(spark, tmp_path):
     cluster = two_topics(tmp_path / "cluster")
     stream = Stream(spark, tmp_path, tmp_path / "cluster", topic="t")
@@ -302,6 +304,7 @@ def test_a_copy_of_a_checkpoint_that_writes_elsewhere_is_refused(spark, tmp_path
     assert (values(cluster, "t"), values(cluster, "u")) == (["1"], ["2"])
 
 
+@pytest.mark.deep  # in each run tests/txn/test_committing.py refuses a batch before the newest
 def test_a_checkpoint_that_was_taken_back_is_refused(spark, tmp_path):
     cluster = a_cluster(tmp_path / "cluster")
     stream = Stream(spark, tmp_path, tmp_path / "cluster")
@@ -318,6 +321,7 @@ def test_a_checkpoint_that_was_taken_back_is_refused(spark, tmp_path):
     assert values(cluster) == ["1", "2", "3"]
 
 
+@pytest.mark.deep  # in each run tests/txn/test_committing.py lets another query with the same id begin anew
 def test_a_new_checkpoint_with_an_old_transactional_id_loses_nothing(spark, tmp_path):
     cluster = a_cluster(tmp_path / "cluster")
     stream = Stream(spark, tmp_path, tmp_path / "cluster", transactionalId="mine")
@@ -329,6 +333,7 @@ def test_a_new_checkpoint_with_an_old_transactional_id_loses_nothing(spark, tmp_
     assert values(cluster) == ["1", "1", "2"]  # the new query reads everything
 
 
+@pytest.mark.deep  # in each run tests/integration/test_spark_stream.py has a driver with two queries
 def test_two_queries_of_one_driver_run_side_by_side(spark, tmp_path):
     cluster = two_topics(tmp_path / "cluster")
     streams = []

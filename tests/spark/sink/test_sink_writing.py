@@ -31,7 +31,14 @@ from sparklog.log.follow import TopicFollower
 from sparklog.paths import transaction_log
 from sparklog.producer.partitioner import StickyPartition, key_partitions
 from sparklog.spark.sink import sink_writing
-from sparklog.spark.sink.sink_commit import commit_job, commit_numbered, gathered, small_files
+from sparklog.spark.sink.sink_commit import (
+    QueryRun,
+    commit_batch,
+    commit_job,
+    commit_numbered,
+    gathered,
+    small_files,
+)
 from sparklog.spark.sink.sink_options import NumberedWrite, SinkOptions, check_columns, sink_options
 from sparklog.spark.sink.sink_writing import TaskFiles, TaskWriter, by_topic, spread_keyless
 from sparklog.spark.sink.small_tasks import SMALL_BYTES, TaskOutput, most_bytes, take_few, write_rows
@@ -416,6 +423,29 @@ def test_many_small_files_are_told_with_the_remedy() -> None:
     assert "by_partition(frame, cluster, topic)" in str(small_files(many))
     large = [replace(one, files=tuple(replace(file, size_bytes=2**26) for file in one.files)) for one in many]
     assert small_files(large) is None
+
+
+# --- micro-batches
+
+
+def test_a_micro_batch_is_there_once_and_its_query_is_known_by_id_and_target() -> None:
+    cluster = two_topics()
+
+    def store(batch_id: int, value: str, *, topic: str = "u", query_id: str = "q") -> bool:
+        """What the driver of a run does that begins with this batch."""
+        run = QueryRun(query_id=query_id, run_id=f"{query_id} {batch_id} {value}")
+        files = write(cluster, {"value": [value]}, topic=topic)
+        return commit_batch(UploadCommitter(cluster, "spark-q", holder=run.run_id), run, batch_id, files, topic=topic)
+
+    assert store(0, "a")
+    assert store(1, "b")
+    assert not store(1, "b again")
+    with pytest.raises(IllegalStateError, match="goes to topic 't', but its number 1 was committed to topic 'u'"):
+        store(2, "c", topic="t")  # a copy of the checkpoint
+    with pytest.raises(IllegalStateError, match="batch 1 is committed already"):
+        store(0, "a")  # a checkpoint that was taken back
+    assert store(0, "d", query_id="another")  # a new checkpoint with the same transactional id
+    assert (values(cluster, "t"), values(cluster, "u")) == ([], [b"a", b"b", b"d"])
 
 
 # --- writes that an application has numbered

@@ -11,7 +11,8 @@ import pytest
 
 import sparklog.spark as ss
 from sparklog.errors import InvalidConfigurationError
-from sparklog.spark.session.s3a import LOG_STORE, log_store_jar
+from sparklog.spark.session.connector import log_store_jar
+from sparklog.spark.session.s3a import S3
 from tests import spark_session
 from tests.spark.spark_support import a_cluster, put, seen
 
@@ -77,4 +78,4 @@ def test_under_spark_submit_what_was_given_is_kept(spark, tmp_path):
     done = subprocess.run(
         [*submit, str(job)], capture_output=True, text=True, timeout=280, check=False, env=environment
     )
-    assert f"seen: 3 submitted key value {LOG_STORE}" in done.stdout, done.stderr[-3_000:]
+    assert f"seen: 3 submitted key value {S3.log_store}" in done.stdout, done.stderr[-3_000:]

@@ -40,12 +40,12 @@ _ONE_LOG_STORE = ("spark.delta.logStore.class", "delta.logStore.class")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """What Spark needs to read and write tables in one cloud's store."""
+    """A Hadoop file system and a log store of Delta's, by which Spark reads and writes tables in one cloud's store."""
 
     option: str
     """The argument of :func:`~sparklog.spark.session.session.session` that asks for it."""
     schemes: tuple[str, ...]
-    """Of its URIs; by the first of them Spark reaches sparklog's tables."""
+    """Schemes of its URIs; by the first of them Spark reaches sparklog's tables."""
     log_store: str
     """Java class, in the jar of :func:`log_store_jar`."""
     log_store_reason: str

@@ -45,7 +45,7 @@ def test_what_is_there_already_is_kept(each):
 
 
 def test_one_session_may_have_the_connectors_of_all_clouds():
-    found = {}
+    found: dict[str, str] = {}
     for each in CONNECTORS:
         found = settings(each, found)
     assert found["spark.jars.packages"].split(",") == [package for each in CONNECTORS for package in each.packages]

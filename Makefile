@@ -61,7 +61,7 @@ torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SE
 bench: $(VENV)/.bench ## Measure, and compare with peers; BENCH=produce for one of them, BENCH="produce --quick" for a glance
 	@$(BIN)/python -m benchmarks $(BENCH)
 
-jar: $(VENV)/.spark ## Build the jar that Spark needs to commit on S3, build/sparklog-delta-s3.jar
+jar: $(VENV)/.spark ## Build the jar that Spark needs to commit in object stores, build/sparklog-delta.jar
 	@$(BIN)/python java/build_jar.py
 
 docs: $(VENV)/.docs ## Build the documentation as a site, build/site; a dead link or an undocumented public name fails

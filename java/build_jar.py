@@ -24,7 +24,7 @@ __all__ = ["JAR", "NoJavaError", "build", "is_current"]
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parent / "build"
-JAR = BUILD / "sparklog-delta-s3.jar"
+JAR = BUILD / "sparklog-delta.jar"
 """Where ``sparklog.spark`` looks for it in a checkout."""
 FETCHED = BUILD / "jars"
 IVY = Path.home() / ".ivy2.5.2" / "jars"

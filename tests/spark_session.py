@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from sparklog.spark.session.s3a import S3A_PACKAGES
+from sparklog.spark.session.s3a import S3
 
-PACKAGES = ("io.delta:delta-spark_4.2_2.13:4.4.0", *S3A_PACKAGES)
+PACKAGES = ("io.delta:delta-spark_4.2_2.13:4.4.0", *S3.packages)
 IVY = Path.home() / ".ivy2.5.2"
 """Where Spark keeps fetched jars by default; said aloud because Java may think of another home than Python."""
 JAVA_VERSIONS = (17, 21)

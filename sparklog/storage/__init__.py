@@ -49,9 +49,10 @@ _CLOUDS: Mapping[str, type[S3Store | GcsStore | AzureStore]] = {
     "abfss": AzureStore,
 }
 _OTHERS = {
-    "hdfs": "sparklog has no client of HDFS; mounted as a folder it mostly lacks hard links, which a folder needs",
-    "dbfs": "give a volume's path, /Volumes/catalog/schema/volume/…, if its file system has hard links, or the bucket "
-    "that it lies in, as s3://, abfss:// or gs://",
+    "hdfs": "sparklog has no client of HDFS, and mounted as a folder it mostly lacks hard links, which a folder needs; "
+    "give a local folder, or a bucket as s3://, abfss:// or gs://",
+    "dbfs": "give the bucket that the volume lies in, as s3://, abfss:// or gs://, or the path of a mount, /Volumes/…, "
+    "if its file system has hard links",
     "wasbs": "give abfss://container@account.dfs.core.windows.net/path",
     "wasb": "give abfss://container@account.dfs.core.windows.net/path",
     "adl": "Data Lake Storage Gen1 is gone; give abfss://container@account.dfs.core.windows.net/path",

@@ -80,6 +80,7 @@ class AzureStore(BucketStore):
         parts = match.groupdict()
         container, root = parts["container"], check_root(parts["root"])
         self._container = container
+        self._suffix = parts.get("suffix") or _PUBLIC
         self._options = options = azure_options(
             storage_options or {}, account=parts.get("account"), suffix=parts.get("suffix")
         )
@@ -93,6 +94,17 @@ class AzureStore(BucketStore):
             renews_credentials=not options.is_anonymous and not options.credentials.keys() & _CONSTANT,
         )
         super().__init__(bucket, uri=f"{shown}/{root}".rstrip("/"), root=root)
+
+    @property
+    def account_host(self) -> str:
+        """The host of the storage account by which Hadoop knows it. Raises ``InvalidConfigurationError`` if neither the
+        URI nor an option nor the environment has the account."""
+        return f"{_account(self._options)}.dfs.{self._suffix}"
+
+    @property
+    def abfss_uri(self) -> str:
+        """The store's root as Spark has it, whichever way the URI was written. Raises as :attr:`account_host`."""
+        return f"abfss://{self._container}@{self.account_host}/{self._root}".rstrip("/")
 
     def arrow_filesystem(self) -> Any:
         import pyarrow.fs as pafs  # loads Arrow's clients of clouds, which are for engines alone
@@ -164,10 +176,14 @@ def azure_arrow_arguments(options: AzureOptions) -> dict[str, Any]:
         raise InvalidConfigurationError(
             f"storage_options {', '.join(unknown)} can't be handed to engines that read Azure's storage by themselves"
         )
+    return {"account_name": _account(options), **options.credentials}
+
+
+def _account(options: AzureOptions) -> str:
     account = options.account or os.environ.get(_ACCOUNT_VARIABLE)
     if not account:
         raise InvalidConfigurationError("storage_options account_name: expected the storage account's name")
-    return {"account_name": account, **options.credentials}
+    return account
 
 
 def _connect(stores: Any, container: str, options: AzureOptions) -> Any:

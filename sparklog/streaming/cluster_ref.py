@@ -10,7 +10,7 @@ from typing import Any
 
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.cluster import Cluster, open_cluster
-from sparklog.storage import LocalStore, MemoryStore, ObjectStore, S3Store, open_store
+from sparklog.storage import AzureStore, LocalStore, MemoryStore, ObjectStore, S3Store, open_store
 
 __all__ = ["ClusterRef", "cluster_ref_of", "is_relative_folder"]
 
@@ -37,6 +37,8 @@ class ClusterRef:
         store = self.store()
         if isinstance(store, LocalStore):
             return f"{store.root}/{table}"
+        if isinstance(store, AzureStore):
+            return f"{store.abfss_uri}/{table}"
         root = f"s3a://{store.uri.removeprefix('s3://')}" if isinstance(store, S3Store) else store.uri
         return f"{root}/{table}"
 

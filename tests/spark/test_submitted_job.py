@@ -17,7 +17,8 @@ from sparklog.compaction.report_format import report_rows
 from sparklog.log import open_cluster
 from sparklog.log.topic import create_topic
 from sparklog.spark.maintenance import clean_by_shuffle, per_topic, rewrite_on_executors
-from sparklog.spark.session.s3a import LOG_STORE, log_store_jar
+from sparklog.spark.session.connector import log_store_jar
+from sparklog.spark.session.s3a import S3
 from tests import spark_session
 from tests.compaction.support import append_each, live
 from tests.spark.keyed_topics import a_keyed_topic, check_keys
@@ -140,7 +141,7 @@ def printed(spark: Any, folder: Path, topics: object) -> list[str]:
 
 
 def test_under_spark_submit_what_was_given_is_kept(printed: list[str]) -> None:
-    assert printed[0] == f"3 submitted key value {LOG_STORE}"
+    assert printed[0] == f"3 submitted key value {S3.log_store}"
 
 
 def test_tasks_that_die_after_their_work_are_repeated_and_nothing_is_there_twice(

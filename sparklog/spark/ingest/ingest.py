@@ -39,8 +39,9 @@ from sparklog.spark.ingest.ingest_rules import (
     window_starts,
 )
 from sparklog.spark.ingest.ingest_staging import FILE_COLUMN, Published, Verdict, file_uri, make_stage, publish
-from sparklog.spark.session.session import cluster_ref_for, configure_storage_access
+from sparklog.spark.session.session import cluster_ref_for
 from sparklog.spark.session.session_settings import check_delta
+from sparklog.spark.session.storage_access import configure_storage_access
 from sparklog.storage.retrying import Backoff
 from sparklog.streaming.cluster_cache import open_shared_cluster
 

@@ -46,19 +46,20 @@ def server_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def check_server_has(settings: Mapping[str, str], wanted: Mapping[str, str], *, credentials: bool) -> None:
-    """Raise ``InvalidConfigurationError`` if a server of Spark Connect lacks settings for S3, which no client can set.
+    """Raise ``InvalidConfigurationError`` if a server of Spark Connect lacks settings of a store, which no client sets.
 
     Args:
         settings: of :func:`server_settings`.
-        wanted: settings that it may have instead of each other, as the one for a bucket and the one for all of S3.
+        wanted: settings that it may have instead of each other, as the one for a bucket and the one for all of
+            them.
         credentials: whether those for access count, too. They may come from the server's machine, which a client can't
             know.
     """
     lacks = [name for name, other in wanted.items() if not {_HADOOP + name, _HADOOP + other} & settings.keys()]
     if lacks if credentials else any(name.endswith(_ENDPOINT) for name in lacks):
         raise InvalidConfigurationError(
-            "storage_options can't be handed to a server of Spark Connect, which reads S3 by its own settings: start "
-            f"it with {', '.join(_HADOOP + name for name in wanted)}"
+            "storage_options can't be handed to a server of Spark Connect, which reads stores by its own settings: "
+            f"start it with {', '.join(_HADOOP + name for name in wanted)}"
         )
 
 

@@ -5,24 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
-from sparklog.spark.session.connect import check_server_has, is_asked_for, is_connect, server_settings, working_folder
-from sparklog.spark.session.s3a import (
-    LOG_STORE,
-    S3A_FILE_SYSTEM,
-    bucket_settings,
-    check_s3,
-    log_store_jar,
-    new_s3_settings,
-    s3_settings,
-    s3a_options,
-    submit_arguments,
-)
+from sparklog.spark.session.connect import is_asked_for, server_settings, working_folder
+from sparklog.spark.session.connector import Connector, log_store_jar, new_connector_settings, submit_arguments
 from sparklog.spark.session.session_settings import (
     CATALOG,
     DELTA_CATALOG,
@@ -31,13 +21,18 @@ from sparklog.spark.session.session_settings import (
     check_delta,
     new_session_settings,
 )
-from sparklog.storage import LocalStore, S3Store
+from sparklog.spark.session.storage_access import (
+    asked_connectors,
+    check_connectors,
+    configure_session_access,
+    session_options,
+)
 from sparklog.streaming.cluster_ref import ClusterRef, cluster_ref_of, is_relative_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["cluster_ref_for", "configure_storage_access", "pyspark_sql", "register_source", "run_sql", "session"]
+__all__ = ["cluster_ref_for", "pyspark_sql", "register_source", "run_sql", "session"]
 
 _SCALA = "2.13"
 _NO_PATHS = "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"
@@ -48,6 +43,8 @@ def session(
     app_name: str = "sparklog",
     *,
     s3: bool = False,
+    gcs: bool = False,
+    adls: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     **conf: Any,
 ) -> SparkSession:
@@ -57,43 +54,41 @@ def session(
     (``--packages``). Elsewhere Spark fetches them from Maven's repository when it starts, once per machine.
 
     Where PySpark is a client of Spark Connect (``SPARK_REMOTE``, or a session of it is there), the session is one of
-    Spark Connect: its server must have been started with what Delta, and S3, need.
+    Spark Connect: its server must have been started with what Delta, and the stores, need.
 
     Args:
         s3: to read and write tables on S3 by Spark itself (``s3a://``): with S3A, and a log store whose commits are
             conditional.
-        storage_options: for S3, as a Producer's: where it is, and credentials; else from the usual places of the AWS
-            tools.
+        gcs: the same on Google Cloud Storage (``gs://``), with Hadoop's own file system.
+        adls: the same on Azure Data Lake Storage Gen2 (``abfss://``), with ABFS. A commit is refused in an account
+            without a hierarchical namespace.
+        storage_options: as a Producer's, for one of the three: where it is, and credentials; else from each cloud's
+            usual places.
         conf: Spark's settings by name: ``session(**{"spark.ui.enabled": "false"})``. Of a session that is running only
             those can be set that Spark allows to change.
     Raises:
         InvalidConfigurationError: pyspark isn't installed, a session is running that has no Delta, Spark was started
-            without the jars it needs, this sparklog has no log store for S3, or an option that S3A doesn't have.
-        UnsafeStoreError: commits of this session on S3 could overwrite others'.
+            without the jars it needs, this sparklog has no log stores, an option that Hadoop doesn't have, or
+            ``storage_options`` that aren't for one of the three.
+        UnsafeStoreError: commits of this session on S3 could overwrite others'; or, elsewhere, be made twice.
     """
-    if storage_options and not s3:
-        raise InvalidConfigurationError("storage_options are for S3: session(s3=True, storage_options=…)")
+    connectors = asked_connectors({"s3": s3, "gcs": gcs, "adls": adls}, storage_options)
     sql = pyspark_sql()
     given = {name: _text(value) for name, value in conf.items()}
-    options = s3a_options(storage_options or {}, os.environ) if s3 else {}
+    options = session_options(connectors, storage_options)
     running = _running(sql, given)
     if running is None:
         _check_context()
-        spark = _start(sql, app_name, given, s3=s3)
+        spark = _start(sql, app_name, given, connectors)
     else:
         check_delta(lambda name: running.conf.get(name, None))
-        check_s3({**_about_s3(given), **server_settings(running)}, wanted=s3)
+        check_connectors({**_without_log_stores(given), **server_settings(running)}, connectors)
         for name, value in given.items():
             if running.conf.isModifiable(name):
                 running.conf.set(name, value)
         spark = running
-    if storage_options or (s3 and running is None):  # else what an earlier call has set stays
-        known = server_settings(spark)
-        if is_connect(spark):
-            wanted = {f"fs.s3a.{name}": f"fs.s3a.{name}" for name in options}
-            check_server_has(known, wanted, credentials=True)
-        else:
-            _configure_hadoop(spark, s3_settings(options, known))
+    if connectors and (storage_options or running is None):  # else what an earlier call has set stays
+        configure_session_access(spark, connectors, options, are_given=bool(storage_options))
     register_source(spark)
     return spark
 
@@ -116,36 +111,6 @@ def cluster_ref_for(
                 f"{str(cluster)!r} is relative: to {here} for this process, to {seen} for Spark; give an absolute path"
             )
     return cluster_ref_of(cluster, storage_options)
-
-
-def configure_storage_access(spark: SparkSession, cluster_ref: ClusterRef) -> None:
-    """Let Spark's own reader and writer reach a cluster's tables, with the reference's ``storage_options``.
-
-    They hold for the bucket from its first use in this Spark on, as Hadoop keeps what it has opened.
-
-    Raises:
-        UnsafeStoreError: it is on S3, and Spark wasn't started with ``session(s3=True)``, so could lose commits.
-        InvalidConfigurationError: an option that S3A doesn't have; or, by Spark Connect, one that the server lacks; or
-            it is in a store for which Spark's own access isn't set up.
-    """
-    store = cluster_ref.store()
-    if isinstance(store, LocalStore):
-        return
-    if not isinstance(store, S3Store):
-        raise InvalidConfigurationError(
-            f"{store.uri}: views, read_topic and ingests need Spark's own access, which sparklog sets up for folders "
-            'and S3 alone; format("sparklog") reads and writes this cluster by sparklog\'s own store'
-        )
-    known = server_settings(spark)
-    check_s3(known, wanted=True)
-    if cluster_ref.storage_options:
-        options = s3a_options(cluster_ref.storage_options, os.environ)
-        settings = bucket_settings(store, options)
-        if is_connect(spark):
-            wanted = dict(zip(settings, (f"fs.s3a.{name}" for name in options), strict=True))
-            check_server_has(known, wanted, credentials=False)
-        else:
-            _configure_hadoop(spark, settings)
 
 
 def register_source(spark: SparkSession) -> None:
@@ -186,7 +151,7 @@ def pyspark_sql() -> Any:
     return pyspark.sql
 
 
-def _start(sql: Any, app_name: str, given: dict[str, str], *, s3: bool) -> SparkSession:
+def _start(sql: Any, app_name: str, given: dict[str, str], connectors: Sequence[Connector]) -> SparkSession:
     present: dict[str, str] = {}
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if is_submitted:
@@ -194,12 +159,13 @@ def _start(sql: Any, app_name: str, given: dict[str, str], *, s3: bool) -> Spark
 
         SparkContext._ensure_initialized()
         present = dict(SparkConf().getAll())
-        _check_jars(SparkContext._jvm, s3=s3)
+        _check_jars(SparkContext._jvm, connectors)
     package = None if is_submitted else _delta_package()
     settings = new_session_settings(given, present.get, delta_package=package)
-    if s3:
-        settings = new_s3_settings(settings, present.get, jar=None if is_submitted else log_store_jar())
-    check_s3({**present, **settings}, wanted=s3)
+    for connector in connectors:
+        jar = None if is_submitted else log_store_jar()
+        settings = new_connector_settings(connector, settings, present.get, jar=jar)
+    check_connectors({**present, **settings}, connectors)
     builder = sql.SparkSession.builder
     if "spark.app.name" not in {*present, *given}:
         builder = builder.appName(app_name)
@@ -225,12 +191,6 @@ def _running(sql: Any, given: Mapping[str, str]) -> Any:
     return session
 
 
-def _configure_hadoop(spark: SparkSession, settings: Mapping[str, str]) -> None:
-    """Set what every session of this Spark, and each of its tasks, opens file systems with."""
-    for name, value in settings.items():
-        spark.sparkContext._jsc.hadoopConfiguration().set(name, value)
-
-
 def _check_context() -> None:
     """Raise ``InvalidConfigurationError`` where a context runs without a session, which has no Delta any more."""
     from pyspark import SparkContext
@@ -247,19 +207,21 @@ def _delta_package() -> str:
         raise InvalidConfigurationError("Delta isn't installed: pip install 'sparklog[spark]'") from error
 
 
-def _check_jars(jvm: Any, *, s3: bool) -> None:
+def _check_jars(jvm: Any, connectors: Sequence[Connector]) -> None:
     """Raise ``InvalidConfigurationError`` unless the JVM that spark-submit started has the classes that are needed."""
     if not _has_class(jvm, DELTA_EXTENSION):
         raise InvalidConfigurationError(
             f"spark-submit was started without Delta's jars: add --packages {_delta_package()}"
         )
-    if s3:
-        lacks = [name for name in (LOG_STORE, S3A_FILE_SYSTEM) if not _has_class(jvm, name)]
-        if lacks:
-            raise InvalidConfigurationError(
-                f"spark-submit was started without {' and '.join(lacks)}: add to what it has "
-                + submit_arguments(log_store_jar())
-            )
+    lacks = [connector.log_store for connector in connectors if not _has_class(jvm, connector.log_store)]
+    for connector in connectors:
+        if not any(_has_class(jvm, name) for name in connector.file_systems):
+            lacks.append(connector.file_systems[0])
+    if lacks:
+        raise InvalidConfigurationError(
+            f"spark-submit was started without {' and '.join(lacks)}: add to what it has "
+            + submit_arguments(connectors, log_store_jar())
+        )
 
 
 def _has_class(jvm: Any, name: str) -> bool:
@@ -270,8 +232,8 @@ def _has_class(jvm: Any, name: str) -> bool:
     return True
 
 
-def _about_s3(given: Mapping[str, str]) -> dict[str, str]:
-    """Settings that tell that S3 is meant, without the log stores, which are fixed once Spark runs."""
+def _without_log_stores(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings that tell which stores are meant, without the log stores, which are fixed once Spark runs."""
     return {name: value for name, value in given.items() if "delta.logStore." not in name}
 
 

@@ -24,7 +24,7 @@ def add_storage_options(parser: argparse.ArgumentParser) -> None:
         "--storage-options",
         type=_object,
         metavar="JSON",
-        help=f"access to an S3 store; {_VARIABLE} holds it, too, where other users of the machine don't see it",
+        help=f"access to a cloud's store; {_VARIABLE} holds it, too, where other users of the machine don't see it",
     )
 
 

@@ -17,7 +17,8 @@ from sparklog.log.state import open_state
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.parallel import parallel_map
 from sparklog.paths import topic_table
-from sparklog.spark.session.session import cluster_ref_for, configure_storage_access, register_source, run_sql
+from sparklog.spark.session.session import cluster_ref_for, register_source, run_sql
+from sparklog.spark.session.storage_access import configure_storage_access
 from sparklog.spark.views import sqltext
 from sparklog.sql.names import check_names, system_names
 from sparklog.streaming.cluster_cache import open_shared_cluster

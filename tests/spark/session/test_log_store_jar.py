@@ -14,7 +14,10 @@ from java import build_jar
 from java.build_jar import NoJavaError, build, is_current, local
 from tests.spark_session import java_version, unavailable
 
-CLASS = "io/sparklog/delta/ConditionalS3LogStore.class"
+CLASSES = [
+    f"io/sparklog/delta/{name}.class"
+    for name in ("ConditionalGcsLogStore", "ConditionalS3LogStore", "CreateOnce$Creation", "CreateOnce")
+] + ["io/sparklog/delta/RenamingAdlsLogStore.class"]
 
 
 @pytest.mark.spark
@@ -29,8 +32,9 @@ def test_whatever_compiler_is_there_makes_the_jar(tmp_path, monkeypatch, compile
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     jar = build(tmp_path / "made.jar")
     with zipfile.ZipFile(jar) as archive:
-        assert archive.namelist() == ["META-INF/MANIFEST.MF", CLASS, "META-INF/LICENSE", "META-INF/NOTICE"]
-        assert archive.read(CLASS)[:8] == b"\xca\xfe\xba\xbe\x00\x00\x00\x3d"  # 61: Java 17
+        assert archive.namelist() == ["META-INF/MANIFEST.MF", *CLASSES, "META-INF/LICENSE", "META-INF/NOTICE"]
+        for name in CLASSES:
+            assert archive.read(name)[:8] == b"\xca\xfe\xba\xbe\x00\x00\x00\x3d"  # 61: Java 17
     assert is_current(jar)
 
 
@@ -58,6 +62,6 @@ def test_a_jar_is_made_again_when_its_source_changed(tmp_path, monkeypatch):
     jar.touch()
     os.utime(jar, (2_000_000_000, 2_000_000_000))
     assert is_current(jar)
-    [source] = build_jar.sources()
+    *_, source = build_jar.sources()
     os.utime(source, (2_000_000_001, 2_000_000_001))
     assert not is_current(jar)

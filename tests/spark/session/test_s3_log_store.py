@@ -16,7 +16,7 @@ from sparklog.clock import SystemClock
 from sparklog.delta.log import DeltaLog
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
-from sparklog.spark.session.session import configure_storage_access
+from sparklog.spark.session.storage_access import configure_storage_access
 from sparklog.storage import open_store
 from sparklog.streaming.cluster_ref import ClusterRef, cluster_ref_of
 from tests.depth import by_depth

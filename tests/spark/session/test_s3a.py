@@ -1,6 +1,5 @@
 """Spark on S3: what a session is configured with, and what is refused; without Spark."""
 
-import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,28 +7,19 @@ from typing import Any
 
 import pytest
 
-from java import build_jar
 from sparklog.errors import InvalidConfigurationError, UnsafeStoreError
-from sparklog.spark.session import s3a
-from sparklog.spark.session.s3a import (
-    LOG_STORE,
-    bucket_settings,
-    check_s3,
-    log_store_jar,
-    new_s3_settings,
-    s3_settings,
-    s3a_options,
-)
-from sparklog.spark.session.session import configure_storage_access
+from sparklog.spark.session.connector import new_connector_settings, unset
+from sparklog.spark.session.s3a import S3, bucket_settings, check_s3, s3_options
+from sparklog.spark.session.storage_access import configure_storage_access
 from sparklog.storage import S3Store
 from sparklog.streaming.cluster_ref import ClusterRef
 
-SAFE = {"spark.delta.logStore.s3a.impl": LOG_STORE}
+SAFE = {"spark.delta.logStore.s3a.impl": S3.log_store}
 JAR = Path("/jars/log-store.jar")
 
 
 def settings(given=None, present=None):
-    return new_s3_settings(given or {}, (present or {}).get, jar=JAR)
+    return new_connector_settings(S3, given or {}, (present or {}).get, jar=JAR)
 
 
 def test_a_new_session_commits_on_s3_by_sparklogs_log_store_whatever_the_scheme():
@@ -40,18 +30,6 @@ def test_a_new_session_commits_on_s3_by_sparklogs_log_store_whatever_the_scheme(
     assert found["spark.jars.packages"].startswith("io.delta:delta-spark_9:1,org.apache.hadoop:hadoop-aws:")
     assert "software.amazon.awssdk:bundle" in found["spark.jars.excludes"].split(",")
     check_s3(found, wanted=True)
-
-
-def test_what_is_there_already_is_kept():
-    found = settings({}, {"spark.jars": "/jars/hadoop-aws-3.5.0.jar", "spark.delta.logStore.s3a.impl": "a.B"})
-    assert found["spark.jars"] == f"/jars/hadoop-aws-3.5.0.jar,{JAR}"
-    assert not {"spark.jars.packages", "spark.jars.excludes", "spark.delta.logStore.s3a.impl"} & found.keys()
-    again = settings({}, settings())
-    assert not again.keys() & {"spark.jars.packages", "spark.jars.excludes"}
-    assert again["spark.jars"] == str(JAR)
-    assert new_s3_settings({}, lambda name: None, jar=None).keys() == {
-        f"spark.delta.logStore.{s}.impl" for s in ("s3", "s3a", "s3n")
-    }
 
 
 @pytest.mark.parametrize(
@@ -83,23 +61,10 @@ def test_a_cluster_on_s3_is_refused_in_a_spark_that_wasnt_started_for_it(tmp_pat
         configure_storage_access(spark, ClusterRef("s3://bucket/prefix"))
 
 
-@pytest.mark.parametrize(
-    ("uri", "options"),
-    [
-        ("gs://bucket/p", {}),
-        ("abfss://files@account.dfs.core.windows.net/p", {}),
-        ("s3://bucket/p", {"client": "fsspec"}),
-    ],
-)
-def test_a_cluster_in_another_store_is_refused_for_sparks_own_access(uri, options):
-    with pytest.raises(InvalidConfigurationError, match=r'format\("sparklog"\) reads and writes'):
-        configure_storage_access(SimpleNamespace(), ClusterRef(uri, options))
-
-
 def test_a_session_without_s3_is_safe():
     check_s3({"spark.hadoop.fs.gs.project.id": "x"}, wanted=False)
     check_s3({"spark.hadoop.fs.s3a.vectored.read.min.seek.size": "128K"}, wanted=False)  # by Spark itself
-    check_s3({"delta.logStore.s3a.impl": LOG_STORE}, wanted=True)
+    check_s3({"delta.logStore.s3a.impl": S3.log_store}, wanted=True)
 
 
 @pytest.mark.parametrize(
@@ -144,60 +109,27 @@ def test_a_session_without_s3_is_safe():
     ],
 )
 def test_storage_options_mean_to_s3a_what_they_mean_to_a_producer(storage_options, environment, expected):
-    assert s3a_options(storage_options, environment) == expected
+    expected = {f"fs.s3a.{name}": value for name, value in expected.items()}
+    assert s3_options(storage_options, environment) == expected
 
 
 def test_storage_options_that_s3a_doesnt_have_are_named_without_their_values():
     with pytest.raises(InvalidConfigurationError, match="profile") as refusal:
-        s3a_options({"profile": "hush"}, {})
+        s3_options({"profile": "hush"}, {})
     assert "hush" not in str(refusal.value)
 
 
 def test_what_the_process_has_set_goes_before_storage_options():
-    found = s3_settings({"endpoint": "e", "access.key": "k"}, {"spark.hadoop.fs.s3a.endpoint": "given"})
+    options = {"fs.s3a.endpoint": "e", "fs.s3a.access.key": "k"}
+    found = unset({**S3.defaults, **options}, {"spark.hadoop.fs.s3a.endpoint": "given"})
     assert "fs.s3a.endpoint" not in found
     assert found["fs.s3a.access.key"] == "k"
     assert "ProfileAWSCredentialsProvider" in found["fs.s3a.aws.credentials.provider"]
-    [anonymous] = s3_settings(s3a_options({"anon": True}, {}), {}).values()
+    [anonymous] = {**S3.defaults, **s3_options({"anon": True}, {})}.values()
     assert anonymous == "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 
 
 def test_options_of_a_cluster_hold_for_its_bucket_alone():
-    assert bucket_settings(S3Store("s3://my.bucket/a/b"), {"endpoint": "e"}) == {
+    assert bucket_settings(S3Store("s3://my.bucket/a/b"), {"fs.s3a.endpoint": "e"}) == {
         "fs.s3a.bucket.my.bucket.endpoint": "e"
     }
-
-
-def test_the_class_and_the_jar_are_called_the_same_everywhere():
-    [source] = build_jar.sources()
-    assert source.relative_to(build_jar.HERE).with_suffix("").as_posix().replace("/", ".") == LOG_STORE
-    assert build_jar.JAR.name == s3a.JAR
-
-
-def test_versions_are_those_that_pyspark_brings():
-    pyspark = pytest.importorskip("pyspark")
-    assert (Path(pyspark.__path__[0]) / "jars" / build_jar.HADOOP.file_name).exists()
-    assert f"org.apache.hadoop:hadoop-aws:{build_jar.HADOOP.version}" in s3a.S3A_PACKAGES
-
-
-def test_a_jar_that_is_missing_or_older_than_its_source_is_told(tmp_path, monkeypatch):
-    module = tmp_path / "sparklog" / "spark" / "session" / "s3a.py"
-    monkeypatch.setattr(s3a, "__file__", str(module))
-    with pytest.raises(InvalidConfigurationError, match="there was no Java"):
-        log_store_jar()
-    source, built = tmp_path / "java" / "io" / "A.java", tmp_path / "build" / s3a.JAR
-    for file in (source, built):
-        file.parent.mkdir(parents=True)
-    source.touch()
-    with pytest.raises(InvalidConfigurationError, match="make jar"):
-        log_store_jar()
-    built.touch()
-    os.utime(built, (2_000_000_000, 2_000_000_000))
-    assert log_store_jar() == built
-    os.utime(built, (1_000_000_000, 1_000_000_000))
-    with pytest.raises(InvalidConfigurationError, match="older than its source"):
-        log_store_jar()
-    packed = module.parents[1] / "jars" / s3a.JAR
-    packed.parent.mkdir(parents=True)
-    packed.touch()
-    assert log_store_jar() == packed

@@ -43,10 +43,12 @@ def test_many_threads_hand_all_results_over_once_and_in_order():
     results = OrderedResults[int](handed.append)
     numbers = [results.begin() for _ in range(200)]
     random.Random(1).shuffle(numbers)
-    threads = [
-        threading.Thread(target=lambda part: [results.end(number, number) for number in part], args=(numbers[at::8],))
-        for at in range(8)
-    ]
+
+    def end(part: list[int]) -> None:
+        for number in part:
+            results.end(number, number)
+
+    threads = [threading.Thread(target=end, args=(numbers[at::8],)) for at in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -46,6 +46,10 @@ class UploadsInHand(WrappedStore):
     def begun_count(self) -> int:
         return len(self._waiting)
 
+    def let_all_go(self) -> None:
+        for waiting in self._waiting:
+            waiting.set()
+
     def let_go(self, number: int, *, refused: bool = False) -> None:
         if refused:
             self._refused.add(number)
@@ -67,7 +71,7 @@ def uploading(*sent: bytes, **settings: Any) -> Iterator[tuple[UploadsInHand, Pr
     """A producer whose records, a batch each, are all being uploaded."""
     store = UploadsInHand()
     with ExitStack() as stack:
-        stack.callback(lambda: [store.let_go(number) for number in range(store.begun_count)])
+        stack.callback(store.let_all_go)
         producer = stack.enter_context(a_producer(store.cluster, **settings))
         futures = [send_alone(store, producer, value) for value in sent]
         yield store, producer, futures
@@ -132,7 +136,7 @@ def test_close_without_patience_fails_every_upload_that_is_under_way() -> None:
 def test_an_aborted_transaction_takes_all_its_uploads_along() -> None:
     store = UploadsInHand()
     with ExitStack() as stack:
-        stack.callback(lambda: [store.let_go(number) for number in range(store.begun_count)])
+        stack.callback(store.let_all_go)
         producer = stack.enter_context(a_producer(store.cluster, transactional_id="x"))
         producer.init_transactions()
         producer.begin_transaction()

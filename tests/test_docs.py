@@ -33,6 +33,7 @@ def relative(page: Path) -> str:
     return page.relative_to(REPOSITORY).as_posix()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", RUNNABLE, ids=relative)
 def test_python_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -29,6 +29,7 @@ def test_an_unknown_name_is_an_error_that_names_the_package():
         from sparklog import Broker  # type: ignore[attr-defined] # noqa: F401
 
 
+@pytest.mark.slow
 def test_a_package_alone_imports_no_client():
     code = "import sys, sparklog, sparklog.spark; print(*sys.modules); sparklog.Consumer; print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

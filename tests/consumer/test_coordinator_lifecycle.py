@@ -260,6 +260,7 @@ def counted(consumer: Consumer) -> dict[str, float]:
     return consumer.metrics()[GROUP]
 
 
+@pytest.mark.slow
 def test_commits_heartbeats_and_rebalances_are_counted():
     cluster = a_topic("ab", partitions=2)
     with Member(cluster, "t", enable_auto_commit=False, max_poll_interval_ms=500) as a:

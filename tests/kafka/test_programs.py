@@ -48,6 +48,7 @@ def server():
 # The examples of kafka-python's README
 
 
+@pytest.mark.slow
 def test_fire_and_forget_then_the_iterator(server):
     producer = KafkaProducer(bootstrap_servers=server)
     for number in range(100):
@@ -101,6 +102,7 @@ def test_a_failed_send(server):
     assert isinstance(caught, UnknownTopicOrPartitionError)
 
 
+@pytest.mark.slow
 def test_serializers_deserializers_and_headers(server):
     producer = KafkaProducer(
         bootstrap_servers=server, key_serializer=DefaultSerializer(), value_serializer=JsonSerializer()

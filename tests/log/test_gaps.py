@@ -355,6 +355,7 @@ def test_the_commit_of_a_transaction_asks_for_gaps_and_waits_for_them(memory: Me
     assert elapsed(clock, lambda: publish(2)) == pytest.approx(2_000, abs=1)
 
 
+@pytest.mark.slow
 def test_flush_and_close_of_a_producer_keep_their_time_beside_gaps() -> None:
     cluster = producers.a_topic(configs={"foreign.gap.interval.ms": 10_000})
     with Producer(cluster=cluster, linger_ms=0) as producer:

@@ -929,6 +929,7 @@ def test_every_record_is_stored_once_in_order_and_where_it_was_said(seed: int) -
     played(seed).check()
 
 
+@pytest.mark.slow
 def test_the_plays_include_others_and_withdraw() -> None:
     plays = [played(seed) for seed in range(8)]
     assert sum(len(numbers) > 1 for play in plays for numbers in settled_numbers(play.group.log)) > 5

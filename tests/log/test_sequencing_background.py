@@ -460,11 +460,13 @@ def foreign_topic(*values: str) -> Cluster:
     return cluster
 
 
+@pytest.mark.slow
 def test_a_consumer_gets_what_only_another_engine_wrote() -> None:
     with consumers.a_consumer(foreign_topic("a", "b", "c"), "t") as consumer:
         assert consumers.text(consumers.take(consumer, 3)) == "abc"
 
 
+@pytest.mark.slow
 def test_a_consumer_gets_what_another_engine_writes_while_it_reads() -> None:
     cluster = foreign_topic("a")
     with consumers.a_consumer(cluster, "t") as consumer:
@@ -475,6 +477,7 @@ def test_a_consumer_gets_what_another_engine_writes_while_it_reads() -> None:
             assert consumers.text(consumers.take(consumer, 1)) == value
 
 
+@pytest.mark.slow
 def test_a_consumer_that_may_only_read_reads_what_has_offsets(caplog: pytest.LogCaptureFixture) -> None:
     cluster = foreign_topic("not yet")
     consumers.send(cluster, "ab")

@@ -74,6 +74,7 @@ def test_what_the_page_says_to_type_gives_records(
     assert sum(map(len, found.values())) == result.record_count
 
 
+@pytest.mark.slow
 def test_a_consumer_reads_what_was_typed(admin: Admin) -> None:
     do("import pyarrow")
     with Consumer("orders", cluster="data", auto_offset_reset="earliest", consumer_timeout_ms=10_000) as consumer:

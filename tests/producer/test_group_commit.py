@@ -163,6 +163,7 @@ def test_an_upload_without_an_answer_is_withdrawn_before_it_fails(kind: FaultKin
     producer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("switched_on")
 def test_an_upload_without_an_answer_that_others_published_is_success() -> None:
     memory = MemoryStore()
@@ -236,6 +237,7 @@ def test_a_failure_behind_an_upload_withdraws_what_was_announced(
     producer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("switched_on")
 def test_withdrawals_of_several_uploads_take_no_longer_than_that_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_committer, "WITHDRAW_MS", 200)

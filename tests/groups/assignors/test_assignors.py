@@ -513,6 +513,7 @@ def test_the_rules_are_kept(group):
     keeps_the_rules(group)
 
 
+@pytest.mark.slow
 @few
 @given(groups(equal=True, messy=False))
 def test_sticky_moves_no_more_than_it_must(group):

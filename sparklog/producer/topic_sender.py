@@ -113,19 +113,24 @@ class TopicSender:
         self._is_ending = True
 
     def _run(self) -> None:
-        while True:
-            with self._turn:
-                batches = self._next_batches()
-                if not batches:
-                    break
-                number = self._results.begin()
-                upload = self._stage(batches)
-            self._results.end(number, self._put(upload))
+        while self._upload_next():
+            pass
         with self._queue.lock:
             self._ended_count += 1
             is_last = self._ended_count == len(self._workers)
         if is_last:
             self._committer.end_when_done()
+
+    def _upload_next(self) -> bool:
+        """Take, stage, send and hand over; False: at the end. A thread that waits for more holds no bytes."""
+        with self._turn:
+            batches = self._next_batches()
+            if not batches:
+                return False
+            number = self._results.begin()
+            upload = self._stage(batches)
+        self._results.end(number, self._put(upload))
+        return True
 
     def _next_batches(self) -> Sequence[Batch]:
         """Wait for batches to send; empty at the end."""

@@ -26,7 +26,7 @@ def test_a_running_session_is_taken_and_given_what_can_be_changed(spark):
     for name in ("endpoint", "endpoint.region", "path.style.access", "access.key", "secret.key"):
         spark.sparkContext._jsc.hadoopConfiguration().unset(f"fs.s3a.{name}")
     spark.sparkContext._jsc.hadoopConfiguration().unset("fs.s3a.aws.credentials.provider")
-    with pytest.raises(InvalidConfigurationError, match="storage_options are for S3"):
+    with pytest.raises(InvalidConfigurationError, match="storage_options are for one cloud's store"):
         ss.session(storage_options={"key": "k"})
 
 

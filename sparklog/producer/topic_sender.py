@@ -27,9 +27,6 @@ __all__ = ["TopicSender"]
 _LOGGER = logging.getLogger("sparklog.producer")
 _SLOW_PUT_MS = 4.0
 """Uploads of a store that takes as long overlap: a thread more costs less than to wait for each."""
-_PARTIAL_SHARE = 0.5
-"""A batch that isn't full waits until the newest upload, if it is still under way, has lasted for so large a part of
-what the one before took: else a slow stream of records would cost as many requests as it has records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +151,14 @@ class TopicSender:
                 queue.changed.wait(None if wait_ms is None else wait_ms / 1000)
 
     def _partial_ticks_ms(self) -> float:
-        """The moment from which on a batch that isn't full may be sent. The lock is held."""
+        """The moment from which on a batch that isn't full may be sent. The lock is held.
+
+        It waits until the newest upload that is under way has taken as long as the one before: commits follow one
+        another, so an upload that ends in the midst of one would wait for its end, and cost a request more.
+        """
         if not self._putting_count:
             return float("-inf")
-        return self._newest_put_ticks_ms + _PARTIAL_SHARE * self._put_ms
+        return self._newest_put_ticks_ms + self._put_ms
 
     def _stage(self, batches: Sequence[Batch]) -> _Upload:
         """Encode and number batches; an error is part of the result: the batches fail when it is their turn."""

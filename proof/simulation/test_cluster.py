@@ -89,6 +89,17 @@ def player() -> Iterator[Executor]:
         yield player
 
 
+def fixed_and_fresh(first: int, fixed_count: int, fresh_count: int) -> tuple[list[int], str]:
+    """Seeds that are the same in each run and others that are new in each, and the line that names them.
+
+    Args:
+        first: the first seed of this kind of world.
+    """
+    fixed, fresh = first + 1_000, first + random.SystemRandom().randrange(1_000_000, 1_000_000_000)
+    seeds = [*range(fixed, fixed + fixed_count), *range(fresh, fresh + fresh_count)]
+    return seeds, f"{fixed}..{seeds[fixed_count - 1]} and {fresh}..{seeds[-1]}"
+
+
 def violations(played: Iterable[Played]) -> dict[int, list[str]]:
     """What is wrong, by seed."""
     return {one.seed: one.violations for one in played if one.violations}
@@ -122,10 +133,8 @@ def test_a_few_group_worlds_keep_every_promise_and_settle(player):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_many_group_worlds_keep_every_promise_and_settle(player, record_property):
-    fixed = GROUP_SEEDS + 1_000
-    fresh = GROUP_SEEDS + random.SystemRandom().randrange(1_000_000, 1_000_000_000)
-    seeds = [*range(fixed, fixed + FIXED_GROUPS), *range(fresh, fresh + FRESH_GROUPS)]
-    record_property(SUMMARY_LINE, f"simulated group worlds {fixed}..{seeds[FIXED_GROUPS - 1]} and {fresh}..{seeds[-1]}")
+    seeds, line = fixed_and_fresh(GROUP_SEEDS, FIXED_GROUPS, FRESH_GROUPS)
+    record_property(SUMMARY_LINE, f"simulated group worlds {line}")
     played = list(player.map(play, seeds))
     assert violations(played) == {}
     counts = sum((one.counts for one in played), Counter[str]())
@@ -141,10 +150,8 @@ def test_a_few_producers_that_share_a_topic_keep_every_promise(player):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_many_producers_that_share_a_topic_keep_every_promise(player, record_property):
-    fixed = SHARING_SEEDS + 1_000
-    fresh = SHARING_SEEDS + random.SystemRandom().randrange(1_000_000, 1_000_000_000)
-    seeds = [*range(fixed, fixed + FIXED_SHARING), *range(fresh, fresh + FRESH_SHARING)]
-    record_property(SUMMARY_LINE, f"simulated sharing {fixed}..{seeds[FIXED_SHARING - 1]} and {fresh}..{seeds[-1]}")
+    seeds, line = fixed_and_fresh(SHARING_SEEDS, FIXED_SHARING, FRESH_SHARING)
+    record_property(SUMMARY_LINE, f"simulated sharing {line}")
     played = list(player.map(play, seeds))
     assert violations(played) == {}
     counts = sum((one.counts for one in played), Counter[str]())

@@ -36,7 +36,7 @@ ENGINE_INFO = "sparklog"
 ENTRY_FORMAT = 1
 _OURS = "sparklog"
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-"""One for all: ``json.dumps`` with separators would make one for each action."""
+"""Kept, because ``json.dumps`` with separators makes an encoder for each call."""
 
 T = TypeVar("T")
 

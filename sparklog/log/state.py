@@ -125,10 +125,10 @@ class TopicState:
         found = self.transactions.get(announcer_app_id(announcer))
         return None if found is None else found.version
 
-    @property
-    def writer_count(self) -> int:
-        """How many producers and announcers are known."""
-        return sum(one.isdecimal() or is_of_announcer(one) for one in self.transactions)
+    def knows_more_writers_than(self, count: int) -> bool:
+        """Are more producers and announcers known? Asked at every commit: they are counted only where there may be."""
+        known = self.transactions
+        return len(known) > count and sum(one.isdecimal() or is_of_announcer(one) for one in known) > count
 
     def require_whole(self) -> WholeTopic:
         """The live files and metadata. Raises ``IllegalStateError`` in a light state: a decision that needs them must

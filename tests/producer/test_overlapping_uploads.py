@@ -32,7 +32,7 @@ def every_store_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_sender, "_SLOW_PUT_MS", 0.0)
 
 
-class UploadsInHand(WrappedStore):
+class HeldUploads(WrappedStore):
     """Each upload of a data file waits until it is let go, by its number in the order of beginning."""
 
     def __init__(self) -> None:
@@ -67,9 +67,9 @@ class UploadsInHand(WrappedStore):
 
 
 @contextmanager
-def uploading(*sent: bytes, **settings: Any) -> Iterator[tuple[UploadsInHand, Producer, list[FutureRecordMetadata]]]:
+def uploading(*sent: bytes, **settings: Any) -> Iterator[tuple[HeldUploads, Producer, list[FutureRecordMetadata]]]:
     """A producer whose records, a batch each, are all being uploaded."""
-    store = UploadsInHand()
+    store = HeldUploads()
     with ExitStack() as stack:
         stack.callback(store.let_all_go)
         producer = stack.enter_context(a_producer(store.cluster, **settings))
@@ -77,7 +77,7 @@ def uploading(*sent: bytes, **settings: Any) -> Iterator[tuple[UploadsInHand, Pr
         yield store, producer, futures
 
 
-def send_alone(store: UploadsInHand, producer: Producer, value: bytes) -> FutureRecordMetadata:
+def send_alone(store: HeldUploads, producer: Producer, value: bytes) -> FutureRecordMetadata:
     begun_count = store.begun_count
     future = producer.send("t", value)
     eventually(lambda: store.begun_count == begun_count + 1)
@@ -134,7 +134,7 @@ def test_close_without_patience_fails_every_upload_that_is_under_way() -> None:
 
 
 def test_an_aborted_transaction_takes_all_its_uploads_along() -> None:
-    store = UploadsInHand()
+    store = HeldUploads()
     with ExitStack() as stack:
         stack.callback(store.let_all_go)
         producer = stack.enter_context(a_producer(store.cluster, transactional_id="x"))
@@ -159,7 +159,7 @@ def test_an_aborted_transaction_takes_all_its_uploads_along() -> None:
 
 
 def flushed(
-    producer: Producer, store: UploadsInHand, value: bytes, number: int
+    producer: Producer, store: HeldUploads, value: bytes, number: int
 ) -> tuple[FutureRecordMetadata, threading.Thread]:
     """A record whose upload is under way, and the thread that waits for it."""
     future = producer.send("t", value)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ from sparklog.log.announced.names import Announcement, encode_name, new_salt, to
 from sparklog.log.announced.plan import MOST_FILES, Listed, Listing, StoreClock, takeable
 from sparklog.log.announced.turns import Turns, is_on
 from sparklog.log.announced.writing import Claim, GroupWriting
-from sparklog.log.catch_up import apply_look, catch_up
+from sparklog.log.catch_up import apply_look, catch_up, catch_up_to_tail
 from sparklog.log.commit import GROUP_COMMIT_INFO
 from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch
@@ -35,8 +36,6 @@ _MOST_LISTINGS = 5
 who lists behind each of them never creates one."""
 _LOOKS_FOR_VERSION = 16
 """In a cycle, at most."""
-_LOOK_AHEAD = 2
-"""Versions that a look reads: the second says whether the first is the newest."""
 _REFUSED_FOR_MS = 60_000
 """A store that refuses a listing for good isn't asked for another before."""
 _Answer: TypeAlias = "Look[Entry] | Listing | None"
@@ -209,8 +208,10 @@ class Participation:
         cycle_ms = self._group.turns.cycle_ms
         until = min(self._clock.ticks_ms() + cycle_ms, self._deadline.ticks_ms)
         before = state.position.version
-        while not self._applies(lambda: _catch_up_to_tail(state)):
-            if self._clock.ticks_ms() >= until:
+        while True:
+            with suppress(PositionLost):  # the create that follows finds out
+                catch_up_to_tail(state)
+            if state.position.version > before or self._clock.ticks_ms() >= until:
                 break
             self._clock.sleep_ms(cycle_ms / _LOOKS_FOR_VERSION)
         self._waited_for_version = state.position.version
@@ -256,16 +257,6 @@ class Participation:
             return bool(call())
         except PositionLost:
             return False
-
-
-def _catch_up_to_tail(state: TopicState) -> list[Entry]:
-    """The entries that were applied: all that were there when the last look at the log began."""
-    found: list[Entry] = []
-    while True:
-        some = catch_up(state, ahead=_LOOK_AHEAD)
-        found += some
-        if len(some) < _LOOK_AHEAD:
-            return found
 
 
 def announced_files(

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparklog.log.data.arrow_buffers import buffer_numbers
+
 __all__ = ["key_partitions", "murmur2", "murmur2_column"]
 
 _SEED = np.uint32(0x9747B28C)
@@ -111,5 +113,5 @@ def _binary_parts(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
     _, offset_buffer, data = keys.buffers()
     if len(keys) == 0 or offset_buffer is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), pa.py_buffer(b"")
-    offsets = np.frombuffer(offset_buffer, kind)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
+    offsets = buffer_numbers(keys, 1, kind, more=1).astype(np.int64)
     return offsets[:-1], np.diff(offsets), data if data is not None else pa.py_buffer(b"")

@@ -200,7 +200,7 @@ def inner_problems(importer: tuple[str, ...], imported_name: list[str]) -> Itera
 
 def imported(tree: ast.Module, *, package: tuple[str, ...]) -> Iterator[str]:
     """The full name of everything that is imported; of the root package's own names only ``sparklog``."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -214,6 +214,14 @@ def imported(tree: ast.Module, *, package: tuple[str, ...]) -> Iterator[str]:
                     yield f"sparklog.{alias.name}"
                 elif not alias.name.startswith("__"):
                     yield "sparklog"
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements below a node, at any depth. Expressions are passed over: they are most of a tree."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for statement in getattr(node, name, ()):
+            yield statement
+            yield from statements(statement)
 
 
 def plant(root: Path, path: str, source: str) -> Path:

@@ -63,6 +63,7 @@ def test_data_files_lie_in_their_partitions_folder_and_never_share_a_name():
     assert all(re.fullmatch(r"partition=7/[0-9a-f]{32}\.parquet", name) for name in names)
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1, max_size=16))
 @settings(max_examples=200)
 def test_an_id_is_one_path_part_and_reads_back(name):
@@ -74,6 +75,7 @@ def test_an_id_is_one_path_part_and_reads_back(name):
     MemoryStore().put(f"groups/{part}/x", b"")  # a name that every store takes
 
 
+@pytest.mark.slow
 @given(st.text(alphabet="a.%2EF/é ", min_size=1, max_size=4), st.text(alphabet="a.%2EF/é ", min_size=1, max_size=4))
 @settings(max_examples=200)
 def test_two_ids_never_share_a_path(one, other):

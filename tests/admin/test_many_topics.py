@@ -55,6 +55,7 @@ def test_topics_are_created_and_deleted_side_by_side(place):
         place.admin.create_topics(["t000", "x", "t001"])
 
 
+@pytest.mark.slow
 def test_topics_are_listed_described_and_their_offsets_listed_side_by_side(place):
     admin = place.admin
     assert place.took(admin.list_topics) == 20 + WAVE * 3 * 20

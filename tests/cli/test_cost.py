@@ -31,6 +31,7 @@ def rows(*arguments):
     return found, {row.pop("for"): row for row in found["requests"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("partitions", "has_keys", "files"), [(1, True, 1), (3, True, 3), (3, False, 1)])
 def test_a_commit_is_a_put_for_each_file_and_one_for_the_entry(partitions, has_keys, files):
     counted = commit_requests(a_workload(partitions=partitions, has_keys=has_keys, rate=1_000))

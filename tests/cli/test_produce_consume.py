@@ -259,6 +259,7 @@ def test_an_unknown_topic_or_cluster(cluster, command):
 # Where to begin, and where to end
 
 
+@pytest.mark.slow
 def test_reading_begins_where_it_is_told_to(cluster):
     for number, second in enumerate((10, 20, 20, 30)):
         produced(cluster, json.dumps({"value": str(number), "timestamp": second * 1000}), "--format", "json")
@@ -371,6 +372,7 @@ def test_kcats_format(cluster):
     )
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(exclude_characters="%\\", exclude_categories=["Cs"])))
 def test_text_in_a_format_is_printed_as_it_is(text):
     record = ConsumerRecord("t", 0, -1, 0, 0, 0, None, None, [], None, -1, -1, -1)

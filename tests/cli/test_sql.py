@@ -66,6 +66,7 @@ def test_a_query_from_standard_input(cluster):
     assert json_lines(text) == [{"n": 3}]
 
 
+@pytest.mark.slow
 def test_long_results_are_cut_in_a_table_and_say_so(cluster):
     result = run("sql", "select * from range(250) t(n)", cluster=cluster)
     assert len(result.stdout.splitlines()) == 1 + 100

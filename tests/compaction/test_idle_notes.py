@@ -57,6 +57,7 @@ def calls(memory: MemoryStore, clock: ManualClock, **more: object) -> dict[str, 
 # What it costs
 
 
+@pytest.mark.slow
 def test_a_topic_in_which_nothing_is_due_costs_three_requests_and_nothing_is_written() -> None:
     found = {}
     for count in (1, 6):
@@ -398,6 +399,7 @@ class Twin:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "steps"),
     [(1, 12), *(pytest.param(seed, 50, marks=pytest.mark.slow) for seed in each_nth(range(2, 12), 5))],

@@ -220,6 +220,7 @@ def test_keys_that_do_not_fit_in_memory_end_a_pass_within_a_large_file(key_bytes
     assert left == compacted(a_large_topic(table)[2])
 
 
+@pytest.mark.slow
 def test_tombstones_whose_keys_do_not_fit_in_memory_go_in_several_runs(scaled_down: None) -> None:
     """No tombstone goes before what it deletes, though only some of them are known at a time."""
     count = 400

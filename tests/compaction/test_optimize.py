@@ -472,6 +472,7 @@ def test_a_consumer_in_the_middle_of_the_range_sees_every_record_once_and_in_ord
     assert seen == [(offset, value.encode()) for offset, value in enumerate(VALUES)]
 
 
+@pytest.mark.slow
 def test_other_engines_see_the_same_records_before_and_after_a_checkpoint(tmp_path: Path) -> None:
     cluster = open_cluster(tmp_path)
     log = cluster.topic_log("t")

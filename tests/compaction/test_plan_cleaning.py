@@ -122,6 +122,7 @@ def test_a_horizon_stays_until_it_was_used() -> None:
     assert used == CleanerState(first_dirty_offset=30, horizon_offset=30, horizon_ms=3, tombstone_count=1)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20)), min_size=1, max_size=30), st.integers(0, 60))
 def test_no_tombstone_goes_before_its_retention_is_over_and_each_goes_some_day(
     passes: list[tuple[int, int]], retention_ms: int

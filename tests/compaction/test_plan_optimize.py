@@ -123,6 +123,7 @@ def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
         replace(POLICY, **wrong)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 600), max_size=60), st.integers(2, 9), st.integers(9, 20))
 def test_ranges_are_disjoint_runs_of_neighbours_without_the_newest(sizes: list[int], least: int, most: int) -> None:
     files = row_of(*sizes)

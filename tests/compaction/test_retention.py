@@ -146,6 +146,7 @@ def test_what_came_after_the_job_began_stays_and_a_plan_keeps_to_its_bound() -> 
     assert len(plan(aged(99, 99, 99), retention_ms=10, most_files=1).segments) == 1
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.integers(0, 300)), max_size=12),
     st.integers(-1, 40),

@@ -178,6 +178,7 @@ def test_a_plain_commit_over_a_pending_offset_counts_for_it_is_later():
         assert member.consumer.committed(tp()) == 1
 
 
+@pytest.mark.slow
 def test_many_members_and_producers_copy_each_record_once():
     cluster = a_topic(4)
     for number in range(4):

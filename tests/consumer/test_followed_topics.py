@@ -72,6 +72,7 @@ def clock() -> Iterator[OverlappingClock]:
         yield clock
 
 
+@pytest.mark.slow
 def test_the_first_records_of_200_topics_come_once_one_is_open_and_all_soon_after(clock):
     driven = Driven(clock, 200)
     assert driven.run(lambda: driven.count > 0) == 6 * 20  # four requests to open it, a look, the file
@@ -79,6 +80,7 @@ def test_the_first_records_of_200_topics_come_once_one_is_open_and_all_soon_afte
     assert driven.run(lambda: driven.count == 200) < 1_000
 
 
+@pytest.mark.slow
 def test_a_record_in_each_of_many_topics_is_seen_by_looks_and_reads_side_by_side(clock):
     driven = Driven(clock, 60)
     driven.read_all()
@@ -89,6 +91,7 @@ def test_a_record_in_each_of_many_topics_is_seen_by_looks_and_reads_side_by_side
     assert set(driven.store.counts()) == {"get"}
 
 
+@pytest.mark.slow
 def test_quiet_topics_share_their_looks_and_one_with_recent_news_gets_more_of_them(clock):
     driven = Driven(clock, 60)
     driven.read_all()
@@ -112,6 +115,7 @@ def test_fetch_max_wait_ms_tells_how_often_quiet_topics_are_looked_at(clock, wai
     assert seconds * rate * 0.8 <= driven.rest(seconds * 1_000)["get"] <= seconds * rate * 1.15
 
 
+@pytest.mark.slow
 def test_after_a_long_absence_the_positions_of_many_topics_are_verified_side_by_side(clock):
     """Rule L1: trust in all of them has run out."""
     driven = Driven(clock, 60)

@@ -73,6 +73,7 @@ def test_idle_consumers_of_one_topic_cost_the_requests_of_one(clock, count, is_s
     assert gets * 0.9 <= counts["get"] <= gets * 1.1
 
 
+@pytest.mark.slow
 def test_a_record_after_long_silence_comes_to_all_within_fetch_max_wait_ms(clock):
     crowd = a_quiet_crowd(clock, 4)
     for number in range(10):

@@ -274,6 +274,7 @@ def test_an_entry_of_ours_that_was_cut_at_the_end_of_a_line_is_recognised(kept: 
         decode_entry(7, PATH, b"".join(encoded().splitlines(keepends=True)[:kept]))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_an_entry_of_ours_that_was_cut_anywhere_is_whole_or_corrupt(data: st.DataObject) -> None:
     actions = data.draw(st.lists(st.sampled_from(EVERY_ACTION), max_size=4))

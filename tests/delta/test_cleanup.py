@@ -218,6 +218,7 @@ def test_what_spark_writes_beside_the_entries_goes_with_them() -> None:
     assert plan([*checksums, *compacted, *entries(0, 0, 0, 0, 1_000)], checkpoint_version=2) == gone
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 1_000), min_size=1, max_size=12), st.integers(-1, 12), st.integers(0, 500))
 def test_what_goes_is_always_a_run_from_the_oldest_version_on(
     times: list[int], checkpoint_version: int, retention_ms: int

@@ -162,6 +162,7 @@ def test_what_is_vacuumed_and_cleaned_meanwhile_is_no_damage(at: int) -> None:
     assert [str(one) for one in (*report.errors, *report.warnings)] == []
 
 
+@pytest.mark.slow
 def test_what_is_damaged_is_found_beside_others() -> None:
     memory, clock, cluster = a_full_world()
     others = Others(cluster, clock, 7)

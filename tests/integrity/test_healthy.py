@@ -37,6 +37,7 @@ def test_a_deep_check_counts_what_it_read() -> None:
     assert check_cluster(cluster, ["t"]).counts.records == 8
 
 
+@pytest.mark.slow
 def test_a_check_writes_nothing() -> None:
     memory, _, cluster = a_full_world()
     before = {(one.path, one.etag) for one in memory.list("")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def numbers(ranges: list[tuple[int, int]]) -> set[int]:
     return {number for first, end in ranges for number in range(first, end)}
 
 
+@pytest.mark.slow
 @given(RANGES)
 def test_a_set_of_ranges_holds_what_was_added(ranges: list[tuple[int, int]]) -> None:
     found = of(ranges).ranges()
@@ -31,12 +33,14 @@ def test_a_set_of_ranges_holds_what_was_added(ranges: list[tuple[int, int]]) -> 
     assert all(left[1] < right[0] for left, right in itertools.pairwise(found))
 
 
+@pytest.mark.slow
 @given(RANGES, RANGES)
 def test_what_is_left(wanted: list[tuple[int, int]], gone: list[tuple[int, int]]) -> None:
     left = without(of(wanted).ranges(), of(gone).ranges())
     assert numbers(left) == numbers(wanted) - numbers(gone)
 
 
+@pytest.mark.slow
 @given(RANGES, st.integers(0, 30), st.integers(0, 30))
 def test_what_lies_within(ranges: list[tuple[int, int]], first: int, end: int) -> None:
     assert numbers(within(of(ranges).ranges(), first, end)) == numbers(ranges) & set(range(first, end))

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from sparklog.delta.actions import SetTransaction
 from sparklog.delta.checkpoint import write_checkpoint
 from sparklog.delta.names import entry_path
@@ -262,6 +264,7 @@ def test_a_stray_entry_is_nothing() -> None:
         assert found(cluster) == set()
 
 
+@pytest.mark.slow
 def test_damage_beside_all_else_is_found_alone() -> None:
     _, _, cluster = a_full_world()
     log = cluster.topic_log("t")

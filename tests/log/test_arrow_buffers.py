@@ -14,6 +14,7 @@ from sparklog.log.data.arrow_buffers import binary_lengths, buffer_numbers, is_v
 VALUES = st.lists(st.none() | st.binary(max_size=5), max_size=40)
 
 
+@pytest.mark.slow
 @given(values=VALUES, start=st.integers(0, 20))
 def test_lengths_and_nulls_of_any_slice_are_those_of_arrow(values, start):
     array = pa.array(values, pa.binary()).slice(start)

@@ -492,6 +492,7 @@ def test_paths_are_percent_decoded():
 FILES = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @given(FILES, st.integers(0, 4))
 @settings(max_examples=15)
 @example([[5, 1], [9], [2], [9]], 0)

@@ -97,6 +97,7 @@ def asked(log: DeltaLog) -> list[int]:
 # When gaps are asked for
 
 
+@pytest.mark.slow
 def test_without_other_engines_no_gap_is_asked_for_at_a_listing_every_five_seconds(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
@@ -111,6 +112,7 @@ def test_without_other_engines_no_gap_is_asked_for_at_a_listing_every_five_secon
     assert store.counts().keys() == {"put", "create", "list"}
 
 
+@pytest.mark.slow
 def test_who_commits_seldom_does_not_look(memory: MemoryStore, clock: ManualClock) -> None:
     log = a_topic(memory, clock)
     store = CountingStore(memory)
@@ -133,6 +135,7 @@ def test_of_many_writers_all_together_look_about_as_often_as_one(memory: MemoryS
     assert 15 <= store.counts()["list"] / 2 <= 40  # two folders; 120 seconds
 
 
+@pytest.mark.slow
 def test_while_a_file_waits_for_its_commit_gaps_grow_and_take_a_fifth_of_the_time(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
@@ -145,6 +148,7 @@ def test_while_a_file_waits_for_its_commit_gaps_grow_and_take_a_fifth_of_the_tim
     assert all(later - earlier >= 5 * length for (earlier, length), (later, _) in pairwise(gaps))
 
 
+@pytest.mark.slow
 def test_a_file_that_is_committed_ends_the_long_gaps(memory: MemoryStore, clock: ManualClock) -> None:
     log = a_topic(memory, clock)
     writer = a_polite_writer(a_log(memory, clock))

@@ -924,6 +924,7 @@ def played(seed: int) -> Play:
     return play
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 200))])
 def test_every_record_is_stored_once_in_order_and_where_it_was_said(seed: int) -> None:
     played(seed).check()

@@ -198,6 +198,7 @@ class WaitingStore(WrappedStore):
         return call()
 
 
+@pytest.mark.slow
 def test_an_append_does_not_wait_for_its_checkpoint_but_closing_does(memory, clock):
     a_topic(memory, clock)
     store = WaitingStore(memory)
@@ -225,6 +226,7 @@ def test_closing_waits_no_longer_than_it_is_told(memory, clock, log):
     assert read_hint(log) == NEWEST
 
 
+@pytest.mark.slow
 def test_an_append_succeeds_without_threads_and_the_next_checkpoint_is_written(memory, clock, monkeypatch, caplog):
     log = a_topic(memory, clock)
     writer = a_writer(log, checkpoints=Checkpoints())
@@ -351,6 +353,7 @@ def test_closing_doesnt_write_what_another_has_written(memory, clock, log):
     assert store.counts() == {"get": 1}  # the hint
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_fails_is_tried_again_though_nobody_commits(memory, clock, monkeypatch, caplog):
     monkeypatch.setattr(maintenance, "_FAILURE_REST_MS", 1)
     failures = Fault(kind=FaultKind.DISK_FULL, ops=["create"], path="checkpoint", times=2)

@@ -12,6 +12,7 @@ def refused(file):
     return LookupError(file.path)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 2**40), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=8),

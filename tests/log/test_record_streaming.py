@@ -89,6 +89,7 @@ def test_rows_that_are_not_in_order_are_put_into_order(deltas, whole):
         assert found == [record for record in expected if record[0] >= start]
 
 
+@pytest.mark.slow
 @given(st.sets(st.integers(0, 30), min_size=1, max_size=20), st.integers(1, 7), st.integers(0, 32), st.booleans())
 @settings(max_examples=40)
 def test_whatever_the_gaps_and_row_groups_the_records_from_the_start_on_are_read(deltas, group_size, start, whole):

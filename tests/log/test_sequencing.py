@@ -249,6 +249,7 @@ def packed(log, *segments):
     foreign_commit(log, *(RemoveFile(path=s.path, deletion_ms=1, data_change=False) for s in segments), whole)
 
 
+@pytest.mark.slow
 def test_a_file_numbered_far_ahead_gets_a_new_base_so_packing_by_base_keeps_reads():
     """A base given to two groups let an OPTIMIZE pack files from both sides of a third one: whoever read from between
     them found the file around it, and nothing of it, for ever."""

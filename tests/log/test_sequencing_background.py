@@ -202,6 +202,7 @@ def test_what_was_written_together_and_is_too_much_is_left_to_maintenance_and_to
     assert sorted(value for _, value in contents(log)[0])[1:3] == ["large0", "large1"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("topic")
 def test_a_writer_of_checkpoints_leaves_what_is_too_much_too(
     memory: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch

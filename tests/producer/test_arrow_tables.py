@@ -189,6 +189,7 @@ def test_a_table_larger_than_a_batch_is_committed_piece_by_piece_and_told_as_one
     assert sum(map(len, found.values())) == count
 
 
+@pytest.mark.slow
 def test_pieces_are_cut_by_size_also_where_large_rows_stand_together() -> None:
     table = pa.table({"key": [b""] * 1_100, "value": [b""] * 1_000 + [b"v" * (MAX_BATCH_BYTES // 10)] * 100})
     pieces = list(split_table(table))

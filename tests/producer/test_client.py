@@ -397,6 +397,7 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on() -> None:
     assert values(cluster) == [b"1", b"2"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_future_of_a_forgotten_producer_ends_in_a_forked_child() -> None:
     """✗ Only producers are told of the fork: the future of one that is gone waits for ever in the child."""

@@ -73,6 +73,7 @@ def includers(cluster: Cluster) -> int:
     return sum(len(actions) > 1 for actions in announced)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("switched_on")
 def test_two_producers_that_share_a_topic_publish_each_others_records_in_order() -> None:
     share(2)

@@ -74,6 +74,7 @@ def test_a_column_without_any_byte_is_hashed() -> None:
     assert murmur2_column(pa.array([b"", b""], pa.binary())).tolist() == [reference(b"")] * 2
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=20), st.integers(1, 10_000))
 def test_the_partition_of_a_key_is_its_hash_without_the_sign_modulo_their_number(data: list[bytes], count: int) -> None:
     """Source: Kafka ``BuiltInPartitioner.partitionForKey``."""

@@ -168,6 +168,7 @@ def test_send_batch_is_part_of_the_transaction_in_the_order_of_sending() -> None
     assert values(cluster) == [b"0", b"1", b"2", b"3"]
 
 
+@pytest.mark.slow
 def test_many_small_sends_make_one_file_of_each_partition_per_six_mebibytes() -> None:
     cluster = topics(partitions=2)
     with a_producer(cluster) as producer:

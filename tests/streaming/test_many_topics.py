@@ -86,6 +86,7 @@ def test_a_trigger_asks_at_once_for_as_many_commits_as_the_one_before_found(plac
         assert {end.topics[topic].delta_version for topic in TOPICS[:4]} == {version}
 
 
+@pytest.mark.slow
 def test_a_query_started_again_with_a_limit_finds_ends_of_commits_side_by_side(place):
     with_topic(a_cluster(place.memory, place.clock), *"abcd", topic="of-four-commits")
     copy_topic(place.memory, "of-four-commits", TOPICS)

@@ -319,6 +319,7 @@ def test_the_log_of_an_id_stays_short_however_many_transactions_it_has() -> None
     assert 600 <= len(left) < 1_200  # those of ten minutes, and up to 500 that wait for the next cleaning
 
 
+@pytest.mark.slow
 def test_so_does_the_log_of_an_id_whose_producers_live_for_few_transactions() -> None:
     """✗ Each begins to count anew, and none ever cleans."""
     _, clock, cluster = a_world()

@@ -507,6 +507,7 @@ def stays_as_it_is(group: tuple[Any, Members]) -> None:
         assert {name: set(its) for name, its in second.items()} == {name: set(its) for name, its in first.items()}
 
 
+@pytest.mark.slow
 @few
 @given(groups())
 def test_the_rules_are_kept(group):
@@ -520,6 +521,7 @@ def test_sticky_moves_no_more_than_it_must(group):
     moves_no_more_than_it_must(group)
 
 
+@pytest.mark.slow
 @few
 @given(groups(messy=False))
 def test_sticky_leaves_everything_where_nothing_has_changed(group):

@@ -411,6 +411,7 @@ def test_any_delta_engine_reads_the_table(tmp_path: Path) -> None:
     assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_carries_no_names_of_the_files_that_every_commit_replaced(tmp_path: Path) -> None:
     table, uri = a_local_table(tmp_path)
     for offset in range(100):
@@ -549,6 +550,7 @@ def test_a_table_that_asks_for_a_newer_delta_writer_is_read_and_not_written(
 # --- many
 
 
+@pytest.mark.slow
 def test_threads_that_commit_at_once_lose_nothing() -> None:
     cluster = a_cluster(MemoryStore(), SystemClock())
 

@@ -70,6 +70,7 @@ announcements = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(announcements)
 def test_a_name_states_all_facts(announcement):
     name = name_of(announcement)
@@ -78,6 +79,7 @@ def test_a_name_states_all_facts(announcement):
     assert announcement.to_uploaded().topic_version == announcement.known
 
 
+@pytest.mark.slow
 @given(announcements, st.data())
 def test_a_name_in_which_one_character_was_changed_states_nothing(announcement, data):
     name = name_of(announcement)

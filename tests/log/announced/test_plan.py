@@ -288,6 +288,7 @@ def test_a_partition_that_the_topic_doesnt_have_is_named():
         planned([flush])
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 2**40), min_size=1, max_size=3),
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), max_size=5),

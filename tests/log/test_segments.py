@@ -295,7 +295,7 @@ class IndexAgainstAList(RuleBasedStateMachine):
 
 TestIndexAgainstAList = IndexAgainstAList.TestCase
 TestIndexAgainstAList.settings = settings(max_examples=30, stateful_step_count=20)
-TestIndexAgainstAList.pytestmark = [pytest.mark.slow]
+TestIndexAgainstAList = pytest.mark.slow(TestIndexAgainstAList)
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 50])

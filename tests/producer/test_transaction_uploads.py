@@ -16,7 +16,7 @@ from tests.depth import by_depth
 from tests.producer.support import a_cluster
 
 MIB = 2**20
-RECORDS = by_depth(gate=250_000, nightly=500_000)
+RECORDS = by_depth(gate=180_000, nightly=500_000)
 """Of each of two topics: as objects of Python they take more than 64 MiB."""
 
 

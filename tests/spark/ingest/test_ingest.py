@@ -63,16 +63,23 @@ def values_of(cluster: Cluster) -> list[str]:
     return sorted(value for found in seen.values() for _, value in found)
 
 
-def test_a_row_is_stored_once_however_often_it_comes(spark, tmp_path):
+def test_a_row_is_stored_once_however_often_it_comes_though_its_topic_grows(spark, tmp_path):
     cluster = a_cluster(tmp_path)
     put(cluster, (0, "x"))
-    first = ss.merge_ingest(frame(spark, "abcabc").unionAll(frame(spark, "abc")), tmp_path, "t", name="one")
-    assert (first.rows, first.inserted, first.duplicates, first.attempts) == (9, 6, 3, 1)
-    assert values_of(cluster) == [*"aabbccx"]  # the same letters, other numbers: six records
+    keyless = spark.createDataFrame([(8, 0, number, None, b"%d" % number) for number in range(6)], SCHEMA)
+    twice = frame(spark, "abcabc").unionAll(frame(spark, "abc")).unionAll(keyless)
+    first = ss.merge_ingest(twice, tmp_path, "t", name="one")
+    assert (first.rows, first.inserted, first.duplicates, first.attempts) == (15, 12, 3, 1)
+    assert values_of(cluster) == [*"012345aabbccx"]  # the same letters, other numbers: six records
+    Admin(cluster).create_partitions({"t": 7})  # keys go to others of them than before
     of_two_epochs = frame(spark, "abcabcd").unionAll(frame(spark, "a", epoch=1)).unionAll(frame(spark, "de", first=6))
-    again = ss.merge_ingest(of_two_epochs, tmp_path, "t", name="another")
-    assert (again.rows, again.inserted, again.duplicates) == (10, 3, 7)
-    assert values_of(cluster) == [*"aaabbccdex"]
+    rows = of_two_epochs.unionAll(keyless)
+    again = ss.merge_ingest(rows, tmp_path, "t", name="another")
+    assert (again.rows, again.inserted, again.duplicates) == (16, 3, 13)
+    assert values_of(cluster) == [*"012345aaabbccdex"]
+    nothing = ss.merge_ingest(rows, tmp_path, "t")
+    assert (nothing.inserted, nothing.duplicates, nothing.attempts, nothing.merge_version) == (0, 16, 1, None)
+    assert nothing.delta_version == load_state(cluster.topic_log("t")).position.version
 
 
 def test_rows_go_where_a_producer_sends_their_keys_in_its_order_and_in_small_files(spark, tmp_path, monkeypatch):
@@ -102,17 +109,6 @@ def test_rows_go_where_a_producer_sends_their_keys_in_its_order_and_in_small_fil
         bounds = [(count + first, min(count + first + 4, 2 * count - 1)) for first in range(0, count, 5)]
         assert files == [(first, last, last - first + 1) for first, last in bounds]
     assert not list(tmp_path.rglob("ingest-*/_delta_log/*.json"))
-
-
-def test_a_row_is_known_again_after_its_topic_has_grown(spark, tmp_path):
-    cluster = a_cluster(tmp_path)
-    keyless = spark.createDataFrame([(7, 0, n, None, str(n).encode()) for n in range(10, 20)], SCHEMA)
-    rows = frame(spark, "abcdefgh").unionAll(keyless)
-    assert ss.merge_ingest(rows, tmp_path, "t").inserted == 18
-    Admin(cluster).create_partitions({"t": 7})
-    nothing = ss.merge_ingest(rows, tmp_path, "t")
-    assert (nothing.inserted, nothing.duplicates, nothing.attempts, nothing.merge_version) == (0, 18, 1, None)
-    assert nothing.delta_version == load_state(cluster.topic_log("t")).position.version
 
 
 def test_text_times_and_headers_are_read_and_what_a_topic_refuses_is_told(spark, tmp_path):

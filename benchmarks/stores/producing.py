@@ -27,6 +27,8 @@ FLUSH_EVERY_S = 0.25
 """WarpStream's agents flush so often, too."""
 PROCESSES = 8
 """At most; the producers of a process have threads of their own."""
+WARM_UP_S = 5.0
+"""Producers that meet for the first time learn of each other, and what each uploads, in their first seconds."""
 OPEN_S = 300
 
 
@@ -118,16 +120,17 @@ def shared_topic(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
         sizes = (1, 32) if quick else (1, 8, 32, 128) if profile is STANDARD_20_50 else (1, 8, 32)
         for producers in sizes:
             progress(f"{producers} producers, {profile.name}")
-            row, of_case = _writers(s3, profile, producers, seconds=3.0 if quick else 10.0)
+            row, of_case = _writers(s3, profile, producers, seconds=5.0 if quick else 10.0)
             rows.append(row)
             name = f"{profile.name}: {producers} producers on a topic"
             figures |= {f"{name}, {figure}": value for figure, value in of_case.items()}
     progress("")
     print(
         f"Producers of one topic, each {FLUSH_RECORDS} records and a flush every {1000 * FLUSH_EVERY_S:.0f} ms, or "
-        "when the one before is done; requests and $ of a flush, $ of a million flushes"
+        f"when the one before is done, after their first {WARM_UP_S:.0f} s; requests and $ of a flush, $ of a million flushes"
     )
-    columns = ["flushes per s", "p50 ms", "p99 ms", "max ms", "least", "most of a producer", "CPU ms"]
+    columns = ["first s: p50 ms", "p99 ms", "then: flushes per s", "p50 ms", "p99 ms", "max ms"]
+    columns += ["least", "most of a producer", "CPU ms"]
     print_table(["", *columns, *COST_HEADING[:3], "$ per million"], rows)
     return figures
 
@@ -147,27 +150,24 @@ def _writers(
         for work in works:
             work.hear()
         s3.use(profile)
-        before = control(s3.endpoint)
         for work in works:
             work.say("begin")
+        time.sleep(WARM_UP_S)
+        before = control(s3.endpoint)
         answers = [work.result() for work in works]
     requests = {name: count - before[name] for name, count in control(s3.endpoint).items()}
     s3.use(INSTANT)
+    first = [ms for answer in answers for each in answer["first_ms"] for ms in each]
     taken = [ms for answer in answers for each in answer["taken_ms"] for ms in each]
     counts = [count for answer in answers for count in answer["in_time"]]
-    expect("records in the topic", sparklog_count(root, TOPIC), (len(taken) + producers) * FLUSH_RECORDS)
+    expect("records in the topic", sparklog_count(root, TOPIC), (len(first) + len(taken) + producers) * FLUSH_RECORDS)
     flushes = len(taken)
     cost = cost_cells(requests, flushes, profile.prices)
     cost[-1] = cost_cells(requests, flushes / 1_000_000, profile.prices)[-1]
     p50, p99 = percentile(taken, 50), percentile(taken, 99)
     cpu_ms = 1000 * sum(answer["cpu_s"] for answer in answers) / flushes
-    row = [
-        f"{producers}, {profile.name}",
-        f"{sum(counts) / seconds:.1f}",
-        f"{p50:.0f}",
-        f"{p99:.0f}",
-        f"{max(taken):.0f}",
-    ]
+    row = [f"{producers}, {profile.name}", *(f"{percentile(first, share):.0f}" for share in (50, 99))]
+    row += [f"{sum(counts) / seconds:.1f}", f"{p50:.0f}", f"{p99:.0f}", f"{max(taken):.0f}"]
     row += [f"{min(counts)}", f"{max(counts)}", f"{cpu_ms:.1f}", *cost]
     sent = sum(requests.get(operation, 0) for operation in ("PUT", "GET", "LIST", "DELETE", "POST"))
     fairness = 100 * min(counts) / max(max(counts), 1)
@@ -179,7 +179,8 @@ def flush_often(root: str, *, producers: int, seconds: float) -> dict[str, Any]:
 
     Returns:
         ``taken_ms``, by producer, from the first ``send`` to the return of ``flush``; ``in_time``, how many flushes of
-        each were done when the time was over (one that is begun is waited for); ``cpu_s`` of all.
+        each were done when the time was over (one that is begun is waited for); ``cpu_s`` of all; each without the
+        first ``WARM_UP_S``, whose times are ``first_ms``.
     """
     are_open, may_begin = threading.Barrier(producers + 1, timeout=OPEN_S), threading.Event()
 
@@ -193,18 +194,25 @@ def flush_often(root: str, *, producers: int, seconds: float) -> dict[str, Any]:
         are_open.wait()
         print("ready", flush=True)
         input()
-        cpu_s = time.process_time()
         may_begin.set()
+        time.sleep(WARM_UP_S)
+        cpu_s = time.process_time()
         answers = [work.result() for work in works]
     cpu_s = time.process_time() - cpu_s
-    return {"taken_ms": [taken for taken, _ in answers], "in_time": [count for _, count in answers], "cpu_s": cpu_s}
+    return {
+        "first_ms": [first for first, _, _ in answers],
+        "taken_ms": [taken for _, taken, _ in answers],
+        "in_time": [count for _, _, count in answers],
+        "cpu_s": cpu_s,
+    }
 
 
-def _flush_until(root: str, seconds: float, wait: Callable[[], float]) -> tuple[list[float], int]:
-    """Flush once, ``wait``, which returns when to begin, and flush for so many seconds."""
+def _flush_until(root: str, seconds: float, wait: Callable[[], float]) -> tuple[list[float], list[float], int]:
+    """Flush once, ``wait``, which returns when to begin, and flush: to warm up, and then for so many seconds."""
     from sparklog.producer import Producer
 
     values = [value for _, value in records(FLUSH_RECORDS, VALUE_SIZE)]
+    first_ms: list[float] = []
     taken_ms: list[float] = []
     in_time = 0
     with Producer(root, acks=1) as producer:
@@ -217,13 +225,14 @@ def _flush_until(root: str, seconds: float, wait: Callable[[], float]) -> tuple[
 
         flush()
         due = wait()
-        end = due + seconds
+        warm = due + WARM_UP_S
+        end = warm + seconds
         while due < end:
             time.sleep(max(0.0, due - time.monotonic()))
             began = time.monotonic()
             flush()
             done = time.monotonic()
-            taken_ms.append(1000 * (done - began))
-            in_time += done <= end
+            (taken_ms if began >= warm else first_ms).append(1000 * (done - began))
+            in_time += warm <= began and done <= end
             due = max(due + FLUSH_EVERY_S, done)
-    return taken_ms, in_time
+    return first_ms, taken_ms, in_time

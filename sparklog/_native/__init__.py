@@ -27,7 +27,7 @@ def _choose() -> tuple[ModuleType | None, str]:
     from sparklog._native.build_core import SOURCE, checksum
 
     source = Path(SOURCE)
-    if source.exists() and core.CHECKSUM != checksum(source):
+    if source.exists() and checksum(source) != core.CHECKSUM:
         return None, "pure Python: the native core was compiled from another source; compile it anew"
     return core, "native core"
 

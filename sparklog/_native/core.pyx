@@ -320,6 +320,7 @@ cdef class Gatherer:
     cdef object _batch
     cdef Accumulator _records
     cdef object _clock
+    cdef object _lock
     cdef bint _is_system_clock
     cdef type _future_type
     cdef int64_t _overhead_bytes
@@ -329,9 +330,11 @@ cdef class Gatherer:
         Args:
             future_type: made without arguments; a :class:`FutureBase`.
             clock: returns nanoseconds since 1970.
-            lock: guards the open batch in Python; this needs none beside the GIL.
+            lock: guards the open batch in Python. Python's own isn't taken: the GIL is enough. Another's is: in a
+                simulation, whoever takes it may have to wait for another thread's turn.
             overhead_bytes: that a record counts beside its key and value.
         """
+        import _thread
         import time
 
         if not issubclass(future_type, FutureBase):
@@ -340,6 +343,7 @@ cdef class Gatherer:
         self._clock = clock
         self._is_system_clock = clock is time.time_ns
         self._overhead_bytes = overhead_bytes
+        self._lock = None if type(lock) is _thread.LockType else lock
 
     @property
     def open(self):
@@ -368,9 +372,16 @@ cdef class Gatherer:
             size += PyBytes_GET_SIZE(key)
         elif key is not None:
             return None
-        if size > self.max_record_bytes or self._records is None:
+        if size > self.max_record_bytes:
             return None
-        size += self._overhead_bytes
+        if self._lock is None:
+            return self.add_bytes(key, value, size + self._overhead_bytes)
+        with self._lock:
+            return self.add_bytes(key, value, size + self._overhead_bytes)
+
+    cdef object add_bytes(self, object key, object value, int64_t size):
+        if self._records is None:
+            return None
         cdef FutureBase future = sparklog_new_future(<PyTypeObject *>self._future_type, _NOTHING)
         cdef int64_t now_ns = sparklog_now_ns() if self._is_system_clock else self._clock()
         cdef Accumulator records = self._records  # from here on nothing of Python runs

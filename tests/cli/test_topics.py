@@ -9,8 +9,8 @@ import sys
 import click
 import pytest
 
-from sparklog._native import DESCRIPTION
 from sparklog import cli as package
+from sparklog._native import DESCRIPTION
 from sparklog.cli import main
 from sparklog.cli.output import is_terminal, print_table
 from sparklog.log.cluster import open_cluster

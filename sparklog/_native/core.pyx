@@ -579,7 +579,7 @@ cdef inline void _set(object record, Py_ssize_t at, object value):
 
 def make_records(
     type record_type, tuple constants, tuple offsets, tuple timestamps, tuple keys, tuple values, int64_t count,
-    headers, header_sizes, key_function, value_function
+    headers, header_sizes, key_function, value_function, bint is_key_alone, bint is_value_alone
 ):
     """The records of some columns, and why the next one couldn't be made.
 
@@ -589,6 +589,7 @@ def make_records(
         offsets: int64; timestamps: int64 microseconds; keys, values: binary. Each as its buffers and its offset.
         headers, header_sizes: lists, or None where no record has any.
         key_function, value_function: called with topic, headers and bytes; None: the bytes stay. None isn't passed.
+        is_key_alone, is_value_alone: call them with the bytes alone.
     Returns:
         A list; and None, or the number of the field that its function failed at, and the exception. A record whose key
         and value refer to nothing is none of the garbage collector's business.
@@ -632,7 +633,7 @@ def make_records(
                 key = PyBytes_FromStringAndSize(key_ends.data + start, key_size)
                 if key_function is not None:
                     field = 6
-                    key = key_function(topic, own_headers, key)
+                    key = key_function(key) if is_key_alone else key_function(topic, own_headers, key)
             value, value_size = None, -1
             if value_ends is not None and _is_set(value_bits.address, first_value + at):
                 start = value_ends.offsets[at]
@@ -640,7 +641,7 @@ def make_records(
                 value = PyBytes_FromStringAndSize(value_ends.data + start, value_size)
                 if value_function is not None:
                     field = 7
-                    value = value_function(topic, own_headers, value)
+                    value = value_function(value) if is_value_alone else value_function(topic, own_headers, value)
             offset = (<int64_t *>offset_view.address)[first_offset + at]
             key_length, value_length = key_size, value_size
             header_size = minus_one if headers is None else header_sizes[at]

@@ -38,6 +38,7 @@ test: $(VENV)/.all ## Run the tests of every part; those of Spark skip, saying s
 
 nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: over an hour
 	@SPARKLOG_DEPTH=nightly $(BIN)/python -m pytest -m "" -n auto --dist loadgroup $(PYTEST_ARGS)
+	@SPARKLOG_PURE=1 $(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
 	@$(BIN)/python -m proof.model --deep
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 	@$(BIN)/python -m proof.torture --rounds 20 $(if $(SEED),--seed $(SEED)) --store $(STORE)

@@ -84,11 +84,12 @@ def test_without_a_compiler_it_says_what_is_missing(monkeypatch: pytest.MonkeyPa
 @needs_core
 @given(st.lists(st.tuples(BINARY, BINARY, TIMES_NS, DETAILS), max_size=60))
 def test_gathered_records_are_the_same_columns(records: list[tuple[Any, ...]]) -> None:
-    rows: list[Any] = records
     native, pure = CORE.Accumulator(), pure_accumulator.Accumulator()  # type: ignore[union-attr]
     for accumulator in (native, pure):
         accumulator.room_bytes = 10 * len(records)
-        assert [accumulator.append(*row, 10) for row in rows] == [*range(len(records))]
+        assert [accumulator.append(key, value, now_ns, more, 10) for key, value, now_ns, more in records] == [
+            *range(len(records))
+        ]
         assert accumulator.append(None, b"no room", 0, None, 1) is None
         assert (accumulator.count, accumulator.size_bytes) == (len(records), 10 * len(records))
     columns, expected = native_columns(native), pure_accumulator.take_columns(pure)

@@ -26,7 +26,7 @@ class CannotCompileError(Exception):
 
 
 def checksum(source: Path = SOURCE) -> str:
-    """Of the source. The compiled core carries it, so that one of an older source isn't used."""
+    """The checksum of the source. The compiled core carries it, so that one of an older source isn't used."""
     return f"{zlib.crc32(source.read_bytes()):08x}"
 
 

@@ -48,7 +48,7 @@ class RecordMaker:
         return make(batch, partition, timestamp_type)
 
     def make_native(self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> Made:
-        """As :meth:`make`, by the compiled core."""
+        """Does the same as :meth:`make`, by the compiled core."""
         core: Any = CORE
         offsets, timestamps, keys, values, headers = batch.columns
         lists, sizes = None, None
@@ -72,7 +72,7 @@ class RecordMaker:
         return made, _failure(ConsumerRecord._fields[field], partition, offsets[len(made)].as_py(), error)
 
     def make_pure(self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> Made:
-        """As :meth:`make`, in pure Python."""
+        """Does the same as :meth:`make`, in pure Python."""
         offsets, timestamps, keys, values, headers = batch.columns
         header_lists, header_sizes = _headers(headers)
         key_objects, value_objects = keys.to_pylist(), values.to_pylist()
@@ -119,7 +119,7 @@ class RecordMaker:
 
 
 def _unwrapped(function: Deserialize | None) -> tuple[Callable[..., Any] | None, bool]:
-    """What to call; with the data alone? A call less for each record."""
+    """The function to call; with the data alone? A call less for each record."""
     return (function.function, True) if isinstance(function, OfData) else (function, False)
 
 

@@ -16,7 +16,7 @@ else:
     Accumulator, FutureBase, Gatherer = CORE.Accumulator, CORE.FutureBase, CORE.Gatherer
 
     def take_columns(records: Any) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any]]:
-        """As its namesake of pure Python, which says what it returns."""
+        """Does the same as its namesake of pure Python, which says what it returns."""
         return native_columns(records)
 
 
@@ -24,7 +24,7 @@ __all__ = ["Accumulator", "FutureBase", "Gatherer", "native_columns", "take_colu
 
 
 def native_columns(records: Any) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any]]:
-    """As :func:`sparklog.producer.pure_accumulator.take_columns`, of the compiled core's records; copies nothing."""
+    """Does the same as :func:`sparklog.producer.pure_accumulator.take_columns`, of the compiled core's records; copies nothing."""
     count, times, keys, values, details = records.take()
     timestamps = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(times)])
     return timestamps, _binary(count, keys), _binary(count, values), details

@@ -37,7 +37,7 @@ class Accumulator:
         """``_ROW_WIDTH`` values a record, one record after the other: ``rows += …`` adds a record whole or not at all,
         whenever an interrupt comes. (A list of tuples would be as safe, and take 60 bytes more a record.)"""
         self.size_bytes = 0
-        """What they count against the buffer."""
+        """Bytes that they count against the buffer."""
         self.room_bytes = 0
         """How large it may grow by records that ask nobody."""
         self._taken_count = 0

@@ -51,7 +51,7 @@ def murmur2_column(keys: pa.Array) -> U32:
 
 
 def murmur2_numpy(keys: pa.Array) -> U32:
-    """As :func:`murmur2_column`, in numpy.
+    """Does the same as :func:`murmur2_column`, in numpy.
 
     Each step takes the next four bytes of every key that has so many left, so a column costs as many numpy calls as
     its keys have words, whatever their number. Where only few long keys are left, they are hashed one by one.

@@ -12,7 +12,7 @@ _MASK = 2**64 - 1
 
 
 def encode_varints_pure(numbers: Sequence[int]) -> bytes:
-    """As :func:`encode_varints`, in pure Python."""
+    """Does the same as :func:`encode_varints`, in pure Python."""
     out = bytearray()
     for number in numbers:
         if not -(2**63) <= number < 2**63:
@@ -26,7 +26,7 @@ def encode_varints_pure(numbers: Sequence[int]) -> bytes:
 
 
 def decode_varints_pure(data: bytes, at: int, count: int) -> tuple[list[int], int]:
-    """As :func:`decode_varints`, in pure Python."""
+    """Does the same as :func:`decode_varints`, in pure Python."""
     if at < 0 or count < 0:
         raise ValueError(f"varints: {count} from byte {at} on")
     found = []

@@ -24,7 +24,8 @@ __all__ = ["Accumulator", "FutureBase", "Gatherer", "native_columns", "take_colu
 
 
 def native_columns(records: Any) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any]]:
-    """Does the same as :func:`sparklog.producer.pure_accumulator.take_columns`, of the compiled core's records; copies nothing."""
+    """Does the same as :func:`sparklog.producer.pure_accumulator.take_columns` for records of the compiled core. Copies
+    nothing."""
     count, times, keys, values, details = records.take()
     timestamps = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(times)])
     return timestamps, _binary(count, keys), _binary(count, values), details

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -229,6 +230,30 @@ def test_the_garbage_collector_has_nothing_to_do_with_records_of_bytes() -> None
     [plain], _ = RecordMaker(None, None).make_native(batch, TopicPartition("t", 0), 0)
     [made], _ = RecordMaker(None, lambda _, __, data: [data]).make_native(batch, TopicPartition("t", 0), 0)
     assert (gc.is_tracked(plain), gc.is_tracked(made)) == (False, True)
+
+
+@needs_core
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_garbage_collector_rests_only_while_records_are_deserialized(error: Any, is_on: bool) -> None:
+    rows = {"offset": 1, "timestamp": 0, "key": b"k", "value": b"v", "headers": None}
+    batch = pa.RecordBatch.from_pylist([rows], schema=RECORD_SCHEMA)
+    seen: list[bool] = []
+
+    def deserialize(topic: str, headers: Any, data: bytes) -> bytes:
+        seen.append(gc.isenabled())
+        if error is not None:
+            raise error
+        return data
+
+    was_on = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            RecordMaker(None, deserialize).make_native(batch, TopicPartition("t", 0), 0)
+        assert (seen, gc.isenabled()) == ([False], is_on)
+    finally:
+        (gc.enable if was_on else gc.disable)()
 
 
 @needs_core

@@ -52,6 +52,8 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void *)
+    bint PyGC_Disable()
+    bint PyGC_Enable()
 
 CHECKSUM = SPARKLOG_CORE_CHECKSUM.decode()
 """Of the source that this was compiled from."""
@@ -578,6 +580,26 @@ cdef inline void _set(object record, Py_ssize_t at, object value):
 
 
 def make_records(
+    type record_type, tuple constants, tuple offsets, tuple timestamps, tuple keys, tuple values, int64_t count,
+    headers, header_sizes, key_function, value_function, bint is_key_alone, bint is_value_alone
+):
+    """The records of some columns; arguments and results as of :func:`_make_records`.
+
+    What the functions make stays alive until all are made, so the garbage collector would find nothing in it, again and
+    again: it rests meanwhile, where it was on. An interrupt comes within a function, and it is on again afterwards.
+    """
+    cdef bint was_on = (key_function is not None or value_function is not None) and PyGC_Disable()
+    try:
+        return _make_records(
+            record_type, constants, offsets, timestamps, keys, values, count,
+            headers, header_sizes, key_function, value_function, is_key_alone, is_value_alone,
+        )
+    finally:
+        if was_on:
+            PyGC_Enable()
+
+
+cdef tuple _make_records(
     type record_type, tuple constants, tuple offsets, tuple timestamps, tuple keys, tuple values, int64_t count,
     headers, header_sizes, key_function, value_function, bint is_key_alone, bint is_value_alone
 ):

@@ -24,7 +24,8 @@ from sparklog.producer.future import FutureRecordMetadata
 __all__ = ["MAX_BATCH_BYTES", "RECORD_OVERHEAD_BYTES", "Buffer", "TopicQueue", "memory_bytes"]
 
 RECORD_OVERHEAD_BYTES = 112
-"""Memory of a record beside its key and value: two bytes objects, an int and their places in a list."""
+"""Memory of a record beside its key and value: two bytes objects, an int and their places in a list. The compiled core
+takes less, and counts the same."""
 _DETAILS_BYTES = 96
 """Memory of :class:`Details`."""
 _DETAIL_BYTES = 64

@@ -38,6 +38,7 @@ test: $(VENV)/.all ## Run the tests of every part; those of Spark skip, saying s
 
 nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: over an hour
 	@SPARKLOG_DEPTH=nightly $(BIN)/python -m pytest -m "" -n auto --dist loadgroup $(PYTEST_ARGS)
+	@SPARKLOG_PURE=1 $(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
 	@$(BIN)/python -m proof.model --deep
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 	@$(BIN)/python -m proof.torture --rounds 20 $(if $(SEED),--seed $(SEED)) --store $(STORE)
@@ -93,7 +94,7 @@ $(VENV)/.docs: EXTRAS = docs
 $(VENV)/.all: EXTRAS = all
 # What the extra "connect" adds, for the client of one test alone: wherever pandas can be imported, Arrow imports it.
 $(VENV)/.all: CONNECT = 'pandas<3' pytz tzdata grpcio grpcio-status googleapis-common-protos protobuf zstandard
-$(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.docs $(VENV)/.all: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.dev $(VENV)/.bench $(VENV)/.spark $(VENV)/.docs $(VENV)/.all: pyproject.toml hatch_build.py sparklog/_native/core.pyx sparklog/_native/build_core.py | $(BIN)/python
 	@echo "Installing sparklog[$(EXTRAS)] into $(VENV)" >&2
 	@test -x $(BIN)/uv || $(PIP) uv || echo "there is no uv here; pip installs" >&2
 	@$(call install,--editable '.[$(EXTRAS)]')

@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).parent.parent
 # From the bottom up. A room may import those below it; rooms of one line don't know each other, but for the first.
 LAYERS = [
     {
+        "_native",
         "_version",
         "model",
         "errors",

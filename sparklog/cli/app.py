@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from sparklog._native import DESCRIPTION
 from sparklog._version import __version__
 from sparklog.cli.check import check
 from sparklog.cli.completion import completion
@@ -51,7 +52,7 @@ class _Sparklog(click.Group):
 
 @click.group(cls=_Sparklog, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @connection_options(envvar=True)
-@click.version_option(__version__, prog_name="sparklog", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="sparklog", message=f"%(prog)s %(version)s ({DESCRIPTION})")
 def cli() -> None:
     """Kafka's semantics on Delta tables, without a broker.
 

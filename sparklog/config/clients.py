@@ -15,6 +15,7 @@ __all__ = [
     "NO_EFFECT",
     "REFUSED",
     "ClientSetting",
+    "OfData",
     "anything",
     "callables",
     "from_text",
@@ -211,6 +212,18 @@ def callables(method: str) -> Callable[[object], Any]:
     return of
 
 
+class OfData:
+    """A function of the data alone, called with topic, headers and data."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, topic: str, headers: Any, data: Any) -> Any:
+        return self.function(data)
+
+
 def serializer(method: str) -> Callable[[object], Any]:
     """A parser of a function of the data, or of an object with ``method(topic, headers, data)`` (kafka-python 3).
 
@@ -225,7 +238,7 @@ def serializer(method: str) -> Callable[[object], Any]:
                 raise ValueError(f"expected an instance of {value.__name__}, not the class")
             return bound
         if callable(value):
-            return lambda topic, headers, data: value(data)
+            return OfData(value)
         raise ValueError(f"expected a function of the data or an object with a method {method}")
 
     return of

@@ -13,7 +13,7 @@ from sparklog.config import ConsumerConfig
 from sparklog.consumer.assignment import HANDED_OVER, Chunk, Handover, PartitionState
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.metrics import ConsumerMetrics
-from sparklog.consumer.records import Deserializers, records_of
+from sparklog.consumer.records import RecordMaker
 from sparklog.errors import RecordDeserializationError
 from sparklog.model import CREATE_TIME, ConsumerRecord, TopicPartition
 
@@ -31,7 +31,7 @@ class RecordBuffer:
         self._fetch_state = fetch_state
         self._metrics = metrics
         self._clock = clock
-        self._deserializers = Deserializers(config.key_deserializer, config.value_deserializer)
+        self._maker = RecordMaker(config.key_deserializer, config.value_deserializer)
         self._interceptors: Sequence[Any] = config.interceptors
         self._min_bytes = min(config.fetch_min_bytes, config.fetch_max_bytes)
         self._max_wait_ms = config.fetch_max_wait_ms
@@ -120,7 +120,7 @@ class RecordBuffer:
                     break
                 continue
             batch = chunk.next_records(limit - len(found))
-            made, error = self._deserializers.apply(state.partition, records_of(batch, state.partition, timestamp_type))
+            made, error = self._maker.make(batch, state.partition, timestamp_type)
             if (made or error) and not self._take(state, chunk, len(made), handover):
                 break
             found = found + made if found else made

@@ -1,8 +1,8 @@
-"""Arrow columns to Python records: column by column, never record by record but to put them together."""
+"""Arrow columns to Python records, by the compiled core or in pure Python."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise, repeat
 from typing import Any
@@ -11,78 +11,127 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog._native import CORE
+from sparklog.config.clients import OfData
 from sparklog.config.consumer import Deserialize
 from sparklog.errors import RecordDeserializationError
 from sparklog.log.data.arrow_buffers import binary_lengths, buffer_numbers, is_valid
 from sparklog.model import NO_HEADERS, ConsumerRecord, Headers, TopicPartition
 
-__all__ = ["Deserializers", "records_of"]
+__all__ = ["RecordMaker"]
 
 _RECORD: Any = partial(tuple.__new__, ConsumerRecord)
 """Makes a record as ``ConsumerRecord._make`` does, without its check of the length."""
 _MICROSECONDS = 1_000
-_KEY, _VALUE = ConsumerRecord._fields.index("key"), ConsumerRecord._fields.index("value")
 
 
-class Deserializers:
-    """A user's ``key_deserializer`` and ``value_deserializer``."""
+Made = tuple[list[ConsumerRecord], RecordDeserializationError | None]
+"""Records up to the first that can't be deserialized, and why it can't."""
+
+
+class RecordMaker:
+    """Makes records of columns, with a user's ``key_deserializer`` and ``value_deserializer``."""
 
     def __init__(self, key: Deserialize | None, value: Deserialize | None) -> None:
-        self._key = key
-        self._value = value
+        self._key, self._is_key_alone = _unwrapped(key)
+        self._value, self._is_value_alone = _unwrapped(value)
 
-    def apply(
-        self, partition: TopicPartition, records: list[ConsumerRecord]
-    ) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
-        """The records deserialized, up to the first that fails, and why it does.
+    def make(self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> Made:
+        """The rows of a batch of :data:`sparklog.log.data.record_streaming.RECORD_SCHEMA`, in their order.
 
         A null stays None: the function isn't called (as in Java, not in kafka-python).
+
+        Args:
+            timestamp_type: of all of them, see :class:`~sparklog.model.ConsumerRecord`.
         """
-        if self._key is None and self._value is None:
-            return records, None
-        made: list[ConsumerRecord] = []
-        for record in records:
-            key, value = record[_KEY], record[_VALUE]
+        make = self.make_pure if CORE is None else self.make_native
+        return make(batch, partition, timestamp_type)
+
+    def make_native(self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> Made:
+        """Does the same as :meth:`make`, by the compiled core."""
+        core: Any = CORE
+        offsets, timestamps, keys, values, headers = batch.columns
+        lists, sizes = None, None
+        if headers.null_count < len(headers):
+            lists, sizes = _headers(headers)
+        made, failed = core.make_records(
+            ConsumerRecord,
+            (partition.topic, partition.partition, -1, timestamp_type, NO_HEADERS),
+            *((*column.buffers(), column.offset) for column in (offsets, timestamps, keys, values)),
+            batch.num_rows,
+            lists,
+            sizes,
+            self._key,
+            self._value,
+            self._is_key_alone,
+            self._is_value_alone,
+        )
+        if failed is None:
+            return made, None
+        field, error = failed
+        return made, _failure(ConsumerRecord._fields[field], partition, offsets[len(made)].as_py(), error)
+
+    def make_pure(self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> Made:
+        """Does the same as :meth:`make`, in pure Python."""
+        offsets, timestamps, keys, values, headers = batch.columns
+        header_lists, header_sizes = _headers(headers)
+        key_objects, value_objects = keys.to_pylist(), values.to_pylist()
+        failure = None
+        if self._key is not None or self._value is not None:
+            failed = self._deserialize(key_objects, value_objects, header_lists, partition.topic)
+            if failed is not None:
+                at, name, error = failed
+                failure = _failure(name, partition, offsets[at].as_py(), error)
+                key_objects, value_objects = key_objects[:at], value_objects[:at]
+        columns: list[Iterable[Any]] = [
+            repeat(partition.topic),
+            repeat(partition.partition),
+            repeat(-1),
+            offsets.to_pylist(),
+            _milliseconds(timestamps),
+            repeat(timestamp_type),
+            key_objects,
+            value_objects,
+            header_lists,
+            repeat(None),
+            _sizes(keys),
+            _sizes(values),
+            header_sizes,
+        ]
+        return list(map(_RECORD, zip(*columns, strict=False))), failure  # those that repeat never end
+
+    def _deserialize(
+        self, keys: list[Any], values: list[Any], headers: Iterable[Headers], topic: str
+    ) -> tuple[int, str, Exception] | None:
+        """Replace keys and values, record by record; where one fails: its place, which of the two, and why."""
+        key_function, value_function = self._key, self._value
+        for at, own in zip(range(len(keys)), headers, strict=False):
             name = "key"
             try:
-                if self._key is not None and key is not None:
-                    key = self._key(partition.topic, record.headers, key)
+                if key_function is not None and keys[at] is not None:
+                    keys[at] = key_function(keys[at]) if self._is_key_alone else key_function(topic, own, keys[at])
                 name = "value"
-                if self._value is not None and value is not None:
-                    value = self._value(partition.topic, record.headers, value)
+                if value_function is not None and (value := values[at]) is not None:
+                    values[at] = value_function(value) if self._is_value_alone else value_function(topic, own, value)
             except Exception as error:
-                at = f"{partition.topic}-{partition.partition} at offset {record.offset}"
-                failure = RecordDeserializationError(
-                    f"the {name} of {at} can't be deserialized: {error!r}; seek beyond it to go on",
-                    topic_partition=partition,
-                    offset=record.offset,
-                )
-                failure.__cause__ = error
-                return made, failure
-            made.append(_RECORD((*record[:_KEY], key, value, *record[_VALUE + 1 :])))
-        return made, None
+                return at, name, error
+        return None
 
 
-def records_of(batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> list[ConsumerRecord]:
-    """The rows of a batch of :data:`sparklog.log.data.record_streaming.RECORD_SCHEMA`, in their order."""
-    offsets, timestamps, keys, values, headers = batch.columns
-    header_lists, header_sizes = _headers(headers)
-    columns: list[Iterable[Any]] = [
-        repeat(partition.topic),
-        repeat(partition.partition),
-        repeat(-1),
-        offsets.to_pylist(),
-        _milliseconds(timestamps),
-        repeat(timestamp_type),
-        keys.to_pylist(),
-        values.to_pylist(),
-        header_lists,
-        repeat(None),
-        _sizes(keys),
-        _sizes(values),
-        header_sizes,
-    ]
-    return list(map(_RECORD, zip(*columns, strict=False)))  # those that repeat never end
+def _unwrapped(function: Deserialize | None) -> tuple[Callable[..., Any] | None, bool]:
+    """The function to call; with the data alone? A call less for each record."""
+    return (function.function, True) if isinstance(function, OfData) else (function, False)
+
+
+def _failure(name: str, partition: TopicPartition, offset: int, error: Exception) -> RecordDeserializationError:
+    failure = RecordDeserializationError(
+        f"the {name} of {partition.topic}-{partition.partition} at offset {offset} can't be deserialized: {error!r}; "
+        "seek beyond it to go on",
+        topic_partition=partition,
+        offset=offset,
+    )
+    failure.__cause__ = error
+    return failure
 
 
 def _milliseconds(column: pa.Array) -> list[int]:

@@ -21,11 +21,11 @@ from sparklog.errors import IllegalStateError, SparklogError
 from sparklog.interrupts import EventCount
 from sparklog.log.data.schema import HEADERS
 from sparklog.model import Headers
+from sparklog.producer.accumulator import Accumulator, take_columns
 
 __all__ = [
     "I32",
     "I64",
-    "ROW_WIDTH",
     "Batch",
     "Details",
     "Outcome",
@@ -40,10 +40,6 @@ _LOGGER = logging.getLogger("sparklog.producer")
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
-
-ROW_WIDTH = 4
-"""Values of a record in :attr:`RecordBatch.rows`: key, value, when it was sent (ns), :class:`Details` or None."""
-
 
 Details = tuple["int | None", "Headers | None", int, "int | None"]
 """A record beside its key and value, as ``send`` was given it: timestamp in ms (None: when it was sent), headers (None
@@ -188,47 +184,52 @@ class Batch(ABC):
 
 
 class RecordBatch(Batch):
-    """Records that ``send`` gathered. Filled under the buffer's lock."""
+    """Records that ``send`` gathered."""
 
     def __init__(self, topic: str, *, created_ticks_ms: float) -> None:
+        self.records = Accumulator()
         super().__init__(topic, created_ticks_ms=created_ticks_ms)
-        self.rows: list[Any] = []
-        """:data:`ROW_WIDTH` values a record, one record after the other: ``rows += …`` adds a record whole or not at
-        all, whenever an interrupt comes. (A list of tuples would be as safe, and take 60 bytes more a record.)"""
-        self.room_bytes = 0
-        """How large it may grow before the buffer and the sender have to be asked again; no less than it is."""
-        self.has_details = False
-        """May there be records with :class:`Details`?"""
-        self._count = 0
         self._header_sizes: dict[int, int] = {}
 
     @property
+    def size_bytes(self) -> int:
+        """The size as counted against ``buffer_memory``."""
+        return self.records.size_bytes
+
+    @size_bytes.setter
+    def size_bytes(self, size_bytes: int) -> None:
+        self.records.size_bytes = size_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """How large it may grow before the buffer and the sender have to be asked again; no less than it is."""
+        return self.records.room_bytes
+
+    @room_bytes.setter
+    def room_bytes(self, room_bytes: int) -> None:
+        self.records.room_bytes = room_bytes
+
+    @property
     def count(self) -> int:
-        return len(self.rows) // ROW_WIDTH or self._count
+        return self.records.count
 
     def take_table(self) -> pa.Table:
-        rows = self.rows  # an abort may drop them meanwhile
-        keys, values, times_ns, details = (rows[at::ROW_WIDTH] for at in range(ROW_WIDTH))
-        given: dict[int, Details] = {}
-        if self.has_details:
-            given = {index: detail for index, detail in enumerate(details) if detail is not None}
+        timestamps, keys, values, given = take_columns(self.records)
         self._header_sizes = {index: size for index, (_, _, size, _) in given.items() if size >= 0}
         count = len(keys)
+        headers = {index: headers for index, (_, headers, _, _) in given.items()}
+        partitions = {index: partition for index, (_, _, _, partition) in given.items()}
         columns = {
-            "timestamp": _timestamps_column(times_ns, given),
-            "key": pa.array(keys, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-            "headers": _column({index: headers for index, (_, headers, _, _) in given.items()}, count, HEADERS),
-            "partition": _column(
-                {index: partition for index, (_, _, _, partition) in given.items()}, count, pa.int32()
-            ),
+            "timestamp": _with_given_timestamps(timestamps, given),
+            "key": keys,
+            "value": values,
+            "headers": _column(headers, count, HEADERS),
+            "partition": _column(partitions, count, pa.int32()),
         }
-        self.drop_records()
         return pa.table(columns)
 
     def drop_records(self) -> None:
-        self._count = self.count
-        self.rows = []
+        self.records.drop()
 
     def header_size(self, index: int) -> int:
         return self._header_sizes.get(index, -1)
@@ -326,11 +327,13 @@ def settle_batches(outcomes: Sequence[tuple[Batch, Outcome]], callbacks: threadi
             batch.run_callbacks()
 
 
-def _timestamps_column(times_ns: Sequence[int], given: Mapping[int, Details]) -> pa.Array:
-    timestamps = np.array(times_ns, np.int64) // 1_000_000
-    for index, (timestamp_ms, _, _, _) in given.items():
-        if timestamp_ms is not None:
-            timestamps[index] = timestamp_ms
+def _with_given_timestamps(times: pa.Array, given: Mapping[int, Details]) -> pa.Array:
+    stated = {index: time_ms for index, (time_ms, _, _, _) in given.items() if time_ms is not None}
+    if not stated:
+        return times
+    timestamps = np.array(times, np.int64)
+    for index, timestamp_ms in stated.items():
+        timestamps[index] = timestamp_ms
     return pa.array(timestamps)
 
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.model import RecordMetadata, TopicPartition
-from sparklog.producer.batch import ROW_WIDTH, Batch, Outcome
+from sparklog.producer.accumulator import FutureBase
+from sparklog.producer.batch import Batch, Outcome
 
 __all__ = ["BatchMetadata", "FutureBatchMetadata", "FutureRecordMetadata", "future_of_only_record"]
 
@@ -34,17 +35,10 @@ class BatchMetadata:
         return len(self.offsets)
 
 
-class _Future(Generic[T]):
-    """A promise that is kept by a batch. It is done when its batch is.
+class _Future(FutureBase, Generic[T]):
+    """A promise that is kept by a batch. It is done when its batch is."""
 
-    Whoever makes one sets its two attributes: a call of ``__init__`` is a tenth of what ``send`` costs.
-    """
-
-    __slots__ = ("_batch", "_rows_index")
-
-    _batch: Batch
-    _rows_index: int
-    """Index of the record's first value in :attr:`RecordBatch.rows`."""
+    __slots__ = ()
 
     def _value_of(self, outcome: Outcome) -> T:
         raise NotImplementedError
@@ -118,7 +112,7 @@ class _Future(Generic[T]):
             if self._error_of(outcome) is None:
                 f(*args, self._value_of(outcome), **kwargs)
 
-        self._batch.when_done(self._rows_index, on_outcome)
+        self._batch.when_done(self._index, on_outcome)
         return self
 
     def add_errback(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:
@@ -129,7 +123,7 @@ class _Future(Generic[T]):
             if error is not None:
                 f(*args, error, **kwargs)
 
-        self._batch.when_done(self._rows_index, on_outcome)
+        self._batch.when_done(self._index, on_outcome)
         return self
 
     def add_both(self, f: Callable[..., object], *args: Any, **kwargs: Any) -> _Future[T]:
@@ -144,10 +138,10 @@ class FutureRecordMetadata(_Future[RecordMetadata]):
     __slots__ = ()
 
     def _error_of(self, outcome: Outcome) -> SparklogError | None:
-        return outcome.error_of(self._rows_index // ROW_WIDTH)
+        return outcome.error_of(self._index)
 
     def _value_of(self, outcome: Outcome) -> RecordMetadata:
-        written, index = outcome.require_written(), self._rows_index // ROW_WIDTH
+        written, index = outcome.require_written(), self._index
         partition = int(written.partitions[index])
         return RecordMetadata(
             topic=self._batch.topic,
@@ -165,7 +159,7 @@ class FutureRecordMetadata(_Future[RecordMetadata]):
 def future_of_only_record(batch: Batch) -> FutureRecordMetadata:
     """The promise of a batch's only record."""
     future = FutureRecordMetadata()
-    future._batch, future._rows_index = batch, 0
+    future._batch, future._index = batch, 0
     return future
 
 
@@ -175,7 +169,7 @@ class FutureBatchMetadata(_Future[BatchMetadata]):
     __slots__ = ("_batches",)
 
     def __init__(self, batches: Sequence[Batch]) -> None:
-        self._batch, self._rows_index = batches[-1], 0  # a topic's batches are settled in their order
+        self._batch, self._index = batches[-1], 0  # a topic's batches are settled in their order
         self._batches = batches
 
     def _error_of(self, outcome: Outcome) -> SparklogError | None:

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from sparklog import cli as package
+from sparklog._native import DESCRIPTION
 from sparklog.cli import main
 from sparklog.cli.output import is_terminal, print_table
 from sparklog.log.cluster import open_cluster
@@ -233,6 +234,7 @@ def test_main_returns_exit_codes(cluster, capsys, monkeypatch):
     assert main(["--version"]) == 0
     captured = capsys.readouterr()
     assert captured.out.splitlines()[0] == "orders"
+    assert f"({DESCRIPTION})" in captured.out
     assert "Traceback" not in captured.err
     assert package.main is main
 

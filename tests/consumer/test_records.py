@@ -6,7 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparklog.consumer.records import records_of
+from sparklog._native import CORE
+from sparklog.config.clients import OfData
+from sparklog.consumer.records import RecordMaker
 from sparklog.log.data.record_streaming import RECORD_SCHEMA
 from sparklog.model import LOG_APPEND_TIME, ConsumerRecord, TopicPartition
 
@@ -34,6 +36,21 @@ def a_batch(rows):
     columns = {name: [row[name] for row in rows] for name in RECORD_SCHEMA.names}
     arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+@pytest.fixture(params=["native", "pure"], autouse=True)
+def core(request, monkeypatch):
+    """Each test here, on both cores."""
+    if request.param == "native" and CORE is None:
+        pytest.skip("the native core isn't compiled")
+    make = RecordMaker.make_native if request.param == "native" else RecordMaker.make_pure
+    monkeypatch.setattr(RecordMaker, "make", make)
+
+
+def records_of(batch, partition, timestamp_type):
+    made, error = RecordMaker(None, None).make(batch, partition, timestamp_type)
+    assert error is None
+    return made
 
 
 def shown(record):
@@ -83,3 +100,47 @@ def test_header_names_that_are_not_utf_8_are_decoded_with_replacement_characters
 def test_times_before_1970_are_rounded_down_too():
     (record,) = records_of(a_batch([{**ROWS[0], "timestamp": -1_001}]), TopicPartition("t", 3), 0)
     assert record.timestamp == -2
+
+
+def test_a_record_is_a_tuple_like_any_other():
+    (record,) = records_of(a_batch([ROWS[0]]), TopicPartition("t", 3), 0)
+    same = ConsumerRecord(*record)
+    assert (record, repr(record)) == (same, repr(same))
+    assert record._replace(offset=8).offset == 8
+
+
+def test_deserializers_are_called_record_by_record_but_not_for_null():
+    calls = []
+
+    def of_key(topic, headers, data):
+        calls.append((topic, list(headers), data))
+        return data.decode("latin-1")
+
+    def of_value(data):
+        calls.append(data)
+        return [data]
+
+    found, error = RecordMaker(of_key, OfData(of_value)).make(a_batch(ROWS[:3]), TopicPartition("t", 3), 0)
+    assert error is None
+    assert [(record.key, record.value) for record in found] == [("k", [b"v"]), (None, [b""]), ("", None)]
+    assert calls == [("t", [], b"k"), b"v", b"", ("t", [("a", None)], b"")]
+    sizes = [(record.serialized_key_size, record.serialized_value_size) for record in found]
+    assert sizes == [(1, 1), (-1, 0), (0, -1)]
+
+
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_the_records_before_one_that_cannot_be_deserialized_are_returned(name):
+    rows = [{**ROWS[0], "offset": number, name: data} for number, data in ((4, b"1"), (9, b"x"), (11, b"2"))]
+    maker = RecordMaker(OfData(int), None) if name == "key" else RecordMaker(None, OfData(int))
+    found, error = maker.make(a_batch(rows), TopicPartition("t", 3), 0)
+    assert [getattr(record, name) for record in found] == [1]
+    assert error is not None
+    assert (error.offset, error.topic_partition) == (9, TopicPartition("t", 3))
+    assert f"the {name} of t-3 at offset 9 can't be deserialized: ValueError" in str(error)
+    assert isinstance(error.__cause__, ValueError)
+    with pytest.raises(KeyboardInterrupt):
+        RecordMaker(None, OfData(interrupted)).make(a_batch(ROWS), TopicPartition("t", 3), 0)
+
+
+def interrupted(_):
+    raise KeyboardInterrupt

@@ -236,5 +236,5 @@ def test_a_producer_is_given_to_nobody_by_its_futures() -> None:
     producer = Producer(cluster, acks=1, linger_ms=0)
     future = producer.send("t", b"v")
     future.get(LONG_S)
-    assert not any(isinstance(getattr(future, name), Producer) for name in ("_batch", "_rows_index"))
+    assert not any(isinstance(getattr(future, name), Producer) for name in ("_batch", "_index"))
     producer.close()

@@ -11,11 +11,12 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from sparklog._native import CORE
 from sparklog.errors import IllegalStateError, InvalidTxnStateError, KafkaTimeoutError
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.producer.batch import Batch, Outcome, TableBatch
 from sparklog.producer.future import FutureRecordMetadata
-from sparklog.producer.topic_queue import Buffer, TopicQueue
+from sparklog.producer.topic_queue import RECORD_OVERHEAD_BYTES, Buffer, TopicQueue
 from sparklog.storage import MemoryStore
 from sparklog.testing import ManualClock
 from tests.interrupting import POINTS, interrupt, numbers
@@ -61,8 +62,7 @@ class AQueue:
         self.sent: Sent = []
 
     def send(self, value: bytes) -> None:
-        future = self.queue.add_plain(None, value)
-        assert future is not None
+        future = self.queue.add_plain(None, value) or self.queue.add(None, value, len(value) + RECORD_OVERHEAD_BYTES)
         self.sent.append((value, future))
 
     def take(self) -> list[Batch]:
@@ -82,7 +82,7 @@ class AQueue:
         assert used_bytes == sum(batch.size_bytes for batch in batches) == self.buffer.used_bytes
         found = {batch: batch.take_table()["value"].to_pylist() for batch in batches}
         for value, future in self.sent:
-            assert found[future._batch][future._rows_index // 4] == value
+            assert found[future._batch][future._index] == value
         there = sorted(value for column in found.values() for value in column)
         assert there in [sorted([*(value for value, _ in self.sent), *extra]) for extra in more]
         for batch in batches:
@@ -118,20 +118,21 @@ def test_a_send_that_is_interrupted_anywhere_adds_a_whole_record_or_none(
 
         def send(queue: TopicQueue = one.queue) -> None:
             if is_plain:
-                queue.add_plain(None, b"interrupted")
+                plain = b"interrupted"
+                queue.add_plain(None, plain) or queue.add(None, plain, len(plain) + RECORD_OVERHEAD_BYTES)
             else:
                 queue.add(None, b"interrupted", 200, (5, [("h", b"1")], 2, 7))
 
         stride = 1 if before == [b"1"] else STRIDE[point]
         was_reached = interrupt(send, at=stride * at, point=point)
-        is_there = any(b"interrupted" in batch.rows for batch in one.queue.unfinished())  # type: ignore[attr-defined]
+        is_there = sum(batch.count for batch in one.queue.unfinished()) > len(before)
         assert is_there or was_reached
         if is_there and is_announced:
             assert one.announced.count, "the sender would sleep on"
         one.check_whole(more=[[b"interrupted"]] if is_there else [[]])
         if not was_reached:
             break
-    assert at > 5
+    assert at > 5 or (is_plain and CORE is not None)  # the compiled core adds such a record in one step
 
 
 def test_what_an_interrupted_send_was_given_beside_the_value_isnt_the_next_records() -> None:

@@ -130,8 +130,9 @@ def record_columns(records: pa.Table | pa.RecordBatch) -> dict[str, Any]:
 
 def write_parquet(table: pa.Table, *, compression: str) -> bytes:
     """A table of ``DATA_SCHEMA``, with or without headers, as the bytes of a Parquet file."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **parquet_options(compression))
+    pool = pa.system_memory_pool()  # Arrow's own gives pages back and asks the system for them again, file by file
+    sink = pa.BufferOutputStream(memory_pool=pool)
+    pq.write_table(table, sink, memory_pool=pool, **parquet_options(compression))
     return bytes(sink.getvalue())
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sparklog._native import CORE
 from sparklog.log.data.arrow_buffers import buffer_numbers
 
-__all__ = ["key_partitions", "murmur2", "murmur2_column"]
+__all__ = ["key_partitions", "murmur2", "murmur2_column", "murmur2_numpy"]
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
@@ -42,7 +43,15 @@ def key_partitions(keys: pa.Array, partition_count: int) -> npt.NDArray[np.int32
 
 
 def murmur2_column(keys: pa.Array) -> U32:
-    """The hash of each key of a binary column; a null is hashed as an empty key.
+    """The hash of each key of a binary column; a null is hashed as an empty key."""
+    if CORE is None or keys.type != pa.binary() or len(keys) == 0:
+        return murmur2_numpy(keys)
+    _, offsets, data = keys.buffers()
+    return np.frombuffer(CORE.murmur2_hashes(offsets, data, keys.offset, len(keys)), np.uint32)
+
+
+def murmur2_numpy(keys: pa.Array) -> U32:
+    """Does the same as :func:`murmur2_column`, in numpy.
 
     Each step takes the next four bytes of every key that has so many left, so a column costs as many numpy calls as
     its keys have words, whatever their number. Where only few long keys are left, they are hashed one by one.

@@ -1,0 +1,54 @@
+"""The types of ``core.pyx``."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+CHECKSUM: str
+
+class Memory:
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class FutureBase:
+    _batch: Any
+    _index: int
+
+_Binary = tuple[Memory | None, Memory, Memory]
+
+class Accumulator:
+    size_bytes: int
+    room_bytes: int
+    @property
+    def count(self) -> int: ...
+    def append(
+        self, key: bytes | None, value: bytes | None, now_ns: int, details: Any, size_bytes: int, /
+    ) -> int | None: ...
+    def take(self) -> tuple[int, Memory, _Binary, _Binary, Mapping[int, Any]]: ...
+    def drop(self) -> None: ...
+
+class Gatherer:
+    max_record_bytes: int
+    open: Any
+    def __init__(self, future_type: type, clock: Callable[[], int], lock: Any, overhead_bytes: int) -> None: ...
+    def add_plain(self, key: object, value: object, /) -> Any: ...
+
+def murmur2_hashes(offsets: Any, data: Any, first: int, count: int) -> Memory: ...
+def order_of(numbers: Any, bound: int) -> tuple[Memory, Memory]: ...
+def take_binary(offsets: Any, data: Any, first: int, count: int, order: Any) -> tuple[Memory, Memory]: ...
+def make_records(
+    record_type: type,
+    constants: tuple[Any, ...],
+    offsets: tuple[Any, ...],
+    timestamps: tuple[Any, ...],
+    keys: tuple[Any, ...],
+    values: tuple[Any, ...],
+    count: int,
+    headers: Sequence[Any] | None,
+    header_sizes: Sequence[int] | None,
+    key_function: Callable[..., Any] | None,
+    value_function: Callable[..., Any] | None,
+    is_key_alone: bool,
+    is_value_alone: bool,
+) -> tuple[list[Any], tuple[int, Exception] | None]: ...
+def encode_varints(numbers: Sequence[int] | Iterable[int]) -> bytes: ...
+def decode_varints(data: Any, at: int, count: int) -> tuple[list[int], int]: ...

@@ -134,9 +134,9 @@ class PollSchedule:
             self._paces[topic].due_ticks_ms = now_ms + wait_ms
 
     def announced(self, topics: Set[str], *, now_ms: float) -> None:
-        """Note that the store told of something new in topics."""
-        for topic in topics & self._paces.keys():
-            self._paces[topic].announced_ticks_ms = now_ms
+        """Note that the store told of something new in topics, which are looked at now."""
+        for topic in topics:
+            self._paces.setdefault(topic, _Pace(now_ms, 0.0, now_ms)).announced_ticks_ms = now_ms
 
     def looked(self, news: Mapping[str, bool], *, now_ms: float, took_ms: float | None) -> None:
         """Note that a look at topics has ended.

@@ -101,7 +101,7 @@ def test_a_topic_whose_news_was_announced_is_looked_at_seldom():
         schedule.looked({"t": is_new}, now_ms=now, took_ms=0.05)
         return schedule.next_due_ms(["t"]) - now
 
-    look(True, 0.0)
+    assert look(True, 0.0) == 0.0
     assert look(False, 0.05) == 1.0  # nothing was announced yet
     schedule.announced({"t"}, now_ms=10.0)
     assert look(True, 10.1) == 0.0
@@ -111,3 +111,11 @@ def test_a_topic_whose_news_was_announced_is_looked_at_seldom():
     assert look(False, 9_510.1) < 2.0
     schedule.announced({"t"}, now_ms=9_511.0)  # the look was earlier than the announcement
     assert look(False, 9_511.1) == 100.0
+
+
+def test_a_topic_is_looked_at_seldom_where_the_store_tells_of_it(tmp_path):
+    _, _, consumer = rounds(tmp_path)
+    with consumer.fetch_state.lock:
+        ahead_ms = consumer.fetcher.next_due_ticks_ms() - consumer.fetcher._clock.ticks_ms()
+    assert ahead_ms <= 100.0
+    assert consumer.fetcher._schedule._paces["t"].wait_ms == 100.0

@@ -5,6 +5,9 @@ import errno
 import os
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,12 @@ from sparklog.storage._folder_watch import FolderWatches
 from tests.consumer.support import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+
+
+def watch(watches: FolderWatches, folder: Path, changed: Callable[[], None] = lambda: None) -> Callable[[], None]:
+    end = watches.watch(str(folder), changed)
+    assert end is not None
+    return end
 
 
 def threads() -> int:
@@ -33,7 +42,7 @@ def test_what_a_store_writes_is_told_once_it_is_whole(tmp_path):
     end = store.watch("a/", lambda: told.append(sorted(name for name in os.listdir(tmp_path / "a") if name[0] != ".")))
     assert end is not None
     store.create("a/1", b"x")
-    until(lambda: told)
+    until(lambda: bool(told))
     assert told == [["0", "1"]]
     store.put("a/0", b"y")
     until(lambda: len(told) == 2)
@@ -46,10 +55,11 @@ def test_what_a_store_writes_is_told_once_it_is_whole(tmp_path):
 
 
 def test_the_thread_and_its_descriptor_end_with_the_last_who_watches(tmp_path):
-    watches, told = FolderWatches(), []
+    watches = FolderWatches()
+    told: list[int] = []
     before = threads(), descriptors()
     (tmp_path / "b").mkdir()
-    ends = [watches.watch(str(tmp_path / name), lambda n=n: told.append(n)) for n, name in enumerate(("", "", "b"))]
+    ends = [watch(watches, tmp_path / name, partial(told.append, n)) for n, name in enumerate(("", "", "b"))]
     (tmp_path / "x").touch()
     until(lambda: len(told) == 2)
     assert sorted(told) == [0, 1]
@@ -63,7 +73,7 @@ def test_the_thread_and_its_descriptor_end_with_the_last_who_watches(tmp_path):
     ends[2]()
     until(lambda: (threads(), descriptors()) == before)
     assert watches.count == 0
-    again = watches.watch(str(tmp_path), lambda: told.append(9))
+    again = watch(watches, tmp_path, partial(told.append, 9))
     (tmp_path / "z").touch()
     until(lambda: 9 in told)
     again()
@@ -72,7 +82,7 @@ def test_the_thread_and_its_descriptor_end_with_the_last_who_watches(tmp_path):
 def test_a_folder_that_is_removed_is_watched_no_longer(tmp_path):
     watches = FolderWatches()
     (tmp_path / "a").mkdir()
-    end = watches.watch(str(tmp_path / "a"), lambda: None)
+    end = watch(watches, tmp_path / "a")
     (tmp_path / "a").rmdir()
     until(lambda: watches.count == 0)
     end()
@@ -100,24 +110,25 @@ def test_where_the_kernel_refuses_nothing_is_watched_or_left_open(tmp_path, monk
             ctypes.set_errno(errno.EMFILE)
             return -1
 
-    monkeypatch.setattr(_folder_watch.ctypes, "CDLL", lambda *_, **__: Refusing())
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Refusing())
     assert watches.watch(str(tmp_path), lambda: None) is None
-    monkeypatch.setattr(_folder_watch.ctypes, "CDLL", lambda *_, **__: object())
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
     assert watches.watch(str(tmp_path), lambda: None) is None
-    monkeypatch.setattr(_folder_watch.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert watches.watch(str(tmp_path), lambda: None) is None
 
 
 def test_after_lost_notifications_everybody_is_told():
-    watches = FolderWatches()
-    watches._watchers = {1: {"a": print}, 2: {"b": len}}
-    assert set(watches._watchers_of(_folder_watch._EVENT.pack(-1, 0x4000, 0, 0))) == {print, len}
+    watches, first, second = FolderWatches(), lambda: None, lambda: None
+    watches._watchers = {1: {"a": first}, 2: {"b": second}}
+    assert set(watches._watchers_of(_folder_watch._EVENT.pack(-1, 0x4000, 0, 0))) == {first, second}
 
 
 def test_a_forked_child_begins_anew(tmp_path):
     store, told = LocalStore(tmp_path), []
     store.put("a/0", b"")
     end = store.watch("a/", lambda: told.append(1))
+    assert end is not None
     child = os.fork()
     if child == 0:
         news = threading.Event()
@@ -126,7 +137,7 @@ def test_a_forked_child_begins_anew(tmp_path):
         store.create("a/1", b"")
         os._exit(0 if news.wait(10) and is_right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    until(lambda: told)
+    until(lambda: bool(told))
     end()
 
 

@@ -30,6 +30,8 @@ class Announcements:
 
     def take(self, topics: Set[str]) -> Set[str]:
         """Those of the topics of which something was told; it is then forgotten, since they are looked at now."""
+        if not self._topics:  # most rounds; what is told right now is taken by the next
+            return frozenset()
         with self._fetch_state.lock:
             taken = self._topics & topics
             self._topics -= taken

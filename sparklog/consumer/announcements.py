@@ -1,4 +1,4 @@
-"""What the store tells a consumer of: topics in whose logs something is new."""
+"""Announcements of the store: topics in whose logs it says that something is new."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Announcements:
                 self._fetch_state.fetcher_condition.notify()
 
     def among(self, topics: Set[str]) -> Set[str]:
-        """Those of the topics of which something was told. Under the lock."""
+        """The topics among these of which something was told. Under the lock."""
         return self._topics & topics if self._topics else self._topics
 
     def take(self, topics: Set[str]) -> Set[str]:
-        """Those of the topics of which something was told; it is then forgotten, since they are looked at now."""
+        """Forget what was told of these topics, since they are looked at now; return those of which something was."""
         if not self._topics:  # most rounds; what is told right now is taken by the next
             return frozenset()
         with self._fetch_state.lock:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sparklog.clock import Clock
 from sparklog.config import ConsumerConfig
+from sparklog.consumer.announcements import Announcements
 from sparklog.consumer.assignment import Chunk
 from sparklog.consumer.fetch_positions import TimestampSearch, set_fetch_offset
 from sparklog.consumer.fetch_state import FetchState
@@ -50,7 +51,8 @@ class Fetcher:
         self._fetch_state = fetch_state
         self._metrics = metrics
         self._clock: Clock = cluster.clock
-        self._topics = FollowedTopics(cluster, self._opened)
+        self._announcements = Announcements(fetch_state)
+        self._topics = FollowedTopics(cluster, self._opened, self._announcements.tell)
         self._schedule = PollSchedule(config.fetch_max_wait_ms)
         self._reader = SegmentFetcher(cluster.store, limits)
         self._epochs: dict[TopicPartition, int] = {}
@@ -124,6 +126,12 @@ class Fetcher:
         )
 
     @property
+    def has_announced(self) -> bool:
+        """Has the store told of something new in a topic that may be looked at now? Under the lock."""
+        told = self._announcements.among(self._to_look_at())
+        return bool(told - self._retry_ticks_ms.keys() - self._topics.opening)
+
+    @property
     def has_work(self) -> bool:
         """Is there a topic to look at? Under the lock."""
         return "" not in self._fetch_state.errors and (
@@ -185,7 +193,9 @@ class Fetcher:
         until_ticks_ms = max(until_ticks_ms, now)
         asked = frozenset(topic for topic in asked if self._retry_ticks_ms.get(topic, now) <= until_ticks_ms)
         self._open(asked)
-        at_once = asked & (self._changed | self._topics.behind())
+        announced = self._announcements.take(asked)
+        self._schedule.announced(announced, now_ms=now)
+        at_once = asked & (self._changed | self._topics.behind() | announced)
         taken, left = self._take_shared(self._schedule.due(asked, until_ticks_ms) - at_once)
         polled = self._poll(at_once | left)
         self._changed = (self._changed & wanted) - polled.news.keys()

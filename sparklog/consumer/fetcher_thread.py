@@ -66,7 +66,7 @@ class FetcherThread:
                 fetch_state.is_parked = False
                 continue
             due = fetcher.next_due_ticks_ms()
-            if due <= now:
+            if due <= now or fetcher.has_announced:
                 return now
             fetch_state.is_waiting_for_room = fetcher.is_limited
             was_notified = fetch_state.fetcher_condition.wait((due - now) / 1000)

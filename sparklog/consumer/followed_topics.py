@@ -54,10 +54,14 @@ class FollowedTopics:
 
     Args:
         opened: called by another thread, whenever a topic that is being opened is open or can't be.
+        announced: called by another thread with the name of a topic in whose log the store says that something is new.
     """
 
-    def __init__(self, cluster: Cluster, opened: Callable[[], None]) -> None:
+    def __init__(self, cluster: Cluster, opened: Callable[[], None], announced: Callable[[str], None]) -> None:
         self.cluster = cluster
+        self._announced = announced
+        self._watches: dict[str, Callable[[], None]] = {}
+        """End the store's announcements; by topic."""
         self._openings = TopicOpener(cluster, opened)
         self._shared = shared_looks_of(cluster)
         self._seen_ticks_ms: dict[str, float] = {}
@@ -80,6 +84,7 @@ class FollowedTopics:
 
     def drop(self, topic: str) -> None:
         """Follow a topic no longer; it may be opened anew."""
+        self._end_watch(topic)
         self._followers.pop(topic, None)
         self._heads.pop(topic, None)
         self._seen_ticks_ms.pop(topic, None)
@@ -120,6 +125,8 @@ class FollowedTopics:
         opened = {topic: found for topic, found in ended.items() if isinstance(found, TopicFollower)}
         self._followers.update(opened)
         self._unseen |= opened.keys()
+        for topic in opened:
+            self._watch(topic)
         errors = {topic: found for topic, found in ended.items() if isinstance(found, Exception)}
         return Polled(dict.fromkeys(opened, True), errors)
 
@@ -206,9 +213,24 @@ class FollowedTopics:
             self._sequencing.start_if_needed(self._followers[topic].state)
 
     def close(self) -> None:
-        """Wait for what is under way in the background."""
+        """End announcements, and wait for what is under way in the background."""
+        for topic in list(self._watches):
+            self._end_watch(topic)
         self._openings.close()
         self._sequencing.close()
+
+    def _watch(self, topic: str) -> None:
+        self._end_watch(topic)
+        folder = _next_path(self._followers[topic]).rpartition("/")[0] + "/"
+        end = self.cluster.store.watch(folder, partial(self._announced, topic))
+        if end is not None:
+            self._watches[topic] = end
+            self._announced(topic)  # what was written since the topic was loaded wasn't told
+
+    def _end_watch(self, topic: str) -> None:
+        end = self._watches.pop(topic, None)
+        if end is not None:
+            end()
 
     def follower(self, topic: str) -> TopicFollower:
         """The follower of a topic that is followed."""

@@ -9,6 +9,9 @@ is found soon; but after a hundredth of that time at least, up to 100 ms, and af
 Many topics share a number of looks in each ``fetch_max_wait_ms``: the quiet ones 25, which is 50 a second by default,
 and those that had news within the last second 125. On a store that answers within 2 ms, such as a folder, they share as
 many as take a sixtieth of the time, or for those with news a sixth, if these are more.
+
+A topic whose newest news the store announced is looked at when it announces more, and else seldom: after 100 ms while
+it has news, later after a tenth of the time for which it has been quiet, up to ``fetch_max_wait_ms``.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ _MOST_QUIET = 16
 """Quiet topics in one look: the others, which are looked at together with them, wait for no more."""
 _NEAR_MS = 2.0
 """A store that has answered so quickly is near: what it takes to look at one topic counts; else how long that lasts."""
+_ANNOUNCED_MS = 50.0
+"""News was announced if that came at most so long before it was found, or any time after."""
 _WEIGHT = 0.25
 """The weight of a look that took longer than looks are known to take: one that was held up is no rule."""
 
@@ -71,6 +76,13 @@ class _Pace:
     wait_ms: float
     due_ticks_ms: float
     is_quiet: bool = False
+    announced_ticks_ms: float = -math.inf
+    """When the store announced something last."""
+
+    @property
+    def is_announced(self) -> bool:
+        """Did the store announce the newest news, so that it is likely to announce what comes next?"""
+        return self.announced_ticks_ms >= self.news_ticks_ms - _ANNOUNCED_MS
 
 
 class PollSchedule:
@@ -121,6 +133,11 @@ class PollSchedule:
         for topic in topics & self._paces.keys():
             self._paces[topic].due_ticks_ms = now_ms + wait_ms
 
+    def announced(self, topics: Set[str], *, now_ms: float) -> None:
+        """Note that the store told of something new in topics, which are looked at now."""
+        for topic in topics:
+            self._paces.setdefault(topic, _Pace(now_ms, 0.0, now_ms)).announced_ticks_ms = now_ms
+
     def looked(self, news: Mapping[str, bool], *, now_ms: float, took_ms: float | None) -> None:
         """Note that a look at topics has ended.
 
@@ -142,17 +159,21 @@ class PollSchedule:
             pace = self._paces[topic]
             if not is_new:
                 longest_ms = self._longest_wait_ms(pace, now_ms, quiet_count)
-                first_ms = max(_SHORTEST_WAIT_MS, longest_ms * _FIRST_SHARE)
+                first_ms = max(_SHORTEST_WAIT_MS, longest_ms * (1.0 if pace.is_announced else _FIRST_SHARE))
                 pace.wait_ms = min(max(pace.wait_ms * _GROWTH, first_ms), longest_ms)
             pace.due_ticks_ms = now_ms + pace.wait_ms
 
     def _longest_wait_ms(self, pace: _Pace, now_ms: float, quiet_count: int) -> float:
         low_ms, high_ms = _RECENT_WAIT_MS
         recent_ms = min(max(low_ms, min(_RECENT_LOOKS * self._call_ms, high_ms)), self._longest_ms)
+        if pace.is_announced:
+            recent_ms = min(high_ms, self._longest_ms)
         if not pace.is_quiet:
             return max(recent_ms, self._shared_ms(_RECENT_BUDGET, len(self._paces) - quiet_count))
         quiet_ms = now_ms - pace.news_ticks_ms
         quick_ms = max(_QUIET_LOOKS * self._call_ms, min(_LEAST_QUIET_SHARE * quiet_ms, _LEAST_QUIET_WAIT_MS))
+        if pace.is_announced:
+            quick_ms = math.inf
         alone_ms = max(recent_ms, min(quick_ms, _QUIET_SHARE * quiet_ms, self._longest_ms))
         return max(alone_ms, self._shared_ms(_QUIET_BUDGET, quiet_count))
 

@@ -88,18 +88,18 @@ class LogCopy:
     """Its parts, by path; empty without one."""
     header: CheckpointHeader
     entries: tuple[Entry, ...]
-    """Every entry of the listing, oldest first."""
+    """Every entry of the listing, oldest first, but those whose bytes were known."""
     raw_entries: tuple[bytes, ...]
-    """Their bytes."""
+    """The bytes of every entry of the listing, oldest first."""
 
     @property
     def tail(self) -> tuple[Entry, ...]:
-        """The entries behind the checkpoint, oldest first."""
+        """The entries behind the checkpoint, oldest first, but those whose bytes were known."""
         return tuple(entry for entry in self.entries if entry.version > self.listing.checkpoint_version)
 
     @property
     def raw_tail(self) -> Mapping[str, bytes]:
-        """Their bytes, by path, in the same order."""
+        """The bytes of every entry behind the checkpoint, by path, oldest first."""
         found = zip(self.listing.entries, self.raw_entries, strict=True)
         return {one.path: data for (version, one), data in found if version > self.listing.checkpoint_version}
 
@@ -199,7 +199,8 @@ def read_log(log: DeltaLog, *, known: Mapping[int, bytes] = MappingProxyType({})
     """Read the newest checkpoint and the tail; None where there is no table.
 
     Args:
-        known: bytes of entries, by version, that are not read, since a read would find the same.
+        known: bytes of entries, by version, that are neither read nor decoded, since a read would find the same, and
+            who created them knows that they are whole.
     Raises:
         CorruptLogError: an entry or the checkpoint can't be read, or an entry is missing; names it.
         StoreUnavailableError: the log changed under us again and again.
@@ -237,7 +238,7 @@ def read_log(log: DeltaLog, *, known: Mapping[int, bytes] = MappingProxyType({})
             listing=listing,
             checkpoint=copies,
             header=header,
-            entries=tuple(entry for entry, _ in entries),
+            entries=tuple(entry for entry, _ in entries if entry is not None),
             raw_entries=tuple(data for _, data in entries),
         )
     raise corrupt or _no_way_in(log, listing, gap)
@@ -245,11 +246,12 @@ def read_log(log: DeltaLog, *, known: Mapping[int, bytes] = MappingProxyType({})
 
 def _raw_entries(
     log: DeltaLog, versions: Sequence[int], known: Mapping[int, bytes]
-) -> list[tuple[Entry, bytes] | None]:
-    """Entries with their bytes, in the order of ``versions``; None for one that isn't there."""
+) -> list[tuple[Entry | None, bytes] | None]:
+    """Entries, None where they are known, with their bytes, in the order of ``versions``; None for one that isn't
+    there."""
     missing = [version for version in versions if version not in known]
     read = dict(zip(missing, log.read_raw_entries(missing), strict=True)) if missing else {}
-    return [read[v] if v in read else (log.decode(v, known[v]), known[v]) for v in versions]
+    return [read[v] if v in read else (None, known[v]) for v in versions]
 
 
 def _read_header(parts: Mapping[str, bytes]) -> CheckpointHeader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +144,20 @@ class ObjectStore(ABC):
 
     def sync_all(self) -> None:
         """Make everything written before this call, by anybody on this machine, survive a power loss."""
+
+    def watch(self, folder: str, changed: Callable[[], None]) -> Callable[[], None] | None:
+        """Have ``changed`` called soon after an object has appeared directly in a folder, as far as the store can tell.
+
+        It tells nothing for sure: whoever watches still has to look from time to time. Raises nothing.
+
+        Args:
+            folder: ends with ``/``.
+            changed: called by another thread, at times for nothing, and possibly once after the end; it must neither
+                block nor raise.
+        Returns:
+            Ends it. None: the store doesn't tell of this folder.
+        """
+        return None
 
     def arrow_filesystem(self) -> Any:
         """A ``pyarrow.fs.FileSystem`` of the root, for engines that read data files by themselves; None: there is none.

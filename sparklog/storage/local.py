@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from sparklog.errors import ObjectNotFoundError, StoreError
 from sparklog.storage import _local_errors as failed
 from sparklog.storage._durable import Folders
+from sparklog.storage._folder_watch import WATCHES
 from sparklog.storage._paths import check_path, check_prefix, check_range, is_path
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
 
@@ -161,6 +162,10 @@ class LocalStore(ObjectStore):
         except OSError as error:
             raise failed.syncing(error, self._root) from error
         os.sync()
+
+    def watch(self, folder: str, changed: Callable[[], None]) -> Callable[[], None] | None:
+        check_prefix(folder)
+        return WATCHES.watch(f"{self._root}/{folder}", changed)
 
     def arrow_filesystem(self) -> Any:
         import pyarrow.fs as pafs  # loads Arrow's S3 client too, which few have a use for

@@ -191,6 +191,9 @@ class RetryingStore(ObjectStore):
     def sync_all(self) -> None:
         self._store.sync_all()
 
+    def watch(self, folder: str, changed: Callable[[], None]) -> Callable[[], None] | None:
+        return self._store.watch(folder, changed)
+
     def arrow_filesystem(self) -> Any:
         return self._store.arrow_filesystem()
 

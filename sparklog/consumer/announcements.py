@@ -1,0 +1,38 @@
+"""Announcements of the store: topics in whose logs it says that something is new."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from sparklog.consumer.fetch_state import FetchState
+
+__all__ = ["Announcements"]
+
+
+class Announcements:
+    """The topics of which the store has told something that the fetcher hasn't looked at yet."""
+
+    def __init__(self, fetch_state: FetchState) -> None:
+        self._fetch_state = fetch_state
+        self._topics: set[str] = set()
+        """Under the lock."""
+
+    def tell(self, topic: str) -> None:
+        """Wake the fetcher's thread, unless the consumer is away: a topic has something new. From any thread."""
+        with self._fetch_state.lock:
+            self._topics.add(topic)
+            if not self._fetch_state.is_parked:
+                self._fetch_state.fetcher_condition.notify()
+
+    def among(self, topics: Set[str]) -> Set[str]:
+        """The topics among these of which something was told. Under the lock."""
+        return self._topics & topics if self._topics else self._topics
+
+    def take(self, topics: Set[str]) -> Set[str]:
+        """Forget what was told of these topics, since they are looked at now; return those of which something was."""
+        if not self._topics:  # most rounds; what is told right now is taken by the next
+            return frozenset()
+        with self._fetch_state.lock:
+            taken = self._topics & topics
+            self._topics -= taken
+        return taken

@@ -1,0 +1,145 @@
+"""The file system's notifications, on real folders."""
+
+import ctypes
+import errno
+import os
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sparklog.storage import LocalStore, MemoryStore, _folder_watch
+from sparklog.storage._folder_watch import FolderWatches
+from tests.consumer.support import until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+
+
+def watch(watches: FolderWatches, folder: Path, changed: Callable[[], None] = lambda: None) -> Callable[[], None]:
+    end = watches.watch(str(folder), changed)
+    assert end is not None
+    return end
+
+
+def threads() -> int:
+    return sum(thread.name == "sparklog-folder-watch" for thread in threading.enumerate())
+
+
+def descriptors() -> int:
+    return sum("inotify" in os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if is_open(fd))
+
+
+def is_open(fd: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{fd}")
+
+
+def test_what_a_store_writes_is_told_once_it_is_whole(tmp_path):
+    store, told = LocalStore(tmp_path), []
+    store.put("a/0", b"")
+    end = store.watch("a/", lambda: told.append(sorted(name for name in os.listdir(tmp_path / "a") if name[0] != ".")))
+    assert end is not None
+    store.create("a/1", b"x")
+    until(lambda: bool(told))
+    assert told == [["0", "1"]]
+    store.put("a/0", b"y")
+    until(lambda: len(told) == 2)
+    (tmp_path / "a" / ".2.tmp").write_bytes(b"")
+    store.put("b/0", b"")
+    store.create("a/3", b"")
+    until(lambda: len(told) == 3)
+    assert told[2] == ["0", "1", "3"]
+    end()
+
+
+def test_the_thread_and_its_descriptor_end_with_the_last_who_watches(tmp_path):
+    watches = FolderWatches()
+    told: list[int] = []
+    before = threads(), descriptors()
+    (tmp_path / "b").mkdir()
+    ends = [watch(watches, tmp_path / name, partial(told.append, n)) for n, name in enumerate(("", "", "b"))]
+    (tmp_path / "x").touch()
+    until(lambda: len(told) == 2)
+    assert sorted(told) == [0, 1]
+    ends[0]()
+    ends[0]()  # no harm
+    (tmp_path / "y").touch()
+    until(lambda: len(told) == 3)
+    assert told[2] == 1
+    assert (threads(), descriptors()) == (before[0] + 1, before[1] + 1)
+    ends[1]()
+    ends[2]()
+    until(lambda: (threads(), descriptors()) == before)
+    assert watches.count == 0
+    again = watch(watches, tmp_path, partial(told.append, 9))
+    (tmp_path / "z").touch()
+    until(lambda: 9 in told)
+    again()
+
+
+def test_a_folder_that_is_removed_is_watched_no_longer(tmp_path):
+    watches = FolderWatches()
+    (tmp_path / "a").mkdir()
+    end = watch(watches, tmp_path / "a")
+    (tmp_path / "a").rmdir()
+    until(lambda: watches.count == 0)
+    end()
+    assert watches.watch(str(tmp_path / "a"), lambda: None) is None
+
+
+def test_where_the_kernel_refuses_nothing_is_watched_or_left_open(tmp_path, monkeypatch):
+    before = descriptors()
+    (tmp_path / "file").touch()
+    watches = FolderWatches()
+    assert watches.watch(str(tmp_path / "file"), lambda: None) is None
+    assert watches.watch(str(tmp_path / "none"), lambda: None) is None
+    assert (watches.count, descriptors()) == (0, before)
+
+    monkeypatch.setattr(_folder_watch, "_LOCAL", frozenset())  # a network's file system
+    assert watches.watch(str(tmp_path), lambda: None) is None
+    monkeypatch.undo()
+
+    class Refusing:
+        def statfs(self, path, found):
+            found[0:2] = (0xEF53).to_bytes(2, "little")
+            return 0
+
+        def inotify_init1(self, flags):
+            ctypes.set_errno(errno.EMFILE)
+            return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Refusing())
+    assert watches.watch(str(tmp_path), lambda: None) is None
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    assert watches.watch(str(tmp_path), lambda: None) is None
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert watches.watch(str(tmp_path), lambda: None) is None
+
+
+def test_after_lost_notifications_everybody_is_told():
+    watches, first, second = FolderWatches(), lambda: None, lambda: None
+    watches._watchers = {1: {"a": first}, 2: {"b": second}}
+    assert set(watches._watchers_of(_folder_watch._EVENT.pack(-1, 0x4000, 0, 0))) == {first, second}
+
+
+def test_a_forked_child_begins_anew(tmp_path):
+    store, told = LocalStore(tmp_path), []
+    store.put("a/0", b"")
+    end = store.watch("a/", lambda: told.append(1))
+    assert end is not None
+    child = os.fork()
+    if child == 0:
+        news = threading.Event()
+        is_right = descriptors() == 0
+        store.watch("a/", news.set)
+        store.create("a/1", b"")
+        os._exit(0 if news.wait(10) and is_right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    until(lambda: bool(told))
+    end()
+
+
+def test_a_store_in_memory_tells_nothing():
+    assert MemoryStore().watch("a/", lambda: None) is None

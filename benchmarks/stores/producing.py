@@ -127,7 +127,8 @@ def shared_topic(s3: DelayedS3, quick: bool) -> Mapping[str, float]:
     progress("")
     print(
         f"Producers of one topic, each {FLUSH_RECORDS} records and a flush every {1000 * FLUSH_EVERY_S:.0f} ms, or "
-        f"when the one before is done, after their first {WARM_UP_S:.0f} s; requests and $ of a flush, $ of a million flushes"
+        f"when the one before is done, after their first {WARM_UP_S:.0f} s; requests and $ of a flush, $ of a million "
+        "flushes"
     )
     columns = ["first s: p50 ms", "p99 ms", "then: flushes per s", "p50 ms", "p99 ms", "max ms"]
     columns += ["least", "most of a producer", "CPU ms"]

@@ -58,10 +58,10 @@ def test_no_time_is_left_for_a_wait_at_the_deadline():
 def test_a_cycle_is_a_second_at_most():
     slow = turns()
     slow.note_cycle(60_000)
-    assert slow.look_every_ms == pytest.approx(700)
+    assert slow.look_every_ms == pytest.approx(350)
 
 
-@pytest.mark.parametrize(("entries", "ahead"), [(0, 1), (13, 1), (40, 3), (1_000, 8)])
+@pytest.mark.parametrize(("entries", "ahead"), [(0, 1), (26, 1), (80, 3), (1_000, 8)])
 def test_a_look_reads_as_many_versions_as_are_to_be_expected(entries, ahead):
     busy = turns()
     busy.note_cycle(100)

@@ -1,17 +1,14 @@
 """Compiles ``core.pyx``, here in place or into another folder: ``python sparklog/_native/build_core.py [folder]``.
 
 It needs Cython, a C compiler and Python's headers, and takes about five seconds. Without it sparklog does the same in
-pure Python, more slowly. Imports nothing of sparklog: it runs before sparklog is installed.
+pure Python, more slowly. Imports nothing of sparklog: it runs before sparklog is installed. What only the compiling
+needs is imported there: each start of sparklog imports this module for :func:`checksum`.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
-import subprocess
 import sys
-import sysconfig
-import tempfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -32,6 +29,9 @@ def checksum(source: Path = SOURCE) -> str:
 
 def build(folder: Path = SOURCE.parent) -> Path:
     """Compile the core into a folder; returns the library's path. Raises :class:`CannotCompileError`."""
+    import sysconfig
+    import tempfile
+
     if sys.platform == "win32":
         raise CannotCompileError("it isn't compiled on Windows")
     try:
@@ -58,6 +58,9 @@ def build(folder: Path = SOURCE.parent) -> Path:
 
 def _compiler() -> list[str]:
     """The command that makes a shared library, as Python itself was compiled, without its debugging symbols."""
+    import shlex
+    import sysconfig
+
     command = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
     own = os.environ.get("CC")
     if own:
@@ -70,6 +73,8 @@ def _compiler() -> list[str]:
 
 
 def _run(command: list[str]) -> None:
+    import subprocess
+
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - Python's compiler
     except OSError as error:

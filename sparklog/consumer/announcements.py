@@ -10,14 +10,14 @@ __all__ = ["Announcements"]
 
 
 class Announcements:
-    """The topics of which the store has told something that the fetcher hasn't looked at yet."""
+    """The topics of which the store has announced something that the fetcher hasn't looked at yet."""
 
     def __init__(self, fetch_state: FetchState) -> None:
         self._fetch_state = fetch_state
         self._topics: set[str] = set()
         """Under the lock."""
 
-    def tell(self, topic: str) -> None:
+    def announce(self, topic: str) -> None:
         """Wake the fetcher's thread, unless the consumer is away: a topic has something new. From any thread."""
         with self._fetch_state.lock:
             self._topics.add(topic)
@@ -25,12 +25,12 @@ class Announcements:
                 self._fetch_state.fetcher_condition.notify()
 
     def among(self, topics: Set[str]) -> Set[str]:
-        """The topics among these of which something was told. Under the lock."""
+        """The topics among these of which something was announced. Under the lock."""
         return self._topics & topics if self._topics else self._topics
 
     def take(self, topics: Set[str]) -> Set[str]:
-        """Forget what was told of these topics, since they are looked at now; return those of which something was."""
-        if not self._topics:  # most rounds; what is told right now is taken by the next
+        """Forget what was announced of these topics, which are looked at now; return those of which something was."""
+        if not self._topics:  # most rounds; what is announced right now is taken by the next
             return frozenset()
         with self._fetch_state.lock:
             taken = self._topics & topics

@@ -52,7 +52,7 @@ class Fetcher:
         self._metrics = metrics
         self._clock: Clock = cluster.clock
         self._announcements = Announcements(fetch_state)
-        self._topics = FollowedTopics(cluster, self._opened, self._announcements.tell)
+        self._topics = FollowedTopics(cluster, self._opened, self._announcements.announce)
         self._schedule = PollSchedule(config.fetch_max_wait_ms)
         self._reader = SegmentFetcher(cluster.store, limits)
         self._epochs: dict[TopicPartition, int] = {}
@@ -127,9 +127,9 @@ class Fetcher:
 
     @property
     def has_announced(self) -> bool:
-        """Has the store told of something new in a topic that may be looked at now? Under the lock."""
-        told = self._announcements.among(self._to_look_at())
-        return bool(told - self._retry_ticks_ms.keys() - self._topics.opening)
+        """Has the store announced something new in a topic that may be looked at now? Under the lock."""
+        announced = self._announcements.among(self._to_look_at())
+        return bool(announced - self._retry_ticks_ms.keys() - self._topics.opening)
 
     @property
     def has_work(self) -> bool:

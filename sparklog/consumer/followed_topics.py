@@ -225,7 +225,7 @@ class FollowedTopics:
         end = self.cluster.store.watch(folder, partial(self._announced, topic))
         if end is not None:
             self._watches[topic] = end
-            self._announced(topic)  # what was written since the topic was loaded wasn't told
+            self._announced(topic)  # what was written since the topic was loaded wasn't announced
 
     def _end_watch(self, topic: str) -> None:
         end = self._watches.pop(topic, None)

@@ -134,7 +134,7 @@ class PollSchedule:
             self._paces[topic].due_ticks_ms = now_ms + wait_ms
 
     def announced(self, topics: Set[str], *, now_ms: float) -> None:
-        """Note that the store told of something new in topics, which are looked at now."""
+        """Note that the store announced something new in topics, which are looked at now."""
         for topic in topics:
             self._paces.setdefault(topic, _Pace(now_ms, 0.0, now_ms)).announced_ticks_ms = now_ms
 

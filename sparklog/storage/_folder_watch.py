@@ -1,7 +1,7 @@
 """Notifications of the file system that something appeared in a folder: Linux's inotify, by the C library.
 
 One thread of a process waits for them all. Where the system has no inotify, or its limits are reached, there are none:
-whoever watches looks from time to time anyway. A network's file system tells nothing of what other machines do: only
+whoever watches looks from time to time anyway. A network's file system doesn't notify of other machines' writes: only
 those that are known to be of one machine are watched.
 """
 
@@ -54,13 +54,13 @@ class FolderWatches:
         self._descriptor: int | None = None
         """inotify's; open as long as anything is watched, and then closed by the thread that reads from it."""
         self._watchers: dict[int, dict[object, Changed]] = {}
-        """Whom to tell, by the kernel's number of the watch."""
+        """Whom to notify, by the kernel's number of the watch."""
 
     def watch(self, folder: str, changed: Changed) -> Callable[[], None] | None:
         """Have ``changed`` called soon after a file has appeared in a folder under a name that begins with no dot.
 
         Args:
-            folder: an absolute path; what appears in folders within isn't told of.
+            folder: an absolute path; what appears in folders within it isn't notified.
             changed: called by a thread of this class; at times for nothing, and possibly once after the end. It must
                 neither block nor raise.
         Returns:
@@ -120,10 +120,10 @@ class FolderWatches:
                 ctypes.CDLL(None).inotify_rm_watch(self._descriptor, number)
 
     def _read(self, descriptor: int) -> None:
-        """Tell whoever watches of what happens, until nothing is watched any more."""
+        """Notify whoever watches, until nothing is watched any more."""
         while True:
-            told = self._watchers_of(os.read(descriptor, _BUFFER_BYTES))
-            for changed in told:
+            notified = self._watchers_of(os.read(descriptor, _BUFFER_BYTES))
+            for changed in notified:
                 changed()
             with self._lock:
                 if self._descriptor != descriptor:
@@ -134,7 +134,7 @@ class FolderWatches:
                     return
 
     def _watchers_of(self, data: bytes) -> list[Changed]:
-        """Whom to tell of these events, each once."""
+        """Whom to notify of these events, each once."""
         with self._lock:
             numbers: set[int] = set()
             for number, mask, name in _events(data):

@@ -146,16 +146,16 @@ class ObjectStore(ABC):
         """Make everything written before this call, by anybody on this machine, survive a power loss."""
 
     def watch(self, folder: str, changed: Callable[[], None]) -> Callable[[], None] | None:
-        """Have ``changed`` called soon after an object has appeared directly in a folder, as far as the store can tell.
+        """Have ``changed`` called soon after an object has appeared directly in a folder, as far as the store knows.
 
-        It tells nothing for sure: whoever watches still has to look from time to time. Raises nothing.
+        A notification may be lost: whoever watches still has to look from time to time. Raises nothing.
 
         Args:
             folder: ends with ``/``.
             changed: called by another thread, at times for nothing, and possibly once after the end; it must neither
                 block nor raise.
         Returns:
-            Ends it. None: the store doesn't tell of this folder.
+            Ends it. None: the store has no notifications for this folder.
         """
         return None
 

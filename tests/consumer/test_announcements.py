@@ -1,4 +1,4 @@
-"""What a folder tells its consumers of."""
+"""How notifications of a store wake consumers."""
 
 import sys
 import threading
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linu
 
 
 class Telling(WrappedStore):
-    """A store that tells when the test says so."""
+    """A store that notifies when the test says so."""
 
     def __init__(self, store):
         super().__init__(store)
@@ -51,11 +51,11 @@ def test_a_topic_that_is_told_of_is_looked_at_whatever_is_due(tmp_path):
 
 def test_a_topic_that_is_followed_no_longer_is_watched_no_longer(tmp_path):
     store, _, consumer = rounds(tmp_path)
-    (told,) = store.watches.values()
+    (notified,) = store.watches.values()
     consumer.assign()
     consumer.run()
     assert not store.watches
-    told()  # one that was under way
+    notified()  # one that was under way
     assert not consumer.fetcher.has_announced
     consumer.assign(tp())
     consumer.run()
@@ -66,7 +66,7 @@ def test_a_topic_that_is_followed_no_longer_is_watched_no_longer(tmp_path):
 
 def test_a_consumer_that_is_away_is_not_woken(tmp_path):
     store, _, consumer = rounds(tmp_path)
-    (told,) = store.watches.values()
+    (notified,) = store.watches.values()
     with consumer.fetch_state.lock:
         consumer.fetch_state.is_parked = True
     woken = threading.Event()
@@ -78,7 +78,7 @@ def test_a_consumer_that_is_away_is_not_woken(tmp_path):
 
     thread = threading.Thread(target=wait)
     thread.start()
-    told()
+    notified()
     thread.join()
     assert not woken.is_set()
 

@@ -37,45 +37,47 @@ def is_open(fd: str) -> bool:
 
 
 def test_what_a_store_writes_is_told_once_it_is_whole(tmp_path):
-    store, told = LocalStore(tmp_path), []
+    store, notified = LocalStore(tmp_path), []
     store.put("a/0", b"")
-    end = store.watch("a/", lambda: told.append(sorted(name for name in os.listdir(tmp_path / "a") if name[0] != ".")))
+    end = store.watch(
+        "a/", lambda: notified.append(sorted(name for name in os.listdir(tmp_path / "a") if name[0] != "."))
+    )
     assert end is not None
     store.create("a/1", b"x")
-    until(lambda: bool(told))
-    assert told == [["0", "1"]]
+    until(lambda: bool(notified))
+    assert notified == [["0", "1"]]
     store.put("a/0", b"y")
-    until(lambda: len(told) == 2)
+    until(lambda: len(notified) == 2)
     (tmp_path / "a" / ".2.tmp").write_bytes(b"")
     store.put("b/0", b"")
     store.create("a/3", b"")
-    until(lambda: len(told) == 3)
-    assert told[2] == ["0", "1", "3"]
+    until(lambda: len(notified) == 3)
+    assert notified[2] == ["0", "1", "3"]
     end()
 
 
 def test_the_thread_and_its_descriptor_end_with_the_last_who_watches(tmp_path):
     watches = FolderWatches()
-    told: list[int] = []
+    notified: list[int] = []
     before = threads(), descriptors()
     (tmp_path / "b").mkdir()
-    ends = [watch(watches, tmp_path / name, partial(told.append, n)) for n, name in enumerate(("", "", "b"))]
+    ends = [watch(watches, tmp_path / name, partial(notified.append, n)) for n, name in enumerate(("", "", "b"))]
     (tmp_path / "x").touch()
-    until(lambda: len(told) == 2)
-    assert sorted(told) == [0, 1]
+    until(lambda: len(notified) == 2)
+    assert sorted(notified) == [0, 1]
     ends[0]()
     ends[0]()  # no harm
     (tmp_path / "y").touch()
-    until(lambda: len(told) == 3)
-    assert told[2] == 1
+    until(lambda: len(notified) == 3)
+    assert notified[2] == 1
     assert (threads(), descriptors()) == (before[0] + 1, before[1] + 1)
     ends[1]()
     ends[2]()
     until(lambda: (threads(), descriptors()) == before)
     assert watches.count == 0
-    again = watch(watches, tmp_path, partial(told.append, 9))
+    again = watch(watches, tmp_path, partial(notified.append, 9))
     (tmp_path / "z").touch()
-    until(lambda: 9 in told)
+    until(lambda: 9 in notified)
     again()
 
 
@@ -125,9 +127,9 @@ def test_after_lost_notifications_everybody_is_told():
 
 
 def test_a_forked_child_begins_anew(tmp_path):
-    store, told = LocalStore(tmp_path), []
+    store, notified = LocalStore(tmp_path), []
     store.put("a/0", b"")
-    end = store.watch("a/", lambda: told.append(1))
+    end = store.watch("a/", lambda: notified.append(1))
     assert end is not None
     child = os.fork()
     if child == 0:
@@ -137,7 +139,7 @@ def test_a_forked_child_begins_anew(tmp_path):
         store.create("a/1", b"")
         os._exit(0 if news.wait(10) and is_right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    until(lambda: bool(told))
+    until(lambda: bool(notified))
     end()
 
 

@@ -24,6 +24,8 @@ class TopicOpener:
         self._threads: ThreadPoolExecutor | None = None
         """None while nothing is being opened."""
         self._futures: dict[str, Future[TopicFollower]] = {}
+        self._unwanted: list[Future[TopicFollower]] = []
+        """Openings that had begun when their topics were wanted no more."""
 
     def __contains__(self, topic: object) -> bool:
         return topic in self._futures
@@ -54,15 +56,18 @@ class TopicOpener:
     def keep(self, topics: Collection[str]) -> None:
         """Open no others than these; :meth:`take` returns no others."""
         for topic in self._futures.keys() - set(topics):
-            self._futures.pop(topic).cancel()
+            future = self._futures.pop(topic)
+            if not future.cancel():
+                self._unwanted.append(future)
 
     def take(self) -> dict[str, TopicFollower | Exception]:
         """The followers of the topics that were opened since the last call, and why others couldn't be."""
         ended = {topic: future for topic, future in self._futures.items() if future.done()}
         for topic in ended:
             del self._futures[topic]
-        if not self._futures and self._threads is not None:
-            self._threads.shutdown(wait=False)
+        self._unwanted = [future for future in self._unwanted if not future.done()]
+        if not self._futures and not self._unwanted and self._threads is not None:
+            self._threads.shutdown(wait=False)  # nothing is under way that close would have to wait for
             self._threads = None
         return {topic: _outcome(future) for topic, future in ended.items()}
 

@@ -172,6 +172,22 @@ def test_close_while_topics_are_being_opened_waits_for_those_and_opens_no_other(
     until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("sparklog-opening")])
 
 
+def test_close_waits_for_an_opening_that_had_begun_when_its_topic_was_wanted_no_more():
+    store, topics = a_gate(1)
+    openings = topic_opening.TopicOpener(a_cluster(store), lambda: None)
+    openings.begin(topics[0])
+    until(lambda: len(store.listed) == 1)
+    openings.keep([])
+    assert openings.take() == {}
+    closing = threading.Thread(target=openings.close)
+    closing.start()
+    closing.join(0.02)
+    assert closing.is_alive()
+    store.is_open.set()
+    closing.join(LONG_MS / 1_000)
+    assert not closing.is_alive()
+
+
 def test_a_topic_that_is_not_wanted_any_more_when_it_is_open_is_not_followed():
     store, topics = a_gate(3)
     with a_consumer(a_cluster(store), *topics) as consumer:

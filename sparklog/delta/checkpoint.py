@@ -76,13 +76,13 @@ def write_next_checkpoint(log: DeltaLog, *, sync: bool = True) -> CheckpointHint
 
     The checkpoint is created, never replaced, and only then named by ``_last_checkpoint``, which isn't moved back (but
     in a race, where all it costs is a longer listing). It is made of the checkpoint before and the entries behind that;
-    those that were created through ``log`` a moment ago aren't read back.
+    those that were created or read through ``log`` a moment ago aren't read again.
 
     Raises:
         CorruptLogError: the log can't be read.
         StoreError: the store refuses.
     """
-    copy = read_log(log, known=log.created_lately())
+    copy = read_log(log, known=log.known_lately())
     if copy is None or copy.listing.newest_version <= copy.listing.checkpoint_version:
         return None
     version = copy.listing.newest_version

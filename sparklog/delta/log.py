@@ -20,7 +20,7 @@ class DeltaLog(EntryLog[Entry]):
     table: str
     """The table's folder, relative to the store's root."""
     recent: RecentEntries = field(default_factory=RecentEntries, compare=False, repr=False)
-    """The entries that were created through this object a moment ago."""
+    """The entries that were created, or read while others were created, through this object a moment ago."""
 
     def path_of(self, version: int) -> str:
         return entry_path(self.table, version)
@@ -28,13 +28,16 @@ class DeltaLog(EntryLog[Entry]):
     def decode(self, version: int, data: bytes) -> Entry:
         return decode_entry(version, self.path_of(version), data)
 
-    def created_lately(self) -> Mapping[int, bytes]:
-        """The entries that were created through this object less than half of ``tail_trust_ms`` ago, by version: a read
-        would find the same bytes."""
+    def known_lately(self) -> Mapping[int, bytes]:
+        """Entries that were created or read through this object less than half of ``tail_trust_ms`` ago, by version: a
+        read would find the same bytes."""
         return self.recent.young(now_ticks_ms=self.clock.ticks_ms(), keep_ms=self.tail_trust_ms / 2)
 
     def _note_created(self, version: int, data: bytes) -> None:
-        self.recent.add(version, data, now_ticks_ms=self.clock.ticks_ms(), keep_ms=self.tail_trust_ms / 2)
+        self.recent.add_created(version, data, now_ticks_ms=self.clock.ticks_ms(), keep_ms=self.tail_trust_ms / 2)
+
+    def _note_read(self, version: int, data: bytes) -> None:
+        self.recent.add_read(version, data, now_ticks_ms=self.clock.ticks_ms(), keep_ms=self.tail_trust_ms / 2)
 
     @property
     def cleanup_marks(self) -> str:

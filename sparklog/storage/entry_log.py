@@ -134,6 +134,9 @@ class EntryLog(ABC, Generic[E]):
         there = data[: data.index(None) if None in data else len(data)]
         entries = tuple(self.decode(position.version + 1 + n, one) for n, one in enumerate(there) if one is not None)
         self._verify_if_due(position)
+        for entry, one in zip(entries, there, strict=True):
+            if one is not None:
+                self._note_read(entry.version, one)
         newest = entries[-1] if entries else None
         return Look(
             entries,
@@ -194,8 +197,8 @@ class EntryLog(ABC, Generic[E]):
                 if result is CreateResult.CREATED:
                     self._verify_if_due(position)
                     return Created(advance(position, version=version, token=token, tail_seen_at=began, is_durable=sync))
-                entry = self.read_entry(version)
-                if sync and entry is not None and entry.token in tokens:
+                found = self.read_raw_entries([version])[0]
+                if sync and found is not None and found[0].token in tokens:
                     self.store.sync([path])  # the attempt that made it may have failed after the link (rule L9, fsync)
                 self._verify_if_due(position)
             except StoreError as error:
@@ -206,8 +209,10 @@ class EntryLog(ABC, Generic[E]):
                     raise _unknown_outcome(path, error) from error
                 backoff.wait()
                 continue
-            if entry is None:  # taken a moment ago and gone now: somebody cleans below us
+            if found is None:  # taken a moment ago and gone now: somebody cleans below us
                 raise PositionLost(path)
+            entry, data = found
+            self._note_read(version, data)
             if entry.token in tokens:
                 return Created(advance(position, version=version, token=entry.token, is_durable=sync))
             return Taken(entry)
@@ -220,6 +225,9 @@ class EntryLog(ABC, Generic[E]):
 
     def _note_created(self, version: int, data: bytes) -> None:
         """Note that an entry was created now, and with which bytes; for logs that have a use for that. No request."""
+
+    def _note_read(self, version: int, data: bytes) -> None:
+        """Note which bytes an entry has, as read now from a position that is trusted; see :meth:`_note_created`."""
 
     def _flush_before(self, position: Position) -> None:
         """Let the entry at ``position`` survive a power loss before another follows it: of a table its state tells who

@@ -11,19 +11,19 @@ from tests.support import a_log, a_topic, a_writer, append
 def test_entries_are_kept_for_a_time_and_until_a_checkpoint_holds_them():
     recent = RecentEntries()
     for version in range(5):
-        recent.add(version, b"%d" % version, now_ticks_ms=version * 10, keep_ms=20)
+        recent.add_created(version, b"%d" % version, now_ticks_ms=version * 10, keep_ms=20)
     assert recent.young(now_ticks_ms=40, keep_ms=20) == {2: b"2", 3: b"3", 4: b"4"}
     assert recent.young(now_ticks_ms=55, keep_ms=20) == {4: b"4"}
     recent.forget_until(3)
     assert recent.young(now_ticks_ms=40, keep_ms=20) == {4: b"4"}
 
 
-def test_of_more_than_two_mebibytes_the_newest_entries_are_kept():
+def test_of_more_than_four_mebibytes_the_newest_entries_are_kept():
     recent = RecentEntries()
     for version in range(10):
-        recent.add(version, b"x" * 2**19, now_ticks_ms=0, keep_ms=1_000)
+        recent.add_created(version, b"x" * 2**20, now_ticks_ms=0, keep_ms=1_000)
     assert [*recent.young(now_ticks_ms=0, keep_ms=1_000)] == [6, 7, 8, 9]
-    recent.add(10, b"x" * 2**22, now_ticks_ms=0, keep_ms=1_000)
+    recent.add_created(10, b"x" * 2**23, now_ticks_ms=0, keep_ms=1_000)
     assert [*recent.young(now_ticks_ms=0, keep_ms=1_000)] == []
 
 
@@ -47,6 +47,33 @@ def test_a_checkpoint_reads_no_entry_that_was_created_here_a_moment_ago():
     assert write_checkpoint(log) == 41
     assert store.counts()["get"] >= 20
     assert load_state(another).head.log_end_offsets == (41,)
+
+
+def test_entries_that_are_read_are_kept_while_others_are_created():
+    recent = RecentEntries()
+    recent.add_read(0, b"0", now_ticks_ms=0, keep_ms=20)
+    recent.add_created(1, b"1", now_ticks_ms=10, keep_ms=20)
+    recent.add_read(2, b"2", now_ticks_ms=30, keep_ms=20)
+    recent.add_read(3, b"3", now_ticks_ms=31, keep_ms=20)
+    assert recent.young(now_ticks_ms=31, keep_ms=20) == {2: b"2"}
+    recent.add_created(3, b"3", now_ticks_ms=31, keep_ms=20)
+    assert recent.young(now_ticks_ms=31, keep_ms=20) == {2: b"2", 3: b"3"}
+
+
+def test_a_checkpoint_reads_no_entry_of_another_writer_that_was_read_a_moment_ago():
+    clock = ManualClock()
+    memory = MemoryStore(clock=clock)
+    a_topic(memory, clock)
+    store = CountingStore(memory)
+    log = a_log(store, clock)
+    writer, another = a_writer(log), a_writer(a_log(memory, clock))
+    for _ in range(20):
+        append(another, "b")
+        append(writer, "a")
+    store.reset()
+    assert write_checkpoint(log) == 40
+    assert store.counts()["get"] <= 6  # the topic's first entries; hints, what is there
+    assert load_state(a_log(memory, clock)).head.log_end_offsets == (40,)
 
 
 def test_a_checkpoint_of_kept_entries_is_that_of_the_entries_as_read():

@@ -24,8 +24,8 @@ class RecentEntries:
 
     def __init__(self) -> None:
         self._entries: dict[int, tuple[bytes, float, int]] = {}
-        """By version, in the order of their times: the bytes, when they were added, and the bytes that were ever added by
-        then."""
+        """By version, in the order of their times: the bytes, when they were added, and how many bytes were ever added
+        by then."""
         self._added_bytes = 0
         self._created_ticks_ms = -math.inf
         """When the newest entry was created here."""

@@ -167,9 +167,9 @@ class EntryLog(ABC, Generic[E]):
 
         A create that failed is settled only by who holds the name: it is repeated until it says created or exists,
         each time with another token, and an entry that carries any of ``tokens`` is ours (rule L2, unknown). Also one
-        that was refused for now: a client library or a proxy may have sent it twice, and reported the refusal of the
-        second. Another token each time, because the name may have been cleaned between two attempts: bytes that come
-        back under a name whose entry others stood on must not look like that entry (rule L1, trust).
+        that was refused for now: a client library or a proxy may have sent it twice, and reported the second's refusal.
+        Another token each time, because the name may have been cleaned between two attempts: bytes that come back under
+        a name whose entry others stood on must not look like that entry (rule L1, trust).
 
         Args:
             encode: the entry's bytes for a token.
@@ -177,12 +177,11 @@ class EntryLog(ABC, Generic[E]):
             sync: fsync the entry (rule L9, fsync).
         Raises:
             PositionLost: rule L1, trust; whether the entry is in the log, the reloaded state decides.
-            CommitStateUnknownError: the deadline passed, or the store refuses for good after an attempt that failed:
-                one may have been carried out, or may be yet.
+            CommitStateUnknownError: the deadline passed, or the store refuses for good after an attempt that failed; one
+                may have been carried out, or may be yet.
             StoreError: the store refused the first attempt for good (read-only, full): nothing was or will be created.
         """
-        version = position.version + 1
-        path = self.path_of(version)
+        path = self.path_of(version := position.version + 1)
         if sync:
             self._flush_before(position)
         unknown = False
@@ -198,8 +197,8 @@ class EntryLog(ABC, Generic[E]):
                     self._verify_if_due(position)
                     return Created(advance(position, version=version, token=token, tail_seen_at=began, is_durable=sync))
                 found = self.read_raw_entries([version])[0]
-                if sync and found is not None and found[0].token in tokens:
-                    self.store.sync([path])  # the attempt that made it may have failed after the link (rule L9, fsync)
+                if sync and found and found[0].token in tokens:  # the attempt that made it may have failed after
+                    self.store.sync([path])  # the link (rule L9, fsync)
                 self._verify_if_due(position)
             except StoreError as error:
                 if not (error.retriable or unknown):
@@ -211,11 +210,10 @@ class EntryLog(ABC, Generic[E]):
                 continue
             if found is None:  # taken a moment ago and gone now: somebody cleans below us
                 raise PositionLost(path)
-            entry, data = found
-            self._note_read(version, data)
-            if entry.token in tokens:
-                return Created(advance(position, version=version, token=entry.token, is_durable=sync))
-            return Taken(entry)
+            self._note_read(version, found[1])
+            if found[0].token not in tokens:
+                return Taken(found[0])
+            return Created(advance(position, version=version, token=found[0].token, is_durable=sync))
 
     def _create(self, version: int, data: bytes, *, sync: bool) -> CreateResult:
         result = self.store.create(self.path_of(version), data, sync=sync)

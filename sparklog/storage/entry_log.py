@@ -177,7 +177,7 @@ class EntryLog(ABC, Generic[E]):
             sync: fsync the entry (rule L9, fsync).
         Raises:
             PositionLost: rule L1, trust; whether the entry is in the log, the reloaded state decides.
-            CommitStateUnknownError: the deadline passed, or the store refuses for good after an attempt that failed; one
+            CommitStateUnknownError: the deadline passed, or the store refuses for good after a failed attempt; one
                 may have been carried out, or may be yet.
             StoreError: the store refused the first attempt for good (read-only, full): nothing was or will be created.
         """

@@ -35,7 +35,7 @@ LAYERS = [
     {"producer", "consumer", "compaction", "integrity", "admin"},
     {"sql"},
     {"streaming"},
-    {"spark", "kafka", "__init__"},
+    {"spark", "kafka", "outbox", "processing", "__init__"},
     {"cli", "jobs"},
     {"__main__"},
 ]

@@ -20,6 +20,7 @@ from sparklog.cli.cost import cost
 from sparklog.cli.groups import groups
 from sparklog.cli.maintain import maintain
 from sparklog.cli.options import ENVIRONMENT, connection_options, is_debugging
+from sparklog.cli.outbox import outbox
 from sparklog.cli.produce import produce
 from sparklog.cli.sql import sql
 from sparklog.cli.topics import topics
@@ -74,7 +75,7 @@ def cli() -> None:
     """
 
 
-for _command in (topics, groups, transactions, produce, consume, sql, maintain, check, cost, completion):
+for _command in (topics, groups, transactions, produce, consume, sql, maintain, check, cost, outbox, completion):
     cli.add_command(_command)
 
 

@@ -1,0 +1,142 @@
+"""``sparklog outbox``: the relay of a transactional outbox."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sparklog.cli.options import connection_options, root_of
+
+if TYPE_CHECKING:
+    from sparklog.outbox import Relay
+
+__all__ = ["outbox"]
+
+_URL = click.option(
+    "--url",
+    required=True,
+    envvar="SPARKLOG_OUTBOX_URL",
+    metavar="URL",
+    help="The database, as SQLAlchemy names it, such as postgresql+psycopg://user@host/db; or SPARKLOG_OUTBOX_URL.",
+)
+_TABLE = click.option("--table", default="outbox", show_default=True, help="The table, perhaps SCHEMA.TABLE.")
+
+
+@click.group()
+def outbox() -> None:
+    """Send what applications write to a table of their own database, each row exactly once.
+
+    The table's columns are those of Debezium's outbox: id, aggregatetype, aggregateid, type, payload. A row becomes a
+    record of the topic outbox.event.AGGREGATETYPE, which must be there, with the key aggregateid.
+    """
+
+
+@outbox.command()
+@_URL
+@_TABLE
+@click.option("--name", help="The relay's name, by default the table's; one relay of a name sends at a time.")
+@click.option(
+    "--after",
+    type=click.Choice(["delete", "mark"]),
+    default="delete",
+    show_default=True,
+    help="Delete rows that were sent, or set their column published_at.",
+)
+@click.option("--batch-size", type=click.IntRange(1), default=1_000, show_default=True, help="Rows of a transaction.")
+@click.option(
+    "--poll-interval-ms",
+    type=click.IntRange(1),
+    default=500,
+    show_default=True,
+    help="How often to look at the table. With PostgreSQL and psycopg 3 news comes at once.",
+)
+@click.option("--once", is_flag=True, help="Send what waits, and end.")
+@connection_options()
+@click.pass_context
+def relay(
+    ctx: click.Context,
+    url: str,
+    table: str,
+    name: str | None,
+    after: str,
+    batch_size: int,
+    poll_interval_ms: int,
+    once: bool,
+) -> None:
+    """Send rows to topics until SIGTERM or Ctrl-C.
+
+    It may be killed at any moment: each row is sent exactly once, those of an aggregate in their order. A second relay
+    of the same name takes over from the first, which ends with an error.
+    """
+    options: dict[str, Any] = {"name": name, "after": after, "batch_size": batch_size}
+    with (
+        _relay(ctx, url, table, poll_interval_s=poll_interval_ms / 1_000, **options) as running,
+        _stopped_by_signals(running),
+    ):
+        if once:
+            click.echo(f"sent {running.run_until_empty()} rows")
+        else:
+            running.run()
+            click.echo(f"sent {running.metrics()['rows-sent-total']:.0f} rows", err=True)
+
+
+@outbox.command()
+@_URL
+@_TABLE
+@connection_options()
+@click.pass_context
+def status(ctx: click.Context, url: str, table: str) -> None:
+    """Say how many rows wait, and for how long the oldest has waited."""
+    with _relay(ctx, url, table) as idle:
+        metrics = idle.metrics()
+    lag_s = metrics["lag-seconds"]
+    click.echo(f"{metrics['rows-waiting']:.0f} rows wait" + (f", the oldest for {lag_s:.0f} s" if lag_s > 0 else ""))
+
+
+@outbox.command("create-table")
+@_URL
+@_TABLE
+def create_table(url: str, table: str) -> None:
+    """Create the table, unless it is there."""
+    _check_installed()
+    from sqlalchemy import create_engine
+
+    from sparklog.outbox import create_table as create
+
+    engine = create_engine(url)
+    try:
+        create(engine, table)
+    finally:
+        engine.dispose()
+
+
+def _relay(ctx: click.Context, url: str, table: str, **options: Any) -> Relay:
+    _check_installed()
+    from sparklog.outbox import Relay
+
+    root, storage_options = root_of(ctx)
+    return Relay(root, url, table=table, storage_options=storage_options, **options)
+
+
+def _check_installed() -> None:
+    try:
+        import sqlalchemy  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise click.ClickException("the outbox needs SQLAlchemy: pip install 'sparklog[outbox]'") from None
+
+
+@contextmanager
+def _stopped_by_signals(running: Relay) -> Iterator[None]:
+    """SIGTERM and Ctrl-C end it after the batch that is under way."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda *_: running.stop())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Patterns of applications over topics. See docs/processing.md."""

@@ -1,0 +1,113 @@
+"""Databases for tests: SQLite, and servers of PostgreSQL and MariaDB where their programs are installed."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+__all__ = ["KINDS", "mariadb_server", "postgresql_server"]
+
+KINDS = ["sqlite", "postgresql", "mariadb"]
+_START_S = 60
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _folder(owner: str | None) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="sparklog-database-"))
+    if owner is not None:
+        shutil.chown(folder, owner)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _running(command: list[str], folder: Path, url: str, end_by: signal.Signals = signal.SIGTERM) -> Iterator[str]:
+    with (folder / "server.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
+        try:
+            _wait_for(url, server, folder / "server.log")
+            yield url
+        finally:
+            server.send_signal(end_by)
+            try:
+                server.wait(20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+
+
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    engine = sa.create_engine(url)
+    deadline = time.monotonic() + _START_S
+    try:
+        while True:
+            try:
+                engine.connect().close()
+                return
+            except sa.exc.DBAPIError:
+                if server.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"the server didn't start: {log.read_text()[-2_000:]}") from None
+                time.sleep(0.1)
+    finally:
+        engine.dispose()
+
+
+def _as_user(name: str) -> tuple[list[str], str | None]:
+    """What runs a command as a user where this process is root's, which PostgreSQL refuses."""
+    if os.getuid() != 0:
+        return [], None
+    pwd.getpwnam(name)
+    return ["setpriv", f"--reuid={name}", f"--regid={name}", "--clear-groups"], name
+
+
+@contextmanager
+def postgresql_server() -> Iterator[str]:
+    """SQLAlchemy's URL of a PostgreSQL server that lives as long."""
+    found = max(glob.glob("/usr/lib/postgresql/*/bin/postgres"), default=shutil.which("postgres"))
+    if found is None:
+        pytest.skip("there is no PostgreSQL: apt-get install postgresql")
+    programs = Path(found).parent
+    prefix, owner = _as_user("postgres")
+    with _folder(owner) as folder:
+        data, port = folder / "data", _free_port()
+        init = [*prefix, str(programs / "initdb"), "-D", str(data), "-U", "tester", "-A", "trust", "-N", "-E", "UTF8"]
+        subprocess.run(init, check=True, capture_output=True, cwd=folder)
+        command = [*prefix, str(programs / "postgres"), "-D", str(data), "-p", str(port), "-k", str(folder), "-F"]
+        url = f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
+        with _running(command, folder, url, end_by=signal.SIGINT):  # which waits for no session
+            yield url
+
+
+@contextmanager
+def mariadb_server() -> Iterator[str]:
+    """SQLAlchemy's URL of a MariaDB server that lives as long."""
+    server, install = shutil.which("mariadbd") or shutil.which("/usr/sbin/mariadbd"), shutil.which("mariadb-install-db")
+    if server is None or install is None:
+        pytest.skip("there is no MariaDB: apt-get install mariadb-server")
+    with _folder(None) as folder:
+        data, port, user = folder / "data", _free_port(), pwd.getpwuid(os.getuid()).pw_name
+        given = ["--no-defaults", f"--datadir={data}", f"--user={user}", "--auth-root-authentication-method=normal"]
+        subprocess.run([install, *given], check=True, capture_output=True)
+        command = [server, "--no-defaults", f"--datadir={data}", f"--user={user}", f"--port={port}"]
+        command += ["--bind-address=127.0.0.1", f"--socket={folder}/socket", f"--pid-file={folder}/pid"]
+        with _running(command, folder, f"mysql+pymysql://root@127.0.0.1:{port}/test?charset=utf8mb4") as url:
+            yield url

@@ -33,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits in the table."""
+    """The rows that wait in the table."""
 
     count: int
     """Rows."""

@@ -21,7 +21,7 @@ _MOST_CHARACTERS = 255
 
 class _Executes(Protocol):
     def execute(self, statement: Any, parameters: Any = None, /) -> Any:
-        """As SQLAlchemy's ``Session`` and ``Connection`` do."""
+        """The method of SQLAlchemy's ``Session`` and ``Connection``."""
 
 
 def send(

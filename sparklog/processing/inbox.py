@@ -51,7 +51,7 @@ class AlreadyProcessedError(SparklogError):
 
 class _Session(Protocol):
     def execute(self, statement: Any, parameters: Any = None, /) -> Any:
-        """As SQLAlchemy's ``Session`` and ``Connection`` do."""
+        """The method of SQLAlchemy's ``Session`` and ``Connection``."""
 
 
 class _Record(Protocol):

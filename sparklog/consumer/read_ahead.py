@@ -124,6 +124,7 @@ class ReadAhead:
     def start(self, files: Sequence[FileAhead]) -> None:
         """Begin to fetch files, together; they are left out where too much is under way, or no thread can be had."""
         self._forget_ended()
+        files = [file for file in files if file.path not in self._files]
         if not files or len(self._reads) >= _MOST_READS:
             return
         read = _Read(self._store, self._clock, [file.path for file in files])

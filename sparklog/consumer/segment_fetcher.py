@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -40,7 +40,7 @@ class ReadLimits:
     request_bytes: int = 16 * 1024 * 1024
     """Files read together, over all partitions; a first file is always read. As much is held ahead at most."""
     ahead_bytes: int = 4 * 1024 * 1024
-    """Files held ahead for a partition; a first file may be larger."""
+    """Files held ahead for a partition; fewer where many partitions share :attr:`request_bytes`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,11 +142,11 @@ class SegmentFetcher:
             StoreError: the store can't be read now.
         """
         plans = self._plan(requests, followers, room_bytes)
-        if self._ahead.is_useful:
-            self._read_ahead(plans, room_bytes)
         paths = (path for plan in plans for group in plan.groups for path in group.paths)
         files = PlannedFiles(self._store, self._ahead, paths)
         files.fetch()
+        if self._ahead.is_useful:
+            self._read_ahead(plans, room_bytes)
         left = room_bytes
         for plan in plans:
             files.wait(path for group in plan.groups for path in group.paths)
@@ -183,29 +183,35 @@ class SegmentFetcher:
                 break
         return plans
 
-    def _read_ahead(self, plans: Iterable[_Plan], room_bytes: int) -> None:
+    def _read_ahead(self, plans: Sequence[_Plan], room_bytes: int) -> None:
         """Begin to fetch the files after those that are planned, in up to half of the room that these leave."""
-        planned_bytes = sum(group.size_bytes for plan in plans for group in plan.groups)
-        left = min((room_bytes - planned_bytes) // 2, self._limits.request_bytes - self._ahead.held_bytes)
+        planned = [group for plan in plans for group in plan.groups]
+        taken_bytes = sum(group.stored_bytes for group in planned if self._is_ahead(group))
+        left = min(
+            (room_bytes - sum(group.size_bytes for group in planned)) // 2,
+            self._limits.request_bytes + taken_bytes - self._ahead.held_bytes,
+        )
+        partitions = {*self._ahead.held, *(plan.request.state.partition for plan in plans)}
+        share = min(self._limits.ahead_bytes, self._limits.request_bytes // max(1, len(partitions)))
         files: list[FileAhead] = []
         for plan in plans:
-            request = plan.request
             wanted = {path for group in plan.groups for path in group.paths}
             own = 0
             for group in plan.rest:
-                if not group.paths:
-                    break  # by ranges
-                size = group.stored_bytes
-                is_new = any(path not in self._ahead for path in group.paths)
-                if is_new and (size > left or own and own + size > self._limits.ahead_bytes):
+                size, is_new = group.stored_bytes, not self._is_ahead(group)
+                # A file that is read by ranges has no paths.
+                if not group.paths or (is_new and (size > left or (own and own + size > share))):
                     break
                 own += size
                 wanted.update(group.paths)
                 if is_new:
                     left -= size
-                    files += group.ahead(request.state.partition, request.epoch)
-            self._ahead.keep(request.state.partition, wanted)
-        self._ahead.start([file for file in files if file.path not in self._ahead])
+                    files += group.ahead(plan.request)
+            self._ahead.keep(plan.request.state.partition, wanted)
+        self._ahead.start(files)
+
+    def _is_ahead(self, group: _Group) -> bool:
+        return bool(group.paths) and all(path in self._ahead for path in group.paths)
 
     def _groups(self, partition: TopicPartition, offset: int, follower: TopicFollower) -> Iterator[_Group]:
         try:
@@ -323,10 +329,15 @@ class _Group:
         """The size of the files."""
         return sum(segment.size_bytes for segment in self.segments)
 
-    def ahead(self, partition: TopicPartition, epoch: int) -> list[FileAhead]:
-        """The files that can be read before they are opened."""
+    def ahead(self, request: ReadRequest) -> list[FileAhead]:
+        """The files that can be read before they are opened, for the partition of a request."""
         return [
-            FileAhead(path=path, partition=partition, epoch=epoch, size_bytes=segment.size_bytes)
+            FileAhead(
+                path=path,
+                partition=request.state.partition,
+                epoch=request.epoch,
+                size_bytes=segment.size_bytes,
+            )
             for path, segment in zip(self.paths, self.segments, strict=True)
         ]
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 
 from sparklog.clock import Clock
 from sparklog.model import TopicPartition
@@ -41,8 +42,7 @@ class _Read:
         self._patience = Patience(deadline=clock.deadline_in(0), retries=0)
         self._paths = paths
         self._found: dict[str, bytes] = {}
-        self._worker = Worker("read-ahead", lambda: context.run(self._run))
-        context = copy_context()
+        self._worker = Worker("read-ahead", partial(copy_context().run, self._run))
 
     def start(self) -> None:
         """Begin. Raises ``RuntimeError`` where no thread can be started."""
@@ -116,10 +116,6 @@ class ReadAhead:
     def held(self) -> dict[TopicPartition, int]:
         """The partitions of which files are held, and the epochs that they were in."""
         return {file.facts.partition: file.facts.epoch for file in self._files.values()}
-
-    def held_bytes_of(self, partition: TopicPartition) -> int:
-        """The part of :attr:`held_bytes` that files of a partition take."""
-        return sum(file.facts.size_bytes for file in self._files.values() if file.facts.partition == partition)
 
     def start(self, files: Sequence[FileAhead]) -> None:
         """Begin to fetch files, together; they are left out where too much is under way, or no thread can be had."""

@@ -54,7 +54,7 @@ class Fetcher:
         self._announcements = Announcements(fetch_state)
         self._topics = FollowedTopics(cluster, self._opened, self._announcements.announce)
         self._schedule = PollSchedule(config.fetch_max_wait_ms)
-        self._reader = SegmentFetcher(cluster.store, limits)
+        self._reader = SegmentFetcher(cluster.store, cluster.clock, limits)
         self._epochs: dict[TopicPartition, int] = {}
         """Epochs of the partitions before this round's look at the topics."""
         self._changed: set[str] = set()
@@ -112,6 +112,7 @@ class Fetcher:
 
     def close(self) -> None:
         """Wait for what is under way in the background."""
+        self._reader.close()
         self._topics.close()
 
     @property
@@ -331,9 +332,9 @@ class Fetcher:
         if not requests:
             return False
         room -= self._reader.held_bytes
-        if room <= 0:  # go on with what is open rather than open more
-            opened = self._reader.opened
-            requests = [request for request in requests if request.state.partition in opened] or requests[:1]
+        if room <= 0:  # go on with what is open or held ahead rather than open more
+            held = self._reader.held
+            requests = [request for request in requests if request.state.partition in held] or requests[:1]
         followers = {
             request.state.partition.topic: self._topics.follower(request.state.partition.topic) for request in requests
         }
@@ -354,11 +355,11 @@ class Fetcher:
         return True
 
     def _forget_open(self, room: int) -> None:
-        """Close the segments of partitions that were sought or taken away; those of paused ones where room is short."""
+        """Drop the segments of partitions that were sought or taken away; those of paused ones where room is short."""
         assignment = self._fetch_state.assignment
         is_short = self._reader.held_bytes >= room
         gone = []
-        for partition, epoch in self._reader.opened.items():
+        for partition, epoch in self._reader.held.items():
             state = assignment.get(partition)
             if state is None or state.epoch != epoch or (state.paused and is_short):
                 gone.append(partition)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 
+from sparklog.clock import Clock
 from sparklog.consumer.assignment import PartitionState
+from sparklog.consumer.read_ahead import FileAhead, PlannedFiles, ReadAhead
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import TopicFollower
 from sparklog.log.data.record_reading import object_path
@@ -21,7 +24,7 @@ from sparklog.log.data.record_streaming import (
 )
 from sparklog.log.data.segments import Segment
 from sparklog.model import TopicPartition
-from sparklog.storage import ObjectStore
+from sparklog.storage.retrying import RetryingStore
 
 __all__ = ["ReadLimits", "ReadRequest", "ReadResult", "SegmentFetcher"]
 
@@ -35,7 +38,9 @@ class ReadLimits:
     piece_bytes: int = 1024 * 1024
     """A file that is larger once decoded is read in pieces of about this size; smaller ones are put together."""
     request_bytes: int = 16 * 1024 * 1024
-    """Files read together, over all partitions; a first file is always read."""
+    """Files read together, over all partitions; a first file is always read. As much is held ahead at most."""
+    ahead_bytes: int = 4 * 1024 * 1024
+    """Files held ahead for a partition; fewer where many partitions share :attr:`request_bytes`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,12 +76,27 @@ class _Open:
     """After all of them."""
 
 
-class SegmentFetcher:
-    """Reads segments, and remembers for each partition which it is in the middle of. Owned by one thread."""
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is read for a request now."""
 
-    def __init__(self, store: ObjectStore, limits: ReadLimits) -> None:
+    request: ReadRequest
+    groups: list[_Group]
+    rest: Iterator[_Group]
+    """What comes after them, and after what is being read."""
+
+
+class SegmentFetcher:
+    """Reads segments, and remembers for each partition which it is in the middle of. Owned by one thread.
+
+    From a remote store it fetches the bytes of the next files, too, while these are decoded, and while there is no room
+    for more records.
+    """
+
+    def __init__(self, store: RetryingStore, clock: Clock, limits: ReadLimits) -> None:
         self._store = store
         self._limits = limits
+        self._ahead = ReadAhead(store, clock)
         self._open: dict[TopicPartition, _Open] = {}
         self._growth: dict[str, float] = {}
         """The factor by which decoded files were larger than stored, by topic; at least 1."""
@@ -88,18 +108,27 @@ class SegmentFetcher:
 
     @property
     def held_bytes(self) -> int:
-        """The memory that the segments which are being read take."""
-        return sum(opened.segments.held_bytes for opened in self._open.values())
+        """The memory that the segments which are being read take, and the files that are held ahead."""
+        return self._open_bytes + self._ahead.held_bytes
 
     @property
-    def opened(self) -> dict[TopicPartition, int]:
-        """The partitions of which a segment is being read, and the epochs that they were in."""
-        return {partition: opened.epoch for partition, opened in self._open.items()}
+    def held(self) -> dict[TopicPartition, int]:
+        """The partitions of which a segment is being read or a file held ahead, and the epochs that they were in."""
+        return {**self._ahead.held, **{partition: opened.epoch for partition, opened in self._open.items()}}
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+    @property
+    def _open_bytes(self) -> int:
+        return sum(opened.segments.held_bytes for opened in self._open.values())
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Begin anew with the segments of these partitions."""
         for partition in partitions:
             self._open.pop(partition, None)
+        self._ahead.forget(partitions)
+
+    def close(self) -> None:
+        """Wait for what is under way in the background."""
+        self._ahead.close()
 
     def read(
         self, requests: Iterable[ReadRequest], followers: Mapping[str, TopicFollower], room_bytes: int
@@ -113,41 +142,80 @@ class SegmentFetcher:
             StoreError: the store can't be read now.
         """
         plans = self._plan(requests, followers, room_bytes)
-        paths = [path for _, groups in plans for group in groups for path in group.paths]
-        data = dict(zip(paths, self._store.read_many(paths), strict=True)) if paths else {}
+        paths = (path for plan in plans for group in plan.groups for path in group.paths)
+        files = PlannedFiles(self._store, self._ahead, paths)
+        files.fetch()
+        if self._ahead.is_useful:
+            self._read_ahead(plans, room_bytes)
         left = room_bytes
-        for request, groups in plans:
-            fetched = self._read(request, groups, data, followers[request.state.partition.topic], left)
+        for plan in plans:
+            files.wait(path for group in plan.groups for path in group.paths)
+            fetched = self._read(plan.request, plan.groups, files, followers[plan.request.state.partition.topic], left)
             left -= sum(batch.nbytes for batch in fetched.batches)
             yield fetched
-            if left - self.held_bytes <= 0:
+            if left - self._open_bytes <= 0:
                 return
 
     def _plan(
         self, requests: Iterable[ReadRequest], followers: Mapping[str, TopicFollower], room_bytes: int
-    ) -> list[tuple[ReadRequest, list[_Group]]]:
-        plans: list[tuple[ReadRequest, list[_Group]]] = []
+    ) -> list[_Plan]:
+        plans: list[_Plan] = []
         left = min(room_bytes, self._limits.request_bytes)
         for request in requests:
+            partition = request.state.partition
+            opened = self._open.get(partition)
+            offset = request.offset if opened is None else opened.next_offset
+            rest = self._groups(partition, offset, followers[partition.topic])
             groups: list[_Group] = []
-            if request.state.partition not in self._open:
+            if opened is None:
                 room = min(request.room_bytes, left)
-                for group in self._groups(request, followers[request.state.partition.topic]):
+                for group in rest:
                     if groups and room < group.size_bytes:
+                        rest = chain([group], rest)
                         break
                     groups.append(group)
                     room -= group.size_bytes
                     left -= group.size_bytes
                     if not group.paths:
                         break  # by ranges: it is more than enough
-            plans.append((request, groups))
+            plans.append(_Plan(request, groups, rest))
             if left <= 0:
                 break
         return plans
 
-    def _groups(self, request: ReadRequest, follower: TopicFollower) -> Iterator[_Group]:
+    def _read_ahead(self, plans: Sequence[_Plan], room_bytes: int) -> None:
+        """Begin to fetch the files after those that are planned, in up to half of the room that these leave."""
+        planned = [group for plan in plans for group in plan.groups]
+        taken_bytes = sum(group.stored_bytes for group in planned if self._is_ahead(group))
+        left = min(
+            (room_bytes - sum(group.size_bytes for group in planned)) // 2,
+            self._limits.request_bytes + taken_bytes - self._ahead.held_bytes,
+        )
+        partitions = {*self._ahead.held, *(plan.request.state.partition for plan in plans)}
+        share = min(self._limits.ahead_bytes, self._limits.request_bytes // max(1, len(partitions)))
+        files: list[FileAhead] = []
+        for plan in plans:
+            wanted = {path for group in plan.groups for path in group.paths}
+            own = 0
+            for group in plan.rest:
+                size, is_new = group.stored_bytes, not self._is_ahead(group)
+                # A file that is read by ranges has no paths.
+                if not group.paths or (is_new and (size > left or (own and own + size > share))):
+                    break
+                own += size
+                wanted.update(group.paths)
+                if is_new:
+                    left -= size
+                    files += group.ahead(plan.request)
+            self._ahead.keep(plan.request.state.partition, wanted)
+        self._ahead.start(files)
+
+    def _is_ahead(self, group: _Group) -> bool:
+        return bool(group.paths) and all(path in self._ahead for path in group.paths)
+
+    def _groups(self, partition: TopicPartition, offset: int, follower: TopicFollower) -> Iterator[_Group]:
         try:
-            found = follower.segment_groups(request.state.partition.partition, request.offset)
+            found = follower.segment_groups(partition.partition, offset)
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):  # since the request was made
             self.is_behind = True
             return
@@ -161,7 +229,7 @@ class SegmentFetcher:
         self,
         request: ReadRequest,
         groups: list[_Group],
-        data: Mapping[str, bytes | None],
+        files: PlannedFiles,
         follower: TopicFollower,
         room_bytes: int,
     ) -> ReadResult:
@@ -178,7 +246,7 @@ class SegmentFetcher:
                 opened = open_segments(
                     follower.log,
                     group.segments,
-                    [data[path] for path in group.paths] if group.paths else None,
+                    [files.take(path) for path in group.paths] if group.paths else None,
                     start_offset=request.offset,
                     piece_bytes=self._limits.piece_bytes,
                 )
@@ -186,8 +254,7 @@ class SegmentFetcher:
                 before = room
                 room = self._read_on(request, batches, room)
                 if partition not in self._open and group.paths:
-                    stored = sum(segment.size_bytes for segment in group.segments)
-                    self._growth[partition.topic] = max(1.0, (before - room) / max(1, stored))
+                    self._growth[partition.topic] = max(1.0, (before - room) / max(1, group.stored_bytes))
             self._gone.pop(partition, None)
         except ObjectNotFoundError as error:
             self._open.pop(partition, None)
@@ -256,6 +323,23 @@ class _Group:
     @property
     def next_offset(self) -> int:
         return max(segment.last_offset for segment in self.segments) + 1
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the files."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def ahead(self, request: ReadRequest) -> list[FileAhead]:
+        """The files that can be read before they are opened, for the partition of a request."""
+        return [
+            FileAhead(
+                path=path,
+                partition=request.state.partition,
+                epoch=request.epoch,
+                size_bytes=segment.size_bytes,
+            )
+            for path, segment in zip(self.paths, self.segments, strict=True)
+        ]
 
     def check(self) -> None:
         """Raises what is wrong with the paths."""

@@ -42,6 +42,10 @@ class BucketStore(ObjectStore):
     def uri(self) -> str:
         return self._uri
 
+    @property
+    def is_remote(self) -> bool:
+        return True
+
     def read(self, path: str) -> bytes:
         return self._bucket.get(self._key(path))
 

@@ -57,6 +57,11 @@ class ObjectStore(ABC):
         """May a power loss leave an object that wasn't fsynced in part, or empty, under its name?"""
         return False
 
+    @property
+    def is_remote(self) -> bool:
+        """Does a call wait for another machine, so that it is worth a thread to have several under way?"""
+        return False
+
     @abstractmethod
     def read(self, path: str) -> bytes:
         """The whole object. Raises ``ObjectNotFoundError``."""

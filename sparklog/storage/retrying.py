@@ -128,6 +128,10 @@ class RetryingStore(ObjectStore):
     def may_tear(self) -> bool:
         return self._store.may_tear
 
+    @property
+    def is_remote(self) -> bool:
+        return self._store.is_remote
+
     def read(self, path: str) -> bytes:
         return self._retry(lambda: self._store.read(path))
 

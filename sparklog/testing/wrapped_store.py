@@ -35,6 +35,10 @@ class WrappedStore(ObjectStore):
     def may_tear(self) -> bool:
         return self._store.may_tear
 
+    @property
+    def is_remote(self) -> bool:
+        return self._store.is_remote
+
     def read(self, path: str) -> bytes:
         return self._call("get", path, lambda: self._store.read(path))
 

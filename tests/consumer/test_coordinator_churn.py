@@ -16,7 +16,9 @@ import pytest
 
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
+from sparklog.storage import ObjectStore
 from tests.consumer.group_support import FAST, Listener
+from tests.consumer.remote_store import RemoteStore
 from tests.consumer.support import a_cluster, a_consumer, send, tp, until, with_topic
 from tests.depth import by_depth
 
@@ -51,10 +53,12 @@ class Owners:
 class Churn:
     """A topic that is filled meanwhile, and the members that come and go."""
 
-    def __init__(self, seed: int, strategy: str | None, *, duration_s: float) -> None:
-        self.cluster: Cluster = with_topic(a_cluster(), partitions=PARTITIONS)
+    def __init__(self, seed: int, strategy: str | None, *, duration_s: float, store: ObjectStore | None = None) -> None:
+        self.cluster: Cluster = with_topic(a_cluster(store), partitions=PARTITIONS)
         self.chance = random.Random(seed)
         self.strategy = strategy
+        self.settings = {} if store is None else {"max_partition_fetch_bytes": 1}
+        """With files of a store of the test's own one by one, so that there are some to read ahead."""
         self.duration_s = duration_s
         self.owners = Owners()
         self.seen: dict[TopicPartition, list[int]] = defaultdict(list)
@@ -80,7 +84,12 @@ class Churn:
             self.errors.append(error)
 
     def _consume(self, name: str, chance: random.Random, life_s: float) -> None:
-        given = {**FAST, "session_timeout_ms": 30_000, "auto_commit_interval_ms": chance.choice((0, 20, 5_000))}
+        given = {
+            **FAST,
+            **self.settings,
+            "session_timeout_ms": 30_000,
+            "auto_commit_interval_ms": chance.choice((0, 20, 5_000)),
+        }
         if self.strategy is not None:
             given["partition_assignment_strategy"] = self.strategy
         ends = time.monotonic() + life_s
@@ -148,3 +157,12 @@ def test_every_record_is_read_once_and_in_order_by_every_strategy(seed: int, str
     churn = Churn(seed, strategy, duration_s=by_depth(gate=1, nightly=5))
     churn.run()
     churn.check()
+
+
+@pytest.mark.slow
+def test_every_record_is_read_once_and_in_order_where_members_read_ahead():
+    store = RemoteStore()
+    churn = Churn(1, None, duration_s=by_depth(gate=1, nightly=5), store=store)
+    churn.run()
+    churn.check()
+    assert store.read_ahead

@@ -12,6 +12,7 @@ def test_local_folders(tmp_path, form):
     store = open_store(form(folder))
     assert isinstance(store, LocalStore)
     assert store.root == folder
+    assert not store.is_remote
     assert store.uri == folder.as_uri()
     store.put("a/b", b"x")
     assert (folder / "a" / "b").read_bytes() == b"x"
@@ -57,6 +58,7 @@ def test_buckets(uri, shown):
     assert isinstance(store, S3Store)
     assert store.uri == shown
     assert "very-secret" not in repr(store) + store.uri
+    assert store.is_remote
 
 
 @pytest.mark.parametrize("uri", ["s3://", "s3:///prefix", "s3://key:very-secret@bucket/prefix", "s3://bucket/a//b"])

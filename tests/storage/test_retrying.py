@@ -8,6 +8,7 @@ from sparklog.errors import StoreFullError, StoreOutcomeUnknownError, StoreUnava
 from sparklog.storage import MemoryStore
 from sparklog.storage.retrying import Patience, RetryingStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, ManualClock
+from tests.consumer.remote_store import RemoteStore
 
 PASSING = [FaultKind.THROTTLED, FaultKind.CONFLICT, FaultKind.LOST_ANSWER, FaultKind.LOST_REQUEST]
 
@@ -156,3 +157,9 @@ def test_patience_is_a_threads_own_and_ends_with_its_block():
     with store.patience(Patience(deadline=clock.deadline_in(None), retries=0)), pytest.raises(StoreUnavailableError):
         store.read("a")
     assert store.read("a") == b"1"
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_stores_around_a_store_are_as_far_away_as_it(is_remote):
+    inner = RemoteStore() if is_remote else MemoryStore()
+    assert RetryingStore(FaultyStore(inner), clock=ManualClock()).is_remote is is_remote

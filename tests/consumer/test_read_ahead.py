@@ -230,7 +230,7 @@ def test_files_that_others_have_replaced_in_the_log_are_dropped() -> None:
 
 
 @pytest.mark.slow
-def test_in_whatever_order_partitions_move_pause_and_are_sought_records_come_by_offset() -> None:
+def test_records_come_by_offset_however_partitions_move_pause_and_are_sought() -> None:
     for seed in range(20):
         _walk(random.Random(seed))
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, ObjectNotFoundError
 from sparklog.log.data.encode import open_parquet
-from sparklog.log.data.range_file import WHOLE_FILE_BYTES, RangeFile
+from sparklog.log.data.range_file import AHEAD_BYTES, WHOLE_FILE_BYTES, RangeFile
 from sparklog.log.data.record_reading import conform, object_path
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.data.segments import Segment
@@ -99,11 +99,8 @@ def _open_file(
     log: DeltaLog, segment: Segment, data: bytes | None, by_ranges: bool, start_offset: int, piece_bytes: int
 ) -> OpenSegments:
     path = object_path(log.table, segment.path)
-    source: Any
-    if by_ranges:
-        source = pa.PythonFile(RangeFile(log.store, path, segment.size_bytes), mode="r")
-    else:
-        source = pa.BufferReader(_present(path, data))
+    file = RangeFile(log.store, path, segment.size_bytes) if by_ranges else None
+    source: Any = pa.BufferReader(_present(path, data)) if file is None else pa.PythonFile(file, mode="r")
     parquet = _open_parquet(path, source, buffer_bytes=_BUFFER_BYTES if by_ranges else 0)
     groups = [RowGroup.of(parquet, number) for number in range(parquet.metadata.num_row_groups)]
     size_bytes = sum(group.size_bytes for group in groups)
@@ -113,8 +110,10 @@ def _open_file(
         table = _decode(path, lambda: parquet.read(_columns_of(parquet), use_threads=False))
         return _whole(_records(path, table, segment, start_offset))
     wanted = [number for number, last in enumerate(last_offsets) if last >= start_offset]
-    held = (len(_COLUMNS) + 1) * _BUFFER_BYTES if by_ranges else segment.size_bytes
-    return OpenSegments(_stream(path, parquet, segment, groups, wanted, start_offset, piece_bytes), held)
+    held = segment.size_bytes
+    if file is not None:
+        held = (len(_COLUMNS) + 1) * _BUFFER_BYTES + (AHEAD_BYTES if log.store.is_remote else 0)
+    return OpenSegments(_stream(path, parquet, file, segment, groups, wanted, start_offset, piece_bytes), held)
 
 
 def _whole(batch: pa.RecordBatch) -> OpenSegments:
@@ -154,6 +153,7 @@ class RowGroup:
 def _stream(
     path: str,
     parquet: pq.ParquetFile,
+    file: RangeFile | None,
     segment: Segment,
     groups: Sequence[RowGroup],
     wanted: Sequence[int],
@@ -161,6 +161,8 @@ def _stream(
     piece_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     for number in wanted:
+        if file is not None:
+            file.expect(_column_chunks(parquet, number))
         batches = parquet.iter_batches(
             groups[number].rows_per_piece(piece_bytes), [number], _columns_of(parquet), use_threads=False
         )
@@ -168,6 +170,17 @@ def _stream(
             records = _records(path, pa.Table.from_batches([batch]), segment, start_offset)
             if records.num_rows:
                 yield records
+
+
+def _column_chunks(parquet: pq.ParquetFile, number: int) -> list[tuple[int, int]]:
+    """Where the columns of a row group that are read lie in the file: first byte (inclusive) and last (exclusive)."""
+    group = parquet.metadata.row_group(number)
+    found = []
+    for column in (group.column(at) for at in range(group.num_columns)):
+        if column.path_in_schema.partition(".")[0] in _COLUMNS:
+            start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+            found.append((start, start + column.total_compressed_size))
+    return found
 
 
 def _last_offsets(path: str, parquet: pq.ParquetFile, segment: Segment) -> list[int] | None:

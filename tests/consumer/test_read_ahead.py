@@ -110,7 +110,7 @@ def test_large_files_which_are_read_by_ranges_are_not_held_ahead() -> None:
 # How much
 
 
-def test_records_and_files_ahead_stay_within_the_limit_together_and_no_partition_starves() -> None:
+def test_records_and_files_ahead_stay_within_the_limit_and_no_partition_starves() -> None:
     cluster = with_topic(a_cluster(RemoteStore()), partitions=6)
     for partition in range(6):
         send(cluster, *["x" * 50] * 12, partition=partition)
@@ -318,7 +318,7 @@ def test_a_read_ahead_that_fails_is_not_repeated_for_as_long_as_others_are() -> 
     assert len(store.read_ahead) <= 2
 
 
-def test_a_store_that_fails_at_the_turn_of_a_file_too_is_an_error_of_poll_and_nothing_is_lost() -> None:
+def test_a_store_that_fails_at_a_files_turn_too_is_an_error_of_poll() -> None:
     store = RemoteStore()
     cluster = with_topic(a_cluster(store), "ab", "cd")
     with a_consumer(cluster, "t", max_partition_fetch_bytes=1) as consumer:

@@ -17,7 +17,7 @@ WHOLE_FILE_BYTES = 8 * 1024 * 1024
 AHEAD_BYTES = 8 * 1024 * 1024
 """What a file of a remote store holds of the ranges that are expected to be read."""
 _LEAST_WINDOW_BYTES = 64 * 1024
-_REQUEST_BYTES = 1024 * 1024
+_REQUEST_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(slots=True)

@@ -131,7 +131,7 @@ def _is_tiny(footer: pq.FileMetaData, most_bytes: int) -> bool:
 
     To look at the columns takes a fifth of the time in which a file of a few records is read.
     """
-    return footer.num_row_groups == 1 and footer.num_rows * footer.row_group(0).total_byte_size <= most_bytes
+    return bool(footer.num_row_groups == 1 and footer.num_rows * footer.row_group(0).total_byte_size <= most_bytes)
 
 
 @dataclass(frozen=True, slots=True)

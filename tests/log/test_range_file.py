@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -98,7 +99,7 @@ def test_whatever_is_read_of_what_was_expected_has_the_files_bytes(
     cuts: list[int], steps: list[tuple[int, int, bool]]
 ) -> None:
     file = RangeFile(Ranges(), "f", len(DATA))
-    file.expect([*zip(cuts, cuts[1:])])
+    file.expect([*pairwise(cuts)])
     places = [*cuts]
     for number, size, jumps in steps:
         place = number % len(places)

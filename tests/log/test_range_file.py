@@ -135,5 +135,6 @@ def test_a_large_file_of_a_bucket_is_read_in_pieces_by_requests_side_by_side(sta
     store._store.put(f"{log.table}/{segment.path}", store._store.read("f"))
     far = type(log)(store=RetryingStore(store, clock=ManualClock()), table=log.table, clock=log.clock)
     opened = open_segments(far, [segment], None, start_offset=start_offset, piece_bytes=20_000)
+    assert opened.held_bytes > 8 * KIB * KIB
     assert at(opened.pieces) == [*enumerate(values)][start_offset:]
     assert sum(end - start for start, end in store.read) < 2.2 * segment.size_bytes

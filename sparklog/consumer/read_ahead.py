@@ -28,9 +28,9 @@ class FileAhead:
     """In the store."""
     partition: TopicPartition
     epoch: int
-    """Of the partition's assignment."""
+    """The epoch of the partition's assignment."""
     size_bytes: int
-    """As the log has it."""
+    """The size that the log tells."""
 
 
 class _Read:
@@ -93,7 +93,7 @@ class ReadAhead:
         self._clock = clock
         self._files: dict[str, _File] = {}
         self._reads: list[_Read] = []
-        """Those under way."""
+        """Calls under way."""
         self._dropped: list[_File] = []
         """Files on their way that nobody waits for any more."""
 
@@ -188,7 +188,7 @@ class PlannedFiles:
         self._store = store
         self._ahead = ahead
         self._left = dict.fromkeys(paths)
-        """Those that weren't taken yet."""
+        """Paths that weren't taken yet."""
         self._data: dict[str, bytes | None] = {}
         """The bytes of those that weren't held ahead."""
 

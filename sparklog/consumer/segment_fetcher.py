@@ -78,12 +78,12 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is read for a request now."""
+    """Files to read for a request now."""
 
     request: ReadRequest
     groups: list[_Group]
     rest: Iterator[_Group]
-    """What comes after them, and after what is being read."""
+    """All after them, and after the one that is being read."""
 
 
 class SegmentFetcher:

@@ -15,7 +15,7 @@ __all__ = ["AHEAD_BYTES", "WHOLE_FILE_BYTES", "RangeFile"]
 WHOLE_FILE_BYTES = 8 * 1024 * 1024
 """A larger data file is read by ranges."""
 AHEAD_BYTES = 8 * 1024 * 1024
-"""What a file of a remote store holds of the ranges that are expected to be read."""
+"""The bytes that a file of a remote store holds of the ranges that are expected to be read."""
 _LEAST_WINDOW_BYTES = 64 * 1024
 _REQUEST_BYTES = 2 * 1024 * 1024
 
@@ -30,7 +30,7 @@ class _Range:
     window_bytes: int
     """So much is fetched at a time."""
     held_bytes: int = 0
-    """What was fetched of it and not read yet, from ``at`` on."""
+    """The bytes that were fetched and not read yet: from ``at`` on."""
     parts: deque[bytes] = field(default_factory=deque)
     first_at: int = 0
     """Where ``at`` lies in the first of the parts."""

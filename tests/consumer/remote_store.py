@@ -42,7 +42,8 @@ class RemoteStore(WrappedStore):
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
         if op == "get" and path.endswith(".parquet") and "/_delta_log/" not in path:
-            is_ahead = threading.current_thread().name == "sparklog-read-ahead"
+            # The second kind reads each file by itself, where one of several couldn't be read.
+            is_ahead = threading.current_thread().name.startswith(("sparklog-read-ahead", "sparklog-parallel"))
             (self.read_ahead if is_ahead else self.read_at_turn).append(path)
             if is_ahead:
                 self.callers.add(CALLER.get())

@@ -32,7 +32,7 @@ class Ranges(WrappedStore):
         self._store.put("f", data)
         self._is_remote = is_remote
         self._lock = threading.Lock()
-        self.read: list[tuple[int, int]] = []
+        self.ranges: list[tuple[int, int]] = []
         self.fails = 0
 
     @property
@@ -41,7 +41,7 @@ class Ranges(WrappedStore):
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
         with self._lock:
-            self.read.append((start, end))
+            self.ranges.append((start, end))
             self.fails -= 1
             if self.fails == 0:
                 raise StoreUnavailableError("slow down")
@@ -69,9 +69,9 @@ def test_what_is_expected_is_fetched_side_by_side_and_in_fewer_requests_than_rea
         assert read_at(file, at_, KIB) == DATA[at_ : at_ + KIB]
         rest = 10 * KIB + 3 * at_
         assert read_at(file, rest, 3 * KIB) == DATA[rest : rest + 3 * KIB]
-    assert sorted(store.read)[0] == (0, 2 * KIB)
-    assert len(store.read) <= 40 // 2 + 5
-    assert sum(end - start for start, end in store.read) == 40 * KIB
+    assert sorted(store.ranges)[0] == (0, 2 * KIB)
+    assert len(store.ranges) <= 40 // 2 + 5
+    assert sum(end - start for start, end in store.ranges) == 40 * KIB
 
 
 def test_no_more_is_held_than_the_bound_and_what_a_read_needs() -> None:
@@ -88,7 +88,7 @@ def test_without_a_remote_store_each_read_is_a_request() -> None:
     file = RangeFile(store, "f", len(DATA))
     file.expect([(0, 10 * KIB)])
     assert read_at(file, 0, KIB) + read_at(file, KIB, KIB) == DATA[: 2 * KIB]
-    assert store.read == [(0, KIB), (KIB, 2 * KIB)]
+    assert store.ranges == [(0, KIB), (KIB, 2 * KIB)]
 
 
 @given(
@@ -137,4 +137,4 @@ def test_a_large_file_of_a_bucket_is_read_in_pieces_by_requests_side_by_side(sta
     opened = open_segments(far, [segment], None, start_offset=start_offset, piece_bytes=20_000)
     assert opened.held_bytes > 8 * KIB * KIB
     assert at(opened.pieces) == [*enumerate(values)][start_offset:]
-    assert sum(end - start for start, end in store.read) < 2.2 * segment.size_bytes
+    assert sum(end - start for start, end in store.ranges) < 2.2 * segment.size_bytes

@@ -24,6 +24,7 @@ from sparklog.log.maintenance import Checkpoints
 from sparklog.log.state import load_state, open_state
 from sparklog.log.topic import create_topic
 from sparklog.paths import new_data_file
+from sparklog.schemas import ValueSchema
 from sparklog.storage import CreateResult, MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import Disk, ManualClock, WrappedStore
@@ -53,10 +54,11 @@ def a_topic(
     topic: str = "t",
     num_partitions: int = 1,
     configs: Mapping[str, object] | None = None,
+    value_schema: ValueSchema | None = None,
 ) -> DeltaLog:
     """The log of a topic that was just created."""
     log = a_log(store, clock, topic=topic)
-    create_topic(log, topic, num_partitions=num_partitions, configs=configs)
+    create_topic(log, topic, num_partitions=num_partitions, configs=configs, value_schema=value_schema)
     return log
 
 

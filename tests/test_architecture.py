@@ -27,6 +27,7 @@ LAYERS = [
         "workers",
         "lazy_imports",
     },
+    {"schemas"},
     {"storage"},
     {"delta"},
     {"log"},

@@ -60,7 +60,8 @@ CONSUMER_DEFAULTS: dict[str, object] = {
     "retry_backoff_ms": 100,
     "session_timeout_ms": 45_000,
 }
-OURS: dict[str, object] = {"batch_size": 1_048_576, "group_commit": True}  # docs/semantics.md says why
+# docs/semantics.md says why
+OURS: dict[str, object] = {"batch_size": 1_048_576, "group_commit": True, "value_format": "bytes"}
 KAFKA_PYTHONS: dict[str, object] = {
     **dict.fromkeys(("key_serializer", "value_serializer", "partitioner"), None),
     **dict.fromkeys(("key_deserializer", "value_deserializer", "partition_assignment_strategy"), None),
@@ -81,7 +82,7 @@ def test_a_producers_defaults_are_kafkas() -> None:
 
 
 def test_a_consumers_defaults_are_kafkas() -> None:
-    known = {**CONSUMER_DEFAULTS, **KAFKA_PYTHONS}
+    known = {**CONSUMER_DEFAULTS, **OURS, **KAFKA_PYTHONS}
     assert as_dict(ConsumerConfig.parse({})) == {name: known[name] for name in CONSUMER_SETTINGS}
 
 

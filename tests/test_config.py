@@ -27,7 +27,14 @@ KAFKA_DEFAULTS = {
     "segment.ms": 604_800_000,
     "unclean.leader.election.enable": False,
 }
-OURS = {"log.retention.ms": 86_400_000, "foreign.gap.interval.ms": -1}
+OURS = {
+    "log.retention.ms": 86_400_000,
+    "foreign.gap.interval.ms": -1,
+    "value.compatibility": "BACKWARD",
+    "value.format": "json",
+    "value.index": "",
+    "value.on.error": "reject",
+}
 WITHOUT_MEANING = [
     "compression.gzip.level",
     "compression.lz4.level",

@@ -21,6 +21,7 @@ from sparklog.admin.many import (
     listed,
 )
 from sparklog.admin.offsets import EARLIEST, LATEST, check_spec, partition_offsets
+from sparklog.admin.value_schemas import ValueSchemaCalls
 from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic, config_entries
 from sparklog.clock import Clock
 from sparklog.config import AdminConfig
@@ -46,7 +47,7 @@ from sparklog.txn.states import TransactionState
 __all__ = ["Admin"]
 
 
-class Admin:
+class Admin(ValueSchemaCalls):
     """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups; describes, aborts
     and recovers transactions.
 

@@ -83,8 +83,14 @@ def create_topics(
 
     def create(name: str, topic: NewTopic) -> TopicDescription:
         partition_count, configs = topic.partition_count(), topic.settings()
-        log = cluster.topic_log(name)
-        return create_topic(log, name, num_partitions=partition_count, configs=configs, timeout_ms=timeout_ms)
+        return create_topic(
+            cluster.topic_log(name),
+            name,
+            num_partitions=partition_count,
+            configs=configs,
+            value_schema=topic.parsed_schema(),
+            timeout_ms=timeout_ms,
+        )
 
     return each(topics, create)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sparklog.config import TOPIC_SETTINGS, TopicConfig, Value
 from sparklog.errors import InvalidArgumentError, InvalidPartitionsError
 from sparklog.log.topic import MAX_PARTITIONS
 from sparklog.paths import check_topic_name
+from sparklog.schemas import ValueSchema, value_schema
 
 __all__ = ["ConfigEntry", "NewPartitions", "NewTopic", "check_partition_count", "config_entries"]
 
@@ -31,6 +33,13 @@ class NewTopic:
     """Kafka's topic settings by name."""
     topic_configs: Mapping[str, object] | None = None
     """kafka-python's name for ``configs``; a setting may stand in one of them only."""
+    value_schema: Any = None
+    """Makes the topic typed: an Arrow schema, or whatever else :func:`sparklog.schemas.value_schema` takes. None:
+    values are bytes."""
+
+    def parsed_schema(self) -> ValueSchema | None:
+        """The schema of the values; None for an untyped topic. Raises ``InvalidArgumentError``: it can't be one."""
+        return None if self.value_schema is None else value_schema(self.value_schema)
 
     def partition_count(self) -> int:
         """The number of partitions asked for. Raises ``InvalidPartitionsError``."""
@@ -58,6 +67,7 @@ class NewTopic:
         check_topic_name(self.name)
         self.partition_count()
         TopicConfig.parse(self.settings())
+        self.parsed_schema()
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,13 @@ def _as_dict(topic: TopicDescription, *, all_: bool) -> dict[str, Any]:
             {"partition": number, "log_start_offset": start, "log_end_offset": end}
             for number, (start, end) in enumerate(zip(topic.log_start_offsets, topic.log_end_offsets, strict=True))
         ],
+        **({"value_schema": {"id": len(topic.value_schemas), "fields": _fields(topic)}} if topic.value_schemas else {}),
     }
+
+
+def _fields(topic: TopicDescription) -> dict[str, str]:
+    """The fields of the newest schema of a typed topic's values, with their types."""
+    return {field.name: str(field.type) for field in topic.value_schemas[-1].arrow}
 
 
 def _print_topic(topic: TopicDescription, *, all_: bool) -> None:
@@ -215,6 +221,9 @@ def _print_topic(topic: TopicDescription, *, all_: bool) -> None:
     for key, value in _settings(topic, all_=all_).items():
         shown = str(value).lower() if isinstance(value, bool) else value
         click.echo(f"  {key} = {shown}{'' if key in topic.config.explicit else '  (default)'}")
+    if topic.value_schemas:
+        fields = ", ".join(f"{name} {kind}" for name, kind in _fields(topic).items())
+        click.echo(f"  value schema {len(topic.value_schemas)}: {fields}")
     bounds = zip(topic.log_start_offsets, topic.log_end_offsets, strict=True)
     columns = ["partition", "log start", "log end", "records"]
     rows = [(number, start, end, end - start) for number, (start, end) in enumerate(bounds)]

@@ -108,6 +108,9 @@ class ConsumerConfig:
     session_timeout_ms: int = setting(number(1, INT_MAX), 45_000)
     """A member that wasn't seen to live for so long is taken for dead by the others."""
     value_deserializer: Deserialize | None = setting(serializer("deserialize"), None)
+    value_format: str = setting(from_text(one_of("bytes", "python")), "bytes")
+    """Sparklog's own: what a typed topic's values are: ``bytes`` of its ``value.format``, or ``python``: dicts. Values
+    of other topics are bytes."""
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> ConsumerConfig:
@@ -118,6 +121,8 @@ class ConsumerConfig:
         Source: Kafka ``ConsumerConfig.maybeOverrideEnableAutoCommit``.
         """
         values = read_settings("consumer", CONSUMER_SETTINGS, given)
+        if values["value_format"] == "python" and values["value_deserializer"] is not None:
+            raise InvalidConfigurationError("value_format=python: expected no value_deserializer beside it")
         group_id, auto_commit = values["group_id"], values["enable_auto_commit"]
         if auto_commit and group_id is None:
             raise InvalidConfigurationError("enable_auto_commit=true: expected a group_id beside it")

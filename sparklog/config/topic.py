@@ -30,6 +30,8 @@ _LOGGER = logging.getLogger(__name__)
 _DAY_MS = 86_400_000
 _LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 """The settings that may contradict one another."""
+COMPATIBILITY_MODES = ("BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
+"""Source: Confluent Schema Registry, without NONE: a name keeps its type for ever."""
 
 
 def _cleanup_policy(text: str) -> str:
@@ -44,7 +46,7 @@ def _setting(name: str, parse: Callable[[str], Value], default: Value, *, provid
 
 
 # Defaults: Apache Kafka 4.3 TopicConfig / LogConfig. Sparklog's own are log.retention.ms (protocol rule L3, cleanup)
-# and foreign.gap.interval.ms (rule F5, gaps).
+# and foreign.gap.interval.ms (rule F5, gaps), and those of typed topics, value.* (decision 0027).
 TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         setting.name: setting
@@ -73,6 +75,10 @@ TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
             _setting("unclean.leader.election.enable", boolean, False, provided_by_store=True),
             _setting("foreign.gap.interval.ms", whole_number(-1, LONG_MAX), -1),
             _setting("log.retention.ms", whole_number(600_000, LONG_MAX), _DAY_MS),
+            _setting("value.compatibility", one_of(*COMPATIBILITY_MODES), "BACKWARD"),
+            _setting("value.format", one_of("json", "avro", "protobuf"), "json"),
+            _setting("value.index", str.strip, ""),
+            _setting("value.on.error", one_of("reject", "keep"), "reject"),
         )
     }
 )

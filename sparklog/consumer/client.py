@@ -195,6 +195,9 @@ class Consumer:
         (list of struct key: string, value: binary); any but the offset may be null. Deserializers and interceptors
         have no part in it. Without ``max_records`` the fetch limits alone bound the batches: a batch is what was
         fetched together, about 1 MiB.
+
+        Of a typed topic ``value`` is a struct of the fields of its newest schema, and there is one column more,
+        ``value_bytes``: the bytes of a value that couldn't be decoded, whose ``value`` is null.
         """
         with self._guard:
             handover = self._begin_poll()

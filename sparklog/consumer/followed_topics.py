@@ -15,6 +15,7 @@ from sparklog.log import Cluster, TopicFollower
 from sparklog.log.follow import poll_all
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Sequencing
+from sparklog.log.typed_records import ValueReading
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.parallel import attempt
 from sparklog.paths import TOPICS_FOLDER
@@ -30,6 +31,8 @@ class TopicView:
     log_start_offsets: tuple[int, ...]
     log_end_offsets: tuple[int, ...]
     timestamp_type: int
+    values: ValueReading | None = None
+    """How a typed topic's values are read."""
     caught_up: bool
     """Was this the end of the log a moment ago? If not, it is older, and only a lower bound."""
 
@@ -269,6 +272,7 @@ class FollowedTopics:
             log_end_offsets=head.log_end_offsets,
             timestamp_type=LOG_APPEND_TIME if is_append_time else CREATE_TIME,
             caught_up=caught_up,
+            values=ValueReading.of(head),
         )
 
     def names(self) -> list[str]:

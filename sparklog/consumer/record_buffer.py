@@ -31,7 +31,9 @@ class RecordBuffer:
         self._fetch_state = fetch_state
         self._metrics = metrics
         self._clock = clock
-        self._maker = RecordMaker(config.key_deserializer, config.value_deserializer)
+        self._maker = RecordMaker(
+            config.key_deserializer, config.value_deserializer, wants_python=config.value_format == "python"
+        )
         self._interceptors: Sequence[Any] = config.interceptors
         self._min_bytes = min(config.fetch_min_bytes, config.fetch_max_bytes)
         self._max_wait_ms = config.fetch_max_wait_ms
@@ -91,7 +93,9 @@ class RecordBuffer:
                 chunk = state.chunks[0]
                 count = chunk.left_count if left is None else min(left, chunk.left_count)
                 self._take(state, chunk, count, handover)
-            found[state.partition] = chunk.batch.slice(chunk.taken_count - count, count)
+                view = self._fetch_state.views.get(state.partition.topic)
+            batch = chunk.batch.slice(chunk.taken_count - count, count)
+            found[state.partition] = batch if view is None or view.values is None else view.values.as_structs(batch)
             left = None if left is None else left - count
         return found
 
@@ -120,7 +124,7 @@ class RecordBuffer:
                     break
                 continue
             batch = chunk.next_records(limit - len(found))
-            made, error = self._maker.make(batch, state.partition, timestamp_type)
+            made, error = self._maker.make(batch, state.partition, timestamp_type, view.values if view else None)
             if (made or error) and not self._take(state, chunk, len(made), handover):
                 break
             found = found + made if found else made

@@ -16,6 +16,8 @@ from sparklog.config.clients import OfData
 from sparklog.config.consumer import Deserialize
 from sparklog.errors import RecordDeserializationError
 from sparklog.log.data.arrow_buffers import binary_lengths, buffer_numbers, is_valid
+from sparklog.log.data.value_sizes import value_sizes
+from sparklog.log.typed_records import ValueReading, values_left_out
 from sparklog.model import NO_HEADERS, ConsumerRecord, Headers, TopicPartition
 
 __all__ = ["RecordMaker"]
@@ -32,18 +34,28 @@ Made = tuple[list[ConsumerRecord], RecordDeserializationError | None]
 class RecordMaker:
     """Makes records of columns, with a user's ``key_deserializer`` and ``value_deserializer``."""
 
-    def __init__(self, key: Deserialize | None, value: Deserialize | None) -> None:
+    def __init__(self, key: Deserialize | None, value: Deserialize | None, *, wants_python: bool = False) -> None:
+        """``wants_python``: a typed topic's values are dicts."""
+        self._wants_python = wants_python
         self._key, self._is_key_alone = _unwrapped(key)
         self._value, self._is_value_alone = _unwrapped(value)
 
-    def make(self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> Made:
-        """The rows of a batch of :data:`sparklog.log.data.record_streaming.RECORD_SCHEMA`, in their order.
+    def make(
+        self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int, values: ValueReading | None = None
+    ) -> Made:
+        """The rows of a batch of :data:`sparklog.log.data.record_streaming.RECORD_SCHEMA`, in their order; of a typed
+        topic with ``data``.
 
         A null stays None: the function isn't called (as in Java, not in kafka-python).
 
         Args:
             timestamp_type: of all of them, see :class:`~sparklog.model.ConsumerRecord`.
+            values: how a typed topic's values are read.
         """
+        if values is not None and self._wants_python:
+            return self._make_typed(batch, partition, timestamp_type, values)
+        if values is not None:
+            batch = values.as_bytes(batch)
         make = self.make_pure if CORE is None else self.make_native
         return make(batch, partition, timestamp_type)
 
@@ -71,11 +83,30 @@ class RecordMaker:
         field, error = failed
         return made, _failure(ConsumerRecord._fields[field], partition, offsets[len(made)].as_py(), error)
 
-    def make_pure(self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> Made:
-        """Does the same as :meth:`make`, in pure Python."""
+    def _make_typed(
+        self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int, values: ValueReading
+    ) -> Made:
+        objects, structs = values.as_python(batch)
+        plain = values_left_out(batch)
+        sizes = np.where(np.asarray(structs.is_valid()), value_sizes(structs), np.array(_sizes(plain.column("value"))))
+        return self.make_pure(plain, partition, timestamp_type, typed=(objects, sizes.tolist()))
+
+    def make_pure(
+        self,
+        batch: pa.RecordBatch,
+        partition: TopicPartition,
+        timestamp_type: int,
+        typed: tuple[list[Any], list[int]] | None = None,
+    ) -> Made:
+        """Does the same as :meth:`make`, in pure Python.
+
+        Args:
+            typed: the values, which are no bytes, and their sizes.
+        """
         offsets, timestamps, keys, values, headers = batch.columns
         header_lists, header_sizes = _headers(headers)
-        key_objects, value_objects = keys.to_pylist(), values.to_pylist()
+        key_objects = keys.to_pylist()
+        value_objects, sizes = typed or (values.to_pylist(), _sizes(values))
         failure = None
         if self._key is not None or self._value is not None:
             failed = self._deserialize(key_objects, value_objects, header_lists, partition.topic)
@@ -95,7 +126,7 @@ class RecordMaker:
             header_lists,
             repeat(None),
             _sizes(keys),
-            _sizes(values),
+            sizes,
             header_sizes,
         ]
         return list(map(_RECORD, zip(*columns, strict=False))), failure  # those that repeat never end

@@ -23,6 +23,7 @@ from sparklog.log.data.record_streaming import (
     open_segments,
 )
 from sparklog.log.data.segments import Segment
+from sparklog.log.typed_records import ValueReading
 from sparklog.model import TopicPartition
 from sparklog.storage.retrying import RetryingStore
 
@@ -243,12 +244,14 @@ class SegmentFetcher:
                 if room <= 0:
                     break
                 group.check()
+                reading = ValueReading.of(follower.head)
                 opened = open_segments(
                     follower.log,
                     group.segments,
                     [files.take(path) for path in group.paths] if group.paths else None,
                     start_offset=request.offset,
                     piece_bytes=self._limits.piece_bytes,
+                    values=None if reading is None else reading.type,
                 )
                 self._open[partition] = _Open(request.epoch, opened, group.next_offset)
                 before = room
@@ -293,7 +296,8 @@ class SegmentFetcher:
         few: list[pa.RecordBatch] = []
         size = 0
         for batch in batches:
-            if few and size + batch.nbytes > self._limits.piece_bytes:
+            is_other = bool(few) and batch.schema != few[0].schema  # its topic has a new schema since
+            if few and (is_other or size + batch.nbytes > self._limits.piece_bytes):
                 found.append(_concat(few))
                 few, size = [], 0
             few.append(batch)

@@ -34,6 +34,8 @@ producer state)."""
 
 ENGINE_INFO = "sparklog"
 ENTRY_FORMAT = 1
+NEWEST_ENTRY_FORMAT = 2
+"""The format of typed topics' entries, which an older sparklog must not take part in (decision 0027)."""
 _OURS = "sparklog"
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 """Kept, because ``json.dumps`` with separators makes an encoder for each call."""
@@ -226,9 +228,9 @@ def decode_entry(version: int, path: str, data: bytes) -> Entry:
     info = commit_info.get(_OURS)
     if info is None:
         return Entry(version=version, token=_content_token(data), actions=tuple(actions), commit_info=commit_info)
-    if isinstance(info, dict) and isinstance(info.get("format"), int) and info["format"] > ENTRY_FORMAT:
+    if isinstance(info, dict) and isinstance(info.get("format"), int) and info["format"] > NEWEST_ENTRY_FORMAT:
         raise UnsupportedVersionError(
-            f"log entry {path} has format {info['format']}; this sparklog knows up to {ENTRY_FORMAT}: upgrade it"
+            f"log entry {path} has format {info['format']}; this sparklog knows up to {NEWEST_ENTRY_FORMAT}: upgrade it"
         )
     if not isinstance(info, dict) or not isinstance(info.get("token"), str) or info.get("actions") != len(actions):
         raise CorruptLogError(

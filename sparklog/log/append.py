@@ -162,10 +162,11 @@ class TopicWriter:
                 raise UnknownTopicOrPartitionError(
                     f"topic {self.topic!r} has no partition {partition}; it has 0 to {self.head.partition_count - 1}"
                 )
+        leaves = () if self.head.schemas is None else self.head.schemas.leaves(self.head.config)
         numbered = self._sequences.number((partition, records.num_rows) for partition, records in batches)
         try:
             encoded = [
-                (partition, encode_batch(records, stamp, compression=compression))
+                (partition, encode_batch(records, stamp, compression=compression, leaves=leaves))
                 for (partition, records), stamp in zip(batches, numbered.stamps, strict=True)
             ]
         except SparklogError:

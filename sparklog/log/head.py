@@ -8,14 +8,19 @@ Every commit of ours repeats it whole in ``commitInfo``, so that a producer open
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pyarrow as pa
 
 from sparklog.config import TOPIC_SETTINGS, TopicConfig
 from sparklog.delta.actions import FAR_FUTURE_MS, AddFile, Entry, Metadata, RemoveFile, SetTransaction
 from sparklog.delta.properties import DEFAULT_DELETED_FILE_RETENTION_MS, deleted_file_retention_ms
 from sparklog.errors import CorruptLogError, InvalidConfigurationError, NotATopicError, UnsupportedVersionError
+from sparklog.log.data.schema import SKIPPING_COLUMNS
 from sparklog.log.data.segments import Segment, segment_of_add
+from sparklog.log.data.value_columns import skipping_columns
+from sparklog.log.value_schemas import SCHEMA_PROPERTY, TopicSchemas
 
 __all__ = [
     "FORMAT_VERSION",
@@ -33,12 +38,16 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
-"""The version of the topic format, in the table property ``sparklog.format.version``."""
+"""The version of the topic format, in the table property ``sparklog.format.version``: of untyped topics."""
+TYPED_FORMAT_VERSION = 2
+"""The version of typed topics. Who knows 1 alone would take their records for tombstones (decision 0027)."""
 
 FORMAT_PROPERTY = "sparklog.format.version"
 ID_PROPERTY = "sparklog.topic.id"
 PARTITIONS_PROPERTY = "sparklog.partitions"
 DELETED_PROPERTY = "sparklog.deleted"
+SCHEMA_INFO = "value_schema"
+"""In ``commitInfo.sparklog`` of a typed topic: the id of the newest schema of its values."""
 _CLEANER = "sparklog.cleaner."
 
 
@@ -62,10 +71,24 @@ class TopicHead:
     deleted_file_retention_ms: int = DEFAULT_DELETED_FILE_RETENTION_MS
     """The table's ``delta.deletedFileRetentionDuration``: how long vacuums spare what no log names."""
 
+    value_schema_id: int = 0
+    """The id of the newest schema of a typed topic's values; 0: the topic is untyped."""
+    schemas: TopicSchemas | None = field(default=None, compare=False)
+    """All schemas; None for an untyped topic, and where only ``commitInfo`` is known."""
+
     @property
     def partition_count(self) -> int:
         """How many partitions the topic has."""
         return len(self.log_end_offsets)
+
+    @property
+    def values(self) -> pa.StructType | None:
+        """The type of the table's column ``data``; None for an untyped topic."""
+        return None if self.schemas is None else self.schemas.physical
+
+    def with_schemas(self, schemas: TopicSchemas) -> TopicHead:
+        """The head with these schemas of its values."""
+        return replace(self, schemas=schemas, value_schema_id=schemas.newest_id)
 
     def to_info(self) -> dict[str, Any]:
         """The head as it is written into ``commitInfo.sparklog``."""
@@ -80,23 +103,32 @@ class TopicHead:
             "live_files": self.live_file_count,
             "unsequenced": self.unsequenced_count,
             **({} if is_usual else {"deleted_file_retention_ms": retention_ms}),
+            **({"format": TYPED_FORMAT_VERSION, SCHEMA_INFO: self.value_schema_id} if self.value_schema_id else {}),
         }
 
     def to_properties(self) -> dict[str, str]:
         """The topic's table properties."""
         return {
-            FORMAT_PROPERTY: str(FORMAT_VERSION),
+            FORMAT_PROPERTY: str(TYPED_FORMAT_VERSION if self.value_schema_id else FORMAT_VERSION),
             ID_PROPERTY: self.topic_id,
             PARTITIONS_PROPERTY: str(self.partition_count),
             DELETED_PROPERTY: "true" if self.deleted else "false",
             **self.config.to_properties(),
+            **(self.schemas.to_properties() if self.schemas is not None else {}),
         }
+
+    def skipping_columns(self) -> str:
+        """The table property ``delta.dataSkippingStatsColumns``."""
+        leaves = () if self.schemas is None else self.schemas.leaves(self.config)
+        return SKIPPING_COLUMNS + skipping_columns(leaves)
 
 
 def is_topic_property(name: str) -> bool:
     """Is a table property one of those that :meth:`TopicHead.to_properties` writes?"""
-    return name in (FORMAT_PROPERTY, ID_PROPERTY, PARTITIONS_PROPERTY, DELETED_PROPERTY) or (
-        name.removeprefix("sparklog.") in TOPIC_SETTINGS and name.startswith("sparklog.")
+    return (
+        name in (FORMAT_PROPERTY, ID_PROPERTY, PARTITIONS_PROPERTY, DELETED_PROPERTY)
+        or name.startswith(SCHEMA_PROPERTY)
+        or (name.removeprefix("sparklog.") in TOPIC_SETTINGS and name.startswith("sparklog."))
     )
 
 
@@ -158,6 +190,7 @@ def head_of_info(table: str, version: int, info: Mapping[str, Any]) -> TopicHead
             live_file_count=int(info["live_files"]),
             unsequenced_count=int(info["unsequenced"]),
             deleted_file_retention_ms=int(info.get("deleted_file_retention_ms", DEFAULT_DELETED_FILE_RETENTION_MS)),
+            value_schema_id=int(info.get(SCHEMA_INFO, 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptLogError(f"{table}, version {version}: commitInfo.sparklog lacks or garbles {error}") from error
@@ -182,6 +215,7 @@ def head_of_table(
         NotATopicError, UnsupportedVersionError.
     """
     topic_id, partition_count, deleted, config = _read_properties(table, metadata)
+    schemas = TopicSchemas.from_properties(table, metadata.configuration)
 
     def offset(app_id: str) -> int:
         found = transactions.get(app_id)
@@ -200,6 +234,8 @@ def head_of_table(
         live_file_count=live_file_count,
         unsequenced_count=unsequenced_count,
         deleted_file_retention_ms=_deleted_file_retention_ms(table, metadata),
+        value_schema_id=0 if schemas is None else schemas.newest_id,
+        schemas=schemas,
     )
 
 
@@ -210,7 +246,7 @@ def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
     does, starts and ends of a topic never decrease (rule L6, start and end).
     """
     if entry.info is not None:
-        return head_of_info(table, entry.version, entry.info)
+        return _with_known_schemas(table, head_of_info(table, entry.version, entry.info), head, entry)
     head = replace(head, delta_version=entry.version)
     for metadata in (action for action in entry.actions if isinstance(action, Metadata)):
         head = _apply_metadata(table, head, metadata)
@@ -229,6 +265,17 @@ def head_after_entry(table: str, head: TopicHead, entry: Entry) -> TopicHead:
         unsequenced_count=head.unsequenced_count + sum(is_unsequenced(action) for action in added),
     )
     return raise_ends(head, [segment_of_add(action, entry.version) for action in added])
+
+
+def _with_known_schemas(table: str, after: TopicHead, before: TopicHead, entry: Entry) -> TopicHead:
+    """The head of an entry of ours with the schemas of its values: those that were known, or of its metadata."""
+    if not after.value_schema_id:
+        return after
+    metadata = [action for action in entry.actions if isinstance(action, Metadata)]
+    if not metadata:
+        is_known = before.topic_id == after.topic_id and before.value_schema_id == after.value_schema_id
+        return replace(after, schemas=before.schemas) if is_known else after
+    return replace(after, schemas=TopicSchemas.from_properties(table, metadata[-1].configuration))
 
 
 def raise_ends(head: TopicHead, segments: Iterable[Segment]) -> TopicHead:
@@ -264,9 +311,17 @@ def _apply_metadata(table: str, head: TopicHead, metadata: Metadata) -> TopicHea
             f"{table}, version {head.delta_version}: a foreign engine set {PARTITIONS_PROPERTY}={partition_count}, "
             f"expected {head.partition_count} or more: partitions only grow"
         )
+    schemas = TopicSchemas.from_properties(table, metadata.configuration)
+    known = () if head.schemas is None else head.schemas.texts
+    if (() if schemas is None else schemas.texts[: len(known)]) != known:
+        raise NotATopicError(
+            f"{table}, version {head.delta_version}: a foreign engine changed {SCHEMA_PROPERTY}*, which only grow"
+        )
     new = (0,) * (partition_count - head.partition_count)
     return replace(
         head,
+        value_schema_id=0 if schemas is None else schemas.newest_id,
+        schemas=schemas,
         deleted=deleted,
         config=config,
         log_start_offsets=head.log_start_offsets + new,
@@ -297,9 +352,9 @@ def _read_properties(
         raise NotATopicError(
             f"{table}: properties {FORMAT_PROPERTY} and {PARTITIONS_PROPERTY} must be whole numbers ({error})"
         ) from error
-    if format_version > FORMAT_VERSION:
+    if format_version > TYPED_FORMAT_VERSION:
         raise UnsupportedVersionError(
-            f"{table} has topic format {format_version}; this sparklog knows up to {FORMAT_VERSION}: upgrade it"
+            f"{table} has topic format {format_version}; this sparklog knows up to {TYPED_FORMAT_VERSION}: upgrade it"
         )
     deleted = properties.get(DELETED_PROPERTY) == "true"
     return properties[ID_PROPERTY], partition_count, deleted, TopicConfig.from_properties(properties, before=before)

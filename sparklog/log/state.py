@@ -249,6 +249,8 @@ def open_state(log: DeltaLog) -> TopicState:
     if newest.entry.info is None:
         return load_state(log)
     head = head_of_info(log.table, newest.entry.version, newest.entry.info)
+    if head.value_schema_id:
+        return load_state(log)  # the schemas of its values are in the table's metadata (decision 0027)
     return TopicState(
         log=log,
         position=newest.position,

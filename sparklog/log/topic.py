@@ -21,16 +21,20 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.commit import Commit, commit, create_first
-from sparklog.log.data.schema import PARTITION_COLUMNS, SCHEMA_STRING, table_properties
+from sparklog.log.data.schema import PARTITION_COLUMNS, SCHEMA_STRING, SKIPPING_PROPERTY, table_properties
 from sparklog.log.data.segments import Segment
+from sparklog.log.data.value_columns import indexed_leaves, with_value_columns
 from sparklog.log.head import TopicHead, is_of_cleaner, is_topic_property
 from sparklog.log.state import TopicState, load_state, open_state
+from sparklog.log.value_schemas import TopicSchemas
+from sparklog.schemas import ValueSchema
 
 __all__ = [
     "HIGH_WATERMARK",
     "MAX_PARTITIONS",
     "TopicDescription",
     "alter_topic",
+    "alter_value_schema",
     "create_partitions",
     "create_topic",
     "delete_records",
@@ -58,6 +62,8 @@ class TopicDescription:
     log_end_offsets: tuple[int, ...]
     config: TopicConfig
     delta_version: int
+    value_schemas: tuple[ValueSchema, ...] = ()
+    """The schemas of a typed topic's values, by id from 1 on; the last is the newest. None for an untyped topic."""
 
     @property
     def partition_count(self) -> int:
@@ -71,6 +77,7 @@ def create_topic(
     *,
     num_partitions: int = 1,
     configs: Mapping[str, object] | None = None,
+    value_schema: ValueSchema | None = None,
     timeout_ms: float = DEFAULT_TIMEOUT_MS,
 ) -> TopicDescription:
     """Create a topic.
@@ -80,6 +87,7 @@ def create_topic(
     Args:
         num_partitions: 1 to 10,000.
         configs: Kafka's topic settings by name.
+        value_schema: of a typed topic; None: values are bytes.
     Raises:
         TopicAlreadyExistsError, InvalidPartitionsError, InvalidConfigurationError, NotATopicError, StoreError.
     """
@@ -95,6 +103,9 @@ def create_topic(
         live_file_count=0,
         unsequenced_count=0,
     )
+    if value_schema is not None:
+        head = head.with_schemas(TopicSchemas((value_schema.to_json(),)))
+        check_index(head)
     deadline = log.clock.deadline_in(timeout_ms)
     if create_first(log, _new_table(head, created_ms=log.clock.now_ms()), deadline=deadline):
         return _describe(name, head)
@@ -127,12 +138,38 @@ def alter_topic(
 
     def plan_new_settings(state: TopicState) -> Commit | None:
         head = replace(state.head, config=state.head.config.with_changes(changes))
+        if "value.index" in changes:
+            check_index(head)
         # Somebody may have set a property to what isn't allowed: taking the setting back to its default mends that.
         if head == state.head and _metadata(state, head) == state.require_whole().metadata:
             return None
         return _settings_commit(state, head, "SET TOPIC CONFIG")
 
     return _change(log, name, plan_new_settings, timeout_ms)
+
+
+def alter_value_schema(
+    log: DeltaLog, name: str, schema: ValueSchema, *, timeout_ms: float = DEFAULT_TIMEOUT_MS
+) -> TopicDescription:
+    """Let a topic's values have another schema from now on; an untyped topic becomes typed. One commit registers it,
+    checks it against those that are there, and adds its columns. A schema that equals the newest changes nothing.
+
+    Raises:
+        InvalidConfigurationError: it isn't compatible, by the topic's ``value.compatibility``; says why.
+        UnknownTopicOrPartitionError.
+    """
+
+    def plan_new_schema(state: TopicState) -> Commit | None:
+        now = state.head.schemas
+        if now is None:
+            schemas = TopicSchemas((schema.to_json(),))
+        else:
+            schemas = now.with_schema(schema, str(state.head.config["value.compatibility"]))
+        if schemas == now:
+            return None
+        return _settings_commit(state, state.head.with_schemas(schemas), "SET VALUE SCHEMA")
+
+    return _change(log, name, plan_new_schema, timeout_ms)
 
 
 def create_partitions(
@@ -279,7 +316,14 @@ def _describe(name: str, head: TopicHead) -> TopicDescription:
         log_end_offsets=head.log_end_offsets,
         config=head.config,
         delta_version=head.delta_version,
+        value_schemas=() if head.schemas is None else head.schemas.all(),
     )
+
+
+def check_index(head: TopicHead) -> None:
+    """Raise ``InvalidConfigurationError`` where ``value.index`` names what no statistics can be of."""
+    if head.schemas is not None:
+        indexed_leaves(head.schemas.newest_type, str(head.config["value.index"]))
 
 
 def _check_partitions(name: str, count: int) -> None:
@@ -290,9 +334,13 @@ def _check_partitions(name: str, count: int) -> None:
 def _new_table(head: TopicHead, *, created_ms: int) -> Commit:
     metadata = Metadata(
         table_id=str(uuid.uuid4()),
-        schema_string=SCHEMA_STRING,
+        schema_string=SCHEMA_STRING if head.values is None else with_value_columns(SCHEMA_STRING, head.values),
         partition_columns=PARTITION_COLUMNS,
-        configuration={**table_properties(), **head.to_properties()},
+        configuration={
+            **table_properties(),
+            SKIPPING_PROPERTY: head.skipping_columns(),
+            **head.to_properties(),
+        },
         created_ms=created_ms,
     )
     protocol = Protocol(min_reader_version=READER_VERSION, min_writer_version=WRITER_VERSION)
@@ -303,7 +351,14 @@ def _metadata(state: TopicState, head: TopicHead) -> Metadata:
     """The table's metadata with the topic's properties as ``head`` has them; what others put there stays."""
     metadata = state.require_whole().metadata
     foreign = {name: value for name, value in metadata.configuration.items() if not is_topic_property(name)}
-    return replace(metadata, configuration={**foreign, **head.to_properties()})
+    changed = replace(metadata, configuration={**foreign, **head.to_properties()})
+    if head.values is None and state.head.values is None:
+        return changed
+    return replace(
+        changed,
+        schema_string=with_value_columns(metadata.schema_string, head.values),
+        configuration={**changed.configuration, SKIPPING_PROPERTY: head.skipping_columns()},
+    )
 
 
 def _settings_commit(state: TopicState, head: TopicHead, operation: str) -> Commit:

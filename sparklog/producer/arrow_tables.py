@@ -9,8 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidArgumentError, InvalidTypeError, MessageSizeTooLargeError
+from sparklog.log.data.arrow_buffers import one_array
 from sparklog.log.data.encode import record_columns
+from sparklog.log.data.value_sizes import value_sizes
 from sparklog.producer.topic_queue import MAX_BATCH_BYTES
+from sparklog.producer.typed_values import ValueEncoding
 
 __all__ = ["check_table", "split_table"]
 
@@ -26,6 +29,7 @@ def check_table(
     max_record_bytes: int,
     call: str = "send_batch",
     limits: str = "max_request_size",
+    encoding: ValueEncoding | None = None,
 ) -> pa.Table:
     """The table with the columns that a batch has: timestamp (int64 ms), key, value, headers, partition (int32).
 
@@ -33,6 +37,8 @@ def check_table(
         now_ms: for rows without a timestamp.
         call: what errors name as the caller.
         limits: the caller's setting behind ``max_record_bytes``, beside the topic's own.
+        encoding: of a typed topic's values: the table may have their fields as columns, or a struct ``value``. The
+            result has them in ``data``.
     Raises:
         InvalidTypeError: not a table.
         InvalidArgumentError: no row, an unknown column, neither key nor value, a wrong type, a negative timestamp, a
@@ -43,6 +49,10 @@ def check_table(
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
         raise InvalidTypeError(f"{call} to {topic!r}: got {type(table).__name__}, expected a pyarrow Table")
+    if encoding is not None:
+        table = encoding.check_table(table)
+    data = table["data"] if encoding is not None and "data" in table.column_names else None
+    table = table if data is None else table.drop_columns(["data"])
     names = table.column_names
     unknown = sorted(set(names) - set(_KNOWN))
     if unknown or not {"key", "value"} & set(names):
@@ -58,7 +68,12 @@ def check_table(
     timestamps = columns["timestamp"].cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
     columns["timestamp"] = pc.fill_null(timestamps, now_ms)
     columns["partition"] = _partitions(f"{call} to {topic!r}", table, partition_count)
-    _check_sizes(f"{call} to {topic!r}", columns["key"], columns["value"], max_record_bytes, limits)
+    sizes = _row_sizes(columns["key"], columns["value"])
+    if data is not None:
+        columns["data"] = data
+        if data.nbytes > max_record_bytes:
+            sizes = pc.add(sizes, pa.array(value_sizes(one_array(data))))
+    _check_sizes(f"{call} to {topic!r}", sizes, max_record_bytes, limits)
     earliest = pc.min(columns["timestamp"]).as_py()
     if earliest < 0:
         raise InvalidArgumentError(f"{call} to {topic!r}: timestamp {earliest} ms, expected 0 or later")
@@ -96,8 +111,7 @@ def _row_sizes(keys: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArra
     return pc.add(*(pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in (keys, values)))
 
 
-def _check_sizes(where: str, keys: pa.ChunkedArray, values: pa.ChunkedArray, limit_bytes: int, limits: str) -> None:
-    sizes = _row_sizes(keys, values)
+def _check_sizes(where: str, sizes: pa.ChunkedArray, limit_bytes: int, limits: str) -> None:
     largest = pc.max(sizes).as_py()
     if largest > limit_bytes:
         raise MessageSizeTooLargeError(

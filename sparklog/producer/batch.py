@@ -41,9 +41,10 @@ _LOGGER = logging.getLogger("sparklog.producer")
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 
-Details = tuple["int | None", "Headers | None", int, "int | None"]
+Details = tuple["int | None", "Headers | None", int, "int | None", Any]
 """A record beside its key and value, as ``send`` was given it: timestamp in ms (None: when it was sent), headers (None
-without), their size in bytes (-1 without), and partition (None: by key). A named tuple would take ten times as long."""
+without), their size in bytes (-1 without), partition (None: by key), and of a typed topic the value that is no bytes
+(None: it is, or is a tombstone). A named tuple would take ten times as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,10 @@ class Batch(ABC):
 
         Columns timestamp (int64 ms), key, value, headers, partition (int32, null where it is not yet decided).
         """
+
+    def take_values(self) -> Mapping[int, Any]:
+        """After :meth:`take_table`, once: the values of a typed topic that are no bytes, by place."""
+        return {}
 
     @abstractmethod
     def header_size(self, index: int) -> int:
@@ -190,6 +195,7 @@ class RecordBatch(Batch):
         self.records = Accumulator()
         super().__init__(topic, created_ticks_ms=created_ticks_ms)
         self._header_sizes: dict[int, int] = {}
+        self._values: dict[int, Any] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -215,10 +221,11 @@ class RecordBatch(Batch):
 
     def take_table(self) -> pa.Table:
         timestamps, keys, values, given = take_columns(self.records)
-        self._header_sizes = {index: size for index, (_, _, size, _) in given.items() if size >= 0}
+        self._header_sizes = {index: size for index, (_, _, size, _, _) in given.items() if size >= 0}
         count = len(keys)
-        headers = {index: headers for index, (_, headers, _, _) in given.items()}
-        partitions = {index: partition for index, (_, _, _, partition) in given.items()}
+        headers = {index: headers for index, (_, headers, _, _, _) in given.items()}
+        partitions = {index: partition for index, (_, _, _, partition, _) in given.items()}
+        self._values = {index: value for index, (_, _, _, _, value) in given.items() if value is not None}
         columns = {
             "timestamp": _with_given_timestamps(timestamps, given),
             "key": keys,
@@ -228,8 +235,13 @@ class RecordBatch(Batch):
         }
         return pa.table(columns)
 
+    def take_values(self) -> Mapping[int, Any]:
+        values, self._values = self._values, {}
+        return values
+
     def drop_records(self) -> None:
         self.records.drop()
+        self._values = {}
 
     def header_size(self, index: int) -> int:
         return self._header_sizes.get(index, -1)
@@ -328,7 +340,7 @@ def settle_batches(outcomes: Sequence[tuple[Batch, Outcome]], callbacks: threadi
 
 
 def _with_given_timestamps(times: pa.Array, given: Mapping[int, Details]) -> pa.Array:
-    stated = {index: time_ms for index, (time_ms, _, _, _) in given.items() if time_ms is not None}
+    stated = {index: time_ms for index, (time_ms, _, _, _, _) in given.items() if time_ms is not None}
     if not stated:
         return times
     timestamps = np.array(times, np.int64)

@@ -99,7 +99,8 @@ class Producer:
         """Send a record; returns before it is stored.
 
         Args:
-            value: bytes, or what ``value_serializer`` takes; None is a tombstone.
+            value: bytes, or what ``value_serializer`` takes; None is a tombstone. Of a typed topic a dict of its
+                schema's fields, which is checked here, or bytes of its ``value.format``, which are when they are sent.
             key: bytes, or what ``key_serializer`` takes; records of one key go to one partition, in order.
             headers: a list of (name, bytes or None).
             partition: chosen by key if None.
@@ -109,6 +110,7 @@ class Producer:
         Raises:
             UnknownTopicOrPartitionError, InvalidTopicError.
             InvalidTypeError: key or value aren't bytes, and no serializer is set; headers of another shape.
+            InvalidRecordError: a value that the topic's schema doesn't allow; names field, type and value.
             InvalidArgumentError: a negative timestamp.
             MessageSizeTooLargeError: beyond ``max_request_size`` or the topic's ``max.message.bytes``.
             KafkaTimeoutError: the buffer was full for ``max_block_ms``.
@@ -134,6 +136,8 @@ class Producer:
             table: columns ``key`` and ``value`` (binary or string; one of them may be missing), and if present
                 ``headers`` (list of struct key: string, value: binary), ``timestamp`` (int64 ms or an Arrow timestamp,
                 null: now) and ``partition`` (int, null: by key). Serializers, interceptors and partitioner aren't used.
+                To a typed topic: the fields of its schema as columns in place of ``value`` (a field of one of the names
+                above as ``value_<name>``), or ``value`` as a struct, where null is a tombstone.
         Returns:
             A future of :class:`~sparklog.producer.future.BatchMetadata`. Tables of up to about 6 MiB are committed at
             once, larger ones piece by piece.
@@ -148,6 +152,7 @@ class Producer:
             now_ms=self._now_ms(),
             partition_count=pipeline.topic.partition_count,
             max_record_bytes=pipeline.topic.max_record_bytes,
+            encoding=pipeline.topic.value_encoding,
         )
         now = self._cluster.clock.ticks_ms()
         batches = [

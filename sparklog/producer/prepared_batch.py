@@ -14,12 +14,14 @@ import pyarrow as pa
 
 from sparklog._native import CORE
 from sparklog.config import TopicConfig
-from sparklog.errors import InvalidRecordError, InvalidTimestampError, SparklogError
+from sparklog.errors import InvalidRecordError, InvalidTimestampError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log.data.arrow_buffers import binary_lengths, is_valid, one_array
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.schema import TIMESTAMP
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID
 from sparklog.producer.batch import I32, I64, Batch, Outcome, Written
 from sparklog.producer.partitioner import StickyPartition, key_partitions
+from sparklog.producer.typed_values import ValueEncoding, sizes_of
 
 __all__ = ["PreparedBatch", "choose_partitions", "prepare", "refuse", "sort_by_partition"]
 
@@ -100,20 +102,26 @@ class PreparedBatch:
 
 
 def prepare(
-    batches: Sequence[Batch], config: TopicConfig, *, partition_count: int, sticky: StickyPartition, now_ms: int
+    batches: Sequence[Batch],
+    config: TopicConfig,
+    *,
+    partition_count: int,
+    sticky: StickyPartition,
+    now_ms: int,
+    encoding: ValueEncoding | None = None,
 ) -> PreparedBatch:
     """Put batches together: check their records, choose partitions, and sort by them. The batches lose their records.
 
     Args:
         now_ms: every record's timestamp where the topic has ``message.timestamp.type=LogAppendTime``.
+        encoding: of a typed topic's values.
     """
-    tables = [batch.take_table() for batch in batches]
-    table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+    table, undecodable = _take_table(batches, encoding)
     timestamps_column, keys, values, headers, chosen = (one_array(table[name]) for name in _COLUMNS)
     topic, is_append_time = batches[0].topic, config["message.timestamp.type"] == "LogAppendTime"
     timestamps: I64 = np.full(len(keys), now_ms, np.int64) if is_append_time else np.asarray(timestamps_column)
-    refused = refuse(topic, timestamps, keys, config, now_ms=now_ms)
-    value_sizes = binary_lengths(values)
+    refused = {**refuse(topic, timestamps, keys, config, now_ms=now_ms), **undecodable}
+    value_sizes = binary_lengths(values) if encoding is None else sizes_of(table)
     partitions = choose_partitions(keys, value_sizes, chosen, partition_count, sticky)
     partitions[list(refused)] = -1
     # Once for all parts: a cast of a small column costs more in its call than in its rows.
@@ -121,6 +129,8 @@ def prepare(
     columns = {"timestamp": in_us, "key": keys, "value": values}
     if headers.null_count < len(headers):
         columns["headers"] = headers
+    if encoding is not None:
+        columns |= {name: one_array(table[name]) for name in (DATA, SCHEMA_ID)}
     order, parts = sort_by_partition(pa.table(columns), partitions)
     return PreparedBatch(
         counts=[batch.count for batch in batches],
@@ -133,6 +143,23 @@ def prepare(
         value_sizes=value_sizes,
         refused=refused,
     )
+
+
+def _take_table(batches: Sequence[Batch], encoding: ValueEncoding | None) -> tuple[pa.Table, dict[int, SparklogError]]:
+    """The records of all batches, and those whose values can't be the topic's, by place over all of them."""
+    tables: list[pa.Table] = []
+    refused: dict[int, SparklogError] = {}
+    start = 0
+    for batch in batches:
+        table, values = batch.take_table(), batch.take_values()
+        if encoding is None and values:  # another topic has taken the name: their bytes would be tombstones
+            raise UnknownTopicOrPartitionError(f"topic {batch.topic!r} is not typed any more")
+        if encoding is not None:
+            table, wrong = encoding.encode(table, values)
+            refused |= {start + place: error for place, error in wrong.items()}
+        tables.append(table)
+        start += table.num_rows
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables), refused
 
 
 def refuse(

@@ -10,15 +10,24 @@ from sparklog.errors import (
     InvalidArgumentError,
     InvalidTypeError,
     MessageSizeTooLargeError,
+    SparklogError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.log.data.value_sizes import copied, python_size
 from sparklog.model import Headers
 from sparklog.producer.batch import Details, Unacknowledged
 from sparklog.producer.interceptors import ProducerRecord
 from sparklog.producer.topic_queue import memory_bytes
+from sparklog.producer.typed_values import ValueEncoding
 from sparklog.producer.writable_topic import WritableTopic
 
 __all__ = ["SerializedRecord", "serialize_record"]
+
+_BYTES = (bytes, bytearray, memoryview, type(None))
+_ROW_BYTES = 232
+"""Memory of a dict."""
+_FIELD_BYTES = 64
+"""Memory of a value in it beside its own bytes: an object, and its place in the dict."""
 
 
 class SerializedRecord(NamedTuple):
@@ -33,12 +42,13 @@ class SerializedRecord(NamedTuple):
 
     def unacknowledged(self, topic: str, now_ms: int) -> Unacknowledged:
         """The batch that a future is given with ``acks=0``: done from the start, without an offset."""
-        timestamp_ms, _, header_size, _ = self.details or (None, None, -1, None)
+        timestamp_ms, _, header_size, _, value = self.details or (None, None, -1, None, None)
+        value_size = -1 if self.value is None else len(self.value)
         return Unacknowledged.of_record(
             topic,
             timestamp_ms=now_ms if timestamp_ms is None else timestamp_ms,
             key_size=-1 if self.key is None else len(self.key),
-            value_size=-1 if self.value is None else len(self.value),
+            value_size=value_size if value is None else python_size(value),
             header_size=header_size,
         )
 
@@ -54,9 +64,15 @@ def serialize_record(record: ProducerRecord, topic: WritableTopic, config: Produ
     """
     headers = _check_headers(record.headers)
     key = _to_bytes("key", _serialize(config.key_serializer, topic.name, headers, record.key))
-    value = _to_bytes("value", _serialize(config.value_serializer, topic.name, headers, record.value))
+    given = _serialize(config.value_serializer, topic.name, headers, record.value)
+    typed, typed_size, width = None, 0, 0
+    if not isinstance(given, _BYTES) and (encoding := topic.value_encoding) is not None:
+        encoding = _check_value(topic, encoding, given)
+        typed, given = copied(given), None
+        typed_size, width = python_size(typed), encoding.width
+    value = _to_bytes("value", given)
     header_size = sum(len(name.encode()) + len(data or b"") for name, data in headers) if headers else -1
-    size = len(key or b"") + len(value or b"") + max(0, header_size)
+    size = len(key or b"") + len(value or b"") + typed_size + max(0, header_size)
     if size > topic.max_record_bytes:
         raise MessageSizeTooLargeError(
             f"a record of {size} bytes for topic {topic.name!r}: expected at most {topic.max_record_bytes} "
@@ -70,9 +86,26 @@ def serialize_record(record: ProducerRecord, topic: WritableTopic, config: Produ
     if partition is not None:
         partition = _check_partition(topic, partition)
     details = None
-    if headers or timestamp_ms is not None or partition is not None:
-        details = (timestamp_ms, headers or None, header_size, partition)
-    return SerializedRecord(key, value, memory_bytes(size, headers, timestamp_ms, partition), details)
+    if headers or timestamp_ms is not None or partition is not None or typed is not None:
+        details = (timestamp_ms, headers or None, header_size, partition, typed)
+    counted = memory_bytes(size, headers, timestamp_ms, partition)
+    if typed is not None:
+        counted += _ROW_BYTES + _FIELD_BYTES * width
+    return SerializedRecord(key, value, counted, details)
+
+
+def _check_value(topic: WritableTopic, encoding: ValueEncoding, value: Any) -> ValueEncoding:
+    """Check a value by the newest schema that is known; one that it doesn't allow, by the newest that there is."""
+    try:
+        encoding.check(value)
+    except SparklogError:
+        topic.refresh()  # the schema may be new
+        newest = topic.value_encoding
+        if newest is None or newest.schema_id == encoding.schema_id:
+            raise
+        newest.check(value)
+        return newest
+    return encoding
 
 
 class _Partitions:

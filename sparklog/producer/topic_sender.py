@@ -19,6 +19,7 @@ from sparklog.producer.partitioner import StickyPartition
 from sparklog.producer.prepared_batch import PreparedBatch, prepare
 from sparklog.producer.topic_committer import TopicCommitter
 from sparklog.producer.topic_queue import TopicQueue
+from sparklog.producer.typed_values import ValueEncoding
 from sparklog.producer.writable_topic import WritableTopic, unexpected_error
 from sparklog.workers import Worker
 
@@ -178,6 +179,7 @@ class TopicSender:
                 partition_count=head.partition_count,
                 sticky=self._sticky,
                 now_ms=self._clock.now_ms(),
+                encoding=ValueEncoding.of(self._topic.name, head),
             )
             staged = self._topic.stage_parts(prepared.parts) if prepared.parts else None
             return replace(upload, prepared=prepared.without_records(), staged=staged)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from sparklog.clock import Deadline
-from sparklog.config import ACKS_ALL, ProducerConfig
+from sparklog.config import ACKS_ALL, ProducerConfig, TopicConfig
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.interrupts import bounded_s, uninterrupted
 from sparklog.log import Cluster, Marker, StagedFile, StagedUpload, TopicWriter, UploadedFile
@@ -17,9 +17,11 @@ from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Sequencing
+from sparklog.log.value_schemas import TopicSchemas
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.store_patience import store_patience
 from sparklog.producer.topic_queue import TopicQueue
+from sparklog.producer.typed_values import ValueEncoding
 
 __all__ = ["WritableTopic", "open_writer", "unexpected_error"]
 
@@ -70,6 +72,8 @@ class WritableTopic:
         self._queue = queue
         self._config = config
         self._metrics = metrics
+        self._encoding: tuple[tuple[TopicSchemas, TopicConfig] | None, ValueEncoding | None] = (None, None)
+        """The newest, and what it was made of."""
         self._update_record_limit()
 
     @property
@@ -86,6 +90,18 @@ class WritableTopic:
     def partition_count(self) -> int:
         """Partitions, as of the newest commit that is known."""
         return self.head.partition_count
+
+    @property
+    def value_encoding(self) -> ValueEncoding | None:
+        """How values become columns, as of the newest commit that is known; None for an untyped topic."""
+        head = self.head
+        if head.schemas is None:
+            return None
+        known, encoding = self._encoding
+        if known != (head.schemas, head.config):
+            encoding = ValueEncoding.of(self.name, head)
+            self._encoding = ((head.schemas, head.config), encoding)
+        return encoding
 
     @property
     def max_record_bytes(self) -> int:

@@ -43,6 +43,8 @@ __all__ = [
 ]
 
 TRANSACTION_FORMAT = 1
+TYPED_TRANSACTION_FORMAT = 2
+"""The format of an entry that names files of typed topics, with the statistics of their values (decision 0027)."""
 MAX_EPOCH = 32_766
 """Source: rule T5, epochs, and Kafka ``TransactionMetadata.isEpochExhausted``."""
 EXPIRED = "expired"
@@ -253,7 +255,7 @@ def encode_transaction(entry: TransactionEntry, token: str) -> bytes:
     """The bytes of an entry, with its token."""
     header = entry.header
     body = {
-        "format": TRANSACTION_FORMAT,
+        "format": TYPED_TRANSACTION_FORMAT if _is_typed(entry.contents) else TRANSACTION_FORMAT,
         "token": token,
         "previous": entry.previous,
         "state": entry.state.value,
@@ -287,9 +289,9 @@ def decode_transaction(version: int, path: str, data: bytes) -> TransactionEntry
     """An entry of its bytes. Raises ``CorruptLogError``, ``UnsupportedVersionError``."""
     try:
         body: dict[str, Any] = json.loads(data)
-        if int(body["format"]) > TRANSACTION_FORMAT:
+        if int(body["format"]) > TYPED_TRANSACTION_FORMAT:
             raise UnsupportedVersionError(
-                f"{path} has format {body['format']}; this sparklog knows up to {TRANSACTION_FORMAT}: upgrade it"
+                f"{path} has format {body['format']}; this sparklog knows up to {TYPED_TRANSACTION_FORMAT}: upgrade it"
             )
         header = Header(
             producer_id=int(body["producer_id"]),
@@ -368,6 +370,10 @@ def _target(found: object) -> BatchTarget:
     raise ValueError(f"target {found!r}")
 
 
+def _is_typed(contents: Contents) -> bool:
+    return any(file.value_stats for topic in contents.topics.values() for file in topic.files)
+
+
 def _file_body(header: Header, file: UploadedFile) -> list[object]:
     stamp = file.stamp
     body: list[object] = [
@@ -382,11 +388,14 @@ def _file_body(header: Header, file: UploadedFile) -> list[object]:
     ]
     if (stamp.producer_id, stamp.producer_epoch) != (header.producer_id, header.producer_epoch):
         body += [stamp.producer_id, stamp.producer_epoch]  # uploaded by another process than the one that commits
+    if file.value_stats:
+        body.append(dict(file.value_stats))
     return body
 
 
 def _file(header: Header, values: Sequence[Any], topic_version: int) -> UploadedFile:
     path, partition, count, size, first_ms, last_ms, sequence, uploaded_ms, *own = values
+    value_stats = own.pop() if own and isinstance(own[-1], dict) else {}
     producer_id, producer_epoch = own or (header.producer_id, header.producer_epoch)
     return UploadedFile(
         path=str(path),
@@ -398,4 +407,5 @@ def _file(header: Header, values: Sequence[Any], topic_version: int) -> Uploaded
         stamp=ProducerStamp(int(producer_id), int(producer_epoch), int(sequence)),
         uploaded_ms=int(uploaded_ms),
         topic_version=topic_version,
+        value_stats=value_stats,
     )

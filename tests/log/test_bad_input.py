@@ -274,13 +274,13 @@ def newer_entry(log):
     """An entry of a newer sparklog."""
     lines = log.store.read(entry_path(log.table, 1)).splitlines()
     info = json.loads(lines[0])
-    info["commitInfo"]["sparklog"]["format"] = 2
+    info["commitInfo"]["sparklog"]["format"] = 3
     log.store.put(entry_path(log.table, 2), b"\n".join([json.dumps(info).encode(), *lines[1:]]))
 
 
 def newer_topic(log):
     metadata = load_state(log).require_whole().metadata
-    foreign_commit(log, replace(metadata, configuration={**metadata.configuration, "sparklog.format.version": "2"}))
+    foreign_commit(log, replace(metadata, configuration={**metadata.configuration, "sparklog.format.version": "3"}))
 
 
 def newer_reader(log):
@@ -294,8 +294,8 @@ def newer_writer(log):
 @pytest.mark.parametrize(
     ("upgrade", "message"),
     [
-        (newer_entry, r"0002\.json has format 2; this sparklog knows up to 1: upgrade"),
-        (newer_topic, r"topics/t has topic format 2; this sparklog knows up to 1: upgrade"),
+        (newer_entry, r"0002\.json has format 3; this sparklog knows up to 2: upgrade"),
+        (newer_topic, r"topics/t has topic format 3; this sparklog knows up to 2: upgrade"),
         (newer_reader, r"topics/t needs Delta reader version 2; sparklog knows reader version 1"),
     ],
 )

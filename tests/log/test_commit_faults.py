@@ -579,7 +579,7 @@ def break_topic_id(metadata: Metadata) -> tuple[Action, Action]:
 
 
 def break_format(metadata: Metadata) -> tuple[Action, Action]:
-    properties = {**metadata.configuration, "sparklog.format.version": "2"}
+    properties = {**metadata.configuration, "sparklog.format.version": "3"}
     return replace(metadata, configuration=properties), metadata
 
 

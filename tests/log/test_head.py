@@ -173,7 +173,7 @@ def test_partitions_that_a_foreign_engine_adds_start_at_zero():
         ({"sparklog__topic.id": "other"}, NotATopicError, r"version 5: .*topic\.id from 'id' to 'other'"),
         ({"sparklog__topic.id": None}, NotATopicError, r"no sparklog topic: it has no property sparklog\.topic\.id"),
         ({"sparklog__format.version": None}, NotATopicError, "no sparklog topic"),
-        ({"sparklog__format.version": "2"}, UnsupportedVersionError, "topic format 2; .*up to 1: upgrade"),
+        ({"sparklog__format.version": "3"}, UnsupportedVersionError, "topic format 3; .*up to 2: upgrade"),
         ({"sparklog__format.version": "one"}, NotATopicError, "whole numbers"),
         ({"sparklog__partitions": None}, NotATopicError, "whole numbers"),
     ],

@@ -121,7 +121,7 @@ def test_a_send_that_is_interrupted_anywhere_adds_a_whole_record_or_none(
                 plain = b"interrupted"
                 queue.add_plain(None, plain) or queue.add(None, plain, len(plain) + RECORD_OVERHEAD_BYTES)
             else:
-                queue.add(None, b"interrupted", 200, (5, [("h", b"1")], 2, 7))
+                queue.add(None, b"interrupted", 200, (5, [("h", b"1")], 2, 7, None))
 
         stride = 1 if before == [b"1"] else STRIDE[point]
         was_reached = interrupt(send, at=stride * at, point=point)
@@ -139,7 +139,7 @@ def test_what_an_interrupted_send_was_given_beside_the_value_isnt_the_next_recor
     for at in numbers():
         one = AQueue()
         one.send(b"1")
-        send = partial(one.queue.add, None, b"interrupted", 200, (5, [("h", b"1")], 2, 7))
+        send = partial(one.queue.add, None, b"interrupted", 200, (5, [("h", b"1")], 2, 7, None))
         was_reached = interrupt(send, at=at, point="instruction")
         one.send(b"2")
         [batch] = one.take()

@@ -219,8 +219,8 @@ def test_bad_bytes_are_named_with_their_path(data: bytes) -> None:
 
 
 def test_a_newer_format_is_left_alone() -> None:
-    with pytest.raises(UnsupportedVersionError, match="path has format 2; this sparklog knows up to 1: upgrade"):
-        decode_transaction(4, "path", broken(lambda body: body.update(format=2, state="Levitating")))
+    with pytest.raises(UnsupportedVersionError, match="path has format 3; this sparklog knows up to 2: upgrade"):
+        decode_transaction(4, "path", broken(lambda body: body.update(format=3, state="Levitating")))
 
 
 # --- the chain

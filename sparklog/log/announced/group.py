@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -94,7 +95,7 @@ class GroupCommit:
         if facts is None:
             return None
         files = [
-            StagedFile(facts=one, batch=batch, uploaded_ticks_ms=began)
+            StagedFile(facts=replace(one, value_stats=batch.value_stats), batch=batch, uploaded_ticks_ms=began)
             for one, (_, batch) in zip(facts, batches, strict=True)
         ]
         is_begun = self.writing.begin(claim, files, ends_before=ends_before, began_ticks_ms=began)

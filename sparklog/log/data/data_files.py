@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from sparklog.delta.actions import AddFile
 from sparklog.log.data.encode import EncodedBatch, ProducerStamp, next_sequence
 from sparklog.log.data.segments import format_timestamp
 from sparklog.log.data.sequences import NumberedBatches
+from sparklog.log.data.value_stats import merged_stats
 
 __all__ = ["StagedFile", "StagedUpload", "UploadedFile"]
 
@@ -29,6 +31,8 @@ class UploadedFile:
     """Wall time of the upload; the file's modification time in the log."""
     topic_version: int = -1
     """A version of the topic that was known before the upload; -1: none is known."""
+    value_stats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    """The statistics of a typed topic's values, of the indexed leaves, as Delta has them; empty: not known."""
 
     @classmethod
     def of(
@@ -45,6 +49,7 @@ class UploadedFile:
             stamp=batch.stamp,
             uploaded_ms=uploaded_ms,
             topic_version=topic_version,
+            value_stats=batch.value_stats,
         )
 
     def to_add(self, base_offset: int) -> AddFile:
@@ -57,22 +62,25 @@ class UploadedFile:
             partition_values={"partition": str(self.partition), "base_offset": str(base_offset)},
             size_bytes=self.size_bytes,
             modification_ms=self.uploaded_ms,
-            stats={
-                "numRecords": self.record_count,
-                "minValues": {
-                    "offset_delta": 0,
-                    "timestamp": format_timestamp(self.min_timestamp_ms),
-                    "producer_id": stamp.producer_id,
-                    "sequence": low_sequence,
+            stats=merged_stats(
+                {
+                    "numRecords": self.record_count,
+                    "minValues": {
+                        "offset_delta": 0,
+                        "timestamp": format_timestamp(self.min_timestamp_ms),
+                        "producer_id": stamp.producer_id,
+                        "sequence": low_sequence,
+                    },
+                    "maxValues": {
+                        "offset_delta": last,
+                        "timestamp": format_timestamp(self.max_timestamp_ms),
+                        "producer_id": stamp.producer_id,
+                        "sequence": high_sequence,
+                    },
+                    "nullCount": {"offset_delta": 0, "timestamp": 0, "producer_id": 0, "sequence": 0},
                 },
-                "maxValues": {
-                    "offset_delta": last,
-                    "timestamp": format_timestamp(self.max_timestamp_ms),
-                    "producer_id": stamp.producer_id,
-                    "sequence": high_sequence,
-                },
-                "nullCount": {"offset_delta": 0, "timestamp": 0, "producer_id": 0, "sequence": 0},
-            },
+                self.value_stats,
+            ),
         )
 
 

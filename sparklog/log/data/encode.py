@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
-from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP
+from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP, data_schema
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, has_values, leaves_of
+from sparklog.log.data.value_stats import value_stats
 
 __all__ = [
     "MAX_TIMESTAMP_MS",
@@ -64,6 +66,8 @@ class EncodedBatch:
     min_timestamp_ms: int
     max_timestamp_ms: int
     stamp: ProducerStamp
+    value_stats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The statistics of a typed topic's indexed leaves, as Delta has them."""
 
     @property
     def last_offset_delta(self) -> int:
@@ -77,13 +81,19 @@ def next_sequence(sequence: int, count: int) -> int:
 
 
 def encode_batch(
-    records: pa.Table | pa.RecordBatch, stamp: ProducerStamp, *, compression: str = "none"
+    records: pa.Table | pa.RecordBatch,
+    stamp: ProducerStamp,
+    *,
+    compression: str = "none",
+    leaves: Sequence[Leaf] = (),
 ) -> EncodedBatch:
     """Encode the records of one partition, in their order.
 
     Args:
         records: columns ``timestamp`` (int64 milliseconds or an Arrow timestamp, no nulls), ``value`` (binary or
-            null), and if present ``key`` (binary) and ``headers`` (list of struct key: string, value: binary).
+            null), and if present ``key`` (binary), ``headers`` (list of struct key: string, value: binary), and of a
+            typed topic ``data`` (struct) and ``schema_id`` (int32).
+        leaves: those of ``data`` that get statistics.
         compression: of the Parquet pages: none, gzip, snappy, lz4, zstd.
     Raises:
         InvalidArgumentError: no record, a null or negative timestamp, a header without a key, a column of the wrong
@@ -105,13 +115,21 @@ def encode_batch(
     }
     if columns["headers"].null_count == count:
         del columns["headers"]  # Delta reads a column that a file doesn't have as null
-    table = pa.table(columns, schema=_WITH_HEADERS if "headers" in columns else _WITHOUT_HEADERS)
+    schema = _WITH_HEADERS if "headers" in columns else _WITHOUT_HEADERS
+    found: Mapping[str, Mapping[str, Any]] = {}
+    if has_values(records):
+        columns |= {DATA: records.column(DATA), SCHEMA_ID: records.column(SCHEMA_ID)}
+        schema = data_schema(columns[DATA].type)
+        schema = pa.schema([one for one in schema if one.name in columns])
+        found = value_stats(columns[DATA], leaves)
+    table = pa.table(columns, schema=schema)
     return EncodedBatch(
         data=write_parquet(table, compression=compression),
         record_count=count,
         min_timestamp_ms=min_timestamp_ms,
         max_timestamp_ms=max_timestamp_ms,
         stamp=stamp,
+        value_stats=found,
     )
 
 
@@ -129,22 +147,29 @@ def record_columns(records: pa.Table | pa.RecordBatch) -> dict[str, Any]:
 
 
 def write_parquet(table: pa.Table, *, compression: str) -> bytes:
-    """A table of ``DATA_SCHEMA``, with or without headers, as the bytes of a Parquet file."""
+    """A table of a topic's columns, with or without headers, as the bytes of a Parquet file."""
     pool = pa.system_memory_pool()  # Arrow's own gives pages back and asks the system for them again, file by file
     sink = pa.BufferOutputStream(memory_pool=pool)
-    pq.write_table(table, sink, memory_pool=pool, **parquet_options(compression))
+    pq.write_table(table, sink, memory_pool=pool, **parquet_options(compression, table.schema))
     return bytes(sink.getvalue())
 
 
-def parquet_options(compression: str) -> dict[str, Any]:
-    """The options with which Arrow's writers write a data file."""
+def parquet_options(compression: str, schema: pa.Schema = DATA_SCHEMA) -> dict[str, Any]:
+    """The options with which Arrow's writers write a data file of such columns."""
+    dictionaries, statistics = (
+        ["producer_id", "producer_epoch"],
+        ["offset_delta", "timestamp", "producer_id", "sequence"],
+    )
+    if DATA in schema.names:
+        dictionaries = [*dictionaries, SCHEMA_ID]
+        statistics += [".".join((DATA, *leaf)) for leaf, _ in leaves_of(schema.field(DATA).type)]
     return {
         "compression": _CODECS[compression] or "none",
         "store_schema": False,  # Delta's log holds the schema; a copy in every small file is waste
-        "use_dictionary": ["producer_id", "producer_epoch"],
+        "use_dictionary": dictionaries,
         "column_encoding": {"offset_delta": "DELTA_BINARY_PACKED", "sequence": "DELTA_BINARY_PACKED"},
         "write_batch_size": 65_536,
-        "write_statistics": ["offset_delta", "timestamp", "producer_id", "sequence"],
+        "write_statistics": statistics,
     }
 
 

@@ -17,6 +17,7 @@ from sparklog.log.data.encode import decode_file, open_parquet
 from sparklog.log.data.range_file import WHOLE_FILE_BYTES, RangeFile
 from sparklog.log.data.schema import DATA_SCHEMA
 from sparklog.log.data.segments import Segment
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
 
 __all__ = [
     "complete_stats",
@@ -26,6 +27,7 @@ __all__ = [
     "find_timestamp",
     "is_absolute",
     "is_read_whole",
+    "kind_of",
     "milliseconds",
     "object_path",
     "read_segment",
@@ -97,18 +99,31 @@ def empty_records() -> pa.Table:
     return pa.schema(fields).empty_table()
 
 
-def conform(path: str, table: pa.Table, name: str) -> pa.ChunkedArray:
+def conform(path: str, table: pa.Table, name: str, values: pa.DataType | None = None) -> pa.ChunkedArray:
     """A column of a data file as the topic's schema has it: another engine may have left it out (then it is null, as in
-    every Delta reader) or have written it in another width. Raises ``CorruptRecordError``."""
-    kind = DATA_SCHEMA.field(name).type
+    every Delta reader) or have written it in another width. Raises ``CorruptRecordError``.
+
+    Args:
+        values: the type of a typed topic's ``data``; the fields that an older schema didn't have are null.
+    """
+    kind = kind_of(name, values)
     if name not in table.column_names:
         return pa.chunked_array([pa.nulls(table.num_rows, kind)])
     try:
+        if name == DATA and table[name].type != kind:
+            return pa.chunked_array([conform_values(chunk, kind) for chunk in table[name].chunks], kind)
         return table[name] if table[name].type == kind else table[name].cast(kind)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, InvalidArgumentError) as error:
         raise CorruptRecordError(
             f"corrupt data file {path}: column {name} is {table[name].type}, expected {kind}"
         ) from error
+
+
+def kind_of(name: str, values: pa.DataType | None) -> pa.DataType:
+    """The type of a column of a topic's data files; of ``data`` it is ``values``."""
+    if name == DATA and values is not None:
+        return values
+    return pa.int32() if name == SCHEMA_ID else DATA_SCHEMA.field(name).type
 
 
 def complete_stats(log: DeltaLog, segment: Segment) -> Segment:

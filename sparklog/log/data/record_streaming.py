@@ -18,6 +18,7 @@ from sparklog.log.data.range_file import AHEAD_BYTES, WHOLE_FILE_BYTES, RangeFil
 from sparklog.log.data.record_reading import conform, object_path
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS
 from sparklog.log.data.segments import Segment
+from sparklog.log.data.value_columns import DATA
 
 __all__ = [
     "RECORD_SCHEMA",
@@ -26,12 +27,19 @@ __all__ = [
     "RowGroup",
     "is_read_whole",
     "open_segments",
+    "record_schema",
 ]
 
 RECORD_SCHEMA = pa.schema(
     [pa.field("offset", pa.int64()), *(DATA_SCHEMA.field(name) for name in ("timestamp", "key", "value", "headers"))]
 )
 """The columns that a consumer reads of a record."""
+
+
+def record_schema(values: pa.StructType | None) -> pa.Schema:
+    """The columns that a consumer reads of a record; with ``data`` behind the others where values are typed."""
+    return RECORD_SCHEMA if values is None else RECORD_SCHEMA.append(pa.field(DATA, values))
+
 
 _COLUMNS = ("offset_delta", *RECORD_SCHEMA.names[1:])
 _OWN = pa.schema([DATA_SCHEMA.field(name) for name in _COLUMNS])
@@ -72,6 +80,7 @@ def open_segments(
     *,
     start_offset: int,
     piece_bytes: int,
+    values: pa.StructType | None = None,
 ) -> OpenSegments:
     """Read segments whose ranges overlap, or a single one, from ``start_offset`` on.
 
@@ -82,44 +91,53 @@ def open_segments(
     Args:
         data: the files' bytes, None for one that is gone; without it the only segment is read by ranges.
         piece_bytes: of a piece once decoded; a single larger record is a piece.
+        values: the type of a typed topic's values: the pieces have the column ``data`` behind all others.
     Raises:
         CorruptRecordError: a file is no Parquet or doesn't number its records; names it. Also from the pieces.
         ObjectNotFoundError: a file is gone (rule L10, orphans). Also from the pieces.
     """
+    schema = record_schema(values)
     if len(segments) == 1:
-        return _open_file(log, segments[0], data[0] if data else None, data is None, start_offset, piece_bytes)
+        return _open_file(log, segments[0], data[0] if data else None, data is None, start_offset, piece_bytes, schema)
     tables = []
     for number, segment in enumerate(segments):
         path = object_path(log.table, segment.path)
         found = data[number] if data else log.store.read(path)
         parquet = _open_parquet(path, pa.BufferReader(_present(path, found)))
-        table = _decode(path, lambda parquet=parquet: parquet.read(_columns_of(parquet), use_threads=False))
-        tables.append(_records(path, table, segment, start_offset))
+        table = _decode(path, lambda parquet=parquet: parquet.read(_columns_of(parquet, schema), use_threads=False))
+        tables.append(_records(path, table, segment, start_offset, schema))
     return _whole(_sorted(pa.Table.from_batches(tables)))
 
 
 def _open_file(
-    log: DeltaLog, segment: Segment, data: bytes | None, by_ranges: bool, start_offset: int, piece_bytes: int
+    log: DeltaLog,
+    segment: Segment,
+    data: bytes | None,
+    by_ranges: bool,
+    start_offset: int,
+    piece_bytes: int,
+    schema: pa.Schema,
 ) -> OpenSegments:
     path = object_path(log.table, segment.path)
     file = RangeFile(log.store, path, segment.size_bytes) if by_ranges else None
     source: Any = pa.BufferReader(_present(path, data)) if file is None else pa.PythonFile(file, mode="r")
     parquet = _open_parquet(path, source, buffer_bytes=_BUFFER_BYTES if by_ranges else 0)
+    columns = ("offset_delta", *schema.names[1:])
     groups: list[RowGroup] = []
     is_small = _is_tiny(parquet.metadata, _WHOLE_PIECES * piece_bytes)
     if not is_small:
-        groups = [RowGroup.of(parquet, number) for number in range(parquet.metadata.num_row_groups)]
+        groups = [RowGroup.of(parquet, number, columns) for number in range(parquet.metadata.num_row_groups)]
         size_bytes = sum(group.size_bytes for group in groups)
         is_small = size_bytes <= _WHOLE_PIECES * piece_bytes and not any(group.expands for group in groups)
     last_offsets = None if is_small else _decode(path, lambda: _last_offsets(path, parquet, segment))
     if last_offsets is None:
-        table = _decode(path, lambda: parquet.read([*_COLUMNS], use_threads=False))
-        return _whole(_records(path, table, segment, start_offset))
+        table = _decode(path, lambda: parquet.read([*columns], use_threads=False))
+        return _whole(_records(path, table, segment, start_offset, schema))
     wanted = [number for number, last in enumerate(last_offsets) if last >= start_offset]
     held = segment.size_bytes
     if file is not None:
-        held = (len(_COLUMNS) + 1) * _BUFFER_BYTES + (AHEAD_BYTES if log.store.is_remote else 0)
-    return OpenSegments(_stream(path, parquet, file, segment, groups, wanted, start_offset, piece_bytes), held)
+        held = (len(columns) + 1) * _BUFFER_BYTES + (AHEAD_BYTES if log.store.is_remote else 0)
+    return OpenSegments(_stream(path, parquet, file, segment, groups, wanted, start_offset, piece_bytes, schema), held)
 
 
 def _whole(batch: pa.RecordBatch) -> OpenSegments:
@@ -173,25 +191,27 @@ def _stream(
     wanted: Sequence[int],
     start_offset: int,
     piece_bytes: int,
+    schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
     for number in wanted:
         if file is not None:
-            file.expect(_column_chunks(parquet, number))
+            file.expect(_column_chunks(parquet, number, schema))
         batches = parquet.iter_batches(
-            groups[number].rows_per_piece(piece_bytes), [number], _columns_of(parquet), use_threads=False
+            groups[number].rows_per_piece(piece_bytes), [number], _columns_of(parquet, schema), use_threads=False
         )
         while (batch := _decode(path, lambda batches=batches: next(batches, None))) is not None:
-            records = _records(path, pa.Table.from_batches([batch]), segment, start_offset)
+            records = _records(path, pa.Table.from_batches([batch]), segment, start_offset, schema)
             if records.num_rows:
                 yield records
 
 
-def _column_chunks(parquet: pq.ParquetFile, number: int) -> list[tuple[int, int]]:
+def _column_chunks(parquet: pq.ParquetFile, number: int, schema: pa.Schema) -> list[tuple[int, int]]:
     """Where the columns of a row group that are read lie in the file: first byte (inclusive) and last (exclusive)."""
     group = parquet.metadata.row_group(number)
     found = []
+    columns = ("offset_delta", *schema.names[1:])
     for column in (group.column(at) for at in range(group.num_columns)):
-        if column.path_in_schema.partition(".")[0] in _COLUMNS:
+        if column.path_in_schema.partition(".")[0] in columns:
             start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
             found.append((start, start + column.total_compressed_size))
     return found
@@ -216,19 +236,20 @@ def _last_offsets(path: str, parquet: pq.ParquetFile, segment: Segment) -> list[
     return found
 
 
-def _records(path: str, table: pa.Table, segment: Segment, start_offset: int) -> pa.RecordBatch:
+def _records(path: str, table: pa.Table, segment: Segment, start_offset: int, schema: pa.Schema) -> pa.RecordBatch:
     """The rows of a data file as records, by offset, from ``start_offset`` on."""
-    columns = _own_columns(table)
+    columns = _own_columns(table) if schema is RECORD_SCHEMA else None
     if columns is None:
-        columns = [_one_array(conform(path, table, name)) for name in _COLUMNS]
+        kinds = [DATA_SCHEMA.field("offset_delta"), *list(schema)[1:]]
+        columns = [_one_array(conform(path, table, field.name, field.type)) for field in kinds]
     deltas, first = columns[0], segment.base_offset or 0
     count = len(deltas)
     if first >= start_offset and count <= _FEW_ROWS and deltas.equals(_COUNTED.slice(0, count)):
         # As in most small files: nothing to sort, and nothing to leave out.
         offsets = np.arange(first, first + count)
-        return pa.RecordBatch.from_arrays([pa.array(offsets), *columns[1:]], schema=RECORD_SCHEMA)
+        return pa.RecordBatch.from_arrays([pa.array(offsets), *columns[1:]], schema=schema)
     offsets = _offsets(path, deltas, segment)
-    batch = pa.RecordBatch.from_arrays([pa.array(offsets), *columns[1:]], schema=RECORD_SCHEMA)
+    batch = pa.RecordBatch.from_arrays([pa.array(offsets), *columns[1:]], schema=schema)
     if not _ascending(offsets):
         batch = _sorted(pa.Table.from_batches([batch]))
         offsets = batch.column(0).to_numpy()
@@ -249,7 +270,7 @@ def _own_columns(table: pa.Table) -> list[pa.Array] | None:
 
 def _sorted(table: pa.Table) -> pa.RecordBatch:
     ordered = table.sort_by("offset")
-    return pa.RecordBatch.from_arrays([_one_array(column) for column in ordered.columns], schema=RECORD_SCHEMA)
+    return pa.RecordBatch.from_arrays([_one_array(column) for column in ordered.columns], schema=table.schema)
 
 
 def _offsets(path: str, deltas: pa.Array | pa.ChunkedArray, segment: Segment) -> npt.NDArray[np.int64]:
@@ -271,8 +292,8 @@ def _open_parquet(path: str, source: Any, *, buffer_bytes: int = 0) -> pq.Parque
     return _decode(path, lambda: open_parquet(source, buffer_size=buffer_bytes, pre_buffer=False))
 
 
-def _columns_of(parquet: pq.ParquetFile) -> list[str]:
-    return _present_columns(parquet, _COLUMNS)
+def _columns_of(parquet: pq.ParquetFile, schema: pa.Schema) -> list[str]:
+    return _present_columns(parquet, ("offset_delta", *schema.names[1:]))
 
 
 def _present_columns(parquet: pq.ParquetFile, names: Sequence[str]) -> list[str]:

@@ -7,13 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID
+
 __all__ = [
     "DATA_SCHEMA",
     "HEADERS",
     "PARTITION_COLUMNS",
     "SCHEMA_STRING",
+    "SKIPPING_COLUMNS",
+    "SKIPPING_PROPERTY",
     "TIMESTAMP",
     "columns_of",
+    "data_schema",
     "table_properties",
 ]
 
@@ -37,6 +42,20 @@ DATA_SCHEMA = pa.schema(
     ]
 )
 """The columns of a data file; ``partition`` and ``base_offset`` come from the log."""
+
+SKIPPING_PROPERTY = "delta.dataSkippingStatsColumns"
+SKIPPING_COLUMNS = "offset_delta,timestamp,producer_id,sequence"
+"""The columns that every file has statistics of; rule F3, ingest, uses all."""
+
+
+def data_schema(values: pa.StructType | None) -> pa.Schema:
+    """The columns of a data file of a topic whose values are such; of an untyped one for None."""
+    if values is None:
+        return DATA_SCHEMA
+    fields = list(DATA_SCHEMA)
+    at = DATA_SCHEMA.get_field_index("value") + 1
+    fields[at:at] = [pa.field(DATA, values), pa.field(SCHEMA_ID, pa.int32())]
+    return pa.schema(fields)
 
 
 def _field(name: str, kind: Any) -> dict[str, Any]:
@@ -94,5 +113,5 @@ def table_properties() -> dict[str, str]:
         "delta.checkpointInterval": str(2**31 - 1),  # rule L11, fairness: checkpoints are written in the background
         # rule L7, producer state: 7, and a day for clocks that differ
         "delta.setTransactionRetentionDuration": "interval 8 days",
-        "delta.dataSkippingStatsColumns": "offset_delta,timestamp,producer_id,sequence",  # rule F3, ingest, uses all
+        SKIPPING_PROPERTY: SKIPPING_COLUMNS,
     }

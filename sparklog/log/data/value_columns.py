@@ -1,0 +1,195 @@
+"""The value columns of a typed topic's table: ``data``, a struct with the physical union of all schemas, and
+``schema_id`` (``docs/storage_format.md``, Typed topics). Pure functions of Arrow types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
+
+__all__ = [
+    "DATA",
+    "SCHEMA_ID",
+    "conform_values",
+    "has_values",
+    "indexed_leaves",
+    "is_tombstone",
+    "leaf_name",
+    "leaves_of",
+    "skipping_columns",
+    "with_value_columns",
+]
+
+DATA = "data"
+"""The column of values; null for a tombstone, and where the value is bytes in ``value``."""
+SCHEMA_ID = "schema_id"
+"""The id of the schema that a value was written by; null where ``data`` is."""
+MAX_INDEXED_LEAVES = 32
+"""Leaves with statistics where ``value.index`` doesn't say which. Source: Delta's ``dataSkippingNumIndexedCols``."""
+
+Leaf = tuple[str, ...]
+"""The names from a field of the value down to a leaf."""
+
+_SIMPLE: Mapping[pa.DataType, str] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "timestamp",
+}
+
+
+def with_value_columns(schema_string: str, values: pa.StructType | None) -> str:
+    """A table's schema, as Delta writes it, with the value columns of these values; without them for None. All other
+    columns stay as they are."""
+    schema = json.loads(schema_string)
+    fields = [field for field in schema["fields"] if field["name"] not in (DATA, SCHEMA_ID)]
+    if values is not None:
+        at = next((at + 1 for at, field in enumerate(fields) if field["name"] == "value"), len(fields))
+        fields[at:at] = [_delta_field(DATA, values), _delta_field(SCHEMA_ID, pa.int32())]
+    return json.dumps({**schema, "fields": fields})
+
+
+def _delta_field(name: str, kind: pa.DataType) -> dict[str, Any]:
+    return {"name": name, "type": _delta_type(kind), "nullable": True, "metadata": {}}
+
+
+def _delta_type(kind: pa.DataType) -> Any:
+    """Source: Delta protocol, "Schema Serialization Format"."""
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [_delta_field(field.name, field.type) for field in kind]}
+    if pa.types.is_list(kind):
+        return {"type": "array", "elementType": _delta_type(kind.value_type), "containsNull": True}
+    if pa.types.is_map(kind):
+        return {
+            "type": "map",
+            "keyType": _delta_type(kind.key_type),
+            "valueType": _delta_type(kind.item_type),
+            "valueContainsNull": True,
+        }
+    raise InvalidArgumentError(f"a value of Arrow type {kind}: Delta tables have no such type")
+
+
+def leaves_of(values: pa.StructType) -> Iterator[tuple[Leaf, pa.DataType]]:
+    """The leaves of a value that statistics can be of, in order: those outside of lists and maps."""
+    for field in values:
+        if pa.types.is_struct(field.type):
+            yield from (((field.name, *leaf), kind) for leaf, kind in leaves_of(field.type))
+        elif not pa.types.is_nested(field.type):
+            yield (field.name,), field.type
+
+
+def indexed_leaves(values: pa.StructType, setting: str) -> tuple[Leaf, ...]:
+    """The leaves that have statistics.
+
+    Args:
+        setting: ``value.index``: names joined by commas, nested ones with dots; empty: the first 32 that numbers,
+            texts, dates and times are.
+    Raises:
+        InvalidConfigurationError: a name that no leaf has, or whose type has no order in every engine.
+    """
+    by_name = {leaf_name(leaf): (leaf, kind) for leaf, kind in leaves_of(values)}
+    if not setting.strip():
+        return tuple(leaf for leaf, kind in by_name.values() if _is_ordered(kind))[:MAX_INDEXED_LEAVES]
+    found: dict[Leaf, None] = {}
+    for name in (part.strip() for part in setting.split(",")):
+        if name == "none" and name not in by_name:
+            continue
+        if name not in by_name or not _is_ordered(by_name[name][1]):
+            known = ", ".join(one for one, (_, kind) in by_name.items() if _is_ordered(kind))
+            raise InvalidConfigurationError(f"value.index: no statistics can be of {name!r}; they can be of: {known}")
+        found[by_name[name][0]] = None
+    return tuple(found)
+
+
+def leaf_name(leaf: Leaf) -> str:
+    """A leaf's name as ``value.index`` has it."""
+    return ".".join(leaf)
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    return kind != pa.bool_() and kind != pa.binary()
+
+
+def skipping_columns(leaves: Sequence[Leaf]) -> str:
+    """The part of ``delta.dataSkippingStatsColumns`` that names these leaves."""
+    return "".join("," + ".".join(map(_quoted, (DATA, *leaf))) for leaf in leaves)
+
+
+def _quoted(name: str) -> str:
+    is_plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
+    return name if is_plain else "`" + name.replace("`", "``") + "`"
+
+
+def conform_values(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values with the fields of another schema: in its order, null where they aren't there, without those that it
+    leaves out; at any depth.
+
+    Raises ``InvalidArgumentError``: the same field has types of which one can't hold the other's values.
+    """
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
+        given = {field.name: at for at, field in enumerate(array.type)}
+        columns = [
+            conform_values(array.field(given[field.name]), field.type)
+            if field.name in given
+            else pa.nulls(len(array), field.type)
+            for field in kind
+        ]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
+    if pa.types.is_list(kind) and pa.types.is_list(array.type):
+        return _conform_list(array, kind)
+    if pa.types.is_map(kind) and pa.types.is_map(array.type):
+        return _conform_map(array, kind)
+    try:
+        return array.cast(kind)
+    except pa.ArrowException as error:
+        raise InvalidArgumentError(f"values of type {array.type}, expected {kind} ({error})") from error
+
+
+def _conform_list(array: pa.ListArray, kind: pa.ListType) -> pa.Array:
+    start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    items = conform_values(array.values.slice(start, end - start), kind.value_type)
+    offsets = pc.subtract(array.offsets, pa.scalar(start, pa.int32()))
+    mask = array.is_null() if array.null_count else None
+    return pa.ListArray.from_arrays(offsets, items, type=kind, mask=mask)
+
+
+def _conform_map(array: pa.MapArray, kind: pa.MapType) -> pa.Array:
+    start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    keys = conform_values(array.keys.slice(start, end - start), kind.key_type)
+    items = conform_values(array.items.slice(start, end - start), kind.item_type)
+    offsets = pc.subtract(array.offsets, pa.scalar(start, pa.int32()))
+    mask = array.is_null() if array.null_count else None
+    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
+
+
+def has_values(table: pa.Table | pa.RecordBatch) -> bool:
+    """Have the records the column ``data``, and any value in it?"""
+    if DATA not in table.schema.names:
+        return False
+    column = table.column(DATA)
+    return bool(column.null_count < len(column))
+
+
+def is_tombstone(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
+    """Is each record a tombstone? It has neither bytes in ``value`` nor anything in ``data``, where that column is."""
+    no_bytes = pc.is_null(table.column("value"))
+    return pc.and_(no_bytes, pc.is_null(table.column(DATA))) if DATA in table.schema.names else no_bytes

@@ -1,0 +1,86 @@
+"""Records of a typed topic as their readers want the values: as structs, as bytes of the topic's format, as Python
+objects. Each reads records of all schemas by the newest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.log.data.value_columns import DATA, conform_values
+from sparklog.log.head import TopicHead
+from sparklog.schemas import ValueSchema, decode, encode, struct_to_python
+
+__all__ = ["VALUE_BYTES", "ValueReading", "values_left_out"]
+
+VALUE_BYTES = "value_bytes"
+"""Beside values as structs: the bytes of a value that can't be decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueReading:
+    """How the values of a typed topic are read: by its newest schema, and its ``value.format``."""
+
+    schema: ValueSchema
+    value_format: str
+
+    @classmethod
+    def of(cls, head: TopicHead) -> ValueReading | None:
+        """The reading of a typed topic; None for an untyped one."""
+        return None if head.schemas is None else cls(head.schemas.newest, str(head.config["value.format"]))
+
+    @property
+    def type(self) -> pa.StructType:
+        """The type of values as structs."""
+        return pa.struct(list(self.schema.arrow))
+
+    def as_bytes(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The records without ``data``, and with its values as bytes in ``value``."""
+        values = records.column("value")
+        if DATA in records.schema.names:
+            data = conform_values(records.column(DATA), self.type)
+            if data.null_count < len(data):
+                encoded = encode(self.value_format, self.schema, data)
+                values = encoded if values.null_count == len(values) else pc.coalesce(encoded, values)
+        return _with_value(records, values)
+
+    def as_structs(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The records without ``data``, with structs in ``value``, and behind all others the column
+        :data:`VALUE_BYTES`."""
+        data, undecodable = self._structs(records)
+        return _with_value(records, data).append_column(VALUE_BYTES, undecodable)
+
+    def as_python(self, records: pa.RecordBatch) -> tuple[list[Any], pa.Array]:
+        """The values as dicts, those that can't be decoded as their bytes, tombstones as None; and the structs."""
+        data, undecodable = self._structs(records)
+        values = list(struct_to_python(data))
+        if undecodable.null_count < len(undecodable):
+            for at, raw in enumerate(undecodable.to_pylist()):
+                values[at] = values[at] if raw is None else raw
+        return values, data
+
+    def _structs(self, records: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """The values as structs, and the bytes of those that can't be decoded."""
+        values = records.column("value")
+        data = pa.nulls(len(values), self.type)
+        if DATA in records.schema.names:
+            data = conform_values(records.column(DATA), self.type)
+        if values.null_count == len(values):
+            return data, values
+        decoded, _ = decode(self.value_format, self.schema, values)
+        data = pc.if_else(data.is_valid(), data, decoded)
+        return data, pc.if_else(data.is_valid(), pa.scalar(None, pa.binary()), values)
+
+
+def values_left_out(records: pa.RecordBatch) -> pa.RecordBatch:
+    """The records as they are, without ``data``."""
+    return _with_value(records, records.column("value"))
+
+
+def _with_value(records: pa.RecordBatch, values: pa.Array) -> pa.RecordBatch:
+    names = [name for name in records.schema.names if name != DATA]
+    columns = [values if name == "value" else records.column(name) for name in names]
+    fields = [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

@@ -1,0 +1,217 @@
+"""Sending to a typed topic: dicts, bytes and tables become columns, and what can't is refused with the reason."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from sparklog.consumer import Consumer
+from sparklog.errors import InvalidArgumentError, InvalidRecordError, MessageSizeTooLargeError, SparklogError
+from sparklog.log import create_topic
+from sparklog.log.data.value_columns import DATA
+from sparklog.log.state import load_state
+from sparklog.log.topic import alter_topic, alter_value_schema
+from sparklog.producer.typed_values import ERROR_HEADER
+from sparklog.schemas import value_schema
+from tests.producer.support import a_cluster, a_producer
+
+FIELDS = [("id", pa.int64()), ("total", pa.float64()), ("tags", pa.list_(pa.string()))]
+SCHEMA = value_schema(pa.schema(FIELDS))
+WIDER = value_schema(pa.schema([*FIELDS, ("note", pa.string())]))
+CLASHING = value_schema(pa.schema([("id", pa.int64()), ("timestamp", pa.string())]))
+ROW = {"id": 7, "total": 12.5, "tags": ["a"]}
+
+
+def a_topic(schema=SCHEMA, **options):
+    cluster = a_cluster()
+    create_topic(cluster.topic_log("t"), "t", value_schema=schema, **options)
+    return cluster
+
+
+def read(cluster, **settings):
+    """All records, as Python has them."""
+    settings = {"value_format": "python", "auto_offset_reset": "earliest", "consumer_timeout_ms": 300, **settings}
+    with Consumer("t", cluster=cluster, **settings) as consumer:
+        return list(consumer)
+
+
+def values(cluster, **settings):
+    return [record.value for record in read(cluster, **settings)]
+
+
+def stats(cluster):
+    """The statistics of all live files, with their own columns left out."""
+    log = cluster.topic_log("t")
+    whole = load_state(log)
+    found = [action for number in range(whole.position.version + 1) for action in log.read_entry(number).actions]
+    return [
+        {side: one.get(DATA) for side, one in action.stats.items() if side != "numRecords"}
+        for action in found
+        if hasattr(action, "stats")
+    ]
+
+
+def test_dicts_become_columns_and_come_back():
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        sent = [producer.send("t", ROW, key=b"k"), producer.send("t", {"id": 8}), producer.send("t", None, key=b"k")]
+        assert [future.get().offset for future in sent] == [0, 1, 2]
+    assert values(cluster) == [ROW, {"id": 8, "total": None, "tags": None}, None]
+    [found] = stats(cluster)
+    assert found["minValues"] == {"id": 7, "total": 12.5}
+    assert found["maxValues"] == {"id": 8, "total": 12.5}
+    assert found["nullCount"] == {"id": 1, "total": 2}
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [({"id": "seven"}, r"id.*'seven'"), ({"idd": 7}, "idd"), (7, "int")],
+)
+def test_what_the_schema_does_not_allow_is_refused_at_send(row, told):
+    with a_producer(a_topic()) as producer, pytest.raises(SparklogError, match=told):
+        producer.send("t", row)
+
+
+def test_a_dict_that_is_changed_after_send_is_stored_as_it_was():
+    cluster = a_topic()
+    with a_producer(cluster, linger_ms=50) as producer:
+        row = {"id": 1, "tags": ["a"]}
+        producer.send("t", row)
+        row["id"] = 2
+        row["tags"].append("b")
+        producer.send("t", row)
+    assert [(value["id"], value["tags"]) for value in values(cluster)] == [(1, ["a"]), (2, ["a", "b"])]
+
+
+def test_bytes_are_decoded_by_the_topics_format():
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        producer.send("t", json.dumps(ROW).encode())
+    assert values(cluster) == [ROW]
+    [as_bytes] = values(cluster, value_format="bytes")
+    assert json.loads(as_bytes) == ROW
+
+
+def test_bytes_that_cant_be_decoded_fail_alone():
+    cluster = a_topic()
+    with a_producer(cluster, linger_ms=50) as producer:
+        sent = [producer.send("t", value) for value in (b'{"id": 1}', b"{no", b'{"id": 3}', ROW)]
+        with pytest.raises(InvalidRecordError, match="topic 't', schema 1: "):
+            sent[1].get()
+        assert [sent[at].get().offset for at in (0, 2, 3)] == [0, 1, 2]
+    assert [value["id"] for value in values(cluster)] == [1, 3, 7]
+
+
+def test_bytes_that_cant_be_decoded_are_kept_where_the_topic_says_so():
+    cluster = a_topic(configs={"value.on.error": "keep"})
+    with a_producer(cluster, linger_ms=50) as producer:
+        for value in (b'{"id": 1}', b"{no"):
+            producer.send("t", value, headers=[("h", b"1")])
+    first, second = read(cluster)
+    assert first.value["id"] == 1
+    assert second.value == b"{no"
+    assert first.headers == [("h", b"1")]
+    assert [name for name, _ in second.headers] == ["h", ERROR_HEADER]
+
+
+def test_a_table_has_the_fields_as_columns():
+    cluster = a_topic()
+    table = pa.table({"total": [1.5, None], "id": pa.array([1, 2], pa.int32()), "key": [b"a", b"b"]})
+    with a_producer(cluster) as producer:
+        assert producer.send_batch("t", table).get() is not None
+    assert values(cluster) == [{"id": 1, "total": 1.5, "tags": None}, {"id": 2, "total": None, "tags": None}]
+    assert [record.key for record in read(cluster)] == [b"a", b"b"]
+
+
+def test_a_table_may_have_values_as_structs_or_bytes():
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        producer.send_batch("t", pa.table({"value": [ROW, None]}))
+        producer.send_batch("t", pa.table({"value": [json.dumps(ROW).encode()]}))
+    assert values(cluster) == [ROW, None, ROW]
+
+
+def test_a_field_named_as_a_records_column_has_a_prefix_in_tables():
+    cluster = a_topic(CLASHING)
+    with a_producer(cluster) as producer:
+        producer.send_batch("t", pa.table({"id": [1], "value_timestamp": ["noon"], "timestamp": [5]}))
+    [record] = read(cluster)
+    assert record.value == {"id": 1, "timestamp": "noon"}
+    assert record.timestamp == 5
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"idd": [1]}, r"columns idd; expected id, total, tags"),
+        ({"key": [b"k"]}, r"columns key; expected id"),
+        ({"id": ["x"]}, r"int64"),
+        ({"value": [{"idd": 1}]}, r"fields idd; expected id"),
+    ],
+)
+def test_a_table_that_cant_be_the_topics_is_refused_whole(table, told):
+    with a_producer(a_topic()) as producer, pytest.raises(InvalidArgumentError, match=told):
+        producer.send_batch("t", pa.table(table))
+
+
+def test_a_value_beyond_the_size_limit_is_refused():
+    cluster = a_topic(configs={"max.message.bytes": 1_000})
+    with a_producer(cluster) as producer:
+        with pytest.raises(MessageSizeTooLargeError):
+            producer.send("t", {"tags": ["x" * 999, "y"], "id": 1})
+        with pytest.raises(MessageSizeTooLargeError, match="row 1"):
+            producer.send_batch("t", pa.table({"tags": [["x"], ["x" * 999, "y"]], "id": [1, 2]}))
+
+
+def test_an_untyped_topic_takes_no_dict():
+    cluster = a_cluster()
+    create_topic(cluster.topic_log("t"), "t")
+    with a_producer(cluster) as producer, pytest.raises(SparklogError, match="value: got dict, expected bytes"):
+        producer.send("t", ROW)
+
+
+def test_a_producer_that_knows_an_older_schema_goes_on():
+    """Its files stay valid, whatever was added: nothing is decided again but the version."""
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        producer.send("t", ROW).get()
+        alter_value_schema(cluster.topic_log("t"), "t", WIDER)
+        assert producer.send("t", {"id": 8}).get().offset == 1
+        assert producer.send("t", {"id": 9, "note": "new"}).get().offset == 2
+    assert [value.get("note", "-") for value in values(cluster)] == [None, None, "new"]
+
+
+def test_bytes_of_before_the_topic_was_typed_are_read_by_its_format():
+    cluster = a_cluster()
+    log = cluster.topic_log("t")
+    create_topic(log, "t")
+    with a_producer(cluster) as producer:
+        producer.send("t", b'{"id": 1}').get()
+        producer.send("t", b"other").get()
+        alter_value_schema(log, "t", SCHEMA)
+        producer.send("t", b'{"id": 3}').get()  # it learns of the schema by its own commit
+        producer.send("t", {"id": 4}).get()
+    found = values(cluster)
+    assert [value if isinstance(value, bytes) else value["id"] for value in found] == [1, b"other", 3, 4]
+    assert values(cluster, value_format="bytes")[:3] == [b'{"id": 1}', b"other", b'{"id": 3}']
+
+
+def test_a_transaction_carries_the_statistics_of_its_files():
+    cluster = a_topic()
+    with a_producer(cluster, transactional_id="x", acks="all") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", ROW)
+        producer.commit_transaction()
+    assert values(cluster) == [ROW]
+    [found] = stats(cluster)
+    assert found["minValues"] == {"id": 7, "total": 12.5}
+
+
+def test_the_index_setting_chooses_the_leaves_with_statistics():
+    cluster = a_topic()
+    alter_topic(cluster.topic_log("t"), "t", {"value.index": "total"})
+    with a_producer(cluster) as producer:
+        producer.send("t", ROW)
+    [found] = stats(cluster)
+    assert found["nullCount"] == {"total": 0}

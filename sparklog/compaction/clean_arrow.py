@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from sparklog.compaction.file_ranges import DEFAULT_FILE_BYTES, FileRange, FileUnit, file_units
 from sparklog.compaction.keys import Counts, LatestOffsets, judge
+from sparklog.compaction.open_range import TOMBSTONE
 from sparklog.compaction.plan_cleaning import CleanPlan
 from sparklog.compaction.rewrite_arrow import OpenRange, RangeWriter, Rewritten
 from sparklog.delta.log import DeltaLog
@@ -142,8 +143,8 @@ def _learn_due_tombstones(log: DeltaLog, plan: CleanPlan, latest: LatestOffsets,
     for group in (
         split_into_ranges(units, partition=plan.partition, size_bytes=_LEARNED_AT_ONCE) if plan.tombstones_due else ()
     ):
-        for piece, offsets in _read(log, group, ["offset_delta", "key", "value"]):
-            due = pc.and_(pc.is_null(piece["value"]), pc.less(offsets, due_end))
+        for piece, offsets in _read(log, group, ["offset_delta", "key", TOMBSTONE]):
+            due = pc.and_(piece[TOMBSTONE], pc.less(offsets, due_end))
             latest.add(piece["key"].filter(due), offsets.filter(due))
             if latest.exceeds(most_bytes):
                 return min(due_end, int(offsets[-1].as_py()) + 1)
@@ -239,10 +240,9 @@ def _judge(opened: OpenRange, known: _Known, judged: _Judged) -> None:
     A look at ``latest`` costs as much as it has keys, so as many records are judged at once as pay for that."""
     waiting: list[pa.Table] = []
     rows, size, enough = 0, 0, max(_JUDGED_AT_ONCE, len(known.latest))
-    for piece in opened.pieces(["offset_delta", "key", "value"]):
+    for piece in opened.pieces(["offset_delta", "key", TOMBSTONE]):
         offsets = pc.add(piece["offset_delta"], pa.scalar(opened.base_offset, pa.int64()))
-        has_value = pc.if_else(pc.is_valid(piece["value"]), pa.scalar(True), pa.scalar(None, pa.bool_()))
-        waiting.append(pa.table({"offset": offsets, "key": piece["key"], "value": has_value}))
+        waiting.append(pa.table({"offset": offsets, "key": piece["key"], TOMBSTONE: piece[TOMBSTONE]}))
         rows += piece.num_rows
         size += waiting[-1].nbytes
         if rows >= enough or size >= _JUDGED_BYTES:

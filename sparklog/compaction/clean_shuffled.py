@@ -23,6 +23,7 @@ import pyarrow as pa
 from sparklog.compaction.clean_arrow import CleanedFiles, file_range_of, split_into_ranges
 from sparklog.compaction.file_ranges import FileRange, FileUnit, file_units
 from sparklog.compaction.keys import Counts
+from sparklog.compaction.open_range import TOMBSTONE
 from sparklog.compaction.plan_cleaning import CleanPlan
 from sparklog.compaction.rewrite_arrow import OpenRange, RangeWriter, Rewritten
 from sparklog.delta.log import DeltaLog
@@ -102,13 +103,13 @@ def read_keys(log: DeltaLog, layout: Layout, number: int) -> Iterator[pa.RecordB
     found = layout.reads[number]
     opened = OpenRange.read(log, found)
     count = 0
-    for piece in opened.pieces(["offset_delta", "key", "value"], once=True):
+    for piece in opened.pieces(["offset_delta", "key", TOMBSTONE], once=True):
         offsets = piece["offset_delta"].to_numpy() + opened.base_offset
         count += len(offsets)
         if len(offsets) and (offsets[0] < found.first_offset or offsets[-1] > found.last_offset):
             raise _corrupt(log, found, f"found offsets {offsets[0]} to {offsets[-1]}")
         has_key = piece["key"].is_valid()
-        positions = layout.positions(offsets, piece["value"].is_null().to_numpy())
+        positions = layout.positions(offsets, piece[TOMBSTONE].to_numpy())
         keys = pa.table([piece["key"], pa.array(positions)], schema=KEYS_SCHEMA)
         yield from keys.filter(has_key).combine_chunks().to_batches()
     _check_count(log, found, count)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from sparklog.log.data.encode import parquet_options
 from sparklog.log.data.file_stats import FileStats
-from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.data.schema import data_schema
 
 __all__ = ["DataFileWriter"]
 
@@ -27,15 +27,17 @@ class DataFileWriter:
     Args:
         compression: of the Parquet pages, by Kafka's name.
         with_headers: False where no record has any: then the file has no such column, as a producer's.
+        values: the type of the records' ``data``; None where they have no such column.
     """
 
-    def __init__(self, *, compression: str, with_headers: bool) -> None:
-        self._schema = DATA_SCHEMA if with_headers else DATA_SCHEMA.remove(DATA_SCHEMA.get_field_index("headers"))
+    def __init__(self, *, compression: str, with_headers: bool, values: pa.StructType | None = None) -> None:
+        schema = data_schema(values)
+        self._schema = schema if with_headers else schema.remove(schema.get_field_index("headers"))
         self._sink = io.BytesIO()
-        self._stats = FileStats()
+        self._stats = FileStats(values)
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = self._waiting_rows = 0
-        self._writer = pq.ParquetWriter(self._sink, self._schema, **parquet_options(compression))
+        self._writer = pq.ParquetWriter(self._sink, self._schema, **parquet_options(compression, self._schema))
 
     @property
     def record_count(self) -> int:
@@ -53,7 +55,7 @@ class DataFileWriter:
         return self._waiting_bytes
 
     def write(self, records: pa.Table) -> None:
-        """Append records: the columns of ``DATA_SCHEMA``, in its types, by offset delta."""
+        """Append records: the columns of a topic, in its types, by offset delta."""
         if records.num_rows == 0:
             return
         self._stats.add(records)

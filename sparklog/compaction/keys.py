@@ -141,14 +141,14 @@ def judge(
     """Keep each record that has a key which isn't known at a greater offset, and is no tombstone that is due.
 
     Args:
-        records: columns ``key`` and ``value``.
+        records: columns ``key`` and ``is_tombstone``.
         offsets: theirs.
         due_tombstones_end: tombstones below this offset go.
     Source: Kafka ``Cleaner.shouldRetainRecord``: a record without a key has no place in a compacted topic.
     """
     has_key = _mask(pc.is_valid(records["key"]))
     is_latest = has_key & (latest.of(records["key"]) <= offsets)
-    tombstones = is_latest & _mask(pc.is_null(records["value"]))
+    tombstones = is_latest & _mask(records["is_tombstone"])
     due = tombstones & (offsets < due_tombstones_end)
     counts = Counts(
         records=records.num_rows,

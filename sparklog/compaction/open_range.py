@@ -18,16 +18,21 @@ from sparklog.compaction.encoding import ROW_GROUP_BYTES
 from sparklog.compaction.file_ranges import FileRange
 from sparklog.compaction.sorting import RUN_BYTES, by_offset
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CorruptRecordError, InvalidRecordError, ObjectNotFoundError
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, InvalidRecordError, ObjectNotFoundError
 from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.range_file import RangeFile
-from sparklog.log.data.record_reading import conform, object_path
+from sparklog.log.data.record_reading import conform, kind_of, object_path
 from sparklog.log.data.record_streaming import RowGroup
 from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS
 from sparklog.log.data.segments import Segment, overlapping
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, is_tombstone, merged_type
 
-__all__ = ["PRODUCER", "OpenRange"]
+__all__ = ["ALL_COLUMNS", "PRODUCER", "TOMBSTONE", "OpenRange"]
 
+ALL_COLUMNS = (*DATA_SCHEMA.names, DATA, SCHEMA_ID)
+"""The columns of a topic's data files; the last two of typed ones alone."""
+TOMBSTONE = "is_tombstone"
+"""The column, made of others, that says whether a record is a tombstone."""
 PRODUCER = "producer"
 """A value for the compression: that of the first of the files, and snappy where that has none, as sequencing does.
 Source: Kafka ``compression.type``; that a file has no compression doesn't tell whether its writer wanted none."""
@@ -114,9 +119,12 @@ class OpenRange:
             self._with_headers = len(self._windows) > 1 or any("headers" in file.schema_arrow.names for file in files)
         return self._with_headers
 
-    def pieces(self, columns: Sequence[str] = DATA_SCHEMA.names, *, once: bool = False) -> Iterator[pa.Table]:
-        """The records with ``columns`` of ``DATA_SCHEMA``, of which ``offset_delta`` is one: here it is relative to the
-        range's ``base_offset``. ``headers`` are left out where no file has them.
+    def pieces(self, columns: Sequence[str] = ALL_COLUMNS, *, once: bool = False) -> Iterator[pa.Table]:
+        """The records with ``columns`` of a topic, of which ``offset_delta`` is one: here it is relative to the range's
+        ``base_offset``. ``headers`` are left out where no file has them, and ``data`` and ``schema_id`` where no file
+        that is read together with the piece's has them.
+
+        The column :data:`TOMBSTONE` says whether a record is one: it has nothing in ``value`` and in ``data``.
 
         Args:
             once: forget each file that was read.
@@ -124,10 +132,13 @@ class OpenRange:
             CorruptRecordError: a file is no Parquet, or its records aren't where the log tells.
         """
         wanted = [name for name in columns if name != "headers" or self.has_headers()]
-        schema = pa.schema([DATA_SCHEMA.field(name) for name in wanted])
         last, size = -1, 0
         gathered: list[_Piece] = []
-        for piece in self._unit_pieces(schema, once=once):
+        for piece in self._unit_pieces(wanted, once=once):
+            if gathered and piece[1].schema != gathered[0][1].schema:  # the values of the files have more fields
+                last, together = self._together(gathered, last)
+                yield together
+                gathered, size = [], 0
             gathered.append(piece)
             size += piece[1].nbytes
             if size >= _PIECE_BYTES:
@@ -137,8 +148,9 @@ class OpenRange:
         if gathered:
             yield self._together(gathered, last)[1]
 
-    def _unit_pieces(self, schema: pa.Schema, *, once: bool) -> Iterator[_Piece]:
+    def _unit_pieces(self, columns: Sequence[str], *, once: bool) -> Iterator[_Piece]:
         for segments in overlapping(self._range.segments):
+            schema = self._schema(columns, segments)
             if len(segments) == 1:
                 yield from self._file_pieces(segments[0], schema)
             else:
@@ -146,6 +158,22 @@ class OpenRange:
             if once:
                 for segment in segments:
                     self._files.pop(segment.path, None)
+
+    def _schema(self, columns: Sequence[str], segments: Sequence[Segment]) -> pa.Schema:
+        """The types of the columns of some files, and of those that are in memory with them."""
+        values: pa.DataType | None = None
+        if DATA in columns:
+            files = [self._file(segment)[1] for segment in segments]
+            for file in {id(file): file for file in [*files, *self._files.values()]}.values():
+                if DATA in file.schema_arrow.names:
+                    own = file.schema_arrow.field(DATA).type
+                    values = own if values is None else _merged(self._log.table, values, own)
+        fields = [
+            pa.field(name, pa.bool_() if name == TOMBSTONE else kind_of(name, values))
+            for name in columns
+            if values is not None or name not in (DATA, SCHEMA_ID)
+        ]
+        return pa.schema(fields)
 
     def _file_pieces(self, segment: Segment, schema: pa.Schema) -> Iterator[_Piece]:
         """The records of a file: a small one at once, as it is; a large one by offset."""
@@ -259,7 +287,7 @@ def _open(path: str, source: Any, *, buffer_bytes: int = 0) -> pq.ParquetFile:
     file = _understood(path, lambda: open_parquet(source, buffer_size=buffer_bytes, pre_buffer=False))
     names = file.schema_arrow.names
     for name in names:
-        if name not in DATA_SCHEMA.names and name not in PARTITION_COLUMNS:
+        if name not in ALL_COLUMNS and name not in PARTITION_COLUMNS:
             _check_is_null(path, file, name)
     return file
 
@@ -286,14 +314,14 @@ def _is_small(file: pq.ParquetFile) -> bool:
 
 
 def _read_whole(path: str, file: pq.ParquetFile, schema: pa.Schema) -> pa.Table:
-    return _conform(path, _understood(path, lambda: file.read(schema.names, use_threads=False)), schema)
+    return _conform(path, _understood(path, lambda: file.read(_to_read(file, schema), use_threads=False)), schema)
 
 
 def _read_pieces(path: str, file: pq.ParquetFile, schema: pa.Schema, *, rows: int | None = None) -> Iterator[pa.Table]:
     """The records of a file as its rows are, a few at a time; ``rows`` where that is given."""
-    present = [name for name in schema.names if name in file.schema_arrow.names]
+    present = _to_read(file, schema)
     for number in range(file.metadata.num_row_groups):
-        shape = RowGroup.of(file, number)
+        shape = RowGroup.of(file, number, [name.partition(".")[0] for name in present])
         if not present:
             yield _conform(path, pa.table({"none": pa.nulls(shape.row_count)}), schema)
             continue
@@ -314,8 +342,35 @@ def _batches(
 def _conform(path: str, table: pa.Table, schema: pa.Schema) -> pa.Table:
     if table.schema.equals(schema):
         return table
+    if TOMBSTONE in schema.names:
+        value = pa.table({"value": conform(path, table, "value")})
+        table = table.append_column(
+            TOMBSTONE, is_tombstone(value.append_column(DATA, table[DATA]) if DATA in table.schema.names else value)
+        )
     # other engines order and type columns otherwise, and leave some out
-    return pa.table({name: conform(path, table, name) for name in schema.names}, schema=schema)
+    columns = {
+        field.name: table[TOMBSTONE] if field.name == TOMBSTONE else conform(path, table, field.name, field.type)
+        for field in schema
+    }
+    return pa.table(columns, schema=schema)
+
+
+def _to_read(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
+    """The columns of a file that a schema needs. Whether a record is a tombstone, one leaf of ``data`` tells."""
+    names = file.schema_arrow.names
+    found = [name for name in schema.names if name in names]
+    if TOMBSTONE in schema.names:
+        found += [name for name in ("value",) if name in names and name not in found]
+        paths = [file.schema.column(at).path for at in range(len(file.schema))] if DATA in names else []
+        found += [path for path in paths if path.startswith(f"{DATA}.")][:1]
+    return found
+
+
+def _merged(table: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    try:
+        return merged_type(one, other)
+    except InvalidArgumentError as error:
+        raise CorruptRecordError(f"{table}: {error}") from error
 
 
 def _ascending(deltas: Deltas) -> bool:

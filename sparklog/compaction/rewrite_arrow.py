@@ -26,6 +26,7 @@ from sparklog.errors import (
 )
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.data.value_columns import DATA
 from sparklog.paths import new_data_file
 
 __all__ = [
@@ -149,6 +150,8 @@ class RangeWriter:
         )  # beside its records a file has a footer
         self._files: list[RewrittenFile] = []
         self._file: DataFileWriter | None = None
+        self._values: pa.StructType | None = None
+        """The type of the newest records' values; None: they have no column for them."""
         self._base_offset = file_range.base_offset
         """The offset that the records of the file being written are numbered from."""
         self.record_count = 0
@@ -163,9 +166,13 @@ class RangeWriter:
         return cls(log, file_range, codec=records.codec(compression), with_headers=records.has_headers())
 
     def write(self, records: pa.Table) -> None:
-        """Append records: the columns of ``DATA_SCHEMA``, in its types, by offset delta, which is relative to the
+        """Append records: the columns of a topic, in its types, by offset delta, which is relative to the
         range's base offset."""
         self.record_count += records.num_rows
+        values = records.schema.field(DATA).type if DATA in records.schema.names else None
+        if self._file is not None and values != self._values:
+            self._upload()  # a file has one type of values
+        self._values = values
         while records.num_rows:
             file = self._open_file(records)
             count = self._fitting(file, records)
@@ -185,7 +192,7 @@ class RangeWriter:
         if self._file is None:
             if self._files:
                 self._base_offset = self._range.base_offset + records["offset_delta"][0].as_py()
-            self._file = DataFileWriter(compression=self._codec, with_headers=self._with_headers)
+            self._file = DataFileWriter(compression=self._codec, with_headers=self._with_headers, values=self._values)
         return self._file
 
     def _fitting(self, file: DataFileWriter, records: pa.Table) -> int:

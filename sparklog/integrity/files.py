@@ -15,7 +15,6 @@ from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotF
 from sparklog.integrity.findings import Code, Finding, Subject
 from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.record_reading import conform, milliseconds, object_path
-from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS
 from sparklog.log.data.segments import Segment, SegmentIndex
 from sparklog.parallel import parallel_map
 
@@ -89,7 +88,13 @@ def check_files(log: DeltaLog, index: SegmentIndex, topic: str) -> FilesSeen:
 
 
 def read_files(
-    log: DeltaLog, index: SegmentIndex, topic: str, *, native_producers: Collection[int], spared: Collection[str]
+    log: DeltaLog,
+    index: SegmentIndex,
+    topic: str,
+    *,
+    native_producers: Collection[int],
+    spared: Collection[str],
+    columns: Collection[str],
 ) -> tuple[list[Finding], int]:
     """Read every live file that has offsets, and compare its rows with what the log says of it.
 
@@ -98,6 +103,7 @@ def read_files(
     Args:
         native_producers: the ids of sparklog's producers: what they number goes on by one.
         spared: paths in the store that aren't read: what is wrong with them is told.
+        columns: of the topic's table.
     Returns:
         What was found, and how many records were read.
     """
@@ -106,7 +112,7 @@ def read_files(
     for partition in index.partitions():
         sequences = _Sequences(Subject(topic=topic, partition=partition))
         for chunk in _chunks(index.partition(partition)):
-            for rows in parallel_map(_reader(log, topic, native_producers, spared), chunk):
+            for rows in parallel_map(_reader(log, topic, native_producers, spared, columns), chunk):
                 findings += rows.findings
                 records += rows.count
                 findings += sequences.go_on(rows)
@@ -125,7 +131,7 @@ class _Rows:
 
 
 def _reader(
-    log: DeltaLog, topic: str, native_producers: Collection[int], spared: Collection[str]
+    log: DeltaLog, topic: str, native_producers: Collection[int], spared: Collection[str], columns: Collection[str]
 ) -> Callable[[Segment], _Rows]:
     natives = np.fromiter(native_producers, np.int64, len(native_producers))
 
@@ -136,7 +142,7 @@ def _reader(
             path = object_path(log.table, segment.path)
             if path in spared:
                 return rows
-            table, unknown = _decode(path, log.store.read(path))
+            table, unknown = _decode(path, log.store.read(path), columns)
         except InvalidArgumentError:  # outside of the table: a finding of check_files
             return rows
         except ObjectNotFoundError:
@@ -160,7 +166,7 @@ def _reader(
     return read
 
 
-def _decode(path: str, data: bytes) -> tuple[pa.Table, Counter[str]]:
+def _decode(path: str, data: bytes, known: Collection[str]) -> tuple[pa.Table, Counter[str]]:
     """Decode all of a file; its checksums are verified where it has any; five columns are kept, and
     ``partition`` where it is among them. Of columns that a topic doesn't have: how many values they hold.
 
@@ -173,7 +179,7 @@ def _decode(path: str, data: bytes) -> tuple[pa.Table, Counter[str]]:
             group = file.read_row_group(number, use_threads=False)
             columns = {name: conform(path, group, name) for name in _LOOKED_AT}
             for name in group.column_names:
-                if name not in DATA_SCHEMA.names and name not in PARTITION_COLUMNS:
+                if name not in known:
                     unknown[name] += group.num_rows - group[name].null_count
             if "partition" in group.column_names:
                 columns["partition"] = group["partition"].cast(pa.int64())

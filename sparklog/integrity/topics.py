@@ -25,7 +25,9 @@ from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen,
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS, columns_of
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID
 from sparklog.log.state import TopicState, load_state
+from sparklog.log.value_schemas import SCHEMA_PROPERTY
 
 __all__ = ["TopicSeen", "check_topic"]
 
@@ -114,6 +116,7 @@ class _Check:
                 topic,
                 native_producers=self._native_producers(history),
                 spared={one.subject.path for one in files.findings if one.subject.path is not None},
+                columns=topic_columns(self._whole.metadata),
             )
             findings += found
         counts = Counts(topics=1, entries=history.entry_count, files=len(index), records=records)
@@ -225,9 +228,15 @@ def _check_config(metadata: Metadata, topic: str) -> Iterator[Finding]:
         )
 
 
+def topic_columns(metadata: Metadata) -> tuple[str, ...]:
+    """The columns of the topic's table, as its properties tell whether it is typed."""
+    is_typed = any(name.startswith(SCHEMA_PROPERTY) for name in metadata.configuration)
+    return (*PARTITION_COLUMNS, *DATA_SCHEMA.names, *((DATA, SCHEMA_ID) if is_typed else ()))
+
+
 def _check_columns(metadata: Metadata, topic: str) -> Iterator[Finding]:
     """Columns that another engine added to the table, or took away."""
-    ours = (*PARTITION_COLUMNS, *DATA_SCHEMA.names)
+    ours = topic_columns(metadata)
     try:
         found = columns_of(metadata.schema_string)
     except ValueError as error:

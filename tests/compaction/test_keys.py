@@ -21,7 +21,7 @@ def a_map(**latest: int) -> LatestOffsets:
 
 
 def kept(key: bytes | None, value: bytes | None, offset: int, latest: LatestOffsets, *, due: int = 0) -> bool:
-    records = pa.table({"key": pa.array([key], pa.binary()), "value": pa.array([value], pa.binary())})
+    records = pa.table({"key": pa.array([key], pa.binary()), "is_tombstone": pa.array([value is None])})
     mask, counts = judge(records, np.array([offset]), latest, due_tombstones_end=due)
     assert counts.records == 1
     assert counts.dropped == (0 if mask[0] else 1)
@@ -49,7 +49,7 @@ def test_counts_add_up() -> None:
     records = pa.table(
         {
             "key": pa.array([b"a", b"a", None, b"t", b"u", b"t"], pa.binary()),
-            "value": pa.array([b"1", b"2", b"x", b"old", None, None], pa.binary()),
+            "is_tombstone": [False, False, False, False, True, True],
         }
     )
     mask, counts = judge(records, np.arange(6), a_map(a=1, t=5), due_tombstones_end=5)

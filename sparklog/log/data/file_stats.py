@@ -3,6 +3,7 @@ written."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pyarrow.compute as pc
 
 from sparklog.log.data.record_reading import milliseconds
 from sparklog.log.data.segments import can_format_timestamp, format_timestamp
+from sparklog.log.data.value_columns import DATA, Leaf, indexed_leaves
+from sparklog.log.data.value_stats import ValueStats, merged_stats
 
 __all__ = ["FileStats"]
 
@@ -22,14 +25,24 @@ class FileStats:
     Timestamps are rounded down to the millisecond.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, values: pa.StructType | None = None, leaves: Sequence[Leaf] | None = None) -> None:
+        """
+        Args:
+            values: the type of the records' ``data``; None where they have no such column.
+            leaves: those of the values that are counted; None: those that are where no setting says.
+        """
         self.record_count = 0
+        self._type = values
+        found = leaves if values is None or leaves is not None else indexed_leaves(values, "")
+        self._values = ValueStats(found or ())
         self._nulls = dict.fromkeys((*_NUMBERS, "timestamp"), 0)
         self._bounds: dict[str, tuple[int, int]] = {}
 
     def add(self, records: pa.Table) -> None:
         """Count the next records: a table with the four columns in the topic's types, and any others."""
         self.record_count += records.num_rows
+        if self._type is not None:
+            self._values.add(records[DATA], records.num_rows)
         for name in self._nulls:
             column = records[name]
             self._nulls[name] += column.null_count
@@ -54,9 +67,10 @@ class FileStats:
                 if name != "timestamp" or all(map(can_format_timestamp, bounds))
             }
 
-        return {
+        stats = {
             "numRecords": self.record_count,
             "minValues": side(0),
             "maxValues": side(1),
             "nullCount": dict(self._nulls),
         }
+        return stats if self._type is None else merged_stats(stats, self._values.to_delta(self._type))

@@ -21,6 +21,7 @@ __all__ = [
     "is_tombstone",
     "leaf_name",
     "leaves_of",
+    "merged_type",
     "skipping_columns",
     "with_value_columns",
 ]
@@ -179,6 +180,22 @@ def _conform_map(array: pa.MapArray, kind: pa.MapType) -> pa.Array:
     offsets = pc.subtract(array.offsets, pa.scalar(start, pa.int32()))
     mask = array.is_null() if array.null_count else None
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
+
+
+def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """A type that has the fields of both, at any depth. Raises ``InvalidArgumentError``: they differ otherwise."""
+    if one == other:
+        return one
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        fields = {field.name: field.type for field in one}
+        for field in other:
+            fields[field.name] = merged_type(fields.get(field.name, field.type), field.type)
+        return pa.struct(list(fields.items()))
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(merged_type(one.value_type, other.value_type))
+    if pa.types.is_map(one) and pa.types.is_map(other):
+        return pa.map_(merged_type(one.key_type, other.key_type), merged_type(one.item_type, other.item_type))
+    raise InvalidArgumentError(f"values of type {one} and of type {other}: they can't be of one topic")
 
 
 def has_values(table: pa.Table | pa.RecordBatch) -> bool:

@@ -1,0 +1,120 @@
+"""Maintenance of a typed topic: a tombstone has no value and no columns, and no job loses a column."""
+
+import pyarrow as pa
+import pytest
+
+from sparklog.compaction.clean_arrow import CleanPass, clean_with_arrow
+from sparklog.compaction.clean_shuffled import Layout, clean_group, read_keys
+from sparklog.compaction.compact import compact_topic
+from sparklog.compaction.optimize import optimize_topic
+from sparklog.compaction.plan_optimize import OptimizePolicy
+from sparklog.compaction.retention import retain_topic
+from sparklog.integrity import check_cluster
+from sparklog.log import create_topic
+from sparklog.log.data.record_streaming import open_segments
+from sparklog.log.data.value_columns import DATA
+from sparklog.log.state import load_state
+from sparklog.log.topic import alter_value_schema
+from sparklog.producer import Producer
+from sparklog.testing import ManualClock
+from tests.compaction.support import live
+from tests.producer.support import a_cluster
+from tests.producer.test_typed_sending import SCHEMA, WIDER
+from tests.support import DAY_MS, T0_MS
+
+
+def a_topic(**configs):
+    cluster = a_cluster(clock=ManualClock(start_ms=T0_MS))
+    log = cluster.topic_log("t")
+    create_topic(log, "t", value_schema=SCHEMA, configs=configs)
+    return cluster, log
+
+
+def send(cluster, *pairs):
+    """A file for each key and value."""
+    with Producer(cluster, acks=1, linger_ms=0) as producer:
+        for key, value in pairs:
+            producer.send("t", value, key=key).get()
+
+
+def contents(log):
+    """Offset, key and value of every record, from the files."""
+    values = load_state(log).head.values
+    pieces = [
+        piece.to_pylist()
+        for segment in live(log)
+        for piece in open_segments(log, [segment], None, start_offset=0, piece_bytes=10**6, values=values).pieces
+    ]
+    return [(row["offset"], row["key"], row[DATA] or row["value"]) for piece in pieces for row in piece]
+
+
+def clean_shuffled(log, plan, compression, file_bytes):
+    """A pass as Spark does it, without Spark."""
+    layout = Layout.of(plan, compression=compression, file_bytes=file_bytes)
+    found = pa.Table.from_batches([b for number in range(len(layout.reads)) for b in read_keys(log, layout, number)])
+    latest = found.group_by("key").aggregate([("position", "max")])["position_max"].to_numpy()
+    pieces = [
+        clean_group(log, layout, number, latest[latest >> layout.group_bits == number])
+        for number in range(len(layout.groups))
+    ]
+    return CleanPass(
+        end_offset=plan.end_offset, due_tombstones_end=plan.due_tombstones_end, pieces=(piece for piece in pieces)
+    )
+
+
+A, B, EMPTY = {"id": 1}, {"id": 2, "total": 2.5, "tags": ["x"]}, {}
+FULL_B = {"id": 2, "total": 2.5, "tags": ["x"]}
+
+
+@pytest.mark.parametrize("clean", [clean_with_arrow, clean_shuffled])
+def test_compaction_keeps_typed_values_and_drops_due_tombstones_alone(clean):
+    cluster, log = a_topic(**{"cleanup.policy": "compact"})
+    send(cluster, (b"a", A), (b"b", A), (b"b", B), (b"a", None), (b"e", EMPTY), (b"n", A))
+    compact_topic(log, "t", now_ms=T0_MS, clean=clean)
+    assert [(key, value) for _, key, value in contents(log)][:3] == [
+        (b"b", FULL_B),
+        (b"a", None),
+        (b"e", {"id": None, "total": None, "tags": None}),
+    ]
+    compact_topic(log, "t", now_ms=T0_MS + 2 * DAY_MS, clean=clean)
+    send(cluster, (b"m", A))
+    compact_topic(log, "t", now_ms=T0_MS + 5 * DAY_MS, clean=clean)
+    assert [key for _, key, _ in contents(log)] == [b"b", b"e", b"n", b"m"]
+    assert list(check_cluster(cluster, deep=True).findings) == []
+
+
+def test_optimize_merges_files_of_all_schemas_and_of_before_there_were_any():
+    cluster = a_cluster(clock=ManualClock(start_ms=T0_MS))
+    log = cluster.topic_log("t")
+    create_topic(log, "t")
+    send(cluster, (b"a", b'{"id": 0}'))
+    alter_value_schema(log, "t", SCHEMA)
+    send(cluster, (b"a", A), (b"b", None))
+    alter_value_schema(log, "t", WIDER)
+    send(cluster, (b"c", {"id": 3, "note": "n"}), (b"d", A))
+    before = contents(log)
+    report = optimize_topic(log, "t", policy=OptimizePolicy(min_files=2, growth=1.01))
+    assert len(live(log)) < 5, report
+    assert contents(log) == before
+    assert [value["id"] if value else None for _, _, value in contents(log)[1:]] == [1, None, 3, 1]
+    assert list(check_cluster(cluster, deep=True).findings) == []
+
+
+def test_merged_files_have_statistics_of_the_values():
+    cluster, log = a_topic()
+    send(cluster, (b"a", A), (b"b", B), (b"c", A), (b"d", A))
+    optimize_topic(log, "t", policy=OptimizePolicy(min_files=2, growth=1.01))
+    [added] = [
+        action for action in log.read_entry(load_state(log).position.version).actions if getattr(action, "stats", None)
+    ]
+    assert added.stats["minValues"][DATA] == {"id": 1, "total": 2.5}
+    assert added.stats["maxValues"][DATA] == {"id": 2, "total": 2.5}
+    assert added.stats["nullCount"][DATA] == {"id": 0, "total": added.stats["numRecords"] - 1}
+
+
+def test_retention_removes_typed_files():
+    cluster, log = a_topic(**{"retention.ms": 1_000, "segment.ms": 1})
+    send(cluster, (b"a", A), (b"b", B))
+    retain_topic(log, "t", now_ms=T0_MS + DAY_MS)
+    assert load_state(log).head.log_start_offsets[0] > 0
+    assert [value for _, _, value in contents(log)] in ([], [FULL_B])

@@ -12,6 +12,7 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
 from sparklog.log.data.segments import Segment
+from sparklog.log.data.value_columns import DATA
 from sparklog.log.follow import TopicFollower
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.sql.files import files_of
@@ -42,7 +43,8 @@ def topic_dataset(cluster: Cluster, topic: str) -> Any:
 
     Columns: ``topic``, ``partition``, ``base_offset``, ``log_start_offset``, ``timestamp_type`` (constant in each file,
     known from the log), ``offset_delta``, ``timestamp`` (UTC), ``key``, ``value``, ``headers``. A record's offset is
-    ``base_offset + offset_delta``; one below ``log_start_offset`` was deleted and must be left out.
+    ``base_offset + offset_delta``; one below ``log_start_offset`` was deleted and must be left out. Of a typed topic
+    also ``data``, a struct of all fields that its values ever had.
 
     Filters on partition and timestamp skip files by the log alone. Files without offsets yet are not part of it.
 
@@ -72,7 +74,8 @@ def topic_dataset(cluster: Cluster, topic: str) -> Any:
         )
         for path, (segment, partition) in live.items()
     ]
-    dataset = ds.FileSystemDataset(fragments, _SCHEMA, format_, filesystem=files.filesystem)
+    schema = _SCHEMA if head.values is None else _SCHEMA.append(pa.field(DATA, head.values))
+    dataset = ds.FileSystemDataset(fragments, schema, format_, filesystem=files.filesystem)
     if files.copy is not None:
         weakref.finalize(dataset, files.copy.cleanup)
     return dataset

@@ -19,9 +19,11 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
+from sparklog.log.data.value_columns import DATA
+from sparklog.log.typed_records import view_columns
 from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
-from sparklog.sql.dataset import topic_dataset
+from sparklog.sql.dataset import TOPIC_COLUMNS, topic_dataset
 from sparklog.sql.names import check_names, system_names
 from sparklog.sql.system import read_view
 from sparklog.storage import ObjectStore
@@ -49,6 +51,8 @@ def connect(
     the log), ``key``, ``value`` (BLOB; ``decode(value)`` for text), ``headers`` (a list of structs of key and value).
     Files are read as a query needs them (of a store that is neither a folder nor an S3 bucket they are copied now); a
     filter on ``partition`` or ``timestamp`` skips files by the log alone.
+    A typed topic's view also has the fields of its values, those of one of the names above with ``value_`` before it;
+    its ``value`` is null but for bytes that couldn't be decoded.
     The session's time zone is UTC. What is appended later isn't seen: connect again.
 
     The system views are ``consumer_offsets``, ``consumer_lag`` and ``transactions``; where a topic has such a name, the
@@ -152,13 +156,27 @@ def _connect(
         datasets = parallel_map(lambda topic: _dataset(cluster, topic, skip_deleted=skip_deleted), wanted)
         for topic, dataset in zip(wanted, datasets, strict=True):
             if dataset is not None:
-                connection.from_arrow(dataset).filter(_READABLE).project(_PROJECTION).create_view(topic)
+                records = connection.from_arrow(dataset).filter(_READABLE)
+                records.project(_PROJECTION + _fields_of(dataset.schema)).create_view(topic)
         for view, name in system.items():
             connection.from_arrow(pa.Table.from_batches([read_view(cluster, view)])).create_view(name)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _fields_of(schema: pa.Schema) -> str:
+    """The part of a projection that makes the fields of a typed topic's values columns."""
+    if DATA not in schema.names:
+        return ""
+    fields = [field.name for field in schema.field(DATA).type]
+    columns = view_columns(fields, TOPIC_COLUMNS)
+    return "".join(f", {DATA}.{_quoted(field)} as {_quoted(column)}" for field, column in columns.items())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _dataset(cluster: Cluster, topic: str, *, skip_deleted: bool) -> Any:

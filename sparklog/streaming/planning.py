@@ -11,6 +11,7 @@ from typing import Any
 
 from sparklog.log.data.record_streaming import is_read_whole
 from sparklog.log.data.segments import Segment, overlapping
+from sparklog.log.typed_records import ValueReading
 
 __all__ = ["Narrowing", "OffsetRange", "Task", "narrow_ranges", "split_into_tasks"]
 
@@ -31,6 +32,8 @@ class OffsetRange:
     timestamp_type: int
     segments: tuple[Segment, ...] = ()
     """The segments with records in the range, by first offset."""
+    values: ValueReading | None = None
+    """How a typed topic's values are read."""
 
     @property
     def size(self) -> int:

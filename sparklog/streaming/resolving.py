@@ -15,6 +15,7 @@ from sparklog.errors import (
 from sparklog.log.cluster import Cluster, topic_names
 from sparklog.log.follow import TopicFollower
 from sparklog.log.head import TopicHead
+from sparklog.log.typed_records import ValueReading
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME, OffsetAndTimestamp, TopicPartition
 from sparklog.parallel import parallel_map
 from sparklog.streaming.planning import OffsetRange
@@ -140,6 +141,7 @@ def offset_range(follower: TopicFollower, partition: int, start: int, end: int) 
         end=end,
         timestamp_type=LOG_APPEND_TIME if is_append_time else CREATE_TIME,
         segments=tuple(segment for segment in segments if segment.first_offset < end),
+        values=ValueReading.of(head),
     )
 
 

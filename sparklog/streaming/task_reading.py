@@ -13,6 +13,7 @@ from sparklog.log.data.record_streaming import is_read_whole, open_segments
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.segments import Segment, overlapping
 from sparklog.log.follow import TopicFollower
+from sparklog.log.typed_records import ValueReading
 from sparklog.model import TopicPartition
 from sparklog.streaming.planning import Task
 
@@ -56,7 +57,9 @@ def read_task(
     """
     schema = pa.schema([SOURCE_SCHEMA.field(name) for name in columns])
     waiting: list[pa.RecordBatch] = []
-    for records in _despite_replaced_files(log, task, fail_on_data_loss):
+    values = task.values if "value" in columns else None
+    for found in _despite_replaced_files(log, task, fail_on_data_loss, values):
+        records = found if values is None else values.as_bytes(found)
         waiting.append(_shown(records, task, schema))
         if sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS or records.nbytes >= _PIECE_BYTES:
             yield _together(waiting, schema)
@@ -65,12 +68,14 @@ def read_task(
         yield _together(waiting, schema)
 
 
-def _despite_replaced_files(log: DeltaLog, task: Task, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
+def _despite_replaced_files(
+    log: DeltaLog, task: Task, fail_on_data_loss: bool, values: ValueReading | None
+) -> Iterator[pa.RecordBatch]:
     offset, segments = task.start, task.segments
     gone = ""
     while True:
         try:
-            for records in _records(log, segments, offset, task.end):
+            for records in _records(log, segments, offset, task.end, values):
                 offset = records.column(0)[-1].as_py() + 1
                 yield records
             return
@@ -104,7 +109,10 @@ def _found_again(log: DeltaLog, task: Task, offset: int, fail_on_data_loss: bool
     return offset, tuple(segment for segment in found if segment.first_offset < task.end)
 
 
-def _records(log: DeltaLog, segments: Sequence[Segment], start: int, end: int) -> Iterator[pa.RecordBatch]:
+def _records(
+    log: DeltaLog, segments: Sequence[Segment], start: int, end: int, values: ValueReading | None
+) -> Iterator[pa.RecordBatch]:
+    kind = None if values is None else values.type
     for groups in _requests(segments):
         paths = [object_path(log.table, segment.path) for group in groups if is_read_whole(group) for segment in group]
         data = dict(zip(paths, log.store.read_many(paths), strict=True)) if paths else {}
@@ -112,7 +120,8 @@ def _records(log: DeltaLog, segments: Sequence[Segment], start: int, end: int) -
             whole = (
                 [data.pop(object_path(log.table, segment.path)) for segment in group] if is_read_whole(group) else None
             )
-            for piece in open_segments(log, group, whole, start_offset=start, piece_bytes=_PIECE_BYTES).pieces:
+            opened = open_segments(log, group, whole, start_offset=start, piece_bytes=_PIECE_BYTES, values=kind)
+            for piece in opened.pieces:
                 records = _below(piece, end)
                 if records.num_rows:
                     yield records

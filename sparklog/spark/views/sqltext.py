@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
 from sparklog.errors import InvalidArgumentError
+from sparklog.log.typed_records import view_columns
 
 __all__ = [
     "RECORD_COLUMNS",
@@ -32,8 +33,13 @@ _PART = re.compile(r"`(?:[^`]|``)+`|[^`.]+")
 _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 
-def record_columns(topic: str, timestamp_type: int) -> list[str]:
-    """The select list that makes rows of a topic's table :data:`RECORD_COLUMNS`."""
+def record_columns(topic: str, timestamp_type: int, fields: Sequence[str] = ()) -> list[str]:
+    """The select list that makes rows of a topic's table :data:`RECORD_COLUMNS`.
+
+    Args:
+        fields: of a typed topic's values: a column for each behind the others; one whose name is taken has ``value_``
+            before it.
+    """
     return [
         "key",
         "value",
@@ -43,6 +49,7 @@ def record_columns(topic: str, timestamp_type: int) -> list[str]:
         "timestamp",
         f"{timestamp_type} AS timestampType",
         "headers",
+        *(f"data.{quoted(field)} AS {quoted(name)}" for field, name in view_columns(fields, RECORD_COLUMNS).items()),
     ]
 
 

@@ -14,6 +14,7 @@ from sparklog.log.cluster import Cluster, topic_names
 from sparklog.log.follow import TopicFollower
 from sparklog.log.head import TopicHead, head_of_info
 from sparklog.log.state import open_state
+from sparklog.log.value_schemas import TopicSchemas
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.parallel import parallel_map
 from sparklog.paths import topic_table
@@ -112,7 +113,7 @@ def create_view(
     configure_storage_access(spark, cluster_ref)
     head = _living_head(open_shared_cluster(cluster_ref), topic)
     table = sqltext.path_table(cluster_ref.delta_path(topic_table(topic)))
-    columns = sqltext.record_columns(topic, _timestamp_type(head))
+    columns = sqltext.record_columns(topic, _timestamp_type(head), _fields(head))
     run_sql(spark, sqltext.create_view(view, table, columns, sqltext.readable(()), replace=replace))
     return view
 
@@ -168,7 +169,12 @@ def _in_threads(spark: SparkSession, load: Callable[[str], DataFrame], topics: S
 
 def _records(table: DataFrame, topic: str, head: TopicHead) -> DataFrame:
     readable = table.where(sqltext.readable(head.log_start_offsets))
-    return readable.selectExpr(*sqltext.record_columns(topic, _timestamp_type(head)))
+    return readable.selectExpr(*sqltext.record_columns(topic, _timestamp_type(head), _fields(head)))
+
+
+def _fields(head: TopicHead) -> list[str]:
+    """The fields that a typed topic's values ever had; none of an untyped one."""
+    return [] if head.values is None else [field.name for field in head.values]
 
 
 def _timestamp_type(head: TopicHead) -> int:
@@ -231,11 +237,18 @@ def _head_at(cluster: Cluster, topic: str, version: int) -> TopicHead:
             head = head_of_info(log.table, number, entry.info)
             if head.deleted:
                 raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted by version {number}")
-            return replace(head, delta_version=version)
+            return replace(head, delta_version=version, schemas=_schemas_of(head, newest.head))
     raise InvalidArgumentError(
         f"topic {topic!r} can't be read as of version {version}: its log has no entry of it (any more); the newest is "
         f"{newest.head.delta_version}"
     )
+
+
+def _schemas_of(head: TopicHead, newest: TopicHead) -> TopicSchemas | None:
+    """The schemas that a topic had by then, of those that it has."""
+    if newest.schemas is None or newest.topic_id != head.topic_id or not head.value_schema_id:
+        return None
+    return TopicSchemas(newest.schemas.texts[: head.value_schema_id])
 
 
 def _as_json(options: Mapping[str, Any]) -> str:

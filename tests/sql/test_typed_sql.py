@@ -1,0 +1,65 @@
+"""Typed topics in SQL: the fields of values as columns of the topic's view."""
+
+import deltalake
+import polars as pl
+import pytest
+
+from sparklog.log.topic import alter_value_schema
+from sparklog.sql import query
+from tests.producer.support import a_producer
+from tests.producer.test_typed_sending import CLASHING, ROW, WIDER, a_topic
+
+
+def rows(cluster, text):
+    with query(cluster, text) as result:
+        return [tuple(row.values()) for batch in result for row in batch.to_pylist()]
+
+
+def test_fields_are_columns_beside_the_records_own():
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        for value in (ROW, {"id": 8}, None):
+            producer.send("t", value, key=b"k")
+    assert rows(cluster, 'SELECT "offset", key, id, total, tags FROM t ORDER BY 1') == [
+        (0, b"k", 7, 12.5, ["a"]),
+        (1, b"k", 8, None, None),
+        (2, b"k", None, None, None),
+    ]
+    assert rows(cluster, "SELECT count(*) FROM t WHERE total > 10") == [(1,)]
+
+
+def test_files_of_older_schemas_have_null_in_newer_fields():
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        producer.send("t", ROW).get()
+        alter_value_schema(cluster.topic_log("t"), "t", WIDER)
+        producer.send("t", {"id": 8, "note": "n"}).get()
+    assert rows(cluster, "SELECT id, note FROM t ORDER BY id") == [(7, None), (8, "n")]
+    assert rows(cluster, "SELECT id FROM t WHERE note = 'n'") == [(8,)]
+
+
+def test_a_field_whose_name_is_taken_has_a_prefix():
+    cluster = a_topic(CLASHING)
+    with a_producer(cluster) as producer:
+        producer.send("t", {"id": 1, "timestamp": "noon"})
+    assert rows(cluster, "SELECT id, value_timestamp, epoch_ms(timestamp) > 0 FROM t") == [(1, "noon", True)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    from sparklog import Admin, NewTopic, Producer
+
+    Admin(str(tmp_path)).create_topics([NewTopic("t", value_schema=WIDER.arrow)])
+    with Producer(str(tmp_path)) as producer:
+        producer.send("t", {**ROW, "note": "n"}, key=b"k").get()
+        producer.send("t", {"id": 8}).get()
+    return tmp_path / "topics" / "t"
+
+
+def test_other_engines_read_the_struct(folder):
+    table = deltalake.DeltaTable(folder)
+    found = table.to_pyarrow_dataset().to_table().to_pylist()
+    assert sorted(row["data"]["id"] for row in found) == [7, 8]
+    assert {row["schema_id"] for row in found} == {1}
+    frame = pl.read_delta(str(folder), use_pyarrow=True)
+    assert sorted(frame["data"].struct.field("id").to_list()) == [7, 8]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from sparklog.errors import StoreError
 from sparklog.log.data.encode import parquet_options
 from sparklog.log.data.file_stats import FileStats
 from sparklog.log.data.record_reading import object_path
+from sparklog.log.data.value_columns import DATA
 from sparklog.paths import new_data_file
 from sparklog.storage.base import ObjectStore
 
@@ -64,7 +65,7 @@ class _OpenFile:
     sink: io.BytesIO
     """Arrow's own stream doubles its memory each time that it is full."""
     writer: pq.ParquetWriter
-    stats: FileStats = field(default_factory=FileStats)
+    stats: FileStats
 
     @property
     def held_bytes(self) -> int:
@@ -92,7 +93,7 @@ class PartitionedWriter:
         """
         Args:
             table: the folder of the topic's table.
-            schema: of the files: columns of ``DATA_SCHEMA``.
+            schema: of the files: columns of a topic.
             compression: of the Parquet pages, by Kafka's name.
             bins_per_partition: bin ``n`` belongs to partition ``n // bins_per_partition``.
             sort_by_offset: sort the records that are written together by offset delta; else they keep their order.
@@ -100,7 +101,8 @@ class PartitionedWriter:
         self._store = store
         self._table = table
         self._schema = schema
-        self._options: dict[str, Any] = parquet_options(compression)
+        self._options: dict[str, Any] = parquet_options(compression, schema)
+        self._values = schema.field(DATA).type if DATA in schema.names else None
         self._bins_per_partition = bins_per_partition
         self._sort_by_offset = sort_by_offset
         self._gathered: list[pa.Table] = []
@@ -158,7 +160,9 @@ class PartitionedWriter:
                 if len(self._open) >= _OPEN_BYTES // _OPEN_FILE_BYTES:  # what is gathered may belong to any number
                     self._finish(self._largest(leaving_bytes=_OPEN_BYTES // 2))
                 sink = io.BytesIO()
-                file = self._open[number] = _OpenFile(sink, pq.ParquetWriter(sink, self._schema, **self._options))
+                file = self._open[number] = _OpenFile(
+                    sink, pq.ParquetWriter(sink, self._schema, **self._options), FileStats(self._values)
+                )
             part = records.slice(start, end - start)
             file.stats.add(part)
             file.writer.write_table(part.select(self._schema.names), row_group_size=len(part))

@@ -23,6 +23,7 @@ __all__ = [
     "leaves_of",
     "merged_type",
     "skipping_columns",
+    "unknown_fields",
     "with_value_columns",
 ]
 
@@ -196,6 +197,24 @@ def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     if pa.types.is_map(one) and pa.types.is_map(other):
         return pa.map_(merged_type(one.key_type, other.key_type), merged_type(one.item_type, other.item_type))
     raise InvalidArgumentError(f"values of type {one} and of type {other}: they can't be of one topic")
+
+
+def unknown_fields(given: pa.DataType, known: pa.DataType) -> list[str]:
+    """The fields of a type, at any depth, that another doesn't have; names of nested ones with dots."""
+    if pa.types.is_struct(given) and pa.types.is_struct(known):
+        found: list[str] = []
+        for field in given:
+            at = known.get_field_index(field.name)
+            if at < 0:
+                found.append(field.name)
+            else:
+                found += [f"{field.name}.{name}" for name in unknown_fields(field.type, known.field(at).type)]
+        return found
+    if pa.types.is_list(given) and pa.types.is_list(known):
+        return unknown_fields(given.value_type, known.value_type)
+    if pa.types.is_map(given) and pa.types.is_map(known):
+        return unknown_fields(given.item_type, known.item_type)
+    return []
 
 
 def has_values(table: pa.Table | pa.RecordBatch) -> bool:

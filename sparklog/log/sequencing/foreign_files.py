@@ -24,7 +24,7 @@ from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.murmur2 import key_partitions, murmur2
 from sparklog.log.data.partitioned_writer import FinishedFile, PartitionedWriter
 from sparklog.log.data.record_reading import object_path
-from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
+from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP, data_schema
 from sparklog.log.data.segments import Segment
 from sparklog.log.head import TopicHead
 from sparklog.log.sequencing.foreign_scan import Numbers, Scan, scan_file
@@ -112,7 +112,7 @@ def read_foreign(
     """
     check_partition(segment, head)
     path = object_path(log.table, segment.path)
-    source = ForeignSource(log.store, path, segment.size_bytes, before_piece=before_piece)
+    source = ForeignSource(log.store, path, segment.size_bytes, before_piece=before_piece, values=head.values)
     may_be_kept = (
         segment.partition is not None
         and source.size_bytes <= MAX_COPIED_BYTES
@@ -163,7 +163,7 @@ class _Rewrite:
         self._writer = PartitionedWriter(
             log.store,
             log.table,
-            schema=_schema(with_headers=scan.has_headers),
+            schema=_schema(head, with_headers=scan.has_headers),
             compression="snappy" if codec == "producer" else codec,
             bins_per_partition=len(self._splitters) + 1,
             sort_by_offset=not is_sorted,
@@ -172,7 +172,7 @@ class _Rewrite:
     def run(self) -> ForeignFile:
         try:
             start = 0
-            for records in self._source.pieces(DATA_SCHEMA.names):
+            for records in self._source.pieces(self._source.schema.names):
                 self._write(records, start)
                 start += records.num_rows
             finished = self._writer.close()
@@ -291,8 +291,9 @@ def _with(records: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> p
     return records.set_column(records.schema.get_field_index(name), DATA_SCHEMA.field(name), column)
 
 
-def _schema(*, with_headers: bool) -> pa.Schema:
-    return DATA_SCHEMA if with_headers else DATA_SCHEMA.remove(DATA_SCHEMA.get_field_index("headers"))
+def _schema(head: TopicHead, *, with_headers: bool) -> pa.Schema:
+    schema = data_schema(head.values)
+    return schema if with_headers else schema.remove(schema.get_field_index("headers"))
 
 
 def _missing_timestamp_ms(segment: Segment, config: TopicConfig, *, now_ms: int) -> int:

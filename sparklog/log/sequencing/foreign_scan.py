@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidRecordError
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.file_stats import FileStats
-from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.data.value_columns import DATA
 from sparklog.log.sequencing.foreign_source import ForeignSource
 
 __all__ = ["MAX_OFFSET_DELTA", "Numbers", "Scan", "scan_file"]
@@ -66,8 +66,11 @@ def scan_file(source: ForeignSource, *, keys_required: bool, all_columns: bool) 
         CorruptRecordError, ObjectNotFoundError, StoreError.
     """
     source.check_columns()
-    names = [name for name in DATA_SCHEMA.names if all_columns or name in _NARROW or (keys_required and name == "key")]
-    stats, numbers = FileStats(), _NumbersSeen(source.record_count)
+    names = [
+        name for name in source.schema.names if all_columns or name in _NARROW or (keys_required and name == "key")
+    ]
+    values = source.schema.field(DATA).type if DATA in names else None
+    stats, numbers = FileStats(values), _NumbersSeen(source.record_count)
     is_timed, has_headers, null_key_count = True, False, 0
     for piece in source.pieces(names):
         stats.add(piece)

@@ -16,7 +16,8 @@ from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.range_file import RangeFile
 from sparklog.log.data.record_reading import conform
 from sparklog.log.data.record_streaming import RowGroup
-from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS
+from sparklog.log.data.schema import PARTITION_COLUMNS, data_schema
+from sparklog.log.data.value_columns import DATA, unknown_fields
 from sparklog.storage.base import ObjectStore
 
 __all__ = ["ForeignSource"]
@@ -27,7 +28,6 @@ _BUFFER_BYTES = 4 * 1024 * 1024
 """The buffer of each column that is read by ranges: one request to the store."""
 _PIECE_BYTES = 4 * 1024 * 1024
 _PIECE_ROWS = 65_536
-_EXPECTED = (*PARTITION_COLUMNS, *DATA_SCHEMA.names)
 
 
 class ForeignSource:
@@ -37,13 +37,22 @@ class ForeignSource:
     once decoded. A single page of the file is decoded whole, whatever its size; Parquet writers cut pages at 1 MiB.
     """
 
-    def __init__(self, store: ObjectStore, path: str, size_bytes: int, *, before_piece: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        path: str,
+        size_bytes: int,
+        *,
+        before_piece: Callable[[], None],
+        values: pa.StructType | None = None,
+    ) -> None:
         """Open it.
 
         Args:
             path: in the store.
             size_bytes: as the log says.
             before_piece: is called before each piece that is decoded; what it raises ends the reading.
+            values: the type of a typed topic's ``data``.
         Raises:
             CorruptRecordError: no Parquet, or truncated; names the file.
             ObjectNotFoundError, StoreError.
@@ -51,6 +60,9 @@ class ForeignSource:
         self.path = path
         self.size_bytes = size_bytes
         self._before_piece = before_piece
+        self.schema = data_schema(values)
+        """The columns that a file may have beside the table's partition columns."""
+        self._values = values
         self.data: bytes | None = None
         """The file's bytes, where they are kept."""
         source: Any
@@ -75,7 +87,7 @@ class ForeignSource:
     def decoded_bytes(self) -> int:
         """About what all records take once they are decoded, as far as the footer tells."""
         groups = range(self._parquet.metadata.num_row_groups)
-        return sum(RowGroup.of(self._parquet, number, DATA_SCHEMA.names).size_bytes for number in groups)
+        return sum(RowGroup.of(self._parquet, number, self.schema.names).size_bytes for number in groups)
 
     def has(self, name: str) -> bool:
         """Is the column in the file?"""
@@ -85,16 +97,16 @@ class ForeignSource:
         """The records in the order of the rows; none of the pieces is empty.
 
         Args:
-            names: the columns that are wanted, of ``DATA_SCHEMA``; they come in the topic's types, and null where the
+            names: the columns that are wanted, of :attr:`schema`; they come in the topic's types, and null where the
                 file doesn't have them.
         Raises:
             CorruptRecordError: a column has a type that can't be the topic's, or can't be decoded; names the file.
             InvalidRecordError: headers of other names, or without a key.
             ObjectNotFoundError, StoreError.
         """
-        schema = pa.schema([DATA_SCHEMA.field(name) for name in names])
+        schema = pa.schema([self.schema.field(name) for name in names])
         for piece in self._decoded([name for name in names if name in self._names]):
-            table = pa.table({name: conform(self.path, piece, name) for name in names}, schema=schema)
+            table = pa.table({name: conform(self.path, piece, name, self._values) for name in names}, schema=schema)
             if "headers" in names:
                 _check_headers(piece, table["headers"])
             yield table
@@ -105,14 +117,26 @@ class ForeignSource:
         Columns of nothing but nulls are no error: once somebody has added a column to the table, every engine that
         names all columns of the table writes it.
         """
+        expected = (*PARTITION_COLUMNS, *self.schema.names)
+        if self._values is not None and DATA in self._names:
+            self._check_fields(self._values)
         for name in self._names:
-            if name in _EXPECTED or not self._has_values(name):
+            if name in expected or not self._has_values(name):
                 continue
-            meant = difflib.get_close_matches(name.lower(), DATA_SCHEMA.names, n=1)
+            meant = difflib.get_close_matches(name.lower(), self.schema.names, n=1)
             raise InvalidRecordError(
                 f"its column {name!r} holds values, and a topic has no such column"
                 + (f" (is {meant[0]!r} meant?)" if meant else "")
-                + f"; expected {', '.join(_EXPECTED)}"
+                + f"; expected {', '.join(expected)}"
+            )
+
+    def _check_fields(self, values: pa.StructType) -> None:
+        """Raise ``InvalidRecordError`` where a value has a field that no schema of the topic has: it would be lost."""
+        unknown = unknown_fields(self._parquet.schema_arrow.field(DATA).type, values)
+        if unknown and self._has_values(DATA):
+            raise InvalidRecordError(
+                f"its column {DATA!r} has fields that no schema of the topic has: {', '.join(unknown)}; "
+                f"expected {', '.join(field.name for field in values)}"
             )
 
     def _has_values(self, name: str) -> bool:

@@ -27,8 +27,8 @@ def test_fields_are_columns_and_files_are_skipped_by_them(spark, tmp_path):
     assert [(row.offset, row.id, row.note) for row in found][5:] == [(5, 5, None), (6, None, None), (7, 9, "n")]
     selective = spark.sql("SELECT id FROM typed WHERE id = 3")
     assert [row.id for row in selective.collect()] == [3]
-    assert files_read(selective) <= 2  # that of the tombstone has no statistics of values
-    source = spark.read.format("sparklog").option("sparklog.cluster", str(tmp_path)).option("subscribe", "typed").load()
+    assert files_read(selective) <= (1, 2)  # that of the tombstone has no statistics of values
+    source = spark.read.format("sparklog").option("subscribe", "typed").load(str(tmp_path))
     values = [row.value for row in source.orderBy("offset").collect()]
     assert json.loads(bytes(values[0]))["id"] == 0
     assert values[6] is None

@@ -25,7 +25,8 @@ from sparklog.log.data.record_reading import conform, kind_of, object_path
 from sparklog.log.data.record_streaming import RowGroup
 from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS
 from sparklog.log.data.segments import Segment, overlapping
-from sparklog.log.data.value_columns import DATA, SCHEMA_ID, is_tombstone, merged_type
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, is_tombstone
+from sparklog.schemas import merged_type
 
 __all__ = ["ALL_COLUMNS", "PRODUCER", "TOMBSTONE", "OpenRange"]
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidArgumentError, InvalidTypeError, MessageSizeTooLargeError
 from sparklog.log.data.arrow_buffers import one_array
 from sparklog.log.data.encode import record_columns
+from sparklog.log.data.value_columns import DATA
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.producer.topic_queue import MAX_BATCH_BYTES
 from sparklog.producer.typed_values import ValueEncoding
@@ -49,10 +50,11 @@ def check_table(
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
         raise InvalidTypeError(f"{call} to {topic!r}: got {type(table).__name__}, expected a pyarrow Table")
+    data = None
     if encoding is not None:
         table = encoding.check_table(table)
-    data = table["data"] if encoding is not None and "data" in table.column_names else None
-    table = table if data is None else table.drop_columns(["data"])
+        if DATA in table.column_names:
+            data, table = table[DATA], table.drop_columns([DATA])
     names = table.column_names
     unknown = sorted(set(names) - set(_KNOWN))
     if unknown or not {"key", "value"} & set(names):
@@ -70,7 +72,7 @@ def check_table(
     columns["partition"] = _partitions(f"{call} to {topic!r}", table, partition_count)
     sizes = _row_sizes(columns["key"], columns["value"])
     if data is not None:
-        columns["data"] = data
+        columns[DATA] = data
         if data.nbytes > max_record_bytes:
             sizes = pc.add(sizes, pa.array(value_sizes(one_array(data))))
     _check_sizes(f"{call} to {topic!r}", sizes, max_record_bytes, limits)

@@ -62,14 +62,14 @@ class ValueEncoding:
     @property
     def width(self) -> int:
         """How many fields a value has."""
-        return len(self.schema.arrow)
+        return len(self.schema.arrow.names)
 
     def check(self, value: Any) -> None:
         """Raise ``InvalidTypeError`` or ``InvalidRecordError``, which names field, type and value, where a value can't
         be one of the topic's."""
         check_record(self.schema, value)
 
-    def check_table(self, table: pa.Table) -> pa.Table:
+    def check_table(self, table: Any) -> Any:
         """A table of ``send_batch`` with the fields of its values in one column ``data``; see :func:`typed_columns`."""
         return typed_columns(self.topic, table, self.schema, RECORD_COLUMNS)
 

@@ -62,7 +62,9 @@ def clean_shuffled(log, plan, compression, file_bytes):
     )
 
 
-A, B, EMPTY = {"id": 1}, {"id": 2, "total": 2.5, "tags": ["x"]}, {}
+A = {"id": 1}
+B = {"id": 2, "total": 2.5, "tags": ["x"]}
+EMPTY: dict[str, object] = {}
 FULL_B = {"id": 2, "total": 2.5, "tags": ["x"]}
 
 

@@ -1,6 +1,7 @@
 """Consuming a typed topic: bytes, dicts and struct columns, of all schemas as of the newest."""
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -63,7 +64,7 @@ def test_records_of_all_schemas_are_read_by_the_newest():
             alter_value_schema(cluster.topic_log("t"), "t", WIDER)
             producer.send("t", {"id": 8, "note": "n"}).get()
             producer.send("t", {"id": 9, "note": "m"}).get()
-            found = []
+            found: list[Any] = []
             while len(found) < 2:
                 found += [r.value for r in consumer.poll(timeout_ms=5_000).get(TP, [])]
     assert [value["note"] for value in found] == ["n", "m"]

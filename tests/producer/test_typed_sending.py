@@ -1,6 +1,7 @@
 """Sending to a typed topic: dicts, bytes and tables become columns, and what can't is refused with the reason."""
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -75,7 +76,7 @@ def test_what_the_schema_does_not_allow_is_refused_at_send(row, told):
 def test_a_dict_that_is_changed_after_send_is_stored_as_it_was():
     cluster = a_topic()
     with a_producer(cluster, linger_ms=50) as producer:
-        row = {"id": 1, "tags": ["a"]}
+        row: dict[str, Any] = {"id": 1, "tags": ["a"]}
         producer.send("t", row)
         row["id"] = 2
         row["tags"].append("b")

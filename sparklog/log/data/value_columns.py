@@ -21,7 +21,6 @@ __all__ = [
     "is_tombstone",
     "leaf_name",
     "leaves_of",
-    "merged_type",
     "skipping_columns",
     "unknown_fields",
     "with_value_columns",
@@ -125,7 +124,7 @@ def leaf_name(leaf: Leaf) -> str:
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
-    return kind != pa.bool_() and kind != pa.binary()
+    return not (pa.types.is_boolean(kind) or pa.types.is_binary(kind))
 
 
 def skipping_columns(leaves: Sequence[Leaf]) -> str:
@@ -181,22 +180,6 @@ def _conform_map(array: pa.MapArray, kind: pa.MapType) -> pa.Array:
     offsets = pc.subtract(array.offsets, pa.scalar(start, pa.int32()))
     mask = array.is_null() if array.null_count else None
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
-
-
-def merged_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """A type that has the fields of both, at any depth. Raises ``InvalidArgumentError``: they differ otherwise."""
-    if one == other:
-        return one
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        fields = {field.name: field.type for field in one}
-        for field in other:
-            fields[field.name] = merged_type(fields.get(field.name, field.type), field.type)
-        return pa.struct(list(fields.items()))
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(merged_type(one.value_type, other.value_type))
-    if pa.types.is_map(one) and pa.types.is_map(other):
-        return pa.map_(merged_type(one.key_type, other.key_type), merged_type(one.item_type, other.item_type))
-    raise InvalidArgumentError(f"values of type {one} and of type {other}: they can't be of one topic")
 
 
 def unknown_fields(given: pa.DataType, known: pa.DataType) -> list[str]:

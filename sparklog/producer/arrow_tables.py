@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ _KNOWN = ("key", "value", "headers", "timestamp", "partition")
 
 def check_table(
     topic: str,
-    table: object,
+    table: Any,
     *,
     now_ms: int,
     partition_count: int,
@@ -50,11 +51,11 @@ def check_table(
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
         raise InvalidTypeError(f"{call} to {topic!r}: got {type(table).__name__}, expected a pyarrow Table")
-    data = None
+    data: pa.ChunkedArray | None = None
     if encoding is not None:
-        table = encoding.check_table(table)
-        if DATA in table.column_names:
-            data, table = table[DATA], table.drop_columns([DATA])
+        checked = encoding.check_table(table)
+        has_data = DATA in checked.column_names
+        data, table = (checked[DATA], checked.drop_columns([DATA])) if has_data else (None, checked)
     names = table.column_names
     unknown = sorted(set(names) - set(_KNOWN))
     if unknown or not {"key", "value"} & set(names):

@@ -69,7 +69,7 @@ class ValueEncoding:
         be one of the topic's."""
         check_record(self.schema, value)
 
-    def check_table(self, table: Any) -> Any:
+    def check_table(self, table: pa.Table) -> pa.Table:
         """A table of ``send_batch`` with the fields of its values in one column ``data``; see :func:`typed_columns`."""
         return typed_columns(self.topic, table, self.schema, RECORD_COLUMNS)
 

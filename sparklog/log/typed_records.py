@@ -25,12 +25,17 @@ class ValueReading:
     """How the values of a typed topic are read: by its newest schema, and its ``value.format``."""
 
     schema: ValueSchema
+    schema_id: int
     value_format: str
 
     @classmethod
     def of(cls, head: TopicHead) -> ValueReading | None:
         """The reading of a typed topic; None for an untyped one."""
-        return None if head.schemas is None else cls(head.schemas.newest, str(head.config["value.format"]))
+        return (
+            None
+            if head.schemas is None
+            else cls(head.schemas.newest, head.schemas.newest_id, str(head.config["value.format"]))
+        )
 
     @property
     def type(self) -> pa.StructType:
@@ -43,7 +48,7 @@ class ValueReading:
         if DATA in records.schema.names:
             data = conform_values(records.column(DATA), self.type)
             if data.null_count < len(data):
-                encoded = encode(self.value_format, self.schema, data)
+                encoded = encode(self.value_format, self.schema, data, schema_id=self.schema_id)
                 values = encoded if values.null_count == len(values) else pc.coalesce(encoded, values)
         return _with_value(records, values)
 

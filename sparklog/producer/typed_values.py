@@ -87,7 +87,7 @@ class ValueEncoding:
             table = table.drop_columns([DATA])
         if given:
             rows = [given.get(place) for place in range(table.num_rows)]
-            found, wrong = python_rows_to_struct(self.schema, rows)
+            found, wrong = python_rows_to_struct(self.schema, rows, checked=True)
             parts.append(found)
             errors |= wrong
         values = one_array(table["value"])

@@ -1,0 +1,342 @@
+"""Values of a schema as bytes: JSON and Avro, both perhaps in Confluent's framing.
+
+Equal in value both ways, not in bytes: what a producer sent as bytes comes back with the same fields and values.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import io
+import json
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.errors import InvalidConfigurationError
+from sparklog.schemas.avro_schema import avro_of_schema
+from sparklog.schemas.records import python_rows_to_struct, struct_to_python
+from sparklog.schemas.value_schema import ValueSchema
+
+__all__ = ["FORMATS", "decode", "encode"]
+
+_FRAME = b"\0"
+_FRAME_BYTES = 5
+"""A zero byte and the id of the schema, four bytes. Source: Confluent, "Wire format"."""
+_NAMED_FLOATS = MappingProxyType({"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf})
+_MOST_SHOWN = 80
+
+_ToObject = Callable[[Any], Any]
+
+
+def decode(value_format: str, schema: ValueSchema, values: pa.Array) -> tuple[pa.StructArray, dict[int, str]]:
+    """Bytes as values of a schema, and what is wrong with some, by place; those are null, as those that are null.
+
+    Args:
+        value_format: one of :data:`FORMATS`; with ``-confluent`` five bytes of framing are passed over, whatever id.
+        values: binary.
+    Raises:
+        InvalidConfigurationError: no such format, or its library isn't installed.
+    """
+    name, is_framed = _parsed(value_format)
+    read = _READERS[name](schema)
+    errors: dict[int, str] = {}
+    rows: list[Any] = []
+    for place, raw in enumerate(values.to_pylist()):
+        row = None
+        if raw is not None:
+            try:
+                row = read(_unframed(raw) if is_framed else raw)
+            except _UndecodableError as error:
+                errors[place] = str(error)
+        rows.append(row)
+    found, wrong = python_rows_to_struct(schema, rows)
+    return found, {**errors, **wrong}
+
+
+def encode(value_format: str, schema: ValueSchema, values: pa.StructArray, *, schema_id: int = 0) -> pa.Array:
+    """Values as bytes, null as null.
+
+    Args:
+        schema_id: of Confluent's framing.
+    Raises:
+        InvalidConfigurationError: no such format, or its library isn't installed.
+    """
+    name, is_framed = _parsed(value_format)
+    write = _WRITERS[name](schema)
+    frame = _FRAME + schema_id.to_bytes(4, "big") if is_framed else b""
+    found = [None if row is None else frame + write(row) for row in struct_to_python(values)]
+    return pa.array(found, pa.binary())
+
+
+class _UndecodableError(ValueError):
+    """Bytes that are no value; says why."""
+
+
+def _parsed(value_format: str) -> tuple[str, bool]:
+    if value_format not in FORMATS:
+        raise InvalidConfigurationError(f"value.format={value_format!r}; expected one of {', '.join(FORMATS)}")
+    return value_format.removesuffix("-confluent"), value_format.endswith("-confluent")
+
+
+def _unframed(raw: bytes) -> bytes:
+    if len(raw) < _FRAME_BYTES or raw[:1] != _FRAME:
+        raise _UndecodableError(
+            f"no framing by Confluent: got {_shown(raw)}, expected a zero byte and four of the schema's id"
+        )
+    return raw[_FRAME_BYTES:]
+
+
+def _shown(raw: bytes) -> str:
+    return repr(raw if len(raw) <= _MOST_SHOWN else raw[:_MOST_SHOWN] + b"...")
+
+
+# JSON
+
+
+def _json_reader(schema: ValueSchema) -> Callable[[bytes], Any]:
+    convert = _from_json(schema.struct_type)
+    has_decimals = "decimal(" in schema.to_json()
+    options: dict[str, Any] = {"parse_float": decimal.Decimal} if has_decimals else {}
+
+    def read(raw: bytes) -> Any:
+        try:
+            found = json.loads(raw, parse_constant=_refuse_constant, **options)
+            if not isinstance(found, dict):
+                raise _UndecodableError(f"JSON of {type(found).__name__}, expected an object: {_shown(raw)}")
+            return found if convert is None else convert(found)
+        except RecursionError as error:
+            raise _UndecodableError(f"JSON that is nested too deeply: {_shown(raw)}") from error
+        except (ValueError, TypeError, ArithmeticError) as error:
+            if isinstance(error, _UndecodableError):
+                raise
+            raise _UndecodableError(f"no JSON of the schema: {error}: {_shown(raw)}") from error
+
+    return read
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON; expected a text {name!r} in a field of floats")
+
+
+def _from_json(kind: pa.DataType) -> _ToObject | None:
+    """A converter of what JSON has for a type; None: it is the same. A value of another shape is left as
+    it is, for the check that follows."""
+    if pa.types.is_struct(kind):
+        return _fields_from_json(kind)
+    if pa.types.is_list(kind):
+        element = _from_json(kind.value_type)
+        return None if element is None else _each(element)
+    if pa.types.is_map(kind):
+        return _map_from_json(kind)
+    if pa.types.is_decimal(kind):
+        return lambda value: decimal.Decimal(value) if isinstance(value, str) else value
+    if pa.types.is_floating(kind):
+        return _float_from_json
+    if pa.types.is_integer(kind):
+        return lambda value: int(value) if isinstance(value, float | decimal.Decimal) and value == int(value) else value
+    return _FROM_JSON.get(kind)
+
+
+def _fields_from_json(kind: pa.StructType) -> _ToObject | None:
+    converters = {field.name: one for field in kind if (one := _from_json(field.type)) is not None}
+    if not converters:
+        return None
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, dict):
+            for name, one in converters.items():
+                found = value.get(name)
+                if found is not None:
+                    value[name] = one(found)
+        return value
+
+    return convert
+
+
+def _each(element: _ToObject) -> _ToObject:
+    def convert(value: Any) -> Any:
+        return [each if each is None else element(each) for each in value] if isinstance(value, list) else value
+
+    return convert
+
+
+def _map_from_json(kind: pa.MapType) -> _ToObject | None:
+    key, value = (_from_json(each) or _same for each in (kind.key_type, kind.item_type))
+
+    def convert(found: Any) -> Any:
+        if isinstance(found, dict):
+            return {key(name): each if each is None else value(each) for name, each in found.items()}
+        if isinstance(found, list) and all(isinstance(each, dict) and {*each} == {"key", "value"} for each in found):
+            return [(key(each["key"]), each["value"] and value(each["value"])) for each in found]
+        return found
+
+    return convert
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _float_from_json(value: Any) -> Any:
+    if isinstance(value, str):
+        return _NAMED_FLOATS.get(value, value)
+    return float(value) if isinstance(value, decimal.Decimal) else value
+
+
+def _time_from_json(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
+    return datetime.datetime.fromisoformat(text)
+
+
+_FROM_JSON: Mapping[pa.DataType, _ToObject] = {
+    pa.binary(): lambda value: base64.b64decode(value, validate=True) if isinstance(value, str) else value,
+    pa.date32(): lambda value: datetime.date.fromisoformat(value) if isinstance(value, str) else value,
+    pa.timestamp("us", "UTC"): _time_from_json,
+}
+
+
+def _json_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
+    convert = _to_json(schema.struct_type) or _same
+
+    def write(row: Any) -> bytes:
+        return json.dumps(convert(row), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+    return write
+
+
+def _to_json(kind: pa.DataType) -> _ToObject | None:
+    """A converter to JSON of values of a type; None: it is the same. Fields that are null are left out, as Spark does."""
+    if pa.types.is_struct(kind):
+        converters = {field.name: _to_json(field.type) or _same for field in kind}
+        return lambda row: {name: converters[name](each) for name, each in row.items() if each is not None}
+    if pa.types.is_list(kind):
+        element = _to_json(kind.value_type)
+        return None if element is None else _each(element)
+    if pa.types.is_map(kind):
+        key, value = (_to_json(each) or _same for each in (kind.key_type, kind.item_type))
+        if pa.types.is_string(kind.key_type):
+            return lambda found: {name: each if each is None else value(each) for name, each in found.items()}
+        return lambda found: [
+            {"key": key(name), "value": each if each is None else value(each)} for name, each in found.items()
+        ]
+    if pa.types.is_floating(kind):
+        return lambda value: value if math.isfinite(value) else ("NaN" if value != value else _infinity(value))
+    if pa.types.is_decimal(kind):
+        return str
+    return _TO_JSON.get(kind)
+
+
+def _infinity(value: float) -> str:
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+_TO_JSON: Mapping[pa.DataType, _ToObject] = {
+    pa.binary(): lambda value: base64.b64encode(value).decode(),
+    pa.date32(): lambda value: value.isoformat(),
+    pa.timestamp("us", "UTC"): lambda value: value.isoformat().replace("+00:00", "Z"),
+}
+
+
+# Avro
+
+_AVRO_ERRORS = (ArithmeticError, EOFError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+"""Whatever fastavro raises for bytes that are none of the schema."""
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ImportError:
+        raise InvalidConfigurationError("value.format=avro needs fastavro: pip install 'sparklog[avro]'") from None
+    return fastavro
+
+
+@lru_cache(maxsize=64)
+def _parsed_avro(schema: ValueSchema) -> Any:
+    return _fastavro().parse_schema(avro_of_schema(schema))
+
+
+def _avro_reader(schema: ValueSchema) -> Callable[[bytes], Any]:
+    library, parsed = _fastavro(), _parsed_avro(schema)
+    convert = _pairs(schema.struct_type) or _same
+
+    def read(raw: bytes) -> Any:
+        source = io.BytesIO(raw)
+        try:
+            found = library.schemaless_reader(source, parsed, None)
+        except (
+            ValueError,
+            EOFError,
+            IndexError,
+            KeyError,
+            TypeError,
+            OverflowError,
+            ArithmeticError,
+            MemoryError,
+        ) as error:
+            raise _UndecodableError(f"no Avro of the schema: {type(error).__name__} {error}: {_shown(raw)}") from error
+        if source.read(1):
+            raise _UndecodableError(f"no Avro of the schema: bytes are left over: {_shown(raw)}")
+        return convert(found)
+
+    return read
+
+
+def _avro_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
+    library, parsed = _fastavro(), _parsed_avro(schema)
+    convert = _to_pairs(schema.struct_type) or _same
+
+    def write(row: Any) -> bytes:
+        target = io.BytesIO()
+        library.schemaless_writer(target, parsed, convert(row))
+        return target.getvalue()
+
+    return write
+
+
+def _pairs(kind: pa.DataType) -> _ToObject | None:
+    """A converter that makes a map of Avro's list of pairs, at any depth; None: there is none."""
+    return _through(kind, lambda found, key, value: {each["key"]: value(each["value"]) for each in found})
+
+
+def _to_pairs(kind: pa.DataType) -> _ToObject | None:
+    return _through(kind, lambda found, key, value: [{"key": k, "value": value(v)} for k, v in found.items()])
+
+
+def _through(kind: pa.DataType, change: Callable[[Any, Any, _ToObject], Any]) -> _ToObject | None:
+    """A converter of the maps whose keys are no texts, at any depth; None: there are none."""
+    if pa.types.is_struct(kind):
+        converters = {field.name: one for field in kind if (one := _through(field.type, change)) is not None}
+        if not converters:
+            return None
+        return lambda row: (
+            row and {n: converters[n](v) if n in converters and v is not None else v for n, v in row.items()}
+        )
+    if pa.types.is_list(kind):
+        element = _through(kind.value_type, change)
+        return None if element is None else lambda found: [each if each is None else element(each) for each in found]
+    if pa.types.is_map(kind):
+        inner = _through(kind.item_type, change) or _same
+        value: _ToObject = lambda each: each if each is None else inner(each)  # noqa: E731 - bound twice below
+        if not pa.types.is_string(kind.key_type):
+            return lambda found: change(found, None, value)
+        return None if inner is _same else lambda found: {name: value(each) for name, each in found.items()}
+    return None
+
+
+_READERS: Mapping[str, Callable[[ValueSchema], Callable[[bytes], Any]]] = MappingProxyType(
+    {"json": _json_reader, "avro": _avro_reader}
+)
+_WRITERS: Mapping[str, Callable[[ValueSchema], Callable[[Any], bytes]]] = MappingProxyType(
+    {"json": _json_writer, "avro": _avro_writer}
+)
+FORMATS = tuple(f"{name}{framing}" for name in _READERS for framing in ("", "-confluent"))
+"""The values of ``value.format`` may be."""

@@ -1,0 +1,347 @@
+"""Values of schemas: the check of one, columns and back, other formats, and how a schema may change."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import json
+import math
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.errors import InvalidArgumentError, InvalidConfigurationError, InvalidRecordError, InvalidTypeError
+from sparklog.schemas import (
+    FORMATS,
+    MODES,
+    check,
+    check_record,
+    conform,
+    decode,
+    encode,
+    python_rows_to_struct,
+    struct_to_python,
+    union,
+    value_schema,
+)
+
+UTC = datetime.timezone.utc
+NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=UTC)
+SCHEMA = value_schema(
+    "id BIGINT, small TINYINT, total DOUBLE, price DECIMAL(5,2), name STRING, raw BINARY, at TIMESTAMP, day DATE, "
+    "flag BOOLEAN, place STRUCT<city: STRING>, tags ARRAY<STRING>, m MAP<STRING, INT>"
+)
+FULL = {
+    "id": 7,
+    "small": -128,
+    "total": 12.5,
+    "price": decimal.Decimal("-999.99"),
+    "name": "é\0",
+    "raw": b"\xff",
+    "at": NOON,
+    "day": datetime.date(1970, 1, 1),
+    "flag": True,
+    "place": {"city": None},
+    "tags": ["a", None],
+    "m": {"k": 1, "n": None},
+}
+
+
+# Schemas and values of them, at random
+
+_LEAVES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    (pa.bool_(), st.booleans()),
+    (pa.int8(), st.integers(-128, 127)),
+    (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.float32(), st.floats(width=32)),
+    (pa.float64(), st.floats()),
+    (pa.string(), st.text(max_size=8)),
+    (pa.binary(), st.binary(max_size=8)),
+    (pa.date32(), st.dates()),
+    (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
+    (pa.decimal128(9, 3), st.decimals(-999_999, 999_999, places=3)),
+]
+_KEYS = [_LEAVES[at] for at in (3, 6)]
+
+
+def _nested(kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    def struct(parts: list[Any]) -> Any:
+        fields = [(f"f{number}", kind) for number, (kind, _) in enumerate(parts)]
+        values = {f"f{number}": st.none() | value for number, (_, value) in enumerate(parts)}
+        return pa.struct(fields), st.fixed_dictionaries(values)
+
+    def lists(part: Any) -> Any:
+        return pa.list_(part[0]), st.lists(st.none() | part[1], max_size=3)
+
+    def maps(key: Any, part: Any) -> Any:
+        return pa.map_(key[0], part[0]), st.dictionaries(key[1], st.none() | part[1], max_size=3)
+
+    return (
+        st.lists(kinds, min_size=1, max_size=3).map(struct)
+        | kinds.map(lists)
+        | st.builds(maps, st.sampled_from(_KEYS), kinds)
+    )
+
+
+_KINDS = st.recursive(st.sampled_from(_LEAVES), _nested, max_leaves=6)
+
+
+@st.composite
+def schemas_and_rows(draw: st.DrawFn) -> tuple[Any, list[Any]]:
+    parts = draw(st.lists(_KINDS, min_size=1, max_size=4))
+    schema = value_schema(pa.schema([(f"c{number}", kind) for number, (kind, _) in enumerate(parts)]))
+    fields = {f"c{number}": st.none() | value for number, (_, value) in enumerate(parts)}
+    return schema, draw(st.lists(st.none() | st.fixed_dictionaries(fields), max_size=4))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, with NaN equal to itself and 0.0 not to -0.0."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return (math.isnan(one) and math.isnan(other)) or (
+            one == other and math.copysign(1, one) == math.copysign(1, other)
+        )
+    return type(one) is type(other) and bool(one == other)
+
+
+@settings(max_examples=150, deadline=None)
+@given(schemas_and_rows())
+def test_any_values_of_any_schema_come_back_from_columns_and_every_format(found):
+    schema, rows = found
+    for row in rows:
+        check_record(schema, row)
+    column, errors = python_rows_to_struct(schema, rows)
+    assert errors == {}
+    assert column.type == schema.struct_type
+    assert same(struct_to_python(column), rows)
+    for value_format in FORMATS:
+        again, errors = decode(value_format, schema, encode(value_format, schema, column, schema_id=7))
+        assert errors == {}
+        assert same(struct_to_python(again), rows), value_format
+
+
+# The check
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"id": "7"}, r"field id: got '7' \(str\), expected long"),
+        ({"id": 2**63}, "field id: got 9223372036854775808 .*expected -9223372036854775808 to"),
+        ({"id": True}, "field id: got True"),
+        ({"id": 1.0}, "field id: got 1.0"),
+        ({"small": 128}, r"field small: .*-128 to 127 \(byte\)"),
+        ({"total": "1"}, "field total"),
+        ({"total": 2**53 + 1}, "field total"),
+        ({"price": decimal.Decimal("1.005")}, "field price: .*without rounding"),
+        ({"price": decimal.Decimal(1000)}, "field price"),
+        ({"price": decimal.Decimal("NaN")}, "field price"),
+        ({"price": 1.5}, "field price"),
+        ({"name": b"a"}, "field name"),
+        ({"name": "\ud800"}, "field name"),
+        ({"raw": "a"}, "field raw"),
+        ({"at": datetime.datetime(2026, 1, 2)}, "field at: .*timestamp with a time zone"),
+        ({"at": datetime.date(2026, 1, 2)}, "field at"),
+        ({"day": NOON}, "field day"),
+        ({"flag": 1}, "field flag"),
+        ({"place": "x"}, "field place"),
+        ({"place": {"town": "x"}}, r"field place.town: the schema doesn't have it; it has city"),
+        ({"tags": "ab"}, "field tags"),
+        ({"tags": ["a", 1]}, r"field tags\[1\]: got 1"),
+        ({"m": {"k": "v"}}, r"field m\['k' \(str\)\]"),
+        ({"m": {None: 1}}, "field m: a key"),
+        ({"m": [1]}, "field m"),
+        ({"other": 1}, "field other: the schema doesn't have it; it has id, small"),
+        ({"name": 1, "raw": "x" * 500}, "field name"),
+    ],
+    ids=str,
+)
+def test_a_value_that_is_none_of_the_schema_is_refused_with_field_type_and_value(row, reason):
+    with pytest.raises(InvalidRecordError, match=reason):
+        check_record(SCHEMA, row)
+    column, errors = python_rows_to_struct(SCHEMA, [FULL, row, None])
+    assert [*errors] == [1]
+    assert same(struct_to_python(column), [FULL, None, None])
+
+
+def test_what_is_shown_of_a_large_value_is_short():
+    with pytest.raises(InvalidRecordError) as caught:
+        check_record(SCHEMA, {"raw": "x" * 10_000})
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("value", [5, "text", b"bytes", [1], dataclasses.dataclass])
+def test_what_has_no_fields_is_no_value(value):
+    with pytest.raises(InvalidTypeError, match="expected a dict, a dataclass or a pydantic model"):
+        check_record(SCHEMA, value)
+
+
+def test_an_integer_may_stand_for_a_float_and_fields_may_be_missing():
+    check_record(SCHEMA, {"total": 12})
+    column, errors = python_rows_to_struct(SCHEMA, [{"total": 12}, {}])
+    assert errors == {}
+    assert [row and row["total"] for row in struct_to_python(column)] == [12.0, None]
+
+
+def test_dataclasses_and_models_are_values():
+    @dataclasses.dataclass
+    class Place:
+        city: str
+
+    @dataclasses.dataclass
+    class Order:
+        id: int
+        place: Place
+
+    check_record(SCHEMA, Order(1, Place("x")))
+    column, errors = python_rows_to_struct(SCHEMA, [Order(1, Place("x"))])
+    (row,) = struct_to_python(column)
+    assert (errors, row and row["id"], row and row["place"]) == ({}, 1, {"city": "x"})
+
+
+def test_many_that_are_wrong_among_many_are_found_each():
+    rows = [{"id": number if number % 10 else "x"} for number in range(2_000)]
+    column, errors = python_rows_to_struct(SCHEMA, rows)
+    assert [*errors] == list(range(0, 2_000, 10))
+    assert column.null_count == 200
+
+
+def test_rows_that_were_checked_and_changed_since_are_found_all_the_same():
+    column, errors = python_rows_to_struct(SCHEMA, [{"id": 1}, {"id": "x"}, {"id": 3}], checked=True)
+    assert [*errors] == [1]
+    assert [row and row["id"] for row in struct_to_python(column)] == [1, None, 3]
+
+
+def test_slices_of_columns_are_read_as_their_rows():
+    schema = value_schema("id BIGINT, tags ARRAY<INT>, m MAP<STRING, INT>, p STRUCT<a: INT>, at TIMESTAMP")
+    rows: list[Any] = [
+        {"id": n, "tags": [n], "m": {"k": n}, "p": {"a": n}, "at": NOON} if n % 3 else None for n in range(20)
+    ]
+    column, _ = python_rows_to_struct(schema, rows)
+    assert same(struct_to_python(column[5:13]), rows[5:13])
+
+
+# Formats
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"7",
+        b'{"id": NaN}',
+        b'{"id": "x"}',
+        b'{"id": 1e400}',
+        b'{"other": 1}',
+        b"\xff",
+        b'{"at": "yesterday"}',
+        b'{"raw": "?"}',
+        b"[" * 100_000,
+        b'{"price": "x"}',
+        b'{"price": 1.005}',
+    ],
+    ids=lambda text: repr(text[:20]),
+)
+def test_json_that_is_no_value_is_told_by_its_place(text):
+    column, errors = decode("json", SCHEMA, pa.array([b'{"id":1}', text, None, b"{}"], pa.binary()))
+    assert [*errors] == [1]
+    assert [row if row is None else row["id"] for row in struct_to_python(column)] == [1, None, None, None]
+    assert column.null_count == 2
+
+
+def test_json_as_others_write_it_is_read():
+    raw = {
+        "id": 2**63 - 1,
+        "total": 1,
+        "price": 1.25,
+        "at": "2026-01-02T13:00:00+01:00",
+        "small": 5.0,
+        "day": "2026-01-02",
+    }
+    column, errors = decode("json", SCHEMA, pa.array([json.dumps(raw).encode()], pa.binary()))
+    (row,) = struct_to_python(column)
+    assert errors == {}
+    assert row is not None
+    assert (row["id"], row["total"], row["price"]) == (2**63 - 1, 1.0, decimal.Decimal("1.25"))
+    assert (row["at"], row["small"], row["day"]) == (NOON, 5, datetime.date(2026, 1, 2))
+
+
+@pytest.mark.parametrize("value_format", [name for name in FORMATS if name != "json"])
+@pytest.mark.parametrize("raw", [b"", b"\0", b"\1\0\0\0\0\2", b"\0\0\0\0\1" + b"\xff" * 40, b"\xff" * 40])
+def test_bytes_of_another_format_are_told_by_their_place(value_format, raw):
+    _, errors = decode(value_format, SCHEMA, pa.array([raw], pa.binary()))
+    assert [*errors] == [0]
+
+
+def test_a_format_that_is_not_known_is_refused():
+    with pytest.raises(InvalidConfigurationError, match="expected one of json, json-confluent, avro"):
+        encode("xml", SCHEMA, pa.array([], SCHEMA.struct_type))
+
+
+# Columns
+
+
+def test_columns_are_put_into_the_schema_s_order_and_cast_where_nothing_is_lost():
+    table = pa.table({"name": pa.array(["a"], pa.large_string()), "id": pa.array([1], pa.int32())})
+    (row,) = struct_to_python(conform(table, SCHEMA))
+    assert row is not None
+    assert (row["id"], row["name"], row["total"]) == (1, "a", None)
+    with pytest.raises(InvalidArgumentError, match="columns other: "):
+        conform(pa.table({"other": [1]}), SCHEMA)
+    with pytest.raises(InvalidArgumentError, match="column small: got int64, expected byte"):
+        conform(pa.table({"small": [300]}), SCHEMA)
+
+
+# Evolution
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_fields_may_be_added_left_out_and_reordered_at_any_depth(mode):
+    old = value_schema(
+        "id BIGINT, place STRUCT<city: STRING>, tags ARRAY<STRUCT<a: INT>>, m MAP<STRING, STRUCT<x: INT>>"
+    )
+    new = value_schema(
+        "place STRUCT<zip: INT, city: STRING>, tags ARRAY<STRUCT<a: INT, b: INT>>, m MAP<STRING, STRUCT<y: INT>>, "
+        "more DATE"
+    )
+    assert check(new, [old], mode).compatible
+    assert [field.name for field in union([old, new]).arrow] == ["id", "place", "tags", "m", "more"]
+    assert union([old, new]) == union([old, new, old])
+
+
+@pytest.mark.parametrize(
+    ("new", "reason"),
+    [
+        ("id INT", r"field id: integer, but long in schema 1; .*give the field another name"),
+        ("ID BIGINT", "field ID: schema 1 calls it id"),
+        ("place STRUCT<city: INT>", "field place.city: integer, but string"),
+        ("place STRING", "field place: string, but struct<city: string>"),
+        ("tags ARRAY<INT>", "field tags.element: integer, but string"),
+        ("m MAP<STRING, STRING>", "field m.value: string, but integer"),
+    ],
+)
+def test_a_field_keeps_its_type_for_ever(new, reason):
+    first = value_schema("id BIGINT, place STRUCT<city: STRING>, tags ARRAY<STRING>, m MAP<STRING, INT>")
+    second = value_schema("other DATE")
+    verdict = check(value_schema(new), [first, second])
+    assert not verdict.compatible
+    assert len(verdict.reasons) == 1
+    assert re.search(reason, str(verdict))
+
+
+def test_modes_that_no_table_can_keep_are_refused():
+    with pytest.raises(InvalidConfigurationError, match=r"NONE.*keeps its type for ever.*BACKWARD"):
+        check(SCHEMA, [SCHEMA], "NONE")
+    with pytest.raises(InvalidConfigurationError, match="expected one of BACKWARD"):
+        check(SCHEMA, [SCHEMA], "SIDEWARD")

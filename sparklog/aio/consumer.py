@@ -63,9 +63,7 @@ class Consumer:
         **settings: Any,
     ) -> None:
         ConsumerConfig.parse(settings)
-        self._prepare(
-            topics, lambda: sync.Consumer(cluster=cluster, storage_options=storage_options, **settings)
-        )
+        self._prepare(topics, lambda: sync.Consumer(cluster=cluster, storage_options=storage_options, **settings))
 
     def _prepare(self, topics: tuple[str, ...], make: Callable[[], sync.Consumer]) -> None:
         for topic in topics:

@@ -236,5 +236,3 @@ def _log_failure(done: Any) -> None:
     error: BaseException | None = done.exception()
     if error is not None:
         _LOGGER.warning("unsubscribe failed: %s", error)
-
-

@@ -36,6 +36,7 @@ LAYERS = [
     {"sql"},
     {"streaming"},
     {"spark", "kafka", "outbox", "processing", "__init__"},
+    {"aio"},
     {"cli", "jobs"},
     {"__main__"},
 ]

@@ -34,10 +34,11 @@ class Found:
         with runtime.fetch_state.lock:
             for partition in self.records:
                 state = runtime.fetch_state.assignment.get(partition)
-                if partition not in wanted and state is not None and state._positions[2] is self._handover:
-                    if state.position is not None:  # paused: it is fetched again once it is resumed
-                        runtime.fetch_state.assignment.seek(state, state.position)
-                        runtime.fetch_state.request_update()
+                if partition in wanted or state is None or state._positions[2] is not self._handover:
+                    continue
+                if state.position is not None:  # paused: it is fetched again once it is resumed
+                    runtime.fetch_state.assignment.seek(state, state.position)
+                    runtime.fetch_state.request_update()
             self._handover.is_done = True
         return wanted
 

@@ -43,7 +43,7 @@ class Producer:
     """
 
     def __init__(
-        self, cluster: str | Path | Cluster, *, storage_options: dict[str, Any] | None = None, **settings: object
+        self, cluster: str | Path | Cluster, *, storage_options: dict[str, Any] | None = None, **settings: Any
     ) -> None:
         ProducerConfig.parse(settings)
         self._prepare(lambda: sync.Producer(cluster, storage_options=storage_options, **settings))

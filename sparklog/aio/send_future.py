@@ -45,8 +45,8 @@ class Settlements:
 class SendFuture(Generic[T]):
     """The promise of where a record, or a table's rows, will be: with the calls of ``asyncio.Future``.
 
-    To cancel it ends the wait alone: what was sent is sent. Within a transaction it is done once the record is uploaded;
-    the offset is -1, as there is none before the commit.
+    To cancel it ends the wait alone: what was sent is sent. Within a transaction it is done once the record is
+    uploaded; the offset is -1, as there is none before the commit.
     """
 
     __slots__ = ("_callbacks", "_future", "_sent", "_settlements")

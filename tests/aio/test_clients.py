@@ -202,12 +202,17 @@ def test_transactions_commit_and_abort(uri):
         async with Producer(uri, transactional_id="x") as producer:
             async with producer.transaction():
                 assert (await producer.send_and_wait("t", b"1")).offset == -1
-            with pytest.raises(RuntimeError, match="on purpose"):
+            aborted = []
+
+            async def fail():
                 async with producer.transaction():
-                    aborted = await producer.send("t", b"2")
+                    aborted.append(await producer.send("t", b"2"))
                     raise RuntimeError("on purpose")
+
+            with pytest.raises(RuntimeError, match="on purpose"):
+                await fail()
             with pytest.raises(Exception, match="abort"):
-                await aborted
+                await aborted[0]
             await producer.begin_transaction()
             await producer.send("t", b"3")
             commit = asyncio.create_task(producer.commit_transaction())

@@ -1,7 +1,7 @@
 """The clients for asyncio: :class:`Producer`, :class:`Consumer` and :class:`Admin`, whose waiting calls are awaited.
 
-Each has the calls of its namesake in :mod:`sparklog`, and at most one thread beside the event loop. What runs where, and
-what a cancelled call leaves behind: docs/asyncio.md. Names of aiokafka are in :mod:`sparklog.aio.kafka`.
+Each has the calls of its namesake in :mod:`sparklog`, and at most one thread beside the event loop. What runs where,
+and what a cancelled call leaves behind: docs/asyncio.md. Names of aiokafka are in :mod:`sparklog.aio.kafka`.
 """
 
 from sparklog.aio.admin import Admin

@@ -43,9 +43,9 @@ T = TypeVar("T")
 class Consumer:
     """Reads records of topics, from one event loop. ``async with``, or :meth:`start` and :meth:`close`.
 
-    Calls, arguments and errors are those of :class:`sparklog.Consumer`; those that wait are awaited, one after the other,
-    but that a poll lets all others pass. Who is cancelled while waiting for records loses none: no position moves before
-    its caller has the records. Any other call that is cancelled goes on.
+    Calls, arguments and errors are those of :class:`sparklog.Consumer`; those that wait are awaited, one after the
+    other, but that a poll lets all others pass. Who is cancelled while waiting for records loses none: no position moves
+    before its caller has the records. Any other call that is cancelled goes on.
 
     Args:
         topics: to subscribe to.
@@ -396,11 +396,15 @@ class Consumer:
         given_up: list[bool] = []
         deadline_s = time.monotonic() + min(timeout_ms, _LONGEST_POLL_MS) / 1000
 
+        def once() -> T | None:
+            if given_up or self._given_up:
+                return None
+            return attempt(max(0.0, 1000 * (deadline_s - time.monotonic())))
+
         def poll() -> T | None:
             while not (given_up or self._given_up):
-                left_ms = max(0.0, 1000 * (deadline_s - time.monotonic()))
                 try:
-                    return self._thread.poll(lambda: None if given_up or self._given_up else attempt(left_ms))
+                    return self._thread.poll(once)
                 except WakeupError:  # another call waits, or nobody waits for this any more
                     continue
             if self._given_up and not given_up:

@@ -44,8 +44,8 @@ class Consumer:
     """Reads records of topics, from one event loop. ``async with``, or :meth:`start` and :meth:`close`.
 
     Calls, arguments and errors are those of :class:`sparklog.Consumer`; those that wait are awaited, one after the
-    other, but that a poll lets all others pass. Who is cancelled while waiting for records loses none: no position moves
-    before its caller has the records. Any other call that is cancelled goes on.
+    other, but that a poll lets all others pass. Who is cancelled while waiting for records loses none: no position
+    moves before its caller has the records. Any other call that is cancelled goes on.
 
     Args:
         topics: to subscribe to.

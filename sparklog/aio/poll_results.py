@@ -1,4 +1,4 @@
-"""What a poll for asyncio has found, until its caller takes it. In memory alone."""
+"""Results of a poll for asyncio, until its caller takes it. In memory alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Found:
         return len(self._wanted(runtime)) == len(self.records)
 
     def take(self, runtime: ConsumerRuntime) -> dict[TopicPartition, Any]:
-        """What is still wanted, for the caller who gets it now. What isn't leaves no trace in any position."""
+        """Take what is still wanted, for the caller who gets it now. What isn't leaves no trace in any position."""
         wanted = self._wanted(runtime)
         with runtime.fetch_state.lock:
             for partition in self.records:

@@ -1,4 +1,4 @@
-"""What a send returns: a future of asyncio that costs next to nothing until somebody waits for it."""
+"""The result of a send: a future of asyncio that costs next to nothing until somebody waits for it."""
 
 from __future__ import annotations
 

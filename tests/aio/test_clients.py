@@ -228,21 +228,21 @@ def test_transactions_commit_and_abort(uri):
 
 
 def test_a_listener_may_await_the_consumer(uri):
-    calls = []
+    calls, consumers = [], []
 
     class Listener:
         async def on_partitions_assigned(self, assigned):
             await asyncio.sleep(0.01)
-            calls.append(("assigned", await consumer.committed(P0), threading.current_thread().name))
-            consumer.seek(P0, 2)
+            calls.append(("assigned", await consumers[0].committed(P0), threading.current_thread().name))
+            consumers[0].seek(P0, 2)
 
         def on_partitions_revoked(self, revoked):
             calls.append(("revoked", set(revoked)))
 
     async def main():
-        global consumer
         await fill(uri, 4)
         async with Consumer(cluster=uri, group_id="g") as consumer:
+            consumers.append(consumer)
             consumer.subscribe(["t"], listener=Listener())
             assert await read(consumer, 2) == [2, 3]
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import uuid
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -40,7 +41,7 @@ def numbers(found):
 
 
 async def read(consumer, count):
-    seen = []
+    seen: list[int] = []
     while len(seen) < count:
         seen += numbers(await consumer.getmany(timeout_ms=1000))
     return seen
@@ -61,7 +62,7 @@ def test_futures_are_those_of_asyncio(uri):
     async def main():
         async with Producer(uri) as producer:
             sent = [await producer.send("t", b"%d" % number) for number in range(50)]
-            called = []
+            called: list[Any] = []
             sent[0].add_done_callback(called.append)
             found = await asyncio.gather(*sent)
             done, _ = await asyncio.wait(sent)
@@ -188,7 +189,7 @@ def test_a_full_buffer_blocks_no_loop_and_a_cancelled_send_is_sent(uri):
             tasks[-1].cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         async with reader(uri) as consumer:
-            values = []
+            values: list[int] = []
             while len(values) < 40:
                 found = await consumer.poll(1000)
                 values += [int(record.value[:4]) for records in found.values() for record in records]
@@ -228,7 +229,8 @@ def test_transactions_commit_and_abort(uri):
 
 
 def test_a_listener_may_await_the_consumer(uri):
-    calls, consumers = [], []
+    calls: list[Any] = []
+    consumers: list[Consumer] = []
 
     class Listener:
         async def on_partitions_assigned(self, assigned):

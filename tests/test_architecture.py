@@ -37,6 +37,7 @@ LAYERS = [
     {"sql"},
     {"streaming"},
     {"spark", "kafka", "outbox", "processing", "__init__"},
+    {"aio"},
     {"cli", "jobs"},
     {"__main__"},
 ]

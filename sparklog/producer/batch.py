@@ -100,6 +100,7 @@ class Batch(ABC):
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, Callable[[Outcome], None]]] = []
         self._keep: Callable[[Batch], None] | None = None
+        self._watching: list[Callable[[], None]] = []
 
     @property
     @abstractmethod
@@ -136,6 +137,19 @@ class Batch(ABC):
         with self._lock:
             self.outcome = outcome
         self._progress.notify_all()
+        self._notify_watching()
+
+    def when_known(self, callback: Callable[[], None]) -> None:
+        """Call back once the batch is settled, or uploaded within a transaction; at once if it is.
+
+        Args:
+            callback: called once, in whichever thread; it must not wait, nor raise.
+        """
+        with self._lock:
+            if self.outcome is None and self._uploaded is None:
+                self._watching.append(callback)
+                return
+        callback()
 
     @property
     def uploaded_outcome(self) -> Outcome | None:
@@ -157,7 +171,14 @@ class Batch(ABC):
             self._uploaded, self._keep = outcome, keep
             is_awaited = bool(self._waiting)
         self._progress.notify_all()
+        self._notify_watching()
         return is_awaited
+
+    def _notify_watching(self) -> None:
+        with self._lock:
+            watching, self._watching = self._watching, []
+        for callback in watching:
+            callback()
 
     def fail_after_fork(self, error: SparklogError) -> None:
         """Fail it, in a forked child: whoever waits there would wait for ever."""

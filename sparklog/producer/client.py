@@ -351,6 +351,11 @@ class Producer:
             return future_of_only_record(serialized.unacknowledged(record.topic, self._now_ms()))
         return future
 
+    def _may_wait(self, topic: str) -> bool:
+        """May a ``send`` wait: for the topic's opening, or for room? For a caller that must not, as an event loop."""
+        largest_bytes = 2 * self._config.max_request_size  # with what a record takes beside its bytes
+        return not self._pipelines.is_open(topic) or self._buffer.used_bytes + largest_bytes > self._buffer.limit_bytes
+
     def _manage_transactions(self) -> TransactionManager:
         pipelines = self._pipelines
         manager = TransactionManager(

@@ -95,6 +95,11 @@ class TopicPipelines:
             return pipeline
         return uninterrupted(lambda: self._open(topic))
 
+    def is_open(self, topic: str) -> bool:
+        """Is the topic open, so that :meth:`get` doesn't wait?"""
+        pipeline = self._pipelines.get(topic)
+        return pipeline is not None and not pipeline.topic.is_gone
+
     def raise_if_ended(self) -> None:
         """Raise :attr:`ended`, if it is set."""
         if self.ended is not None:

@@ -1,0 +1,64 @@
+"""The admin client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sparklog import admin as sync
+from sparklog.aio.call_thread import LoopThread
+from sparklog.log import Cluster
+from sparklog.storage import ObjectStore
+
+__all__ = ["Admin"]
+
+
+class Admin:
+    """Every call of :class:`sparklog.Admin`, awaited: the same names, arguments, results and errors.
+
+    They are made in one thread, one after the other. A call that is cancelled goes on.
+
+    Args:
+        cluster: its root URI, store or opened cluster.
+        settings: as of :class:`sparklog.Admin`, ``storage_options`` and ``create`` among them.
+    """
+
+    def __init__(self, cluster: str | Path | ObjectStore | Cluster, **settings: Any) -> None:
+        self._admin = sync.Admin(cluster, **settings)  # reads nothing yet
+        self._thread = LoopThread("admin client")
+        weakref.finalize(self, self._thread.end).atexit = False
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = None if name.startswith("_") else getattr(sync.Admin, name, None)
+        if not inspect.isfunction(method):
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+        @functools.wraps(method)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self._thread.call(lambda: method(self._admin, *args, **kwargs))
+
+        return call
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *(name for name in dir(sync.Admin) if not name.startswith("_"))})
+
+    async def close(self) -> None:
+        """Close the store, after the calls that are under way; again does nothing."""
+        if not self._thread.is_ended:
+            closed = self._thread.submit(self._admin.close)
+            self._thread.end()
+            await asyncio.wait([closed])
+
+    async def __aenter__(self) -> Admin:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

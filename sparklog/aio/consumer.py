@@ -1,0 +1,438 @@
+"""The consumer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from sparklog import consumer as sync
+from sparklog.aio.call_thread import LoopThread, result_of
+from sparklog.aio.listener import OnLoop
+from sparklog.aio.poll_results import Found
+from sparklog.config import ConsumerConfig
+from sparklog.consumer.arguments import check_count, check_offset, check_partition, check_partitions, check_timeout
+from sparklog.consumer.subscription import EARLIEST, LATEST
+from sparklog.errors import IllegalStateError, WakeupError
+from sparklog.log import Cluster
+from sparklog.model import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+from sparklog.paths import check_topic_name
+
+__all__ = ["Consumer"]
+
+_LOGGER = logging.getLogger(__name__)
+_CLOSE_MS = 30_000.0
+_LONGEST_POLL_MS = 3_600_000.0
+T = TypeVar("T")
+
+
+class Consumer:
+    """Reads records of topics, from one event loop. ``async with``, or :meth:`start` and :meth:`close`.
+
+    Calls, arguments and errors are those of :class:`sparklog.Consumer`; those that wait are awaited, one after the
+    other, but that a poll lets all others pass. Who is cancelled while waiting for records loses none: no position
+    moves before its caller has the records. Any other call that is cancelled goes on.
+
+    Args:
+        topics: to subscribe to.
+        cluster: its root URI or folder, or an open cluster. :meth:`start` looks for it.
+        settings: as of :class:`sparklog.Consumer`, ``storage_options`` among them.
+    Raises:
+        InvalidConfigurationError: an unknown setting, or a value that isn't allowed; names it.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        cluster: str | Path | Cluster,
+        storage_options: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        ConsumerConfig.parse(settings)
+        self._prepare(topics, lambda: sync.Consumer(cluster=cluster, storage_options=storage_options, **settings))
+
+    def _prepare(self, topics: tuple[str, ...], make: Callable[[], sync.Consumer]) -> None:
+        for topic in topics:
+            check_topic_name(topic)
+        self._make = make
+        self._consumer: sync.Consumer | None = None
+        self._thread = LoopThread("consumer", self._wake)
+        self._starting: asyncio.Future[sync.Consumer] | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._given_up = False
+        self._held: Found | None = None
+        self._at_start: Callable[[sync.Consumer], None] | None = None
+        weakref.finalize(self, self._thread.end).atexit = False
+        if topics:
+            self.subscribe(topics)
+
+    async def start(self) -> None:
+        """Open the cluster; again does nothing. Raises ``InvalidArgumentError``: there is none; ``StoreError``."""
+        self._thread.bind()
+        if self._consumer is not None:
+            return
+        if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
+            self._starting = self._thread.submit(self._make)
+        consumer = await result_of(self._starting)
+        if self._consumer is None:
+            self._consumer, at_start = consumer, self._at_start
+            if at_start is not None:
+                at_start(consumer)
+
+    # What is read.
+
+    def subscribe(
+        self,
+        topics: Collection[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: Any = None,
+    ) -> None:
+        """Read topics, or those that match a pattern; see :meth:`sparklog.Consumer.subscribe`. Allowed before
+        :meth:`start`.
+
+        Args:
+            listener: with the calls of :class:`~sparklog.aio.AsyncRebalanceListener`, which run on the loop.
+        Raises:
+            IllegalStateError: another task is in a call.
+        """
+        on_loop = None if listener is None else OnLoop(listener, self._thread)
+        self._change(lambda consumer: consumer.subscribe(topics, pattern, on_loop), "subscribe")
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read exactly these partitions; see :meth:`sparklog.Consumer.assign`. Allowed before :meth:`start`. None of
+        them: await :meth:`unsubscribe`."""
+        wanted = check_partitions(partitions)
+        if not wanted:
+            raise IllegalStateError("assign: no partitions; await unsubscribe() to read nothing")
+        self._change(lambda consumer: consumer.assign(wanted), "assign")
+
+    async def unsubscribe(self) -> None:
+        """Read nothing any more, and leave the group."""
+        await self._call(lambda consumer: consumer.unsubscribe())
+
+    def subscription(self) -> set[str] | None:
+        """The topics that are subscribed; None where nothing is."""
+        return self._started().subscription()
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read now."""
+        return self._started().assignment()
+
+    # Records.
+
+    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, Any]:
+        """The next records by partition; see :meth:`sparklog.Consumer.poll`. Cancelled, it loses nothing."""
+        consumer = self._started()
+        limit = consumer._runtime.config.max_poll_records if max_records is None else max_records
+        check_count("max_records", limit)
+        return await self._found(timeout_ms, limit, is_arrow=False)
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, Any]:
+        """Poll as :meth:`poll`, of some partitions only if any are named: the others' records wait."""
+        if not partitions:
+            return await self.poll(timeout_ms, max_records)
+        others = self._others(partitions)
+        self.pause(*others)
+        try:
+            return await self.poll(timeout_ms, max_records)
+        finally:
+            self.resume(*(others & self.assignment()))
+
+    async def poll_batches(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, pa.RecordBatch]:
+        """The next records as Arrow data: the fast path; see :meth:`sparklog.Consumer.poll_batches`."""
+        if max_records is not None:
+            check_count("max_records", max_records)
+        return await self._found(timeout_ms, max_records, is_arrow=True)
+
+    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
+        """The next record, of some partitions only if any are named; waits until there is one."""
+        if partitions:
+            while True:
+                found = await self.getmany(*partitions, timeout_ms=_LONGEST_POLL_MS, max_records=1)
+                for records in found.values():
+                    first: ConsumerRecord = records[0]
+                    return first
+        while True:
+            record = await self._next(_LONGEST_POLL_MS)
+            if record is not None:
+                return record
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record. Iteration ends after ``consumer_timeout_ms`` without one, and once the consumer is
+        closed."""
+        if self._thread.is_ended:
+            raise StopAsyncIteration
+        record = self._left() or await self._next(self._started()._runtime.config.consumer_timeout_ms)
+        if record is None:
+            raise StopAsyncIteration
+        return record
+
+    # Positions.
+
+    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record; see :meth:`sparklog.Consumer.position`."""
+        return await self._call(lambda consumer: consumer.position(partition, timeout_ms))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at ``offset``; see :meth:`sparklog.Consumer.seek`."""
+        check_offset(offset)
+        self._started()._runtime.assigned.seek(check_partition(partition), offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the log start; all assigned partitions by default."""
+        self._started()._runtime.assigned.seek_to(EARLIEST, check_partitions(partitions))
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on at the log end; all assigned partitions by default."""
+        self._started()._runtime.assigned.seek_to(LATEST, check_partitions(partitions))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these partitions until :meth:`resume`."""
+        self._started()._runtime.assigned.pause([check_partition(partition) for partition in partitions])
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo :meth:`pause`."""
+        self._started()._runtime.assigned.resume([check_partition(partition) for partition in partitions])
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return self._started().paused()
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The log end offset as it was seen last; None before."""
+        return self._started()._runtime.assigned.highwater(check_partition(partition))
+
+    # The log.
+
+    async def beginning_offsets(
+        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The log start offset of each partition."""
+        return await self._call(lambda consumer: consumer.beginning_offsets(partitions, timeout_ms))
+
+    async def end_offsets(
+        self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The log end offset of each partition."""
+        return await self._call(lambda consumer: consumer.end_offsets(partitions, timeout_ms))
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition that isn't older than its timestamp (ms)."""
+        return await self._call(lambda consumer: consumer.offsets_for_times(timestamps, timeout_ms))
+
+    async def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The numbers of a topic's partitions; None if there is no such topic."""
+        return await self._call(lambda consumer: consumer.partitions_for_topic(topic))
+
+    async def topics(self) -> set[str]:
+        """The names of all topics of the cluster."""
+        return await self._call(lambda consumer: consumer.topics())
+
+    # The group.
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Commit offsets and wait until they are durable; see :meth:`sparklog.Consumer.commit`. Cancelled, it goes on:
+        perhaps committed."""
+        await self._call(lambda consumer: consumer.commit(offsets, timeout_ms))
+
+    async def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+    ) -> Any:
+        """The committed offset of the group in a partition; see :meth:`sparklog.Consumer.committed`."""
+        found = await self._call(lambda consumer: consumer.committed(partition, True, timeout_ms))
+        return found if metadata or found is None else found.offset
+
+    async def group_metadata(self) -> ConsumerGroupMetadata:
+        """This member, as ``Producer.send_offsets_to_transaction`` wants it."""
+        return await self._call(lambda consumer: consumer.group_metadata())
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Kafka's consumer metrics: group to name to value."""
+        return self._started().metrics()
+
+    # The end.
+
+    async def close(self, timeout_ms: float | None = None) -> None:
+        """End the consumer; again waits for the first call. See :meth:`sparklog.Consumer.close`.
+
+        Tasks that wait for records get an ``IllegalStateError``, those that iterate come to an end.
+        """
+        await self._end(timeout_ms, auto_commit=True)
+
+    async def _end(self, timeout_ms: float | None, *, auto_commit: bool) -> None:
+        check_timeout(0 if timeout_ms is None else timeout_ms)
+        bound_ms = _CLOSE_MS if timeout_ms is None else timeout_ms
+        if self._closing is None:
+            if self._thread.is_ended:
+                return
+            if self._starting is None:
+                self._thread.end()
+                return
+            self._given_up = True
+            self._closing = self._thread.submit(lambda: self._close(bound_ms, auto_commit=auto_commit))
+            self._thread.end()
+        _, late = await asyncio.wait([self._closing], timeout=bound_ms / 1000 + _GRACE_S)
+        if late:
+            _LOGGER.warning("the consumer was not closed within %g ms; it ends after its current call", bound_ms)
+            return
+        self._closing.result()
+
+    def _close(self, timeout_ms: float, *, auto_commit: bool) -> None:
+        starting = self._starting
+        if starting is not None and starting.done() and starting.exception() is None:
+            sync.Consumer._close(starting.result(), timeout_ms, auto_commit=auto_commit)
+
+    async def __aenter__(self) -> Any:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._end(None, auto_commit=kind is None)  # as the synchronous consumer
+
+    # How it is done.
+
+    def _started(self) -> sync.Consumer:
+        self._thread.bind()
+        if self._consumer is None:
+            raise IllegalStateError("this consumer isn't started: use `async with`, or await start() first")
+        return self._consumer
+
+    def _others(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        return self.assignment() - set(partitions) - self.paused()
+
+    def _change(self, change: Callable[[sync.Consumer], None], name: str) -> None:
+        """Change what is read: now, or at the start."""
+        if self._consumer is None:
+            self._at_start = change
+            return
+        if self._thread.pending_count:
+            raise IllegalStateError(f"{name}: another task is in a call of this consumer; let it end first")
+        change(self._started())
+
+    async def _call(self, function: Callable[[sync.Consumer], T]) -> T:
+        consumer = self._started()
+        return await self._thread.call(lambda: _patient(lambda: function(consumer)))
+
+    def _wake(self) -> None:
+        if self._consumer is not None:
+            self._consumer.wakeup()
+
+    async def _found(self, timeout_ms: float, limit: int | None, *, is_arrow: bool) -> dict[TopicPartition, Any]:
+        check_timeout(timeout_ms)
+        runtime = self._started()._runtime
+        held, self._held = self._held, None
+        if held is not None and held.is_arrow == is_arrow and held.is_whole(runtime):
+            counted = sum(len(records) for records in held.records.values())
+            if limit is None or counted <= limit:
+                return held.take(runtime)
+        found = await self._polled(lambda left_ms: self._poll_once(left_ms, limit, is_arrow), timeout_ms)
+        return {} if found is None else found.take(runtime)
+
+    def _poll_once(self, timeout_ms: float, limit: int | None, is_arrow: bool) -> Found | None:
+        consumer = self._consumer
+        if consumer is None:
+            raise IllegalStateError("this consumer isn't started")
+        with consumer._guard:
+            handover = consumer._begin_poll()
+            if is_arrow or limit is None:
+                batches = consumer._runtime.poll_batches(limit, handover, timeout_ms)
+                return Found(batches, handover, is_arrow=True) if batches else None
+            records = consumer._runtime.poll(limit, handover, timeout_ms)
+            return Found(records, handover, is_arrow=False) if records else None
+
+    async def _next(self, timeout_ms: float) -> ConsumerRecord | None:
+        """The next record by itself: its position alone moves."""
+        record = self._left()
+        if record is None and await self._polled(self._fill_once, timeout_ms):
+            record = self._left()
+        return record
+
+    def _left(self) -> ConsumerRecord | None:
+        consumer = self._started()
+        for record in consumer._records:
+            return record
+        return None
+
+    def _fill_once(self, timeout_ms: float) -> bool:
+        consumer = self._consumer
+        if consumer is None:
+            raise IllegalStateError("this consumer isn't started")
+        with consumer._guard:
+            runtime = consumer._runtime
+            runtime.stop_iteration()
+            found = runtime.poll(runtime.config.max_poll_records, None, timeout_ms)
+            consumer._records = runtime.iterate(found)
+        return bool(found)
+
+    async def _polled(self, attempt: Callable[[float], T | None], timeout_ms: float) -> T | None:
+        """Poll in the thread until there is something, the time is over, or the caller is cancelled."""
+        given_up: list[bool] = []
+        deadline_s = time.monotonic() + min(timeout_ms, _LONGEST_POLL_MS) / 1000
+
+        def once() -> T | None:
+            if given_up or self._given_up:
+                return None
+            return attempt(max(0.0, 1000 * (deadline_s - time.monotonic())))
+
+        def poll() -> T | None:
+            while not (given_up or self._given_up):
+                try:
+                    return self._thread.poll(once)
+                except WakeupError:  # another call waits, or nobody waits for this any more
+                    continue
+            if self._given_up and not given_up:
+                raise IllegalStateError("this consumer is closed")
+            return None
+
+        done = self._thread.submit(poll, is_poll=True)
+        try:
+            return await result_of(done)
+        except asyncio.CancelledError:
+            given_up.append(True)
+            self._wake()
+            done.add_done_callback(self._hold)
+            raise
+
+    def _hold(self, done: asyncio.Future[Any]) -> None:
+        """Keep what a cancelled poll found for the next one."""
+        if not done.cancelled() and done.exception() is None and isinstance(done.result(), Found):
+            self._held = done.result()
+
+
+_GRACE_S = 5.0
+
+
+def _patient(function: Callable[[], T]) -> T:
+    """Make a call again that a wake-up ended which was meant for a poll: each wake-up ends one call at most."""
+    while True:
+        try:
+            return function()
+        except WakeupError:
+            continue

@@ -1,0 +1,239 @@
+"""The producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from sparklog import producer as sync
+from sparklog.aio.call_thread import LoopThread, result_of
+from sparklog.aio.send_future import SendFuture, Settlements
+from sparklog.config import ProducerConfig
+from sparklog.errors import IllegalStateError, InvalidArgumentError
+from sparklog.log import Cluster
+from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
+from sparklog.producer import BatchMetadata
+
+__all__ = ["Producer"]
+
+_LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Producer:
+    """Sends records to topics of a cluster, from one event loop. ``async with``, or :meth:`start` and :meth:`close`.
+
+    Calls, arguments and errors are those of :class:`sparklog.Producer`; those that wait are awaited. A call that is
+    cancelled goes on: what is being sent is sent.
+
+    Args:
+        cluster: its root URI or folder, or an open cluster. :meth:`start` looks for it.
+        storage_options: access to the store, for its URI.
+        settings: as of :class:`sparklog.Producer`.
+    Raises:
+        InvalidConfigurationError: a setting is unknown or not allowed; names it.
+    """
+
+    def __init__(
+        self, cluster: str | Path | Cluster, *, storage_options: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
+        ProducerConfig.parse(settings)
+        self._prepare(lambda: sync.Producer(cluster, storage_options=storage_options, **settings))
+
+    def _prepare(self, make: Callable[[], sync.Producer]) -> None:
+        self._make = make
+        self._producer: sync.Producer | None = None
+        self._thread = LoopThread("producer")
+        self._starting: asyncio.Future[sync.Producer] | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._unseen: tuple[str, asyncio.Future[Any]] | None = None
+        weakref.finalize(self, self._thread.end).atexit = False
+
+    async def start(self) -> None:
+        """Open the cluster; again does nothing. With a ``transactional_id`` it also takes hold of that, as
+        ``init_transactions`` does.
+
+        Raises:
+            InvalidArgumentError: there is no cluster.
+            StoreError, KafkaTimeoutError, ConcurrentTransactionsError: call it again.
+        """
+        loop = self._thread.bind()
+        if self._producer is not None:
+            return
+        if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
+            self._starting = self._thread.submit(self._open)
+        producer = await result_of(self._starting)
+        if self._producer is None:
+            self._settlements = Settlements(loop)
+            self._producer = producer
+
+    def _open(self) -> sync.Producer:
+        producer = self._make()
+        if producer._transactions is not None:
+            try:
+                producer.init_transactions()
+            except BaseException:
+                producer.close(0)
+                raise
+        return producer
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> SendFuture[RecordMetadata]:
+        """Send a record; returns before it is stored, with a future. Waits only for a topic's first opening, and while
+        the buffer is full; a send that is cancelled meanwhile is sent. Otherwise as :meth:`sparklog.Producer.send`.
+        """
+        producer = self._producer
+        if producer is None or self._thread.is_ended:
+            producer = self._started()
+        if not self._thread.pending_count:  # or this would overtake what waits there
+            if headers is None and partition is None and timestamp_ms is None:
+                queue = producer._pipelines.plain_queues.get(topic)
+                sent = None if queue is None else queue.add_plain(key, value)
+                if sent is not None:
+                    return SendFuture(sent, self._settlements)
+            if not producer._may_wait(topic):
+                sent = producer.send(topic, value, key, headers, partition, timestamp_ms)
+                return SendFuture(sent, self._settlements)
+        sent = await self._thread.call(lambda: producer.send(topic, value, key, headers, partition, timestamp_ms))
+        return SendFuture(sent, self._settlements)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Send a record and wait until it is stored; within a transaction, until it is uploaded."""
+        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+
+    async def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch) -> SendFuture[BatchMetadata]:
+        """Send the rows of an Arrow table, as :meth:`sparklog.Producer.send_batch`; returns before they are stored."""
+        producer = self._started()
+        return SendFuture(await self._thread.call(lambda: producer.send_batch(topic, table)), self._settlements)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until all that was sent before is stored or has failed; see :meth:`sparklog.Producer.flush`."""
+        producer = self._started()
+        await self._thread.call(lambda: producer.flush(timeout))
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic, as of now; see :meth:`sparklog.Producer.partitions_for`."""
+        producer = self._started()
+        return await self._thread.call(lambda: producer.partitions_for(topic))
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Kafka's metrics: group to name to value."""
+        return self._started().metrics()
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction; see :meth:`sparklog.Producer.begin_transaction`."""
+        await self._resumable("begin_transaction", self._started().begin_transaction)
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Make offsets part of the transaction; see :meth:`sparklog.Producer.send_offsets_to_transaction`."""
+        producer = self._started()
+        await self._thread.call(lambda: producer.send_offsets_to_transaction(offsets, group_metadata))
+
+    async def commit_transaction(self) -> None:
+        """Commit; see :meth:`sparklog.Producer.commit_transaction`. Who is cancelled doesn't know the outcome: the
+        commit goes on, and the next call of this waits for it and tells."""
+        await self._resumable("commit_transaction", self._started().commit_transaction)
+
+    async def abort_transaction(self) -> None:
+        """Abort; see :meth:`sparklog.Producer.abort_transaction`. Goes on if it is cancelled, as a commit does."""
+        await self._resumable("abort_transaction", self._started().abort_transaction)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Producer]:
+        """A transaction around a block: committed at its end, aborted if it raises or is cancelled.
+
+        A commit that raises leaves the transaction as it is, since its outcome may be unknown: call
+        :meth:`commit_transaction` again, or :meth:`abort_transaction`, as the error says.
+        """
+        await self.begin_transaction()
+        try:
+            yield self
+        except BaseException as error:
+            try:
+                await self.abort_transaction()
+            except Exception as failed:
+                _LOGGER.warning("the transaction of a block that raised %r couldn't be aborted: %s", error, failed)
+            raise
+        await self.commit_transaction()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Deliver what was sent, then end; an open transaction is aborted. Again waits for the first call.
+
+        Args:
+            timeout: seconds, for what is under way, too; what isn't delivered by then fails, as in
+                :meth:`sparklog.Producer.close`. None: as long as it takes.
+        """
+        if timeout is not None and timeout < 0:
+            raise InvalidArgumentError(f"close: timeout={timeout}, expected 0 or more seconds")
+        if self._closing is None:
+            if self._thread.is_ended:
+                return
+            if self._starting is None:
+                self._thread.end()
+                return
+            self._closing = self._thread.submit(lambda: self._close(timeout))
+            self._thread.end()
+        _, late = await asyncio.wait([self._closing], timeout=None if timeout is None else timeout + _GRACE_S)
+        if late:
+            _LOGGER.warning("the producer was not closed within %g s; it ends after its current call", timeout)
+            return
+        self._closing.result()
+
+    def _close(self, timeout: float | None) -> None:
+        starting = self._starting
+        if starting is not None and starting.done() and starting.exception() is None:
+            starting.result().close(timeout)
+
+    async def __aenter__(self) -> Any:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _started(self) -> sync.Producer:
+        self._thread.bind()
+        if self._producer is None:
+            raise IllegalStateError("this producer isn't started: use `async with`, or await start() first")
+        return self._producer
+
+    async def _resumable(self, name: str, function: Callable[[], None]) -> None:
+        """Make a call of a transaction; one whose caller was cancelled is joined by the next call of that name."""
+        if self._unseen is None or self._unseen[0] != name:
+            self._unseen = (name, self._thread.submit(function))
+        made = self._unseen
+        await asyncio.wait([made[1]])
+        if self._unseen is made:
+            self._unseen = None
+        made[1].result()
+
+
+_GRACE_S = 5.0
+"""The commit that is under way when time is up goes on to its end."""

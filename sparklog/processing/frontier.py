@@ -20,7 +20,17 @@ NOTHING: tuple[Output, ...] = ()
 class Entry:
     """A record under way. Whoever handles it sets ``is_done`` last; from then on nobody changes it."""
 
-    __slots__ = ("attempts", "due_ticks_ms", "frontier", "is_alone", "is_done", "letter", "outputs", "record")
+    __slots__ = (
+        "attempts",
+        "due_ticks_ms",
+        "frontier",
+        "is_alone",
+        "is_delayed",
+        "is_done",
+        "letter",
+        "outputs",
+        "record",
+    )
 
     def __init__(
         self, record: ConsumerRecord, frontier: Frontier, attempts: int = 0, due_ticks_ms: float = 0.0
@@ -33,6 +43,8 @@ class Entry:
         """Not to be tried before."""
         self.is_alone = False
         """To be tried without others of its batch, which failed."""
+        self.is_delayed = False
+        """It was moved to a delay topic."""
         self.is_done = False
         self.outputs = NOTHING
         """What is to be sent once it is done."""

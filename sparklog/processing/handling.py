@@ -173,7 +173,8 @@ class Handling:
 
     def refuse(self, entry: Entry, error: BaseException) -> None:
         """Settle an entry whose outputs can't be sent, which no further try can mend. Raises ``HandlerError``."""
-        self._move(entry, error, self._decide(entry, error, attempts=entry.attempts + 1, can_mend=False), 1)
+        attempts = entry.attempts + 1
+        self._move(entry, error, self._decide(entry, error, attempts=attempts, can_mend=False), attempts)
 
     def _decide(self, entry: Entry, error: BaseException, *, attempts: int, can_mend: bool) -> Decision:
         if isinstance(error, WrongResultError):
@@ -197,12 +198,12 @@ class Handling:
                 due_ms=self._clock.now_ms() + decision.delay_ms,
                 error=error,
             )
-            entry.outputs = (moved,)
+            entry.outputs, entry.is_delayed = (moved,), True
         elif isinstance(decision, Bury) and letters is not None:
             output, entry.letter = bury(
                 record, letters, origin=origin, group_id=self._group_id, attempts=attempts, error=error
             )
-            entry.outputs = (output,)
+            entry.outputs, entry.is_delayed = (output,), False
         else:
             raise self._stopped(entry, error, attempts) from error
 

@@ -128,18 +128,18 @@ class Send:
     """Of the moment it is sent if None."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.topic, str) or not self.topic:
-            raise InvalidTypeError(f"Send: topic={self.topic!r}, expected the name of a topic")
-        if self.key is not None and not isinstance(self.key, bytes | str):
-            raise InvalidTypeError(f"Send to {self.topic}: key={self.key!r}, expected bytes, a text or None")
-        for header in self.headers:
-            if not (
-                isinstance(header, tuple)
-                and len(header) == 2
-                and isinstance(header[0], str)
-                and (header[1] is None or isinstance(header[1], bytes))
-            ):
+        given: Any = self  # the annotations are what is expected of callers, not what is known of them
+        if not isinstance(given.topic, str) or not given.topic:
+            raise InvalidTypeError(f"Send: topic={given.topic!r}, expected the name of a topic")
+        if given.key is not None and not isinstance(given.key, bytes | str):
+            raise InvalidTypeError(f"Send to {self.topic}: key={given.key!r}, expected bytes, a text or None")
+        for header in given.headers:
+            if not (isinstance(header, tuple) and len(header) == 2 and _is_header(*header)):
                 raise InvalidTypeError(f"Send to {self.topic}: header {header!r}, expected (name, bytes or None)")
-        for name, number in (("partition", self.partition), ("timestamp_ms", self.timestamp_ms)):
+        for name, number in (("partition", given.partition), ("timestamp_ms", given.timestamp_ms)):
             if number is not None and (not isinstance(number, int) or number < 0):
                 raise InvalidArgumentError(f"Send to {self.topic}: {name}={number!r}, expected 0 or more, or None")
+
+
+def _is_header(name: Any, value: Any) -> bool:
+    return isinstance(name, str) and (value is None or isinstance(value, bytes))

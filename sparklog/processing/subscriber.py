@@ -108,8 +108,8 @@ def make_subscriber(
     return checked
 
 
-def _within(name: str, option: str, number: int, most: int) -> int:
-    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= most:
+def _within(name: str, option: str, number: Any, most: int) -> int:
+    if type(number) is not int or not 1 <= number <= most:
         raise InvalidArgumentError(f"subscriber {name}: {option}={number!r}, expected 1 to {most}")
     return number
 

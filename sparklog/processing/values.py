@@ -180,5 +180,5 @@ def _hints(kind: type) -> dict[str, Any]:
         hints = get_type_hints(kind)
     except NameError as error:
         raise InvalidTypeError(f"the annotations of {kind.__name__} can't be resolved: {error}") from error
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    fields = dataclasses.fields(kind)
     return {field.name: hints[field.name] for field in fields if field.init}

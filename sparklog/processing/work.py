@@ -14,7 +14,7 @@ from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.processing.frontier import Entry, Frontier
 from sparklog.processing.handling import Await, Handling
 from sparklog.processing.lanes import Lanes
-from sparklog.processing.moves import DeadLetter, Output, attempts_of, due_ms_of, pointer_only
+from sparklog.processing.moves import DeadLetter, attempts_of, due_ms_of, pointer_only
 from sparklog.processing.subscriber import Subscriber
 
 __all__ = ["Limits", "Pending", "Station", "Work"]
@@ -43,28 +43,22 @@ class Station:
 class Pending:
     """What is done, and waits for its commit: all of it is committed together."""
 
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    offsets: dict[Frontier, int] = field(default_factory=dict)
     """The next offset of each partition that something is done in."""
     moves: list[Entry] = field(default_factory=list)
     """Entries that send something: of each partition those below its offset, in order."""
     count: int = 0
     """Entries."""
 
-    def drop(self, partitions: Collection[TopicPartition]) -> None:
+    def keep(self, frontiers: Collection[Frontier]) -> None:
         """Forget what is done of partitions that were taken away."""
-        for partition in partitions:
-            self.offsets.pop(partition, None)
-        self.moves = [entry for entry in self.moves if entry.frontier.partition not in partitions]
+        self.offsets = {frontier: offset for frontier, offset in self.offsets.items() if frontier in frontiers}
+        self.moves = [entry for entry in self.moves if entry.frontier in frontiers]
 
     @property
     def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets as clients take them."""
-        return {partition: OffsetAndMetadata(offset) for partition, offset in self.offsets.items()}
-
-    @property
-    def outputs(self) -> list[Output]:
-        """All that is to be sent, in order."""
-        return [output for entry in self.moves for output in entry.outputs]
+        return {frontier.partition: OffsetAndMetadata(offset) for frontier, offset in self.offsets.items()}
 
     @property
     def letters(self) -> list[DeadLetter]:
@@ -137,18 +131,24 @@ class Work:
     def collect(self) -> Pending:
         """Pass what is done up to the first that isn't, in each partition. Returns all that waits for its commit."""
         pending = self.pending
-        for partition, frontier in self.frontiers.items():
+        for frontier in self.frontiers.values():
             passed = frontier.advance()
             if passed:
-                pending.offsets[partition] = passed[-1].record.offset + 1
+                pending.offsets[frontier] = passed[-1].record.offset + 1
                 pending.count += len(passed)
                 pending.moves += [entry for entry in passed if entry.outputs]
         return pending
 
-    def committed(self) -> Pending:
-        """Begin anew to collect, since what was collected is committed. Returns that."""
-        done, self.pending = self.pending, Pending()
-        return done
+    def take(self) -> Pending:
+        """Collect, and begin anew to collect: what was collected is the caller's, who commits it or gives it back."""
+        taken, self.pending = self.collect(), Pending()
+        return taken
+
+    def give_back(self, taken: Pending) -> None:
+        """Take back what wasn't committed, and is to be with all that was done since."""
+        newer = self.pending
+        self.pending = Pending({**taken.offsets, **newer.offsets}, taken.moves + newer.moves, taken.count + newer.count)
+        self.pending.keep(self.frontiers.values())
 
     def refuse(self, entry: Entry, error: BaseException) -> None:
         """Settle an entry whose outputs can't be sent: it becomes a dead letter, or a smaller one.
@@ -164,12 +164,22 @@ class Work:
         else:
             raise IllegalStateError(f"a dead letter without a value can't be sent: {error}") from error
 
-    def full(self) -> set[TopicPartition]:
-        """The partitions of which no more should be read now."""
+    def full(self, paused: Collection[TopicPartition]) -> set[TopicPartition]:
+        """The partitions of which no more should be read now.
+
+        Args:
+            paused: those that were full: they stay so until half of it is done.
+        """
         frontiers = self.frontiers.values()
-        if sum(frontier.in_flight_bytes for frontier in frontiers) >= self._limits.size_bytes:
+        size_bytes = sum(frontier.in_flight_bytes for frontier in frontiers)
+        if size_bytes >= (self._limits.size_bytes // 2 if paused else self._limits.size_bytes):
             return set(self.frontiers)
-        return {frontier.partition for frontier in frontiers if frontier.in_flight >= self._limits.records}
+        most, half = self._limits.records, self._limits.records // 2
+        return {
+            frontier.partition
+            for frontier in frontiers
+            if frontier.in_flight >= most or (frontier.in_flight > half and frontier.partition in paused)
+        }
 
     def halt(self, partitions: Collection[TopicPartition]) -> Callable[[], bool]:
         """Begin nothing more of partitions. Returns a function that tells whether something of them is still being
@@ -187,7 +197,7 @@ class Work:
         self.halt(partitions)
         for partition in partitions:
             self.frontiers.pop(partition, None)
-        self.pending.drop(partitions)
+        self.pending.keep(self.frontiers.values())
 
     def _new_frontier(self, partition: TopicPartition) -> Frontier:
         if partition in self.frontiers:

@@ -28,6 +28,7 @@ __all__ = ["App"]
 
 H = TypeVar("H", bound=Callable[[Any], Any])
 
+
 class App:
     """Handlers of records, and a worker around a member of a consumer group that calls them.
 

@@ -292,7 +292,7 @@ class AppWorker:
     # Beginning and end.
 
     def _check_topics(self) -> None:
-        wanted = {topic: "it is subscribed to" for topic in self._work.topics}
+        wanted = dict.fromkeys(self._work.topics, "it is subscribed to")
         for station in self._work.stations:
             subscriber = station.subscriber
             wanted.update(dict.fromkeys(subscriber.delay_topics(), f"retries of {subscriber.name} wait there"))

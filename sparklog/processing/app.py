@@ -152,8 +152,8 @@ class App:
         return add
 
     def create_topics(self) -> list[str]:
-        """Create the delay and dead-letter topics that aren't there, with as many partitions as the topics whose records
-        they take. Returns their names.
+        """Create the delay and dead-letter topics that aren't there, with as many partitions as the topics whose
+        records they take. Returns their names.
 
         Raises:
             UnknownTopicOrPartitionError: a topic that is subscribed to doesn't exist.

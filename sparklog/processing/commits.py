@@ -52,6 +52,7 @@ class Commits:
         self._must_abort = False
         """Did an abort fail that is to be done before anything else?"""
         self._partition_counts: dict[str, int] = {}
+        """By topic, in the transaction that is being filled."""
         self._ending: Pending | None = None
         """What is in the transaction that ``commit_transaction`` was called for, and whose outcome isn't known."""
         self.transaction_count = 0
@@ -109,6 +110,7 @@ class Commits:
 
     def _send_all(self, producer: Producer, taken: Pending) -> tuple[Entry, SparklogError] | None:
         """Send all outputs; where one can't be sent by itself: whose it is, and why."""
+        self._partition_counts.clear()
         for entry in taken.moves:
             for output in entry.outputs:
                 try:
@@ -116,7 +118,6 @@ class Commits:
                 except _OF_THE_RECORD as error:
                     return entry, error
                 except (UnknownTopicOrPartitionError, InvalidTopicError) as error:
-                    self._partition_counts.pop(output.topic, None)
                     at, offset = entry.frontier.partition, entry.record.offset
                     raise HandlerError(
                         f"what was made of {at.topic}-{at.partition}, offset {offset}, can't be sent to topic "
@@ -127,9 +128,8 @@ class Commits:
         return None
 
     def _send(self, producer: Producer, output: Output) -> None:
-        partition = output.partition
-        if output.near_partition is not None:
-            partition = output.near_partition % self._partition_count(producer, output.topic)
+        count = self._partition_count(producer, output.topic)
+        partition = output.partition if output.near_partition is None else output.near_partition % count
         producer.send(
             output.topic,
             value=output.value,
@@ -140,7 +140,8 @@ class Commits:
         )
 
     def _partition_count(self, producer: Producer, topic: str) -> int:
-        """The number of a topic's partitions, as of the first time: they only grow."""
+        """The number of a topic's partitions. It is looked at once in each transaction: what is sent to a topic that was
+        deleted since the producer has opened it would be nowhere, while the offset is committed."""
         count = self._partition_counts.get(topic)
         if count is None:
             count = self._partition_counts[topic] = len(producer.partitions_for(topic))

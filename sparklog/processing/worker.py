@@ -85,7 +85,7 @@ class AppWorker:
             cluster=self._cluster,
             clock=settings.clock,
             **{
-                "max_poll_records": 1_000,
+                "max_poll_records": 5_000,  # each poll may wait for threads of handlers that compute
                 **settings.consumer,
                 "group_id": settings.group_id,
                 "auto_offset_reset": settings.auto_offset_reset,

@@ -34,8 +34,8 @@ _MOST_STEPS = 1_000_000
 class AppDriver:
     """Plays the broker, the clock and the threads for one app. Topics are made when they are first named.
 
-    What a real worker does beyond this driver is threads, the group and the store; retries, order, dead letters and what
-    is committed together are decided by the same code.
+    What a real worker does beyond this driver is threads, the group and the store; retries, order, dead letters and
+    what is committed together are decided by the same code.
 
     Args:
         partitions: of each topic; keys are spread over them, not as a producer does it.

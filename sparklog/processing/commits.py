@@ -140,8 +140,8 @@ class Commits:
         )
 
     def _partition_count(self, producer: Producer, topic: str) -> int:
-        """The number of a topic's partitions. It is looked at once in each transaction: what is sent to a topic that was
-        deleted since the producer has opened it would be nowhere, while the offset is committed."""
+        """The number of a topic's partitions. It is looked at once in each transaction: what is sent to a topic that
+        was deleted since the producer has opened it would be nowhere, while the offset is committed."""
         count = self._partition_counts.get(topic)
         if count is None:
             count = self._partition_counts[topic] = len(producer.partitions_for(topic))

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.errors import HandlerError
+from sparklog.processing.deduplication import AlreadyProcessedError, current_group
 from sparklog.processing.frontier import NOTHING, Entry
 from sparklog.processing.messages import Batch, Record, Send
 from sparklog.processing.moves import Output, bury, delay, group_of, origin_of
@@ -55,6 +56,7 @@ class Handling:
         Raises:
             HandlerError: one failed that has nowhere to go; those behind it are left.
         """
+        current_group.set(self._group_id)
         try:
             if self._subscriber.takes == "batch":
                 return self._batch(entries, slot)
@@ -82,6 +84,8 @@ class Handling:
                 result = handler(Record(record, value, entry.attempts + 1))
                 if result is not None:
                     entry.outputs = self._outputs(result)
+            except AlreadyProcessedError:
+                pass  # the inbox knows its message: its effect is there
             except BaseException as error:
                 slot.failures += 1
                 if self._settle(entry, error, can_mend=is_decoded):

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from sparklog.processing.deduplication import current_group
 from sparklog.processing.handling import Slot
 from sparklog.processing.work import Station
 from sparklog.workers import Worker
@@ -29,7 +30,7 @@ class LoopThread:
                 self._loop = asyncio.new_event_loop()
                 Worker("processing-loop", self._run_loop).start()
             loop = self._loop
-        result, error = asyncio.run_coroutine_threadsafe(_caught(awaitable), loop).result()
+        result, error = asyncio.run_coroutine_threadsafe(_caught(awaitable, current_group.get()), loop).result()
         if error is not None:
             raise error
         return result
@@ -56,8 +57,9 @@ class LoopThread:
             loop.close()
 
 
-async def _caught(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+async def _caught(awaitable: Awaitable[Any], group: str) -> tuple[Any, BaseException | None]:
     """The result or the error: a ``SystemExit`` that is raised in a loop would end the loop."""
+    current_group.set(group)
     try:
         return await awaitable, None
     except BaseException as error:

@@ -169,8 +169,8 @@ class AppWorker:
                 self._work.feed(self._consumer.poll(timeout_ms=self._poll_ms(now)))
                 self._poll_patience.succeeded()
             except SparklogError as error:
-                _LOGGER.warning("group %s: poll failed: %s", self._settings.group_id, error)
                 self._poll_patience.failed(error, self._clock.ticks_ms())
+                _LOGGER.warning("group %s: a poll failed, and is tried again: %s", self._settings.group_id, error)
         else:
             self._clock.sleep_ms(_BUSY_POLL_MS)
         self._work.wake_due()
@@ -196,8 +196,8 @@ class AppWorker:
             self._commit()
         except SparklogError as error:
             self._counts.failed_commits += 1
-            _LOGGER.warning("group %s: a commit failed, and is tried again: %s", self._settings.group_id, error)
             self._commit_patience.failed(error, self._clock.ticks_ms())
+            _LOGGER.warning("group %s: a commit failed, and is tried again: %s", self._settings.group_id, error)
 
     def _commit(self) -> None:
         began = self._clock.ticks_ms()

@@ -113,7 +113,7 @@ def show(
 @dlq.command()
 @click.argument("topic", shell_complete=complete_topics)
 @click.option(
-    "--to", shell_complete=complete_topics, metavar="TOPIC", help="Send them there; else where each came from."
+    "--to", shell_complete=complete_topics, metavar="TOPIC", help="Send them there, not where each came from."
 )
 @_where_option
 @click.option("--max", "most", type=click.IntRange(min=1), metavar="N", help="So many at most.")

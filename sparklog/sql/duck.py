@@ -29,7 +29,7 @@ from sparklog.storage import ObjectStore
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["QueryResult", "connect", "query"]
+__all__ = ["QueryResult", "connect", "duckdb_module", "query", "told_in_one_line"]
 
 _BATCH_ROWS = 10_000
 _PROJECTION = "topic, partition, base_offset + offset_delta as offset, timestamp, timestamp_type, key, value, headers"
@@ -172,6 +172,7 @@ def _dataset(cluster: Cluster, topic: str, *, skip_deleted: bool) -> Any:
 
 
 def duckdb_module() -> ModuleType:
+    """DuckDB. Raises ``InvalidConfigurationError``: it isn't installed."""
     try:
         import duckdb
     except ImportError as error:
@@ -198,6 +199,7 @@ def _stands_in(name: str, text: str, flags: int = 0) -> bool:
 
 @contextmanager
 def told_in_one_line() -> Iterator[None]:
+    """Raise what DuckDB says of a statement as ``InvalidArgumentError``, in one line."""
     try:
         yield
     except (duckdb_module().Error, pa.ArrowException, OSError) as error:

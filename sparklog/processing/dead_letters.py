@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparklog.admin import Admin
 from sparklog.consumer import Consumer
-from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
+from sparklog.errors import InvalidArgumentError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster
 from sparklog.model import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from sparklog.processing.moves import DeadLetter, letter_of
@@ -26,6 +26,8 @@ REPLAY_GROUP = "dlq-replay"
 REPLAYED = "__dlq.replayed."
 """Headers of a record that was sent again: ``topic``, ``partition``, ``offset`` of its dead letter."""
 _POLL_MS = 1_000.0
+_MOST_LOOKS = 60
+"""Polls without a record, one after the other."""
 _RECORDS_A_TRANSACTION = 5_000
 
 Wanted = Callable[[list["Found"]], Iterable["Found"]]
@@ -207,9 +209,13 @@ def _records_of(cluster: Cluster, topic: str) -> Iterator[list[ConsumerRecord]]:
                 continue
             consumer.assign([at])
             consumer.seek(at, starts[at])
+            looks = 0
             while consumer.position(at) < ends[at]:
                 records = consumer.poll(_POLL_MS, max_records=_RECORDS_A_TRANSACTION).get(at, [])
                 now = [record for record in records if record.offset < ends[at]]
+                looks = 0 if records else looks + 1
+                if looks > _MOST_LOOKS:
+                    raise KafkaTimeoutError(f"nothing more of {topic}-{at.partition} can be read, up to {ends[at]}")
                 if now:
                     yield now
 

@@ -11,6 +11,7 @@ from sparklog import Admin, Consumer, NewTopic, Producer
 from sparklog.log import Cluster
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.processing import App
+from sparklog.processing.moves import Origin, Output, bury
 from sparklog.storage import ObjectStore
 from tests.consumer.support import a_cluster
 
@@ -87,3 +88,22 @@ def running(*apps: App) -> Iterator[None]:
     finally:
         for app in apps:
             app.stop()
+
+
+def outputs(cluster: Cluster, *outputs: Output) -> None:
+    with Producer(cluster) as producer:
+        for each in outputs:
+            producer.send(each.topic, each.value, each.key, each.headers, each.near_partition)
+
+
+def a_letter(number: int, *, partition: int = 0, key: bytes | None = b"k") -> Output:
+    value = b"%d" % number
+    record = ConsumerRecord("orders", partition, -1, number, 5, 0, key, value, [("mine", b"1")], None, 1, 1, 5)
+    origin = Origin(topic="orders", partition=partition, offset=number, timestamp=5)
+    error = ValueError("odd") if number % 2 else KeyError("even")
+    return bury(record, "dlq.orders", origin=origin, group_id="g", attempts=3, error=error)[0]
+
+
+def sent_letters(cluster: Cluster, count: int) -> None:
+    """Send dead letters of ``orders-0`` to ``dlq.orders``: their values are their offsets there."""
+    outputs(cluster, *(a_letter(number) for number in range(count)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -79,10 +80,8 @@ def test_killed_at_any_write(kind):
         deadline = time.monotonic() + 20
         while not faulty.crashed and not is_done(cluster) and time.monotonic() < deadline:
             time.sleep(0.01)
-        try:
+        with suppress(SimulatedCrash, SparklogError):  # whatever it ended with: it is dead
             first.stop()
-        except (SimulatedCrash, SparklogError):
-            pass  # whatever it ended with: it is dead
         second = a_worker(cluster)
         second.start()
         wait_for(lambda cluster=cluster: is_done(cluster), second)

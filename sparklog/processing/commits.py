@@ -54,7 +54,7 @@ class Commits:
         self._partition_counts: dict[str, int] = {}
         """By topic, in the transaction that is being filled."""
         self._ending: Pending | None = None
-        """What is in the transaction that ``commit_transaction`` was called for, and whose outcome isn't known."""
+        """The contents of the transaction that ``commit_transaction`` was called for, and whose outcome isn't known."""
         self.transaction_count = 0
 
     @property

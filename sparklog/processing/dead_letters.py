@@ -42,7 +42,7 @@ class DeadLetterTopic:
     letters: int
     """Offsets from the log start to the log end; compacted or aborted ones among them."""
     not_replayed: int
-    """Of them, at most."""
+    """The letters that weren't replayed, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What a replay sends, or would send."""
+    """The records that a replay sends, or would send."""
 
     found: list[Found]
     to: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""What the worker and the inbox share, so that the worker needs no SQLAlchemy: whose messages, and if one is known."""
+"""Names that the worker and the inbox share: whose messages are recorded. The worker needs no SQLAlchemy for them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Entry:
         """It was moved to a delay topic."""
         self.is_done = False
         self.outputs = NOTHING
-        """What is to be sent once it is done."""
+        """The records to be sent once it is done."""
         self.letter: DeadLetter | None = None
         """Set where it was moved to the dead letters."""
 

@@ -27,7 +27,7 @@ class WrongResultError(TypeError):
 
 
 class Slot:
-    """What one thread is at; for others to look at."""
+    """The work that one thread is at; for others to look at."""
 
     __slots__ = ("entry", "failures", "tries")
 
@@ -236,7 +236,7 @@ async def _listed(results: Any) -> list[Any]:
 
 
 def outputs_of(result: Any, name: str) -> tuple[Output, ...]:
-    """What a handler's result asks to be sent.
+    """The records that a handler's result asks to be sent.
 
     Raises:
         WrongResultError: it is neither None, a ``Send`` nor several of them.

@@ -1,4 +1,4 @@
-"""What a worker says of itself: is it alive, how far is it, what has it counted."""
+"""A worker's report of itself: is it alive, how far is it, what has it counted."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Health:
     last_round_ms: float
     """How long ago the worker's last round began."""
     error: str | None
-    """What it failed with."""
+    """The error that it failed with."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a worker has counted since it began."""
+    """Totals of a worker since it began."""
 
     records: int = 0
     """Records whose offsets were committed."""

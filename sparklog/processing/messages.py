@@ -1,4 +1,4 @@
-"""What a handler gets and what it gives: a record, a batch of records, and records to be sent."""
+"""The arguments and results of handlers: a record, a batch of records, and records to be sent."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Batch(Generic[T]):
     def __init__(self, records: Sequence[Record[T]], attempt: int = 1) -> None:
         self.records = records
         self.attempt = attempt
-        """As that of a record."""
+        """The number of the try, as that of a record."""
 
     @property
     def values(self) -> list[T]:
@@ -125,7 +125,7 @@ class Send:
     partition: int | None = None
     """Chosen by the key if None."""
     timestamp_ms: int | None = None
-    """Of the moment it is sent if None."""
+    """The moment at which it is sent if None."""
 
     def __post_init__(self) -> None:
         given: Any = self  # the annotations are what is expected of callers, not what is known of them

@@ -71,7 +71,7 @@ class DeadLetter:
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """Those of the record, without those that say why it is here."""
+    """Headers of the record, without those that say why it is here."""
     is_value_omitted: bool = False
     """The value was too large to be moved: it is where the record was."""
 
@@ -268,7 +268,7 @@ def _stack_of(error: BaseException) -> str:
 
 
 def _plain_stack_of(error: BaseException) -> str:
-    """What :func:`traceback.format_exception` says, without marks below the lines: in a sixth of the time."""
+    """The text of :func:`traceback.format_exception`, without marks below the lines: in a sixth of the time."""
     lines = ["Traceback (most recent call last):\n"]
     for frame, number in list(traceback.walk_tb(error.__traceback__))[-_MOST_FRAMES:]:
         code = frame.f_code

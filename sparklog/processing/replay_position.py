@@ -16,7 +16,7 @@ from sparklog.model import OffsetAndMetadata
 __all__ = ["ReplayPosition"]
 
 _MOST_BYTES = 4_096
-"""Of an offset's metadata. Source: Kafka ``offset.metadata.max.bytes``."""
+"""The bound of an offset's metadata. Source: Kafka ``offset.metadata.max.bytes``."""
 _FORMAT = re.compile(r"replayed:(\d+-\d+(,\d+-\d+)*)?")
 
 

@@ -120,7 +120,7 @@ Decision = Again | Delay | Bury | Stop
 def decide(
     retry: Retry, error: BaseException, *, attempts: int, can_mend: bool = True, has_dead_letter: bool
 ) -> Decision:
-    """What becomes of a record whose try number ``attempts`` has failed.
+    """Decide what becomes of a record whose try number ``attempts`` has failed.
 
     Args:
         attempts: tries so far, the one that failed among them; 1 or more.

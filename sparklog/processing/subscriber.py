@@ -125,7 +125,7 @@ def _order_by(name: str, order_by: str, takes: str) -> OrderBy:
 
 
 def _annotation(handler: Callable[[Any], Any], name: str) -> tuple[Literal["record", "batch"], Any]:
-    """What the first parameter is annotated with, and the type of the values; records of bytes without."""
+    """The kind that the first parameter is annotated with, and the type of the values; records of bytes without."""
     function = handler if inspect.isroutine(handler) else getattr(handler, "__call__", handler)  # noqa: B004
     parameters = [each for each in inspect.signature(handler).parameters.values() if each.default is each.empty]
     if len(parameters) != 1:
@@ -148,7 +148,7 @@ def _annotation(handler: Callable[[Any], Any], name: str) -> tuple[Literal["reco
 
 
 def _resolved(annotation: str, function: Any) -> Any:
-    """What an annotation that is a text names, in the module of a function."""
+    """The type that an annotation which is a text names, in the module of a function."""
 
     def only() -> None: ...
 

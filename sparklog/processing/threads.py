@@ -67,11 +67,11 @@ async def _caught(awaitable: Awaitable[Any], group: str) -> tuple[Any, BaseExcep
 
 
 class HandlerThreads:
-    """As many threads for each subscriber as its ``concurrency`` says. A process that exits doesn't wait for them."""
+    """The threads of subscribers, ``concurrency`` for each. A process that exits doesn't wait for them."""
 
     def __init__(self, stations: Sequence[Station]) -> None:
         self.failures: deque[BaseException] = deque()
-        """What ended a thread: its record is not done, and nothing behind it is begun."""
+        """The error that ended a thread: its record is not done, and nothing behind it is begun."""
         self.slots: list[Slot] = []
         self._stations = stations
         self._workers: list[Worker] = []

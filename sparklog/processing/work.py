@@ -25,9 +25,9 @@ class Limits:
     """Bounds of what is read ahead; a poll may go beyond them by what it returns."""
 
     records: int = 10_000
-    """Of one partition, from the first that isn't done on; 1 or more."""
+    """Records of one partition, from the first that isn't done on; 1 or more."""
     size_bytes: int = 64 * 1024 * 1024
-    """Of the values of all partitions; 1 or more."""
+    """Bytes of the values of all partitions; 1 or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Station:
 
 @dataclass(slots=True)
 class Pending:
-    """What is done, and waits for its commit: all of it is committed together."""
+    """Records that are done, and wait for their commit: all are committed together."""
 
     offsets: dict[Frontier, int] = field(default_factory=dict)
     """The next offset of each partition that something is done in."""
@@ -62,7 +62,7 @@ class Pending:
 
     @property
     def letters(self) -> list[DeadLetter]:
-        """Those that go to the dead letters."""
+        """Records that go to the dead letters."""
         return [entry.letter for entry in self.moves if entry.letter is not None]
 
 

@@ -62,7 +62,7 @@ class AppWorker:
     def __init__(self, settings: AppSettings, subscribers: Sequence[Subscriber]) -> None:
         self.state = State.NEW
         self.error: BaseException | None = None
-        """What it ended with."""
+        """The error that it ended with."""
         self._settings = settings
         given = settings.cluster
         self._owns_store = not isinstance(given, Cluster)

@@ -56,7 +56,7 @@ class AppDriver:
             raise InvalidArgumentError(f"AppDriver: partitions={partitions}, expected 1 or more")
         self.clock = clock or ManualClock()
         self.dead_letters: list[DeadLetter] = []
-        """Those that were moved, in order."""
+        """Records that were moved to dead letters, in order."""
         self._app = app
         self._partitions = partitions
         self._choose = choose or (lambda count: 0)

@@ -150,7 +150,7 @@ def test_two_workers_share_the_partitions_and_hand_over_between_two_records():
         assert own == sorted(own)
 
 
-def test_a_handler_that_outlasts_the_hand_over_is_done_again_elsewhere_and_counts_once():
+def test_a_handler_that_outlasts_the_hand_over_counts_once():
     cluster = a_world("in", "out")
     send(cluster, "in", ["a"])
     go_on, tries = threading.Event(), list[int]()

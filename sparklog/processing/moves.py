@@ -269,7 +269,7 @@ def _stack_of(error: BaseException) -> str:
 
 def _plain_stack_of(error: BaseException) -> str:
     """The text of :func:`traceback.format_exception`, without marks below the lines: in a sixth of the time."""
-    lines = ["Traceback (most recent call last):\n"]
+    lines = [] if error.__traceback__ is None else ["Traceback (most recent call last):\n"]
     for frame, number in list(traceback.walk_tb(error.__traceback__))[-_MOST_FRAMES:]:
         code = frame.f_code
         lines.append(f'  File "{code.co_filename}", line {number}, in {code.co_name}\n')

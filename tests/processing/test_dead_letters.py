@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -116,7 +117,7 @@ def test_topics_that_cant_be_are_refused():
 
 def test_of_two_replays_at_a_time_one_is_fenced_off():
     cluster = letters(10)
-    second_ran = []
+    second_ran = list[bool]()
 
     def while_it_chooses(found: list[Found]) -> list[Found]:
         if not second_ran:
@@ -152,10 +153,14 @@ def test_a_replay_that_is_killed_at_any_call_is_finished_by_the_next():
         faulty = FaultyStore(store, fault)
         first = threading.Thread(target=kill_replay, args=(faulty,), daemon=True)
         first.start()
-        wait_for(lambda faulty=faulty, first=first: faulty.crashed or not first.is_alive())
+        wait_for(partial(is_dead, faulty, first))
         replay(cluster, "dlq.orders", wanted=odd, execute=True)
         replay(cluster, "dlq.orders", execute=True)
         assert Counter(sent(cluster)) == Counter(range(6))
+
+
+def is_dead(faulty: FaultyStore, thread: threading.Thread) -> bool:
+    return faulty.crashed or not thread.is_alive()
 
 
 def kill_replay(faulty: FaultyStore) -> None:

@@ -199,7 +199,7 @@ def test_a_poison_record_goes_to_the_dead_letters_at_once():
 
 
 def test_a_tombstone_is_none_whatever_the_annotation_says():
-    app, seen = an_app(), []
+    app, seen = an_app(), list[object]()
 
     @app.subscriber("in")
     def handle(record: Record[Order]) -> None:
@@ -356,7 +356,7 @@ def test_wrong_handlers_are_refused():
     with pytest.raises(InvalidTypeError, match="name 'Missing' is not defined"):
         app.subscriber("in")(unknown)
     with pytest.raises(InvalidTypeError, match="takes one argument"):
-        app.subscriber("in")(lambda: None)  # type: ignore[arg-type, misc]
+        app.subscriber("in")(lambda: None)  # type: ignore[type-var]
     with pytest.raises(InvalidArgumentError, match="expected 'partition'"):
         app.subscriber("in", order_by="key")(keys)
     app.subscriber("in")(keys)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sparklog.clock import Clock
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.processing.frontier import Entry, Frontier
-from sparklog.processing.lanes import Lanes, OrderBy
+from sparklog.processing.lanes import Lane, Lanes, OrderBy
 from sparklog.testing import ManualClock
 
 AT = TopicPartition("t", 0)
@@ -46,7 +46,8 @@ KEYS = st.lists(st.sampled_from([b"a", b"b", b"c", None]), max_size=20)
 def test_lanes_keep_their_order_and_lose_nothing(order_by, keys, data):
     """Takes and releases in any order, some entries again; what is taken is never in a lane that is taken."""
     lanes, entries = a_lane_world(order_by, keys)
-    ready, taken, done = [], [], []
+    ready, done = list[Lane | None](), list[Entry]()
+    taken = list[tuple[Lane, list[Entry]]]()
     again = 10
     while True:
         while not lanes.ready.empty():

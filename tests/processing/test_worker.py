@@ -310,7 +310,7 @@ def test_an_output_that_is_too_large_goes_to_the_dead_letters():
 
 def test_a_dead_letter_that_is_too_large_is_only_a_pointer():
     cluster = a_world("in", "dlq.in")
-    send(cluster, "in", ["x" * 1_048_000])
+    send(cluster, "in", ["x" * 1_048_400])
     app = an_app(cluster)
 
     @app.subscriber("in", dead_letter=True)

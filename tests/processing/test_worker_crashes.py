@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -54,6 +54,10 @@ def is_done(cluster: Cluster) -> bool:
     return committed(cluster, "in") == len(GOOD) + 2 and committed(cluster, "in-retry-1ms") == 1
 
 
+def has_ended(faulty: FaultyStore, cluster: Cluster) -> bool:
+    return faulty.crashed or is_done(cluster)
+
+
 def check(cluster: Cluster) -> None:
     assert Counter(texts(cluster, "out")) == Counter(GOOD)
     assert sorted(record.value for record in records(cluster, "dlq.in")) == [b"bad", b"\xff"]
@@ -77,14 +81,12 @@ def test_killed_at_any_write(kind):
         faulty = FaultyStore(store, Fault(kind=kind, when=is_write, skip=number))
         first = a_worker(a_cluster(faulty, retry_ms=1_000))
         first.start()
-        deadline = time.monotonic() + 20
-        while not faulty.crashed and not is_done(cluster) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(partial(has_ended, faulty, cluster))
         with suppress(SimulatedCrash, SparklogError):  # whatever it ended with: it is dead
             first.stop()
         second = a_worker(cluster)
         second.start()
-        wait_for(lambda cluster=cluster: is_done(cluster), second)
+        wait_for(partial(is_done, cluster), second)
         second.stop()
         check(cluster)
 
@@ -98,6 +100,6 @@ def test_bad_days_of_the_store(kind):
         faulty = FaultyStore(store, Fault(kind=kind, when=is_write, chance=0.1, times=None), seed=seed)
         app = a_worker(a_cluster(faulty, retry_ms=1_000))
         app.start()
-        wait_for(lambda cluster=cluster: is_done(cluster), app)
+        wait_for(partial(is_done, cluster), app)
         app.stop()
         check(cluster)

@@ -58,6 +58,7 @@ def test_a_dry_run_changes_nothing():
     assert listed(cluster) == (10, 10)
 
 
+@pytest.mark.slow
 def test_each_letter_is_replayed_once_however_often_it_is_asked_for():
     cluster = letters(10)
     assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 10}
@@ -75,6 +76,7 @@ def test_each_letter_is_replayed_once_however_often_it_is_asked_for():
     assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 1}
 
 
+@pytest.mark.slow
 def test_a_replay_of_some_leaves_the_others_to_a_later_one():
     cluster = letters(10)
     assert replay(cluster, "dlq.orders", to="other", wanted=odd, most=3, execute=True).to == {"other": 3}

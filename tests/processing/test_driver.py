@@ -364,6 +364,7 @@ def test_wrong_handlers_are_refused():
         app.subscriber("in")(keys)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), max_size=12),

@@ -43,6 +43,7 @@ from tests.processing.support import (
 NUMBERS = [str(number) for number in range(50)]
 
 
+@pytest.mark.slow
 def test_what_handlers_send_is_there_once():
     cluster = a_world("in", "out", partitions=2)
     send(cluster, "in", [f"{number % 7}:{number}" for number in range(200)], keyed=True)
@@ -101,6 +102,7 @@ def test_a_slow_key_holds_up_no_other():
     assert texts(cluster, "out")[0] == "slow:0"
 
 
+@pytest.mark.slow
 def test_a_partition_reads_ahead_no_more_than_its_limit():
     cluster = a_world("in")
     send(cluster, "in", NUMBERS)
@@ -123,6 +125,7 @@ def test_a_partition_reads_ahead_no_more_than_its_limit():
     assert most <= 6
 
 
+@pytest.mark.slow
 def test_two_workers_share_the_partitions_and_hand_over_between_two_records():
     cluster = a_world("in", "out", partitions=4)
     apps = [an_app(cluster), an_app(cluster)]
@@ -247,6 +250,7 @@ def test_a_missing_dead_letter_topic_stops_the_worker_at_its_start():
         wait_for(lambda: False, app)
 
 
+@pytest.mark.slow
 def test_a_dead_letter_topic_that_is_deleted_stops_the_worker_before_the_record():
     cluster = a_world("in", "dlq.in")
     app = an_app(cluster)
@@ -273,6 +277,7 @@ def test_a_dead_letter_topic_that_is_deleted_stops_the_worker_before_the_record(
     assert texts(cluster, "dlq.in") == ["b"]
 
 
+@pytest.mark.slow
 def test_a_dead_letter_topic_that_cant_be_written_stops_the_worker_before_the_record():
     store = MemoryStore()
     cluster = a_world("in", "dlq.in", store=store)
@@ -324,6 +329,7 @@ def test_a_dead_letter_that_is_too_large_is_only_a_pointer():
     assert dict(letter.headers)["__dlq.errors.value.omitted"] == b"true"
 
 
+@pytest.mark.slow
 def test_a_handler_that_hangs_ends_the_worker():
     cluster = a_world("in", "out")
     send(cluster, "in", ["a", "hang", "b"])

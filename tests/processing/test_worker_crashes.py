@@ -24,7 +24,10 @@ TOPICS = ("in", "out", "dlq.in", "in-retry-1ms")
 MOST_WRITES = 60
 """More than an undisturbed worker makes; beyond its last it isn't killed."""
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # clients that died unclosed
+]
 
 
 def a_worker(cluster: Cluster, **settings: Any) -> App:

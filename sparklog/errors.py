@@ -36,6 +36,7 @@ transaction be aborted first (``requires_abort``), is this client finished (``fa
     ├─ OffsetOutOfRangeError  TopicAlreadyExistsError  InvalidTopicError  InvalidPartitionsError
     ├─ PolicyViolationError  InvalidConfigurationError  UnsupportedVersionError  NotATopicError  CorruptLogError
     ├─ WakeupError                       another thread ended a blocked call
+    ├─ HandlerError                      a handler of sparklog.processing failed, and its record has nowhere to go
     └─ IllegalStateError  InvalidArgumentError  InvalidTypeError     the caller's own mistake
 """
 
@@ -52,6 +53,7 @@ __all__ = [
     "FencedInstanceIdError",
     "GroupIdNotFoundError",
     "GroupSubscribedToTopicError",
+    "HandlerError",
     "IllegalGenerationError",
     "IllegalStateError",
     "InconsistentGroupProtocolError",
@@ -354,6 +356,16 @@ class CorruptLogError(SparklogError):
 
 class WakeupError(SparklogError):
     """Another thread called ``wakeup``: the blocked call ended without a result (Java's WakeupException)."""
+
+
+class HandlerError(SparklogError):
+    """A handler of ``sparklog.processing`` failed, hung or returned what it may not, and its record has nowhere to go:
+    the worker stopped before it, and nothing was skipped. Its cause is the handler's error."""
+
+    def __init__(self, message: str, *, topic_partition: TopicPartition, offset: int) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        self.offset = offset
 
 
 class IllegalStateError(SparklogError):

@@ -20,7 +20,10 @@ PAGES = [
     REPOSITORY / "CHANGELOG.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
 ]
-RUNNABLE = [REPOSITORY / "README.md", REPOSITORY / "docs" / "guide.md", REPOSITORY / "docs" / "kafka_python.md"]
+RUNNABLE = [
+    REPOSITORY / "README.md",
+    *(REPOSITORY / "docs" / name for name in ("guide.md", "kafka_python.md", "processing.md")),
+]
 
 FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<code>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^()\s]+)\)")

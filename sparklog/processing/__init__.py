@@ -1,1 +1,43 @@
-"""Patterns of applications over topics. See docs/processing.md."""
+"""Patterns of applications over topics: handlers with retries and dead letters (:class:`App`), and the inbox.
+
+A name is imported when it is first used: the inbox needs none of the others. See docs/processing.md.
+"""
+
+from typing import TYPE_CHECKING
+
+from sparklog.lazy_imports import import_on_use
+
+if TYPE_CHECKING:
+    from sparklog.processing.app import App
+    from sparklog.processing.health import Health, State
+    from sparklog.processing.messages import Batch, Record, Send
+    from sparklog.processing.moves import DeadLetter, Origin
+    from sparklog.processing.retries import Exponential, Fixed, Retry
+    from sparklog.processing.work import Limits
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "sparklog.processing.app": ("App",),
+            "sparklog.processing.health": ("Health", "State"),
+            "sparklog.processing.messages": ("Batch", "Record", "Send"),
+            "sparklog.processing.moves": ("DeadLetter", "Origin"),
+            "sparklog.processing.retries": ("Exponential", "Fixed", "Retry"),
+            "sparklog.processing.work": ("Limits",),
+        },
+    )
+
+__all__ = [
+    "App",
+    "Batch",
+    "DeadLetter",
+    "Exponential",
+    "Fixed",
+    "Health",
+    "Limits",
+    "Origin",
+    "Record",
+    "Retry",
+    "Send",
+    "State",
+]

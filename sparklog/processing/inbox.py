@@ -15,13 +15,13 @@ import datetime
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from sparklog.errors import InvalidArgumentError, SparklogError
+from sparklog.errors import InvalidArgumentError
+from sparklog.processing.deduplication import AlreadyProcessedError, current_group
 
 __all__ = [
     "AlreadyProcessedError",
@@ -38,15 +38,7 @@ __all__ = [
 TABLE_NAME = "sparklog_inbox"
 ID_HEADER = "id"
 _MOST_CHARACTERS = 255
-_DEFAULT_GROUP = "default"
 _PRUNED_AT_ONCE = 10_000
-
-current_group: ContextVar[str] = ContextVar("sparklog_inbox_group", default=_DEFAULT_GROUP)
-"""The group for which messages are recorded where none is given."""
-
-
-class AlreadyProcessedError(SparklogError):
-    """The group has dealt with this message before: there is nothing to do."""
 
 
 class _Session(Protocol):

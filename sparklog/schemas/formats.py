@@ -213,7 +213,7 @@ def _json_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
 
 
 def _to_json(kind: pa.DataType) -> _ToObject | None:
-    """A converter to JSON of values of a type; None: it is the same. Fields that are null are left out, as Spark does."""
+    """A converter to JSON of values of a type; None: it is the same. Null fields are left out, as Spark does."""
     if pa.types.is_struct(kind):
         converters = {field.name: _to_json(field.type) or _same for field in kind}
         return lambda row: {name: converters[name](each) for name, each in row.items() if each is not None}

@@ -31,7 +31,7 @@ from sparklog.storage import ObjectStore
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["QueryResult", "connect", "query"]
+__all__ = ["QueryResult", "connect", "duckdb_module", "query", "told_in_one_line"]
 
 _BATCH_ROWS = 10_000
 _PROJECTION = "topic, partition, base_offset + offset_delta as offset, timestamp, timestamp_type, key, value, headers"
@@ -93,7 +93,7 @@ class QueryResult:
         Raises:
             InvalidArgumentError: what DuckDB says of a row, or of a data file that it can't read, in one line.
         """
-        with _told_in_one_line():
+        with told_in_one_line():
             yield from self._reader or ()
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ def query(
     opened = _open(cluster, storage_options, clock)
     connection = _connect(opened, *_named_in(opened, text), skip_deleted=True)
     try:
-        with _told_in_one_line():
+        with told_in_one_line():
             relation: Any = connection.sql(text)  # None where there is no result, up to DuckDB 1
             reader = None if relation is None else relation.to_arrow_reader(_BATCH_ROWS)
     except BaseException:
@@ -140,7 +140,7 @@ def query(
 def _open(
     cluster: str | Path | ObjectStore | Cluster, storage_options: Mapping[str, Any] | None, clock: Clock | None
 ) -> Cluster:
-    _duckdb()  # before anything is read
+    duckdb_module()  # before anything is read
     if isinstance(cluster, Cluster):
         return cluster
     return open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
@@ -149,7 +149,7 @@ def _open(
 def _connect(
     cluster: Cluster, topics: Iterable[str], system: Mapping[str, str], *, skip_deleted: bool = False
 ) -> duckdb.DuckDBPyConnection:
-    connection: duckdb.DuckDBPyConnection = _duckdb().connect()
+    connection: duckdb.DuckDBPyConnection = duckdb_module().connect()
     try:
         connection.execute("set TimeZone = 'UTC'")
         wanted = list(topics)
@@ -189,7 +189,8 @@ def _dataset(cluster: Cluster, topic: str, *, skip_deleted: bool) -> Any:
         raise
 
 
-def _duckdb() -> ModuleType:
+def duckdb_module() -> ModuleType:
+    """DuckDB. Raises ``InvalidConfigurationError``: it isn't installed."""
     try:
         import duckdb
     except ImportError as error:
@@ -215,9 +216,10 @@ def _stands_in(name: str, text: str, flags: int = 0) -> bool:
 
 
 @contextmanager
-def _told_in_one_line() -> Iterator[None]:
+def told_in_one_line() -> Iterator[None]:
+    """Raise what DuckDB says of a statement as ``InvalidArgumentError``, in one line."""
     try:
         yield
-    except (_duckdb().Error, pa.ArrowException, OSError) as error:
+    except (duckdb_module().Error, pa.ArrowException, OSError) as error:
         message = str(error).split("\n\nLINE ")[0]
         raise InvalidArgumentError(" ".join(message.split())) from error

@@ -1,0 +1,1 @@
+"""A parallel worker with retries and dead letters."""

@@ -1,0 +1,94 @@
+"""The records of a partition that are under way, and how far all of them are done: only that far may be committed.
+
+What a record sends is kept until everything before it is done, and is sent in the transaction that commits its offset.
+So no output is visible whose input may be processed again (decision 0029).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from sparklog.model import ConsumerRecord, TopicPartition
+from sparklog.processing.moves import DeadLetter, Output
+
+__all__ = ["NOTHING", "Entry", "Frontier"]
+
+NOTHING: tuple[Output, ...] = ()
+
+
+class Entry:
+    """A record under way. Whoever handles it sets ``is_done`` last; from then on nobody changes it."""
+
+    __slots__ = (
+        "attempts",
+        "due_ticks_ms",
+        "frontier",
+        "is_alone",
+        "is_delayed",
+        "is_done",
+        "letter",
+        "outputs",
+        "record",
+    )
+
+    def __init__(
+        self, record: ConsumerRecord, frontier: Frontier, attempts: int = 0, due_ticks_ms: float = 0.0
+    ) -> None:
+        self.record = record
+        self.frontier = frontier
+        self.attempts = attempts
+        """Tries that have failed."""
+        self.due_ticks_ms = due_ticks_ms
+        """Not to be tried before."""
+        self.is_alone = False
+        """To be tried without others of its batch, which failed."""
+        self.is_delayed = False
+        """It was moved to a delay topic."""
+        self.is_done = False
+        self.outputs = NOTHING
+        """The records to be sent once it is done."""
+        self.letter: DeadLetter | None = None
+        """Set where it was moved to the dead letters."""
+
+
+class Frontier:
+    """The entries of one partition, in its order, for as long as this worker has it.
+
+    For one thread; others look at ``is_live`` and finish entries.
+    """
+
+    __slots__ = ("_entries", "in_flight_bytes", "is_delayed", "is_live", "partition")
+
+    def __init__(self, partition: TopicPartition, *, is_delayed: bool = False) -> None:
+        self.partition = partition
+        self.is_delayed = is_delayed
+        """Is it one of a delay topic?"""
+        self.is_live = True
+        """False: nothing more of it is to be begun."""
+        self.in_flight_bytes = 0
+        """Bytes of the values of its entries."""
+        self._entries: deque[Entry] = deque()
+
+    @property
+    def in_flight(self) -> int:
+        """Entries that are not passed yet."""
+        return len(self._entries)
+
+    def add(self, entries: Iterable[Entry], size_bytes: int) -> None:
+        """Add what was read next.
+
+        Args:
+            size_bytes: of the values, all together.
+        """
+        self._entries.extend(entries)
+        self.in_flight_bytes += size_bytes
+
+    def advance(self) -> list[Entry]:
+        """Take out the entries that are done, up to the first that isn't; in their order."""
+        entries, passed = self._entries, []
+        while entries and entries[0].is_done:
+            passed.append(entries.popleft())
+        if passed:
+            self.in_flight_bytes -= sum(max(0, entry.record.serialized_value_size) for entry in passed)
+        return passed

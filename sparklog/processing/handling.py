@@ -1,0 +1,271 @@
+"""Handlers at work: called with records or batches, their results checked, their failures settled."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from sparklog.clock import Clock
+from sparklog.errors import HandlerError
+from sparklog.processing.deduplication import AlreadyProcessedError, current_group
+from sparklog.processing.frontier import NOTHING, Entry
+from sparklog.processing.messages import Batch, Record, Send
+from sparklog.processing.moves import Output, bury, delay, group_of, origin_of
+from sparklog.processing.retries import Again, Bury, Decision, Delay, decide
+from sparklog.processing.subscriber import Subscriber
+from sparklog.processing.values import encode
+
+__all__ = ["Await", "Handling", "Slot", "outputs_of"]
+
+Await = Callable[[Awaitable[Any]], Any]
+"""Runs what an async handler returned, and returns its result."""
+
+
+class WrongResultError(TypeError):
+    """A handler returned or yielded something else than records to be sent."""
+
+
+class Slot:
+    """The work that one thread is at; for others to look at."""
+
+    __slots__ = ("entry", "failures", "tries")
+
+    def __init__(self) -> None:
+        self.entry: Entry | None = None
+        """The record, or the first of the batch, that is being handled."""
+        self.tries = 0
+        self.failures = 0
+        """Tries that failed."""
+
+
+class Handling:
+    """The work on records of one subscriber. For several threads, each with a slot of its own."""
+
+    def __init__(self, subscriber: Subscriber, *, group_id: str, clock: Clock, run_async: Await) -> None:
+        self._subscriber = subscriber
+        self._group_id = group_id
+        self._clock = clock
+        self._run_async = run_async
+        self._delays: Mapping[str, str] = subscriber.delay_topics()
+
+    def work_on(self, entries: Sequence[Entry], slot: Slot) -> Sequence[Entry]:
+        """Handle entries of one lane, in their order. Returns those that are to be taken again, now or when they are
+        due; those of a partition that was taken away are left.
+
+        Raises:
+            HandlerError: one failed that has nowhere to go; those behind it are left.
+        """
+        current_group.set(self._group_id)
+        try:
+            if self._subscriber.takes == "batch":
+                return self._batch(entries, slot)
+            return self._records(entries, slot)
+        finally:
+            slot.entry = None
+
+    def _records(self, entries: Sequence[Entry], slot: Slot) -> Sequence[Entry]:
+        decode, handler, is_of_other_group = self._subscriber.decode, self._subscriber.handler, self._is_of_other_group
+        for at, entry in enumerate(entries):
+            frontier = entry.frontier
+            if not frontier.is_live:
+                return ()
+            if frontier.is_delayed and is_of_other_group(entry):
+                entry.is_done = True
+                continue
+            slot.entry = entry
+            slot.tries += 1
+            record = entry.record
+            value, is_decoded = record.value, False
+            try:
+                if decode is not None and value is not None:
+                    value = decode(value)
+                is_decoded = True
+                result = handler(Record(record, value, entry.attempts + 1))
+                if result is not None:
+                    entry.outputs = self._outputs(result)
+            except AlreadyProcessedError:
+                pass  # the inbox knows its message: its effect is there
+            except BaseException as error:
+                slot.failures += 1
+                if self._settle(entry, error, can_mend=is_decoded):
+                    return entries[at:]
+            entry.is_done = True
+        return ()
+
+    def _batch(self, entries: Sequence[Entry], slot: Slot) -> Sequence[Entry]:
+        if not entries[0].frontier.is_live:
+            return ()
+        slot.entry = entries[0]
+        slot.tries += 1
+        records: list[Record[Any]] = []
+        good: list[Entry] = []
+        for entry in entries:
+            if entry.frontier.is_delayed and self._is_of_other_group(entry):
+                entry.is_done = True
+                continue
+            record = self._decoded(entry, slot)
+            if record is not None:
+                records.append(record)
+                good.append(entry)
+        if not good:
+            return ()
+        attempts = max(entry.attempts for entry in good)
+        try:
+            outputs = self._outputs(self._subscriber.handler(Batch(records, attempts + 1)))
+        except BaseException as error:
+            slot.failures += 1
+            return self._batch_failed(good, error, attempts + 1)
+        good[-1].outputs = outputs
+        for entry in reversed(good):  # the frontier passes all of them together: the first is done last
+            entry.is_done = True
+        return ()
+
+    def _batch_failed(self, good: Sequence[Entry], error: BaseException, attempts: int) -> Sequence[Entry]:
+        """Try the batch again; one that failed for good is tried record by record, to find out which of them it is."""
+        decision = self._decide(good[0], error, attempts=attempts, can_mend=True)
+        if len(good) == 1:
+            if self._settle(good[0], error, can_mend=True):
+                return good
+            good[0].is_done = True
+            return ()
+        if isinstance(decision, Again):
+            due = self._clock.ticks_ms() + decision.delay_ms
+            for entry in good:
+                entry.attempts, entry.due_ticks_ms = attempts, due
+        elif isinstance(error, WrongResultError) or not isinstance(error, Exception):
+            raise self._stopped(good[0], error, attempts) from error
+        else:
+            for entry in good:
+                entry.is_alone = True
+        return good
+
+    def _decoded(self, entry: Entry, slot: Slot) -> Record[Any] | None:
+        """The record with its value; None: it can't be decoded, and was settled."""
+        decode, value = self._subscriber.decode, entry.record.value
+        try:
+            if decode is not None and value is not None:
+                value = decode(value)
+        except BaseException as error:
+            slot.failures += 1
+            self._settle(entry, error, can_mend=False)
+            entry.is_done = True
+            return None
+        return Record(entry.record, value, entry.attempts + 1)
+
+    def _outputs(self, result: Any) -> tuple[Output, ...]:
+        if inspect.isawaitable(result):
+            result = self._run_async(result)
+        if inspect.isasyncgen(result):
+            result = self._run_async(_listed(result))
+        return outputs_of(result, self._subscriber.name)
+
+    def _settle(self, entry: Entry, error: BaseException, *, can_mend: bool) -> bool:
+        """Decide what becomes of an entry whose try has failed. True: it is to be tried again in place.
+
+        Raises:
+            HandlerError: it has nowhere to go.
+        """
+        attempts = entry.attempts + 1
+        decision = self._decide(entry, error, attempts=attempts, can_mend=can_mend)
+        if isinstance(decision, Again):
+            entry.attempts = attempts
+            entry.due_ticks_ms = self._clock.ticks_ms() + decision.delay_ms
+            return True
+        self._move(entry, error, decision, attempts)
+        return False
+
+    def refuse(self, entry: Entry, error: BaseException) -> None:
+        """Settle an entry whose outputs can't be sent, which no further try can mend. Raises ``HandlerError``."""
+        attempts = entry.attempts + 1
+        self._move(entry, error, self._decide(entry, error, attempts=attempts, can_mend=False), attempts)
+
+    def _decide(self, entry: Entry, error: BaseException, *, attempts: int, can_mend: bool) -> Decision:
+        if isinstance(error, WrongResultError):
+            raise self._stopped(entry, error, attempts) from error
+        has_dead_letter = self._subscriber.dead_letter_of(self._topic_of(entry)) is not None
+        return decide(
+            self._subscriber.retry, error, attempts=attempts, can_mend=can_mend, has_dead_letter=has_dead_letter
+        )
+
+    def _move(self, entry: Entry, error: BaseException, decision: Decision, attempts: int) -> None:
+        record, topic = entry.record, self._topic_of(entry)
+        origin = origin_of(record, is_delayed=entry.frontier.is_delayed)
+        letters = self._subscriber.dead_letter_of(topic)
+        if isinstance(decision, Delay):
+            moved = delay(
+                record,
+                self._subscriber.retry.topic(topic, attempts),
+                origin=origin,
+                group_id=self._group_id,
+                attempts=attempts,
+                due_ms=self._clock.now_ms() + decision.delay_ms,
+                error=error,
+            )
+            entry.outputs, entry.is_delayed = (moved,), True
+        elif isinstance(decision, Bury) and letters is not None:
+            output, entry.letter = bury(
+                record, letters, origin=origin, group_id=self._group_id, attempts=attempts, error=error
+            )
+            entry.outputs, entry.is_delayed = (output,), False
+        else:
+            raise self._stopped(entry, error, attempts) from error
+
+    def _stopped(self, entry: Entry, error: BaseException, attempts: int) -> HandlerError:
+        at = entry.frontier.partition
+        tries = "1 try" if attempts == 1 else f"{attempts} tries"
+        what = f"handler {self._subscriber.name} failed at {at.topic}-{at.partition}, offset {entry.record.offset}, "
+        return HandlerError(
+            f"{what}after {tries}: {error!r}; the worker stops before this record, nothing is skipped",
+            topic_partition=at,
+            offset=entry.record.offset,
+        )
+
+    def _topic_of(self, entry: Entry) -> str:
+        """The topic that was subscribed to, for a record of one of its delay topics, too."""
+        topic = entry.frontier.partition.topic
+        return self._delays.get(topic, topic)
+
+    def _is_of_other_group(self, entry: Entry) -> bool:
+        """Was a record of a delay topic moved there by another group?"""
+        return group_of(entry.record) not in (None, self._group_id)
+
+
+async def _listed(results: Any) -> list[Any]:
+    return [each async for each in results]
+
+
+def outputs_of(result: Any, name: str) -> tuple[Output, ...]:
+    """The records that a handler's result asks to be sent.
+
+    Raises:
+        WrongResultError: it is neither None, a ``Send`` nor several of them.
+        InvalidTypeError: a value can't be encoded.
+        Exception: what a generator raises.
+    """
+    if result is None:
+        return NOTHING
+    if isinstance(result, Send):
+        return (_output(result),)
+    if isinstance(result, str | bytes | Mapping) or not isinstance(result, Iterable):
+        raise WrongResultError(
+            f"handler {name} returned {type(result).__name__}, expected None, a Send or an iterable of them"
+        )
+    outputs = []
+    for each in result:
+        if not isinstance(each, Send):
+            raise WrongResultError(f"handler {name} yielded {type(each).__name__}, expected Send")
+        outputs.append(_output(each))
+    return tuple(outputs)
+
+
+def _output(send: Send) -> Output:
+    key = send.key.encode() if isinstance(send.key, str) else send.key
+    return Output(
+        topic=send.topic,
+        key=key,
+        value=encode(send.value),
+        headers=list(send.headers),
+        partition=send.partition,
+        timestamp_ms=send.timestamp_ms,
+    )

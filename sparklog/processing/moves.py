@@ -1,0 +1,279 @@
+"""Records that are moved, to a delay topic or to the dead letters: their headers, there and back.
+
+Sources of the names: KIP-1191 for ``__dlq.errors.*``, of which ``exception`` and ``stacktrace`` are ours; for others
+Spring Kafka's ``RetryTopicHeaders`` and ``KafkaHeaders``. All values are text.
+"""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from dataclasses import dataclass, replace
+
+from sparklog.model import ConsumerRecord, Headers
+
+__all__ = ["DeadLetter", "Origin", "Output", "attempts_of", "bury", "delay", "due_ms_of", "group_of", "origin_of"]
+__all__ += ["letter_of", "plain_headers", "pointer_only"]
+
+DLQ = "__dlq.errors."
+OMITTED = DLQ + "value.omitted"
+ATTEMPTS, DUE = "retry_topic-attempts", "retry_topic-backoff-timestamp"
+FIRST_TIMESTAMP = "retry_topic-original-timestamp"
+GROUP = "kafka_dlt-original-consumer-group"
+ORIGINAL = "kafka_original-"
+ERROR = "kafka_exception-"
+_OWN = (DLQ, "retry_topic-", GROUP, ORIGINAL, ERROR)
+_MOST_STACK_CHARACTERS = 8_192
+_MOST_MESSAGE_CHARACTERS = 1_024
+_MOST_FRAMES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A record that is to be sent, as bytes."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    partition: int | None = None
+    """Chosen by the key if None."""
+    near_partition: int | None = None
+    """Go to this partition, modulo how many there are: so what comes from one partition stays in order."""
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The place where a record was before it was moved for the first time."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A record that was moved to the dead letters, and why."""
+
+    topic: str
+    """The dead-letter topic."""
+    origin: Origin
+    group_id: str
+    attempts: int
+    """Tries, the last among them; 0 where nothing was tried."""
+    exception: str
+    """The class of the error, with its module."""
+    message: str
+    stacktrace: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    """Headers of the record, without those that say why it is here."""
+    is_value_omitted: bool = False
+    """The value was too large to be moved: it is where the record was."""
+
+
+def origin_of(record: ConsumerRecord, *, is_delayed: bool) -> Origin:
+    """Where a record came from first: where it is or, of a record of a delay topic, what its headers say."""
+    found = _texts(record.headers) if is_delayed else {}
+    try:
+        return Origin(
+            topic=found[ORIGINAL + "topic"],
+            partition=int(found[ORIGINAL + "partition"]),
+            offset=int(found[ORIGINAL + "offset"]),
+            timestamp=int(found[ORIGINAL + "timestamp"]),
+        )
+    except (KeyError, ValueError):
+        return Origin(topic=record.topic, partition=record.partition, offset=record.offset, timestamp=record.timestamp)
+
+
+def attempts_of(record: ConsumerRecord) -> int:
+    """How many tries of it have failed, as a record of a delay topic says; 0 for any other."""
+    return _number(record.headers, ATTEMPTS)
+
+
+def due_ms_of(record: ConsumerRecord) -> int:
+    """When a record of a delay topic is due, milliseconds since the epoch; 0: at once."""
+    return _number(record.headers, DUE)
+
+
+def group_of(record: ConsumerRecord) -> str | None:
+    """The group that moved a record to a delay topic; None where nobody says."""
+    return _texts(record.headers).get(GROUP)
+
+
+def plain_headers(headers: Headers) -> Headers:
+    """Headers without those that were added as the record was moved."""
+    return [each for each in headers if not each[0].startswith(_OWN)]
+
+
+def delay(
+    record: ConsumerRecord,
+    topic: str,
+    *,
+    origin: Origin,
+    group_id: str,
+    attempts: int,
+    due_ms: int,
+    error: BaseException,
+) -> Output:
+    """The record for a delay topic.
+
+    Args:
+        origin: where it came from first.
+        attempts: tries that have failed.
+        due_ms: milliseconds since the epoch.
+    """
+    added = {
+        ATTEMPTS: str(attempts),
+        DUE: str(due_ms),
+        FIRST_TIMESTAMP: str(origin.timestamp),
+        GROUP: group_id,
+        ORIGINAL + "topic": origin.topic,
+        ORIGINAL + "partition": str(origin.partition),
+        ORIGINAL + "offset": str(origin.offset),
+        ORIGINAL + "timestamp": str(origin.timestamp),
+        ERROR + "fqcn": _class_of(error),
+        ERROR + "message": _message_of(error),
+    }
+    return Output(
+        topic=topic,
+        key=record.key,
+        value=record.value,
+        headers=plain_headers(record.headers) + _encoded(added),
+        near_partition=record.partition,
+    )
+
+
+def bury(
+    record: ConsumerRecord, topic: str, *, origin: Origin, group_id: str, attempts: int, error: BaseException
+) -> tuple[Output, DeadLetter]:
+    """The record for a dead-letter topic, and what is told of it."""
+    letter = DeadLetter(
+        topic=topic,
+        origin=origin,
+        group_id=group_id,
+        attempts=attempts,
+        exception=_class_of(error),
+        message=_message_of(error),
+        stacktrace=_stack_of(error),
+        key=record.key,
+        value=record.value,
+        headers=plain_headers(record.headers),
+    )
+    return _output(letter), letter
+
+
+def pointer_only(letter: DeadLetter) -> tuple[Output, DeadLetter]:
+    """A dead letter without value and stack, for a record that is too large with them. KIP-1191 moves no values unless
+    told to."""
+    smaller = replace(letter, value=None, headers=[], stacktrace="", is_value_omitted=True)
+    return _output(smaller), smaller
+
+
+def letter_of(record: ConsumerRecord) -> DeadLetter:
+    """A record of a dead-letter topic, whoever wrote it: what it doesn't say is empty, and its origin where it is."""
+    found = _texts(record.headers)
+    at = origin_of(record, is_delayed=False)
+    number = {name: _number(record.headers, DLQ + name) for name in ("partition", "offset", "delivery.count")}
+    has_origin = DLQ + "topic" in found
+    return DeadLetter(
+        topic=record.topic,
+        origin=Origin(
+            topic=found.get(DLQ + "topic", at.topic),
+            partition=number["partition"] if has_origin else at.partition,
+            offset=number["offset"] if has_origin else at.offset,
+            timestamp=_number(record.headers, FIRST_TIMESTAMP) or record.timestamp,
+        ),
+        group_id=found.get(DLQ + "group", ""),
+        attempts=number["delivery.count"],
+        exception=found.get(DLQ + "exception", ""),
+        message=found.get(DLQ + "message", ""),
+        stacktrace=found.get(DLQ + "stacktrace", ""),
+        key=record.key,
+        value=record.value,
+        headers=plain_headers(record.headers),
+        is_value_omitted=OMITTED in found,
+    )
+
+
+def _output(letter: DeadLetter) -> Output:
+    origin = letter.origin
+    added = {
+        DLQ + "topic": origin.topic,
+        DLQ + "partition": str(origin.partition),
+        DLQ + "offset": str(origin.offset),
+        DLQ + "group": letter.group_id,
+        DLQ + "delivery.count": str(letter.attempts),
+        DLQ + "message": letter.message,
+        DLQ + "exception": letter.exception,
+        DLQ + "stacktrace": letter.stacktrace,
+        FIRST_TIMESTAMP: str(origin.timestamp),
+    }
+    if letter.is_value_omitted:
+        added[OMITTED] = "true"
+    return Output(
+        topic=letter.topic,
+        key=letter.key,
+        value=letter.value,
+        headers=[*letter.headers, *_encoded(added)],
+        near_partition=origin.partition,
+    )
+
+
+def _encoded(texts: dict[str, str]) -> Headers:
+    return [(name, text.encode("utf-8", "replace")) for name, text in texts.items()]
+
+
+def _texts(headers: Headers) -> dict[str, str]:
+    """Our own headers; of several with one name the last."""
+    return {
+        name: value.decode("utf-8", "replace") for name, value in headers if value is not None and name.startswith(_OWN)
+    }
+
+
+def _number(headers: Headers, name: str) -> int:
+    """A number of a header that somebody else may have written; 0 where there is none."""
+    for found, value in headers:
+        if found == name and value is not None and value.isdigit():
+            return int(value)
+    return 0
+
+
+def _class_of(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error)[:_MOST_MESSAGE_CHARACTERS]
+    except Exception as refusal:  # a user's class may be broken, and its record is to be moved all the same
+        return f"(its message can't be made: {type(refusal).__name__})"
+
+
+def _stack_of(error: BaseException) -> str:
+    """The error with its causes; of a long one the end, where it was raised."""
+    try:
+        if error.__cause__ is None and error.__context__ is None:
+            text = _plain_stack_of(error)
+        else:
+            text = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-_MOST_FRAMES))
+    except Exception as refusal:
+        return f"(its stack can't be made: {type(refusal).__name__})"
+    return text[-_MOST_STACK_CHARACTERS:]
+
+
+def _plain_stack_of(error: BaseException) -> str:
+    """The text of :func:`traceback.format_exception`, without marks below the lines: in a sixth of the time."""
+    lines = [] if error.__traceback__ is None else ["Traceback (most recent call last):\n"]
+    for frame, number in list(traceback.walk_tb(error.__traceback__))[-_MOST_FRAMES:]:
+        code = frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {number}, in {code.co_name}\n')
+        source = linecache.getline(code.co_filename, number).strip()
+        if source:
+            lines.append(f"    {source}\n")
+    return "".join([*lines, *traceback.format_exception_only(type(error), error)])

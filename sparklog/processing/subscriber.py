@@ -1,0 +1,156 @@
+"""A handler, and what is said of it: topics, order, retries, dead letters, and what it wants to be called with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from sparklog.errors import InvalidArgumentError, InvalidTypeError
+from sparklog.paths import check_topic_name
+from sparklog.processing.lanes import OrderBy
+from sparklog.processing.messages import Batch, Record
+from sparklog.processing.retries import Retry
+from sparklog.processing.values import Decode, decoder_of
+
+__all__ = ["DLQ_PREFIX", "Subscriber", "make_subscriber"]
+
+DLQ_PREFIX = "dlq."
+"""Source: KIP-1191."""
+_MOST_THREADS = 1_000
+_RECORDS_AT_ONCE = 256
+"""Records of one lane that a thread takes at a time: what it takes to hand them over is shared by so many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscriber:
+    """A handler with its options."""
+
+    handler: Callable[[Any], Any]
+    topics: tuple[str, ...]
+    takes: Literal["record", "batch"]
+    decode: Decode | None
+    """None: values are bytes as they are."""
+    retry: Retry
+    dead_letter: bool | str | None
+    """A topic; True: ``dlq.`` and the record's own topic."""
+    concurrency: int
+    order_by: OrderBy
+    batch_size: int
+    """Records of a batch at most."""
+
+    @property
+    def name(self) -> str:
+        """The handler's name."""
+        return str(getattr(self.handler, "__qualname__", repr(self.handler)))
+
+    @property
+    def is_async(self) -> bool:
+        """Does it have to be run in an event loop?"""
+        call = getattr(self.handler, "__call__", None)  # noqa: B004 - of an object that can be called
+        return any(
+            inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in (self.handler, call)
+        )
+
+    @property
+    def most_at_once(self) -> int:
+        """Records that are taken out of a lane together."""
+        return self.batch_size if self.takes == "batch" else _RECORDS_AT_ONCE
+
+    def dead_letter_of(self, topic: str) -> str | None:
+        """The dead-letter topic for records that came from a topic; None: there is none."""
+        if self.dead_letter is True:
+            return DLQ_PREFIX + topic
+        return self.dead_letter if isinstance(self.dead_letter, str) else None
+
+    def delay_topics(self) -> dict[str, str]:
+        """The delay topics, each with the topic whose records come there."""
+        return {delay: topic for topic in self.topics for delay in self.retry.topics_of(topic)}
+
+
+def make_subscriber(
+    handler: Callable[[Any], Any],
+    topics: tuple[str, ...],
+    *,
+    retry: Retry | None,
+    dead_letter: bool | str | None,
+    concurrency: int,
+    order_by: str,
+    batch_size: int,
+    value_type: Any,
+    decode: Decode | None,
+) -> Subscriber:
+    """Check what a user said of a handler. Raises ``InvalidArgumentError``, ``InvalidTypeError``, which name it."""
+    name = getattr(handler, "__qualname__", repr(handler))
+    if not topics or len(set(topics)) != len(topics):
+        raise InvalidArgumentError(f"subscriber {name}: topics {topics!r}, expected one or more, each once")
+    takes, annotated = _annotation(handler, name)
+    checked = Subscriber(
+        handler=handler,
+        topics=topics,
+        takes=takes,
+        decode=decode if decode is not None else decoder_of(annotated if value_type is None else value_type),
+        retry=retry or Retry(attempts=1),
+        dead_letter=dead_letter,
+        concurrency=_within(name, "concurrency", concurrency, _MOST_THREADS),
+        order_by=_order_by(name, order_by, takes),
+        batch_size=_within(name, "batch_size", batch_size, 1_000_000),
+    )
+    named = [*topics, *checked.delay_topics()]
+    for topic in topics:
+        letters = checked.dead_letter_of(topic)
+        named += [] if letters is None else [letters]
+        if letters in topics:
+            raise InvalidArgumentError(f"subscriber {name}: dead_letter={letters!r} is a topic that it reads")
+    for topic in named:
+        check_topic_name(topic)
+    return checked
+
+
+def _within(name: str, option: str, number: Any, most: int) -> int:
+    if type(number) is not int or not 1 <= number <= most:
+        raise InvalidArgumentError(f"subscriber {name}: {option}={number!r}, expected 1 to {most}")
+    return number
+
+
+def _order_by(name: str, order_by: str, takes: str) -> OrderBy:
+    if order_by not in get_args(OrderBy):
+        raise InvalidArgumentError(f"subscriber {name}: order_by={order_by!r}, expected 'partition', 'key' or 'none'")
+    if takes == "batch" and order_by != "partition":
+        raise InvalidArgumentError(
+            f"subscriber {name}: order_by={order_by!r}, expected 'partition': a batch is of one partition, in its order"
+        )
+    return order_by  # type: ignore[return-value]  # it is one of them
+
+
+def _annotation(handler: Callable[[Any], Any], name: str) -> tuple[Literal["record", "batch"], Any]:
+    """The kind that the first parameter is annotated with, and the type of the values; records of bytes without."""
+    function = handler if inspect.isroutine(handler) else getattr(handler, "__call__", handler)  # noqa: B004
+    parameters = [each for each in inspect.signature(handler).parameters.values() if each.default is each.empty]
+    if len(parameters) != 1:
+        raise InvalidTypeError(f"subscriber {name}: a handler takes one argument, a Record or a Batch")
+    found = parameters[0].annotation
+    if found is inspect.Parameter.empty:
+        return "record", bytes
+    if isinstance(found, str):  # from __future__ import annotations: others, as of the result, needn't be importable
+        try:
+            found = _resolved(found, function)
+        except (NameError, TypeError) as error:
+            raise InvalidTypeError(
+                f"subscriber {name}: the annotation {found!r} can't be resolved ({error}): define its types in the "
+                "module, or leave it out and give value_type"
+            ) from error
+    kind, parts = get_origin(found) or found, get_args(found)
+    if kind not in (Record, Batch):
+        raise InvalidTypeError(f"subscriber {name}: got the annotation {found!r}, expected Record[…] or Batch[…]")
+    return ("record" if kind is Record else "batch"), (parts[0] if parts else bytes)
+
+
+def _resolved(annotation: str, function: Any) -> Any:
+    """The type that an annotation which is a text names, in the module of a function."""
+
+    def only() -> None: ...
+
+    only.__annotations__ = {"found": annotation}
+    return get_type_hints(only, function.__globals__)["found"]

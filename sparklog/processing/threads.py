@@ -1,0 +1,116 @@
+"""The threads that handlers run in, and the event loop of those that are async."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from sparklog.processing.deduplication import current_group
+from sparklog.processing.handling import Slot
+from sparklog.processing.work import Station
+from sparklog.workers import Worker
+
+__all__ = ["HandlerThreads", "LoopThread"]
+
+
+class LoopThread:
+    """An event loop in a thread of its own, started when it is first needed: async handlers share it."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    def run(self, awaitable: Awaitable[Any]) -> Any:
+        """Run what an async function returned. Returns and raises what it does."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                Worker("processing-loop", self._run_loop).start()
+            loop = self._loop
+        result, error = asyncio.run_coroutine_threadsafe(_caught(awaitable, current_group.get()), loop).result()
+        if error is not None:
+            raise error
+        return result
+
+    def stop(self) -> None:
+        """End the loop once what is running in it has come to its next ``await``."""
+        with self._lock:
+            loop = self._loop
+        if loop is not None and loop.is_running():
+            loop.call_soon_threadsafe(loop.stop)
+
+    def _run_loop(self) -> None:
+        loop = self._loop
+        if loop is None:
+            return
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            loop.run_until_complete(asyncio.sleep(0))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+
+async def _caught(awaitable: Awaitable[Any], group: str) -> tuple[Any, BaseException | None]:
+    """The result or the error: a ``SystemExit`` that is raised in a loop would end the loop."""
+    current_group.set(group)
+    try:
+        return await awaitable, None
+    except BaseException as error:
+        return None, error
+
+
+class HandlerThreads:
+    """The threads of subscribers, ``concurrency`` for each. A process that exits doesn't wait for them."""
+
+    def __init__(self, stations: Sequence[Station]) -> None:
+        self.failures: deque[BaseException] = deque()
+        """The error that ended a thread: its record is not done, and nothing behind it is begun."""
+        self.slots: list[Slot] = []
+        self._stations = stations
+        self._workers: list[Worker] = []
+        for station in stations:
+            for number in range(station.subscriber.concurrency):
+                self._add(station, f"processing-{station.subscriber.topics[0]}-{number}")
+
+    def start(self) -> None:
+        """Begin."""
+        for worker in self._workers:
+            worker.start()
+
+    def stop(self) -> None:
+        """Let each thread end after what it does now."""
+        for station in self._stations:
+            for _ in range(station.subscriber.concurrency):
+                station.lanes.ready.put(None)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the ends of the threads, for each so long at most. True: they have ended."""
+        ended = [worker.join(timeout_s) for worker in self._workers]
+        return all(ended)
+
+    def _add(self, station: Station, name: str) -> None:
+        slot = Slot()
+        self.slots.append(slot)
+        self._workers.append(Worker(name, lambda: self._run(station, slot)))
+
+    def _run(self, station: Station, slot: Slot) -> None:
+        lanes, work_on = station.lanes, station.handling.work_on
+        while (lane := lanes.ready.get()) is not None:
+            entries = lanes.take(lane)
+            if not entries:
+                continue
+            try:
+                rest = work_on(entries, slot)
+            except BaseException as error:  # whatever it is, the worker raises it in its own thread
+                self.failures.append(error)
+                entries[0].frontier.is_live = False  # nothing behind it is begun
+                lanes.release(lane)
+                return
+            lanes.release(lane, rest)

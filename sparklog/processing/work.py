@@ -1,0 +1,206 @@
+"""All that is under way in a worker: partitions, their records, what is done and waits for its commit.
+
+It knows no threads, no clients and no store: the worker and the driver of tests do what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparklog.clock import Clock
+from sparklog.errors import IllegalStateError
+from sparklog.model import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from sparklog.processing.frontier import Entry, Frontier
+from sparklog.processing.handling import Await, Handling
+from sparklog.processing.lanes import Lanes
+from sparklog.processing.moves import DeadLetter, attempts_of, due_ms_of, pointer_only
+from sparklog.processing.subscriber import Subscriber
+
+__all__ = ["Limits", "Pending", "Station", "Work"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of what is read ahead; a poll may go beyond them by what it returns."""
+
+    records: int = 10_000
+    """Records of one partition, from the first that isn't done on; 1 or more."""
+    size_bytes: int = 64 * 1024 * 1024
+    """Bytes of the values of all partitions; 1 or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A subscriber, the lanes of its records, and the work on them."""
+
+    subscriber: Subscriber
+    lanes: Lanes
+    handling: Handling
+
+
+@dataclass(slots=True)
+class Pending:
+    """Records that are done, and wait for their commit: all are committed together."""
+
+    offsets: dict[Frontier, int] = field(default_factory=dict)
+    """The next offset of each partition that something is done in."""
+    moves: list[Entry] = field(default_factory=list)
+    """Entries that send something: of each partition those below its offset, in order."""
+    count: int = 0
+    """Entries."""
+
+    def keep(self, frontiers: Collection[Frontier]) -> None:
+        """Forget what is done of partitions that were taken away."""
+        self.offsets = {frontier: offset for frontier, offset in self.offsets.items() if frontier in frontiers}
+        self.moves = [entry for entry in self.moves if entry.frontier in frontiers]
+
+    @property
+    def committable(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets as clients take them."""
+        return {frontier.partition: OffsetAndMetadata(offset) for frontier, offset in self.offsets.items()}
+
+    @property
+    def letters(self) -> list[DeadLetter]:
+        """Records that go to the dead letters."""
+        return [entry.letter for entry in self.moves if entry.letter is not None]
+
+
+class Work:
+    """For one thread, but for the stations' lanes and handling."""
+
+    def __init__(
+        self,
+        subscribers: Sequence[Subscriber],
+        *,
+        group_id: str,
+        clock: Clock,
+        limits: Limits,
+        run_async: Await,
+    ) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._stations: dict[str, Station] = {}
+        self._delayed: set[str] = set()
+        self.frontiers: dict[TopicPartition, Frontier] = {}
+        self.pending = Pending()
+        self.stations: list[Station] = []
+        for subscriber in subscribers:
+            lanes = Lanes(subscriber.order_by, clock, most=subscriber.most_at_once)
+            handling = Handling(subscriber, group_id=group_id, clock=clock, run_async=run_async)
+            station = Station(subscriber, lanes, handling)
+            self.stations.append(station)
+            self._stations.update(dict.fromkeys(subscriber.topics, station))
+            self._delayed.update(subscriber.delay_topics())
+            self._stations.update(dict.fromkeys(subscriber.delay_topics(), station))
+
+    @property
+    def topics(self) -> list[str]:
+        """All topics that are read, those of delays among them."""
+        return sorted(self._stations)
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were read and aren't done, or wait behind one that isn't."""
+        return sum(frontier.in_flight for frontier in self.frontiers.values())
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Begin with partitions; what was under way in them is forgotten."""
+        for partition in partitions:
+            self._new_frontier(partition)
+
+    def feed(self, polled: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> None:
+        """Take up what was read next."""
+        for partition, records in polled.items():
+            frontier = self.frontiers.get(partition) or self._new_frontier(partition)
+            if frontier.is_delayed:
+                to_ticks = self._clock.ticks_ms() - self._clock.now_ms()
+                entries = [
+                    Entry(record, frontier, attempts_of(record), due_ms_of(record) + to_ticks) for record in records
+                ]
+            else:
+                entries = [Entry(record, frontier) for record in records]
+            frontier.add(entries, sum(max(0, record.serialized_value_size) for record in records))
+            self._stations[partition.topic].lanes.add(entries)
+
+    def wake_due(self) -> float | None:
+        """Make ready what is due by now; when the next is due, in ticks, or None."""
+        dues = [due for due in (station.lanes.wake_due() for station in self.stations) if due is not None]
+        return min(dues, default=None)
+
+    def collect(self) -> Pending:
+        """Pass what is done up to the first that isn't, in each partition. Returns all that waits for its commit."""
+        pending = self.pending
+        for frontier in self.frontiers.values():
+            passed = frontier.advance()
+            if passed:
+                pending.offsets[frontier] = passed[-1].record.offset + 1
+                pending.count += len(passed)
+                pending.moves += [entry for entry in passed if entry.outputs]
+        return pending
+
+    def take(self) -> Pending:
+        """Collect, and begin anew to collect: what was collected is the caller's, who commits it or gives it back."""
+        taken, self.pending = self.collect(), Pending()
+        return taken
+
+    def give_back(self, taken: Pending) -> None:
+        """Take back what wasn't committed, and is to be with all that was done since."""
+        newer = self.pending
+        self.pending = Pending({**taken.offsets, **newer.offsets}, taken.moves + newer.moves, taken.count + newer.count)
+        self.pending.keep(self.frontiers.values())
+
+    def refuse(self, entry: Entry, error: BaseException) -> None:
+        """Settle an entry whose outputs can't be sent: it becomes a dead letter, or a smaller one.
+
+        Raises:
+            HandlerError: it has nowhere to go.
+        """
+        if entry.letter is None:
+            self._stations[entry.frontier.partition.topic].handling.refuse(entry, error)
+        elif not entry.letter.is_value_omitted:
+            output, entry.letter = pointer_only(entry.letter)
+            entry.outputs = (output,)
+        else:
+            raise IllegalStateError(f"a dead letter without a value can't be sent: {error}") from error
+
+    def full(self, paused: Collection[TopicPartition]) -> set[TopicPartition]:
+        """The partitions of which no more should be read now.
+
+        Args:
+            paused: those that were full: they stay so until half of it is done.
+        """
+        frontiers = self.frontiers.values()
+        size_bytes = sum(frontier.in_flight_bytes for frontier in frontiers)
+        if size_bytes >= (self._limits.size_bytes // 2 if paused else self._limits.size_bytes):
+            return set(self.frontiers)
+        most, half = self._limits.records, self._limits.records // 2
+        return {
+            frontier.partition
+            for frontier in frontiers
+            if frontier.in_flight >= most or (frontier.in_flight > half and frontier.partition in paused)
+        }
+
+    def halt(self, partitions: Collection[TopicPartition]) -> Callable[[], bool]:
+        """Begin nothing more of partitions. Returns a function that tells whether something of them is still being
+        handled."""
+        for partition in partitions:
+            if partition in self.frontiers:
+                self.frontiers[partition].is_live = False
+        stations = {id(station): station for station in (self._stations[each.topic] for each in partitions)}
+        for station in stations.values():
+            station.lanes.drop(partitions)
+        return lambda: any(station.lanes.is_running(partitions) for station in stations.values())
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget partitions, with what is done of them and isn't committed."""
+        self.halt(partitions)
+        for partition in partitions:
+            self.frontiers.pop(partition, None)
+        self.pending.keep(self.frontiers.values())
+
+    def _new_frontier(self, partition: TopicPartition) -> Frontier:
+        if partition in self.frontiers:
+            self.drop([partition])
+        frontier = self.frontiers[partition] = Frontier(partition, is_delayed=partition.topic in self._delayed)
+        return frontier

@@ -1,0 +1,37 @@
+"""Rows of an Arrow table, chosen by a condition in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from sparklog.sql.duck import duckdb_module, told_in_one_line
+
+__all__ = ["row_filter"]
+
+_ROW = "sparklog_row"
+
+
+def row_filter(where: str) -> Callable[[pa.Table], list[int]]:
+    """A function that returns the numbers, from 0 and ascending, of a table's rows for which a condition holds.
+
+    Args:
+        where: in DuckDB's SQL, over the table's columns.
+    Raises (the function):
+        InvalidArgumentError: what DuckDB says of the condition, in one line.
+        InvalidConfigurationError: DuckDB isn't installed.
+    """
+
+    def choose(table: pa.Table) -> list[int]:
+        numbered = table.append_column(_ROW, pa.array(range(table.num_rows), pa.int64()))
+        connection = duckdb_module().connect()
+        try:
+            with told_in_one_line():
+                connection.execute("set TimeZone = 'UTC'")
+                found = connection.from_arrow(numbered).filter(where).project(_ROW).fetchall()
+        finally:
+            connection.close()
+        return sorted(row for (row,) in found)
+
+    return choose

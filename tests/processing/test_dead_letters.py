@@ -1,0 +1,173 @@
+"""Dead letters: what lies there, and sending it again, each once."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from sparklog import Admin
+from sparklog.errors import InvalidArgumentError, ProducerFencedError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.log import Cluster
+from sparklog.model import ConsumerRecord
+from sparklog.processing.dead_letters import Found, dead_letter_topics, letters_of, purge, replay
+from sparklog.processing.moves import Origin, bury, pointer_only
+from sparklog.storage import MemoryStore
+from sparklog.testing import FaultyStore, SimulatedCrash, crashes
+from tests.consumer.support import a_cluster
+from tests.depth import each_nth
+from tests.processing.support import a_letter, a_world, outputs, records, texts, wait_for
+
+
+def letters(count: int, store: MemoryStore | None = None) -> Cluster:
+    cluster = a_world("orders", "other", "dlq.orders", partitions=2, store=store)
+    outputs(cluster, *(a_letter(number, partition=number % 2) for number in range(count)))
+    return cluster
+
+
+def odd(found: list[Found]) -> list[Found]:
+    return [each for each in found if each.letter.exception == "ValueError"]
+
+
+def sent(cluster: Cluster, topic: str = "orders") -> list[int]:
+    return sorted(map(int, texts(cluster, topic)))
+
+
+def listed(cluster: Cluster) -> tuple[int, int]:
+    with Admin(cluster) as admin:
+        [found] = dead_letter_topics(admin)
+    return found.letters, found.not_replayed
+
+
+def test_a_letter_says_where_it_came_from_and_why():
+    cluster = letters(2)
+    [[first], [second]] = letters_of(cluster, "dlq.orders")
+    assert first.letter.origin == Origin(topic="orders", partition=0, offset=0, timestamp=5)
+    assert (second.letter.exception, second.letter.message, second.letter.attempts) == ("ValueError", "odd", 3)
+    assert (second.letter.key, second.letter.value, second.letter.headers) == (b"k", b"1", [("mine", b"1")])
+
+
+def test_a_dry_run_changes_nothing():
+    cluster = letters(10)
+    planned = replay(cluster, "dlq.orders")
+    assert (planned.to, planned.done, len(planned.found)) == ({"orders": 10}, False, 10)
+    assert sent(cluster) == []
+    assert listed(cluster) == (10, 10)
+
+
+@pytest.mark.slow
+def test_each_letter_is_replayed_once_however_often_it_is_asked_for():
+    cluster = letters(10)
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 10}
+    assert replay(cluster, "dlq.orders", execute=True).to == {}
+    assert sent(cluster) == list(range(10))
+    assert listed(cluster) == (10, 0)
+    replayed = records(cluster, "orders")[0]
+    assert [name for name, _ in replayed.headers] == [
+        "mine",
+        "__dlq.replayed.topic",
+        "__dlq.replayed.partition",
+        "__dlq.replayed.offset",
+    ]
+    outputs(cluster, a_letter(11))
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 1}
+
+
+@pytest.mark.slow
+def test_a_replay_of_some_leaves_the_others_to_a_later_one():
+    cluster = letters(10)
+    assert replay(cluster, "dlq.orders", to="other", wanted=odd, most=3, execute=True).to == {"other": 3}
+    assert listed(cluster) == (10, 7)
+    assert replay(cluster, "dlq.orders", to="other", wanted=odd, execute=True).to == {"other": 2}
+    assert replay(cluster, "dlq.orders", to="other", wanted=odd, execute=True).to == {}
+    assert sent(cluster, "other") == [1, 3, 5, 7, 9]
+    assert [each.letter.value for piece in letters_of(cluster, "dlq.orders") for each in piece] == [
+        b"0",
+        b"2",
+        b"4",
+        b"6",
+        b"8",
+    ]
+    assert replay(cluster, "dlq.orders", execute=True).to == {"orders": 5}
+    assert sent(cluster) == [0, 2, 4, 6, 8]
+
+
+def test_letters_without_their_value_are_refused():
+    cluster = letters(1)
+    record = ConsumerRecord("orders", 0, -1, 3, 5, 0, None, b"x", [], None, -1, 1, -1)
+    origin = Origin(topic="orders", partition=0, offset=3, timestamp=5)
+    letter = bury(record, "dlq.orders", origin=origin, group_id="g", attempts=1, error=ValueError())[1]
+    outputs(cluster, pointer_only(letter)[0])
+    with pytest.raises(InvalidArgumentError, match=r"offset 1, is without its value, .* offset=3"):
+        replay(cluster, "dlq.orders", execute=True)
+    assert sent(cluster) == []
+
+
+def test_topics_that_cant_be_are_refused():
+    cluster = letters(1)
+    with pytest.raises(InvalidArgumentError, match=r"to='dlq.orders' is the dead-letter topic itself"):
+        replay(cluster, "dlq.orders", to="dlq.orders")
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"dlq\.none"):
+        replay(cluster, "dlq.none")
+    with pytest.raises(UnknownTopicOrPartitionError, match="missing"):
+        replay(cluster, "dlq.orders", to="missing", execute=True)
+    assert listed(cluster) == (1, 1)
+
+
+def test_of_two_replays_at_a_time_one_is_fenced_off():
+    cluster = letters(10)
+    second_ran = list[bool]()
+
+    def while_it_chooses(found: list[Found]) -> list[Found]:
+        if not second_ran:
+            second_ran.append(True)
+            replay(cluster, "dlq.orders", execute=True)
+        return found
+
+    with pytest.raises(ProducerFencedError):
+        replay(cluster, "dlq.orders", wanted=while_it_chooses, execute=True)
+    assert sent(cluster) == list(range(10))
+
+
+def test_purged_letters_are_gone():
+    cluster = letters(10)
+    replay(cluster, "dlq.orders", most=3, execute=True)
+    with Admin(cluster) as admin:
+        assert purge(admin, "dlq.orders", replayed=True) == 3
+        assert listed(cluster) == (10, 7)
+        assert purge(admin, "dlq.orders", replayed=True, execute=True) == 3
+        assert listed(cluster) == (7, 7)
+        assert purge(admin, "dlq.orders", execute=True) == 7
+        assert purge(admin, "dlq.orders", execute=True) == 0
+    assert listed(cluster) == (0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_replay_that_is_killed_at_any_call_is_finished_by_the_next():
+    for fault in each_nth(crashes(70), 12):
+        store = MemoryStore()
+        cluster = letters(6, store)
+        faulty = FaultyStore(store, fault)
+        first = threading.Thread(target=kill_replay, args=(faulty,), daemon=True)
+        first.start()
+        wait_for(partial(is_dead, faulty, first))
+        replay(cluster, "dlq.orders", wanted=odd, execute=True)
+        replay(cluster, "dlq.orders", execute=True)
+        assert Counter(sent(cluster)) == Counter(range(6))
+    gc.collect()  # clients that died unclosed warn here, not in the next test
+
+
+def is_dead(faulty: FaultyStore, thread: threading.Thread) -> bool:
+    return faulty.crashed or not thread.is_alive()
+
+
+def kill_replay(faulty: FaultyStore) -> None:
+    """A replay in a process that dies: nobody waits for its threads."""
+    with suppress(SimulatedCrash, SparklogError):
+        replay(a_cluster(faulty, retry_ms=100), "dlq.orders", wanted=odd, execute=True)

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from sparklog.errors import InvalidConfigurationError
 from sparklog.schemas.avro_schema import avro_of_schema
-from sparklog.schemas.records import python_rows_to_struct, struct_to_python
+from sparklog.schemas.records import python_rows_to_struct
+from sparklog.schemas.to_python import struct_to_python
 from sparklog.schemas.value_schema import ValueSchema
 
 __all__ = ["FORMATS", "decode", "encode"]
@@ -29,6 +30,7 @@ _FRAME = b"\0"
 _FRAME_BYTES = 5
 """A zero byte and the id of the schema, four bytes. Source: Confluent, "Wire format"."""
 _NAMED_FLOATS = MappingProxyType({"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf})
+_MOST_DIGITS_OF_INTEGERS = 20
 _MOST_SHOWN = 80
 
 _ToObject = Callable[[Any], Any]
@@ -125,7 +127,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _from_json(kind: pa.DataType) -> _ToObject | None:
-    """A converter of what JSON has for a type; None: it is the same. A value of another shape is left as
+    """What makes a value of a type of what JSON has for it; None: it is the same. A value of another shape is left as
     it is, for the check that follows."""
     if pa.types.is_struct(kind):
         return _fields_from_json(kind)
@@ -139,7 +141,7 @@ def _from_json(kind: pa.DataType) -> _ToObject | None:
     if pa.types.is_floating(kind):
         return _float_from_json
     if pa.types.is_integer(kind):
-        return lambda value: int(value) if isinstance(value, float | decimal.Decimal) and value == int(value) else value
+        return _integer_from_json
     return _FROM_JSON.get(kind)
 
 
@@ -183,10 +185,25 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _integer_from_json(value: Any) -> Any:
+    """``5.0`` and ``5e0`` are integers, too. A number like 1e99999999 must not become one: that takes hours."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, decimal.Decimal) and value.adjusted() < _MOST_DIGITS_OF_INTEGERS:
+        return int(value) if value == value.to_integral_value() else value
+    return value
+
+
 def _float_from_json(value: Any) -> Any:
+    """JSON doesn't tell integers from floats: whatever number it is becomes the next double."""
     if isinstance(value, str):
         return _NAMED_FLOATS.get(value, value)
-    return float(value) if isinstance(value, decimal.Decimal) else value
+    if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
+        return value
+    found = float(value)
+    if math.isinf(found):
+        raise ValueError("a number is larger than any double")
+    return found
 
 
 def _time_from_json(value: Any) -> Any:
@@ -213,7 +230,7 @@ def _json_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
 
 
 def _to_json(kind: pa.DataType) -> _ToObject | None:
-    """A converter to JSON of values of a type; None: it is the same. Fields that are null are left out, as Spark does."""
+    """What makes JSON of a value of a type; None: it is the same. Fields that are null are left out, as Spark does."""
     if pa.types.is_struct(kind):
         converters = {field.name: _to_json(field.type) or _same for field in kind}
         return lambda row: {name: converters[name](each) for name, each in row.items() if each is not None}
@@ -303,7 +320,7 @@ def _avro_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
 
 
 def _pairs(kind: pa.DataType) -> _ToObject | None:
-    """A converter that makes a map of Avro's list of pairs, at any depth; None: there is none."""
+    """What makes a map of Avro's list of pairs, at any depth; None: there is none."""
     return _through(kind, lambda found, key, value: {each["key"]: value(each["value"]) for each in found})
 
 
@@ -312,7 +329,7 @@ def _to_pairs(kind: pa.DataType) -> _ToObject | None:
 
 
 def _through(kind: pa.DataType, change: Callable[[Any, Any, _ToObject], Any]) -> _ToObject | None:
-    """A converter of the maps whose keys are no texts, at any depth; None: there are none."""
+    """What changes the maps whose keys are no texts, at any depth; None: there are none."""
     if pa.types.is_struct(kind):
         converters = {field.name: one for field in kind if (one := _through(field.type, change)) is not None}
         if not converters:
@@ -339,4 +356,4 @@ _WRITERS: Mapping[str, Callable[[ValueSchema], Callable[[Any], bytes]]] = Mappin
     {"json": _json_writer, "avro": _avro_writer}
 )
 FORMATS = tuple(f"{name}{framing}" for name in _READERS for framing in ("", "-confluent"))
-"""The values of ``value.format`` may be."""
+"""What ``value.format`` may be."""

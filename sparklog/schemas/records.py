@@ -252,7 +252,7 @@ def _fits(value: decimal.Decimal, kind: pa.Decimal128Type) -> bool:
     zeros = next((place for place, digit in enumerate(reversed(digits)) if digit), None)
     if zeros is None:
         return True
-    return -(exponent + zeros) <= kind.scale and len(digits) + exponent <= kind.precision - kind.scale
+    return bool(-(exponent + zeros) <= kind.scale and len(digits) + exponent <= kind.precision - kind.scale)
 
 
 def _simple_check(kind: pa.DataType) -> _Check:

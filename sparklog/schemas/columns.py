@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidArgumentError
 from sparklog.schemas.value_schema import ValueSchema, type_name
 
-__all__ = ["conform"]
+__all__ = ["conform", "holds_years"]
 
 _YEARS_IN_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _YEARS_IN_DAYS = (-719_162, 2_932_896)
@@ -86,7 +86,8 @@ def _cast(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     except pa.ArrowException as error:
         raise _wrong(path, array.type, kind, f": {error}") from error
     _check_floats(array, found, path)
-    _check_years(found, path)
+    if not holds_years(found):
+        raise InvalidArgumentError(f"column {path}: a {type_name(kind)} before year 1 or after year 9999")
     return found
 
 
@@ -152,16 +153,16 @@ def _check_floats(given: pa.Array, found: pa.Array, path: str) -> None:
             raise _wrong(path, given.type, found.type, ": a value is too large")
 
 
-def _check_years(found: pa.Array, path: str) -> None:
-    if _is_moment(found.type):
-        numbers, (low, high) = found.view(pa.int64()), _YEARS_IN_MICROSECONDS
-    elif pa.types.is_date(found.type):
-        numbers, (low, high) = found.view(pa.int32()), _YEARS_IN_DAYS
+def holds_years(column: pa.Array) -> bool:
+    """Are the dates or times of a column, if that is what it holds, of the years 1 to 9999?"""
+    if _is_moment(column.type):
+        numbers, (low, high) = column.view(pa.int64()), _YEARS_IN_MICROSECONDS
+    elif pa.types.is_date(column.type):
+        numbers, (low, high) = column.view(pa.int32()), _YEARS_IN_DAYS
     else:
-        return
+        return True
     ends = pc.min_max(numbers).as_py()
-    if ends["min"] is not None and not low <= ends["min"] <= ends["max"] <= high:
-        raise InvalidArgumentError(f"column {path}: a {type_name(found.type)} before year 1 or after year 9999")
+    return ends["min"] is None or bool(low <= ends["min"] <= ends["max"] <= high)
 
 
 def _wrong(path: str, given: pa.DataType, kind: pa.DataType, reason: str = "") -> InvalidArgumentError:

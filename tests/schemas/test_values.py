@@ -374,6 +374,94 @@ def test_large_floats_that_json_has_as_integers_are_read():  # JavaScript writes
     assert [(row["total"], row["ratio"]) for row in struct_to_python(column) if row] == [(1e20, 2.0**24)]
 
 
+# Every way of reading JSON gives the same: all at once, without what is no object, and one by one
+
+FLAT = value_schema(
+    "a BIGINT, b DOUBLE, c FLOAT, d STRING, e BOOLEAN, f TIMESTAMP, g DATE, h DECIMAL(5,2), i TINYINT, "
+    "p STRUCT<a: BIGINT, f: ARRAY<TIMESTAMP>>, l ARRAY<STRUCT<a: BIGINT, c: FLOAT>>"
+)
+PIECES = [
+    b"{}",
+    b'{"a":1,"b":0.1,"c":0.1,"d":"x","e":true,"f":"2026-01-02T03:04:05.1Z","g":"2026-01-02","h":"1.25","i":-128}',
+    b'{"a":9223372036854775807,"b":-0.0,"c":3.4028234e38,"d":"\\u0000\\u00e9 \xc3\xa9","f":"2026-01-02 03:04+01:00"}',
+    b' {"a": 5.0, "b": 1, "c": 16777217,\n "h": 1.2500, "d": null}\n',
+    b'{"p":{"a":1,"f":["2026-01-02T03:04:05Z",null]},"l":[{"a":2,"c":0.1},null,{}]}',
+    b'{"p":null,"l":[]}',
+    b'{"p":{}}',
+    b'{"b":12345678901234567890123,"d":"{}\\"}{"}',
+    b'{"a":1,"a":2}',
+    b'{"a":1}{"a":2}',
+    b'{"a":1}\n{"a":2}',
+    b'{"p":',
+    b'{"a":3}}',
+    b'{"l":[{}',
+    b'{"d":"}',
+    b'"}',
+    b"",
+    b" ",
+    b"{",
+    b"null",
+    b"7",
+    b"[{}]",
+    b"\xff",
+    b'{"d":"\xff"}',
+    b'{"d":"\\ud800"}',
+    b'{"d":"a\nb"}',
+    b'{"b":NaN}',
+    b'{"c":1e300}',
+    b'{"b":1e400}',
+    b'{"a":9223372036854775808}',
+    b'{"i":128}',
+    b'{"a":"1"}',
+    b'{"a":true}',
+    b'{"d":1}',
+    b'{"e":1}',
+    b'{"z":1}',
+    b'{"A":1}',
+    b'{"p":{"z":1}}',
+    b'{"h":1.255}',
+    b'{"f":"2026-01-02T03:04:05"}',
+    b'{"f":"0001-01-01T00:00:00+14:00"}',
+    b'{"f":"0000-01-01T00:00:00Z"}',
+    b'{"g":"2026-02-30"}',
+    b'{"a":1}\0',
+    b'{"a":1,}',
+    b'{"l":' + b"[" * 5_000,
+    None,
+]
+
+
+def _alone(raws: list[bytes | None]) -> tuple[list[Any], set[int]]:
+    """By a schema that also has a map: of it Arrow reads nothing at once."""
+    schema = value_schema(pa.schema([*FLAT.arrow, ("zz", pa.map_(pa.string(), pa.int64()))]))
+    rows: list[Any] = []
+    for raw in raws:
+        rows += struct_to_python(decode("json", schema, pa.array([raw], pa.binary()))[0])
+    wrong = {place for place, row in enumerate(rows) if row is None and raws[place] is not None}
+    return [row and {name: row[name] for name in FLAT.arrow.names} for row in rows], wrong
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(PIECES[:8]) | st.sampled_from(PIECES), max_size=8))
+def test_json_is_read_at_once_as_it_is_one_by_one(raws):
+    column, errors = decode("json", FLAT, pa.array(raws, pa.binary()))
+    rows, wrong = _alone(raws)
+    assert errors.keys() == wrong
+    assert column.type == FLAT.struct_type
+    column.validate(full=True)
+    assert same(struct_to_python(column), rows)
+
+
+def test_each_piece_of_json_is_read_among_many_as_alone():
+    for raw in PIECES:
+        raws = [PIECES[1]] * 300 + [raw] + [PIECES[5]] * 3
+        column, errors = decode("json", FLAT, pa.array(raws, pa.binary()))
+        rows, wrong = _alone([raw])
+        assert [*errors] == ([300] if wrong else []), raw
+        assert same(struct_to_python(column)[300], rows[0]), raw
+        assert column.null_count == (rows[0] is None)
+
+
 def test_json_as_others_write_it_is_read():
     raw = {
         "id": 2**63 - 1,

@@ -115,7 +115,7 @@ def _from_zero(array: Any) -> pa.Array:
 
 
 def _family(kind: pa.DataType) -> str:
-    """What a type means; types of a family differ in their size or unit."""
+    """The meaning of a type; types of a family differ in their size or unit."""
     return next((name for name, is_one in _FAMILIES.items() if is_one(kind)), str(kind))
 
 

@@ -36,7 +36,7 @@ _NAMED_FLOATS = MappingProxyType({"NaN": math.nan, "Infinity": math.inf, "-Infin
 _MOST_DIGITS_OF_INTEGERS = 20
 _MOST_SHOWN = 80
 _ROWS_AROUND = 128
-"""Of the values around one that can't be decoded, so many are decoded one by one, which takes ten times as long."""
+"""The number of values around one that can't be decoded, that are decoded one by one, which takes ten times as long."""
 
 _ToObject = Callable[[Any], Any]
 
@@ -191,7 +191,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _from_json(kind: pa.DataType) -> _ToObject | None:
-    """What makes a value of a type of what JSON has for it; None: it is the same. A value of another shape is left as
+    """A converter of what JSON has for a type; None: it is the same. A value of another shape is left as
     it is, for the check that follows."""
     if pa.types.is_struct(kind):
         return _fields_from_json(kind)
@@ -294,7 +294,7 @@ def _json_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
 
 
 def _to_json(kind: pa.DataType) -> _ToObject | None:
-    """What makes JSON of a value of a type; None: it is the same. Fields that are null are left out, as Spark does."""
+    """A converter of a type's values to JSON; None: it is the same. Null fields are left out, as Spark does."""
     if pa.types.is_struct(kind):
         converters = {field.name: _to_json(field.type) or _same for field in kind}
         return lambda row: {name: converters[name](each) for name, each in row.items() if each is not None}
@@ -384,7 +384,7 @@ def _avro_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
 
 
 def _pairs(kind: pa.DataType) -> _ToObject | None:
-    """What makes a map of Avro's list of pairs, at any depth; None: there is none."""
+    """A converter that makes a map of Avro's list of pairs, at any depth; None: there is none."""
     return _through(kind, lambda found, key, value: {each["key"]: value(each["value"]) for each in found})
 
 
@@ -393,7 +393,7 @@ def _to_pairs(kind: pa.DataType) -> _ToObject | None:
 
 
 def _through(kind: pa.DataType, change: Callable[[Any, Any, _ToObject], Any]) -> _ToObject | None:
-    """What changes the maps whose keys are no texts, at any depth; None: there are none."""
+    """A converter of the maps whose keys are no texts, at any depth; None: there are none."""
     if pa.types.is_struct(kind):
         converters = {field.name: one for field in kind if (one := _through(field.type, change)) is not None}
         if not converters:
@@ -420,4 +420,4 @@ _WRITERS: Mapping[str, Callable[[ValueSchema], Callable[[Any], bytes]]] = Mappin
     {"json": _json_writer, "avro": _avro_writer}
 )
 FORMATS = tuple(f"{name}{framing}" for name in _READERS for framing in ("", "-confluent"))
-"""What ``value.format`` may be."""
+"""The values that ``value.format`` may have."""

@@ -17,7 +17,7 @@ from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.head import TopicHead
 from sparklog.producer.batch import I32
-from sparklog.schemas import ValueSchema, check_record, decode, python_rows_to_struct
+from sparklog.schemas import ValueSchema, check_record, conform, decode, python_rows_to_struct
 
 __all__ = ["ERROR_HEADER", "ValueEncoding", "sizes_of"]
 
@@ -166,7 +166,7 @@ def column_of(field: str, reserved: Sequence[str]) -> str:
 
 def _with_data(topic: str, table: pa.Table, values: pa.Array, schema: ValueSchema) -> pa.Table:
     try:
-        data = conform_values(values, pa.struct(list(schema.arrow)))
+        data = conform(values, schema)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"send_batch to {topic!r}: {error}") from error
     columns = {name: table[name] for name in table.column_names}

@@ -3,10 +3,12 @@
 Pure: nothing here reads a store. Avro, Protobuf and pydantic are imported where they are used.
 """
 
+from sparklog.schemas.columns import conform
 from sparklog.schemas.compatibility import MODES, Verdict, check, merged_type, union
 from sparklog.schemas.formats import FORMATS, decode, encode
-from sparklog.schemas.records import check_record, conform, python_rows_to_struct, struct_to_python
+from sparklog.schemas.records import check_record, python_rows_to_struct
 from sparklog.schemas.sources import schema_of_file, value_schema
+from sparklog.schemas.to_python import struct_to_python
 from sparklog.schemas.value_schema import SchemaError, ValueSchema
 
 __all__ = [

@@ -16,11 +16,15 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparklog.errors import InvalidConfigurationError
 from sparklog.schemas.avro_schema import avro_of_schema
-from sparklog.schemas.records import python_rows_to_struct, struct_to_python
+from sparklog.schemas.json_columns import json_to_struct, reads_as_columns
+from sparklog.schemas.records import python_rows_to_struct
+from sparklog.schemas.to_python import struct_to_python
 from sparklog.schemas.value_schema import ValueSchema
 
 __all__ = ["FORMATS", "decode", "encode"]
@@ -29,7 +33,10 @@ _FRAME = b"\0"
 _FRAME_BYTES = 5
 """A zero byte and the id of the schema, four bytes. Source: Confluent, "Wire format"."""
 _NAMED_FLOATS = MappingProxyType({"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf})
+_MOST_DIGITS_OF_INTEGERS = 20
 _MOST_SHOWN = 80
+_ROWS_AROUND = 128
+"""The number of values around one that can't be decoded, that are decoded one by one, which takes ten times as long."""
 
 _ToObject = Callable[[Any], Any]
 
@@ -46,17 +53,76 @@ def decode(value_format: str, schema: ValueSchema, values: pa.Array) -> tuple[pa
     name, is_framed = _parsed(value_format)
     read = _READERS[name](schema)
     errors: dict[int, str] = {}
+    if is_framed:
+        values = _without_frames(values, errors)
+    by_columns = name == "json" and reads_as_columns(schema.struct_type)
+    if not by_columns or values.null_count == len(values):
+        found, wrong = _one_by_one(schema, read, values)
+    elif values.null_count == 0:
+        found, wrong = _by_columns(schema, read, values)
+    else:
+        places = np.flatnonzero(np.asarray(values.is_valid()))
+        found, wrong = _by_columns(schema, read, values.drop_null())
+        wrong = {int(places[at]): reason for at, reason in wrong.items()}
+        at = np.zeros(len(values), np.int64)
+        at[places] = np.arange(len(places))
+        found = found.take(pa.array(at, mask=~np.asarray(values.is_valid())))
+    return found, {**errors, **wrong}
+
+
+def _one_by_one(
+    schema: ValueSchema, read: Callable[[bytes], Any], values: pa.Array
+) -> tuple[pa.StructArray, dict[int, str]]:
+    errors: dict[int, str] = {}
     rows: list[Any] = []
     for place, raw in enumerate(values.to_pylist()):
         row = None
         if raw is not None:
             try:
-                row = read(_unframed(raw) if is_framed else raw)
+                row = read(raw)
             except _UndecodableError as error:
                 errors[place] = str(error)
         rows.append(row)
     found, wrong = python_rows_to_struct(schema, rows)
     return found, {**errors, **wrong}
+
+
+def _by_columns(
+    schema: ValueSchema, read: Callable[[bytes], Any], values: pa.Array
+) -> tuple[pa.StructArray, dict[int, str]]:
+    """All at once; where that fails, those without braces around them one by one and all others at once; where that
+    fails, too, all around one that must be read alone one by one."""
+    whole = json_to_struct(schema, values)
+    if whole is not None:
+        return whole, {}
+    is_object = np.asarray(pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}")))
+    rest = None if is_object.all() else json_to_struct(schema, values.filter(pa.array(is_object)))
+    if rest is not None:
+        found, wrong = _one_by_one(schema, read, values.filter(pa.array(~is_object)))
+        places = np.concatenate([np.flatnonzero(is_object), np.flatnonzero(~is_object)])
+        in_order = pa.concat_arrays([rest, found]).take(pa.array(np.argsort(places)))
+        return in_order, {int(places[len(rest) + at]): reason for at, reason in wrong.items()}
+    errors: dict[int, str] = {}
+    parts: list[pa.StructArray] = []
+    for start in range(0, len(values), _ROWS_AROUND):
+        some = values.slice(start, _ROWS_AROUND)
+        found, wrong = json_to_struct(schema, some), {}
+        if found is None:
+            found, wrong = _one_by_one(schema, read, some)
+        parts.append(found)
+        errors |= {start + at: reason for at, reason in wrong.items()}
+    return pa.concat_arrays(parts), errors
+
+
+def _without_frames(values: pa.Array, errors: dict[int, str]) -> pa.Array:
+    found: list[bytes | None] = []
+    for place, raw in enumerate(values.to_pylist()):
+        try:
+            found.append(None if raw is None else _unframed(raw))
+        except _UndecodableError as error:
+            errors[place] = str(error)
+            found.append(None)
+    return pa.array(found, pa.binary())
 
 
 def encode(value_format: str, schema: ValueSchema, values: pa.StructArray, *, schema_id: int = 0) -> pa.Array:
@@ -139,7 +205,7 @@ def _from_json(kind: pa.DataType) -> _ToObject | None:
     if pa.types.is_floating(kind):
         return _float_from_json
     if pa.types.is_integer(kind):
-        return lambda value: int(value) if isinstance(value, float | decimal.Decimal) and value == int(value) else value
+        return _integer_from_json
     return _FROM_JSON.get(kind)
 
 
@@ -183,10 +249,25 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _integer_from_json(value: Any) -> Any:
+    """``5.0`` and ``5e0`` are integers, too. A number like 1e99999999 must not become one: that takes hours."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, decimal.Decimal) and value.adjusted() < _MOST_DIGITS_OF_INTEGERS:
+        return int(value) if value == value.to_integral_value() else value
+    return value
+
+
 def _float_from_json(value: Any) -> Any:
+    """JSON doesn't tell integers from floats: whatever number it is becomes the next double."""
     if isinstance(value, str):
         return _NAMED_FLOATS.get(value, value)
-    return float(value) if isinstance(value, decimal.Decimal) else value
+    if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
+        return value
+    found = float(value)
+    if math.isinf(found):
+        raise ValueError("a number is larger than any double")
+    return found
 
 
 def _time_from_json(value: Any) -> Any:
@@ -213,7 +294,7 @@ def _json_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
 
 
 def _to_json(kind: pa.DataType) -> _ToObject | None:
-    """A converter to JSON of values of a type; None: it is the same. Null fields are left out, as Spark does."""
+    """A converter of a type's values to JSON; None: it is the same. Null fields are left out, as Spark does."""
     if pa.types.is_struct(kind):
         converters = {field.name: _to_json(field.type) or _same for field in kind}
         return lambda row: {name: converters[name](each) for name, each in row.items() if each is not None}
@@ -339,4 +420,4 @@ _WRITERS: Mapping[str, Callable[[ValueSchema], Callable[[Any], bytes]]] = Mappin
     {"json": _json_writer, "avro": _avro_writer}
 )
 FORMATS = tuple(f"{name}{framing}" for name in _READERS for framing in ("", "-confluent"))
-"""The values of ``value.format`` may be."""
+"""The values that ``value.format`` may have."""

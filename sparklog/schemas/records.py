@@ -1,4 +1,4 @@
-"""Values as Python objects: the check of one, many into a column and back."""
+"""Values as Python objects: the check of one, and many into a column."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from sparklog.errors import InvalidArgumentError, InvalidRecordError, InvalidTypeError
+from sparklog.errors import InvalidRecordError, InvalidTypeError
 from sparklog.schemas.value_schema import ValueSchema, type_name
 
-__all__ = ["as_mapping", "check_record", "conform", "python_rows_to_struct", "struct_to_python"]
+__all__ = ["as_mapping", "check_record", "python_rows_to_struct"]
 
 _Check = Callable[[Any, str], None]
 """Raises ``InvalidRecordError`` unless a value, which isn't None, can be that of the field with this path."""
 _MOST_SHOWN = 80
 _EXACT_INTEGERS = 2**53
 """Above it a double can't tell one integer from the next."""
+_EXACT_FLOATS = 2**24
+"""The same of a float of 32 bits."""
+_MOST_OF_FLOATS = 2.0**128 - 2.0**103
+"""From here on a double is rounded to infinity as a float of 32 bits."""
+_EXACT_DECIMALS = decimal.Context(
+    prec=38, Emax=999_999, Emin=-999_999, traps=[decimal.Inexact, decimal.InvalidOperation]
+)
 _ARROW_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
@@ -82,8 +89,12 @@ def python_rows_to_struct(
                 check_record(schema, row)
             except (InvalidRecordError, InvalidTypeError) as error:
                 errors[place], given[place] = str(error), None
-    given = [row if row is None or type(row) is dict else _plain(row) for row in given]
-    return _encoded(given, schema.struct_type, 0, errors), errors
+    given = [row if row is None or type(row) is dict else as_mapping(row) for row in given]
+    try:
+        return pa.array(given, schema.struct_type), errors
+    except _ARROW_ERRORS:  # by a value that must be converted first, or one that was changed since its check
+        plain = [row if row is None else _plain(row, schema.struct_type) for row in given]
+    return _encoded(plain, schema.struct_type, 0, errors), errors
 
 
 def _encoded(rows: list[Any], kind: pa.StructType, first: int, errors: dict[int, str]) -> pa.StructArray:
@@ -98,12 +109,30 @@ def _encoded(rows: list[Any], kind: pa.StructType, first: int, errors: dict[int,
     return pa.concat_arrays(halves)
 
 
-def _plain(value: Any) -> Any:
-    """The value with dicts for dataclasses and models, at any depth."""
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, Mapping) or dataclasses.is_dataclass(value) or hasattr(value, "model_dump"):
-        return {name: _plain(each) for name, each in as_mapping(value).items()}
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """A value of a type as Arrow takes it: dicts for dataclasses, models and other mappings, pairs for maps, decimals
+    with the digits of their column, at any depth. One of another shape is left as it is, and Arrow refuses it."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        types = {field.name: field.type for field in kind}
+        try:
+            fields = as_mapping(value)
+        except InvalidTypeError:
+            return value
+        return {name: _plain(each, types[name]) if name in types else each for name, each in fields.items()}
+    if pa.types.is_list(kind) and isinstance(value, list | tuple):
+        return [_plain(each, kind.value_type) for each in value]
+    if pa.types.is_map(kind):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        if not isinstance(value, Mapping | list | tuple) or any(len(pair) != 2 for pair in pairs):
+            return value
+        return [(_plain(key, kind.key_type), _plain(each, kind.item_type)) for key, each in pairs]
+    if pa.types.is_decimal(kind) and isinstance(value, decimal.Decimal) and value.is_finite():
+        try:
+            return value.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_EXACT_DECIMALS)
+        except decimal.DecimalException:
+            return value
     return value
 
 
@@ -126,7 +155,7 @@ def _check_of(kind: pa.DataType) -> _Check:
 
 def _struct_check(kind: pa.StructType) -> _Check:
     checks = {field.name: _check_of(field.type) for field in kind}
-    exact = {field.name: _EXACT.get(field.type, object) for field in kind}
+    exact = {field.name: _EXACT[field.type] for field in kind if field.type in _EXACT}
     known = ", ".join(list(checks)[:20])
 
     def check(value: Any, path: str) -> None:
@@ -207,14 +236,23 @@ def _decimal_check(kind: pa.DataType) -> _Check:
             value = decimal.Decimal(value)
         if not isinstance(value, decimal.Decimal):
             raise _wrong(value, path, kind)
-        _, digits, exponent = value.as_tuple()
-        fits = isinstance(exponent, int) and -exponent <= kind.scale
-        if not (fits and len(digits) + int(exponent) <= kind.precision - kind.scale):
+        if not _fits(value, kind):
             raise InvalidRecordError(
                 f"field {path}: {_shown(value)} doesn't fit into {type_name(kind)} without rounding"
             )
 
     return check
+
+
+def _fits(value: decimal.Decimal, kind: pa.Decimal128Type) -> bool:
+    """Without rounding? NaN and infinities don't."""
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return False
+    zeros = next((place for place, digit in enumerate(reversed(digits)) if digit), None)
+    if zeros is None:
+        return True
+    return bool(-(exponent + zeros) <= kind.scale and len(digits) + exponent <= kind.precision - kind.scale)
 
 
 def _simple_check(kind: pa.DataType) -> _Check:
@@ -245,21 +283,39 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, float | np.floating)
 
 
+def _is_float32(value: Any) -> bool:
+    """Rounding is what a float of 32 bits does; becoming infinite isn't."""
+    if type(value) is int:
+        return -_EXACT_FLOATS <= value <= _EXACT_FLOATS
+    return isinstance(value, float | np.floating) and not _MOST_OF_FLOATS <= abs(value) < math.inf
+
+
+def _is_moment(value: Any) -> bool:
+    if not isinstance(value, datetime.datetime):
+        return False
+    if value.tzinfo is datetime.timezone.utc:
+        return True
+    try:
+        return value.utcoffset() is not None and bool(value.astimezone(datetime.timezone.utc))
+    except OverflowError:  # before year 1 or after year 9999 in UTC, where no datetime could be read back
+        return False
+
+
 _IS_RIGHT: Mapping[pa.DataType, Callable[[Any], bool]] = {
     pa.bool_(): lambda value: isinstance(value, bool | np.bool_),
-    pa.float32(): _is_float,
+    pa.float32(): _is_float32,
     pa.float64(): _is_float,
     pa.string(): _is_text,
     pa.binary(): lambda value: isinstance(value, bytes | bytearray),
     pa.date32(): lambda value: isinstance(value, datetime.date) and not isinstance(value, datetime.datetime),
-    pa.timestamp("us", "UTC"): lambda value: isinstance(value, datetime.datetime) and value.utcoffset() is not None,
+    pa.timestamp("us", "UTC"): _is_moment,
 }
 
 
 def _wrong(value: Any, path: str, kind: pa.DataType) -> InvalidRecordError:
     hint = ""
     if isinstance(value, datetime.datetime) and pa.types.is_timestamp(kind):
-        hint = " with a time zone"
+        hint = " with a time zone" if value.utcoffset() is None else " of the years 1 to 9999 in UTC"
     return InvalidRecordError(f"field {path}: got {_shown(value)}, expected {type_name(kind)}{hint}")
 
 
@@ -267,120 +323,3 @@ def _shown(value: Any) -> str:
     text = repr(value)
     text = text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
     return f"{text} ({type(value).__name__})"
-
-
-# Back
-
-
-def struct_to_python(array: pa.StructArray) -> list[dict[str, Any] | None]:
-    """The values of a column as dicts, null as None; times in UTC."""
-    names = [field.name for field in array.type]
-    columns = [_to_list(_child(array, at)) for at in range(len(names))]
-    rows: list[dict[str, Any] | None] = [dict(zip(names, each, strict=True)) for each in zip(*columns, strict=True)]
-    if array.null_count:
-        for place in np.flatnonzero(~np.asarray(array.is_valid())):
-            rows[place] = None
-    return rows
-
-
-def _child(array: pa.StructArray, at: int) -> pa.Array:
-    return array.field(at)  # of a slice, its slice
-
-
-def _to_list(array: pa.Array) -> list[Any]:
-    kind = array.type
-    if pa.types.is_struct(kind):
-        return struct_to_python(array)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return _numbers(array)
-    if pa.types.is_timestamp(kind):
-        utc = datetime.timezone.utc
-        return [value and value.replace(tzinfo=utc) for value in _moments(array)]
-    if pa.types.is_list(kind):
-        return _lists(array, _to_list(array.flatten()))
-    if pa.types.is_map(kind):
-        keys, values = _to_list(_flat(array).field(0)), _to_list(_flat(array).field(1))
-        return [pairs and dict(pairs) for pairs in _lists(array, list(zip(keys, values, strict=True)), empty={})]
-    return list(array.to_pylist())
-
-
-def _numbers(array: pa.Array) -> list[Any]:
-    if array.null_count == 0:
-        return list(np.asarray(array).tolist())
-    found = np.asarray(array.fill_null(0)).tolist()
-    for place in np.flatnonzero(~np.asarray(array.is_valid())):
-        found[place] = None
-    return list(found)
-
-
-def _moments(array: pa.Array) -> list[Any]:
-    found = _numbers(array.view(pa.int64()))
-    epoch = datetime.datetime(1970, 1, 1)
-    delta = datetime.timedelta
-    return [None if value is None else epoch + delta(microseconds=value) for value in found]
-
-
-def _flat(array: pa.MapArray) -> pa.Array:
-    """The entries of all maps, as structs."""
-    offsets = array.offsets
-    start, end = offsets[0].as_py(), offsets[-1].as_py()
-    return pa.StructArray.from_arrays([array.keys[start:end], array.items[start:end]], names=["key", "value"])
-
-
-def _lists(array: Any, elements: list[Any], empty: Any = None) -> list[Any]:
-    """The elements of each list."""
-    lengths = pc.list_value_length(array) if pa.types.is_list(array.type) else _map_lengths(array)
-    found: list[Any] = []
-    at = 0
-    for length in lengths.to_pylist():
-        if length is None:
-            found.append(None)
-            continue
-        each = elements[at : at + length]
-        found.append(each if each or empty is None else empty)
-        at += length
-    return found
-
-
-def _map_lengths(array: pa.MapArray) -> pa.Array:
-    offsets = np.asarray(array.offsets)
-    return pa.array(offsets[1:] - offsets[:-1], mask=~np.asarray(array.is_valid()))
-
-
-def conform(values: pa.Table | pa.RecordBatch | pa.StructArray, schema: ValueSchema) -> pa.StructArray:
-    """Columns, or structs, as values of a schema: in its order, null where a field is missing, cast where nothing
-    is lost.
-
-    Raises ``InvalidArgumentError``: a column that the schema doesn't have, or one whose values don't fit; names it.
-    """
-    if isinstance(values, pa.StructArray):
-        given = {field.name: values.field(at) for at, field in enumerate(values.type)}
-        mask = ~np.asarray(values.is_valid()) if values.null_count else None
-    else:
-        given = {name: _one_array(values.column(at)) for at, name in enumerate(values.schema.names)}
-        mask = None
-    unknown = [name for name in given if name not in schema.arrow.names]
-    if unknown:
-        raise InvalidArgumentError(
-            f"columns {', '.join(unknown)}: the schema doesn't have them; it has {', '.join(schema.arrow.names)}"
-        )
-    count = len(values) if isinstance(values, pa.StructArray) else values.num_rows
-    columns = [_cast(given.get(field.name), field, count) for field in schema.arrow]
-    return pa.StructArray.from_arrays(columns, fields=list(schema.arrow), mask=None if mask is None else pa.array(mask))
-
-
-def _one_array(column: Any) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _cast(column: pa.Array | None, field: pa.Field, count: int) -> pa.Array:
-    if column is None:
-        return pa.nulls(count, field.type)
-    if column.type == field.type:
-        return column
-    try:
-        return column.cast(field.type)
-    except pa.ArrowException as error:
-        raise InvalidArgumentError(
-            f"column {field.name}: got {column.type}, expected {type_name(field.type)}: {error}"
-        ) from error

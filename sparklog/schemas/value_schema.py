@@ -129,6 +129,8 @@ def canonical_type(
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(pa.field("element", canonical_type(kind.value_type, f"{path}.element", depth + 1, count)))
     if pa.types.is_map(kind):
+        if pa.types.is_nested(kind.key_type):  # no dict could have them as keys
+            raise SchemaError(f"field {path}: a map with keys of {kind.key_type}; expected a simple type")
         return pa.map_(
             canonical_type(kind.key_type, f"{path}.key", depth + 1, count),
             pa.field("value", canonical_type(kind.item_type, f"{path}.value", depth + 1, count)),

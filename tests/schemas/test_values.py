@@ -8,6 +8,7 @@ import decimal
 import json
 import math
 import re
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -31,11 +32,13 @@ from sparklog.schemas import (
 )
 
 UTC = datetime.timezone.utc
+UTC_TIMES = pa.timestamp("us", "UTC")
 NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=UTC)
 SCHEMA = value_schema(
     "id BIGINT, small TINYINT, total DOUBLE, price DECIMAL(5,2), name STRING, raw BINARY, at TIMESTAMP, day DATE, "
-    "flag BOOLEAN, place STRUCT<city: STRING>, tags ARRAY<STRING>, m MAP<STRING, INT>"
+    "flag BOOLEAN, place STRUCT<city: STRING>, tags ARRAY<STRING>, m MAP<STRING, INT>, ratio FLOAT"
 )
+EAST, WEST = (datetime.timezone(datetime.timedelta(hours=hours)) for hours in (14, -14))
 FULL = {
     "id": 7,
     "small": -128,
@@ -49,6 +52,7 @@ FULL = {
     "place": {"city": None},
     "tags": ["a", None],
     "m": {"k": 1, "n": None},
+    "ratio": -math.inf,
 }
 
 
@@ -145,12 +149,17 @@ def test_any_values_of_any_schema_come_back_from_columns_and_every_format(found)
         ({"price": decimal.Decimal("1.005")}, "field price: .*without rounding"),
         ({"price": decimal.Decimal(1000)}, "field price"),
         ({"price": decimal.Decimal("NaN")}, "field price"),
+        ({"price": decimal.Decimal("1E+4")}, "field price"),
         ({"price": 1.5}, "field price"),
         ({"name": b"a"}, "field name"),
         ({"name": "\ud800"}, "field name"),
         ({"raw": "a"}, "field raw"),
         ({"at": datetime.datetime(2026, 1, 2)}, "field at: .*timestamp with a time zone"),
         ({"at": datetime.date(2026, 1, 2)}, "field at"),
+        ({"at": datetime.datetime.min.replace(tzinfo=EAST)}, "field at: .*of the years 1 to 9999 in UTC"),
+        ({"at": datetime.datetime.max.replace(tzinfo=WEST)}, "field at: .*of the years 1 to 9999 in UTC"),
+        ({"ratio": 1e300}, "field ratio: got 1e\\+300"),
+        ({"ratio": 2**24 + 1}, "field ratio"),
         ({"day": NOON}, "field day"),
         ({"flag": 1}, "field flag"),
         ({"place": "x"}, "field place"),
@@ -171,6 +180,11 @@ def test_a_value_that_is_none_of_the_schema_is_refused_with_field_type_and_value
     column, errors = python_rows_to_struct(SCHEMA, [FULL, row, None])
     assert [*errors] == [1]
     assert same(struct_to_python(column), [FULL, None, None])
+
+
+def test_an_object_of_no_class_of_its_own_is_no_value_either():
+    with pytest.raises(InvalidRecordError, match="field id"):
+        check_record(SCHEMA, {"id": object()})
 
 
 def test_what_is_shown_of_a_large_value_is_short():
@@ -208,6 +222,75 @@ def test_dataclasses_and_models_are_values():
     assert (errors, row and row["id"], row and row["place"]) == ({}, 1, {"city": "x"})
 
 
+@dataclasses.dataclass
+class City:
+    city: str
+
+
+@pytest.mark.parametrize(
+    ("row", "read"),
+    [
+        ({"place": City("x")}, {"city": "x"}),
+        ({"place": MappingProxyType({"city": "x"})}, {"city": "x"}),
+        ({"m": MappingProxyType({"k": 1})}, {"k": 1}),
+        ({"m": [["k", 1], ("n", None)]}, {"k": 1, "n": None}),
+        ({"tags": ("a",)}, ["a"]),
+        ({"price": decimal.Decimal("1.1000")}, decimal.Decimal("1.10")),
+        ({"price": decimal.Decimal("0E+5")}, decimal.Decimal(0)),
+        ({"price": decimal.Decimal("1E+2")}, decimal.Decimal(100)),
+        ({"ratio": math.nan}, math.nan),
+    ],
+    ids=str,
+)
+def test_what_the_check_takes_becomes_a_column(row, read):
+    check_record(SCHEMA, row)
+    column, errors = python_rows_to_struct(SCHEMA, [FULL, row])
+    assert errors == {}
+    first, second = struct_to_python(column)
+    assert same(first, FULL)
+    assert second is not None
+    assert same(second[next(iter(row))], read)
+
+
+def test_a_zero_fits_into_decimals_without_digits_before_the_point():
+    schema = value_schema("a DECIMAL(2,2)")
+    check_record(schema, {"a": decimal.Decimal(0)})
+    column, errors = python_rows_to_struct(schema, [{"a": decimal.Decimal(0)}])
+    assert (errors, column.to_pylist()) == ({}, [{"a": decimal.Decimal("0.00")}])
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(), max_size=3)
+    | st.binary(max_size=3)
+    | st.decimals()
+    | st.dates()
+    | st.datetimes(timezones=st.none() | st.sampled_from([UTC, EAST, WEST])),
+    lambda each: st.lists(each, max_size=2) | st.dictionaries(st.sampled_from(["city", "k", 1]), each, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from([*SCHEMA.arrow.names]), ANYTHING, max_size=2), max_size=3))
+def test_the_check_and_the_column_agree_on_any_objects(rows):
+    refused = set()
+    for place, row in enumerate(rows):
+        try:
+            check_record(SCHEMA, row)
+        except InvalidRecordError:
+            refused.add(place)
+    column, errors = python_rows_to_struct(SCHEMA, rows)
+    assert errors.keys() == refused
+    column.validate(full=True)
+    struct_to_python(column)
+    taken = [None if place in refused else row for place, row in enumerate(rows)]
+    assert python_rows_to_struct(SCHEMA, taken, checked=True)[1] == {}
+
+
 def test_many_that_are_wrong_among_many_are_found_each():
     rows = [{"id": number if number % 10 else "x"} for number in range(2_000)]
     column, errors = python_rows_to_struct(SCHEMA, rows)
@@ -230,6 +313,23 @@ def test_slices_of_columns_are_read_as_their_rows():
     assert same(struct_to_python(column[5:13]), rows[5:13])
 
 
+def test_lists_and_maps_that_are_null_may_have_elements_that_nobody_reads():
+    offsets, mask = pa.array([0, 1, 2, 3], pa.int32()), pa.array([False, True, False])
+    maps = pa.MapArray.from_arrays(offsets, pa.array(["a", "b", "c"]), pa.array([1, 2, 3]), mask=mask)
+    lists = pa.ListArray.from_arrays(offsets, pa.array([1, 2, 3]), mask=mask)
+    rows = [{"m": {"a": 1}, "l": [1]}, {"m": None, "l": None}, {"m": {"c": 3}, "l": [3]}]
+    column = pa.StructArray.from_arrays([maps, lists], names=["m", "l"])
+    assert struct_to_python(column) == rows
+    assert struct_to_python(column[1:]) == rows[1:]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.date32()], ids=str)
+def test_a_time_that_python_cannot_hold_is_named_and_its_column_can_be_read(kind):
+    column = pa.StructArray.from_arrays([pa.array([10**9 if kind.bit_width == 32 else 10**18], kind)], names=["at"])
+    with pytest.raises(InvalidRecordError, match=r"field at: .*years 1 to 9999"):
+        struct_to_python(column)
+
+
 # Formats
 
 
@@ -250,6 +350,12 @@ def test_slices_of_columns_are_read_as_their_rows():
         b"[" * 100_000,
         b'{"price": "x"}',
         b'{"price": 1.005}',
+        b'{"id": 1e999999999}',  # as an integer it would have a billion digits
+        b'{"price": 1e999999999}',
+        b'{"total": 1e400}',
+        b'{"ratio": 1e300}',
+        b'{"total": ' + b"1" * 5_000 + b"}",
+        b'{"at": "0001-01-01T00:00:00+14:00"}',
     ],
     ids=lambda text: repr(text[:20]),
 )
@@ -258,6 +364,102 @@ def test_json_that_is_no_value_is_told_by_its_place(text):
     assert [*errors] == [1]
     assert [row if row is None else row["id"] for row in struct_to_python(column)] == [1, None, None, None]
     assert column.null_count == 2
+
+
+def test_large_floats_that_json_has_as_integers_are_read():  # JavaScript writes them so
+    column, errors = decode(
+        "json", SCHEMA, pa.array([b'{"total":100000000000000000000,"ratio":16777217}'], pa.binary())
+    )
+    assert errors == {}
+    assert [(row["total"], row["ratio"]) for row in struct_to_python(column) if row] == [(1e20, 2.0**24)]
+
+
+# Every way of reading JSON gives the same: all at once, without what is no object, and one by one
+
+FLAT = value_schema(
+    "a BIGINT, b DOUBLE, c FLOAT, d STRING, e BOOLEAN, f TIMESTAMP, g DATE, h DECIMAL(5,2), i TINYINT, "
+    "p STRUCT<a: BIGINT, f: ARRAY<TIMESTAMP>>, l ARRAY<STRUCT<a: BIGINT, c: FLOAT>>"
+)
+PIECES = [
+    b"{}",
+    b'{"a":1,"b":0.1,"c":0.1,"d":"x","e":true,"f":"2026-01-02T03:04:05.1Z","g":"2026-01-02","h":"1.25","i":-128}',
+    b'{"a":9223372036854775807,"b":-0.0,"c":3.4028234e38,"d":"\\u0000\\u00e9 \xc3\xa9","f":"2026-01-02 03:04+01:00"}',
+    b' {"a": 5.0, "b": 1, "c": 16777217,\n "h": 1.2500, "d": null}\n',
+    b'{"p":{"a":1,"f":["2026-01-02T03:04:05Z",null]},"l":[{"a":2,"c":0.1},null,{}]}',
+    b'{"p":null,"l":[]}',
+    b'{"p":{}}',
+    b'{"b":12345678901234567890123,"d":"{}\\"}{"}',
+    b'{"a":1,"a":2}',
+    b'{"a":1}{"a":2}',
+    b'{"a":1}\n{"a":2}',
+    b'{"p":',
+    b'{"a":3}}',
+    b'{"l":[{}',
+    b'{"d":"}',
+    b'"}',
+    b"",
+    b" ",
+    b"{",
+    b"null",
+    b"7",
+    b"[{}]",
+    b"\xff",
+    b'{"d":"\xff"}',
+    b'{"d":"\\ud800"}',
+    b'{"d":"a\nb"}',
+    b'{"b":NaN}',
+    b'{"c":1e300}',
+    b'{"b":1e400}',
+    b'{"a":9223372036854775808}',
+    b'{"i":128}',
+    b'{"a":"1"}',
+    b'{"a":true}',
+    b'{"d":1}',
+    b'{"e":1}',
+    b'{"z":1}',
+    b'{"A":1}',
+    b'{"p":{"z":1}}',
+    b'{"h":1.255}',
+    b'{"f":"2026-01-02T03:04:05"}',
+    b'{"f":"0001-01-01T00:00:00+14:00"}',
+    b'{"f":"0000-01-01T00:00:00Z"}',
+    b'{"g":"2026-02-30"}',
+    b'{"a":1}\0',
+    b'{"a":1,}',
+    b'{"l":' + b"[" * 5_000,
+    None,
+]
+
+
+def _alone(raws: list[bytes | None]) -> tuple[list[Any], set[int]]:
+    """By a schema that also has a map: of it Arrow reads nothing at once."""
+    schema = value_schema(pa.schema([*FLAT.arrow, ("zz", pa.map_(pa.string(), pa.int64()))]))
+    rows: list[Any] = []
+    for raw in raws:
+        rows += struct_to_python(decode("json", schema, pa.array([raw], pa.binary()))[0])
+    wrong = {place for place, row in enumerate(rows) if row is None and raws[place] is not None}
+    return [row and {name: row[name] for name in FLAT.arrow.names} for row in rows], wrong
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(PIECES[:8]) | st.sampled_from(PIECES), max_size=8))
+def test_json_is_read_at_once_as_it_is_one_by_one(raws):
+    column, errors = decode("json", FLAT, pa.array(raws, pa.binary()))
+    rows, wrong = _alone(raws)
+    assert errors.keys() == wrong
+    assert column.type == FLAT.struct_type
+    column.validate(full=True)
+    assert same(struct_to_python(column), rows)
+
+
+def test_each_piece_of_json_is_read_among_many_as_alone():
+    for raw in PIECES:
+        raws = [PIECES[1]] * 300 + [raw] + [PIECES[5]] * 3
+        column, errors = decode("json", FLAT, pa.array(raws, pa.binary()))
+        rows, wrong = _alone([raw])
+        assert [*errors] == ([300] if wrong else []), raw
+        assert same(struct_to_python(column)[300], rows[0]), raw
+        assert column.null_count == (rows[0] is None)
 
 
 def test_json_as_others_write_it_is_read():
@@ -301,6 +503,57 @@ def test_columns_are_put_into_the_schema_s_order_and_cast_where_nothing_is_lost(
         conform(pa.table({"other": [1]}), SCHEMA)
     with pytest.raises(InvalidArgumentError, match="column small: got int64, expected byte"):
         conform(pa.table({"small": [300]}), SCHEMA)
+
+
+NESTED = value_schema("p STRUCT<a: BIGINT, b: STRING>, l ARRAY<STRUCT<a: BIGINT, b: STRING>>, m MAP<STRING, BIGINT>")
+
+
+def test_nested_columns_are_put_into_the_schema_s_order_slices_and_nulls_too():
+    rows = [
+        {"p": {"b": "x", "a": n}, "l": [{"b": None, "a": n}, None], "m": [("k", n)]} if n % 3 else {} for n in range(9)
+    ]
+    read = [
+        {"p": {"a": n, "b": "x"}, "l": [{"a": n, "b": None}, None], "m": {"k": n}} if n % 3 else dict.fromkeys("plm")
+        for n in range(9)
+    ]
+    kind = pa.struct([("b", pa.large_string()), ("a", pa.int32())])
+    columns = pa.schema([("m", pa.map_(pa.string(), pa.int16())), ("l", pa.large_list(kind)), ("p", kind)])
+    table = pa.Table.from_pylist(rows, columns)
+    assert struct_to_python(conform(table, NESTED)) == read
+    assert struct_to_python(conform(table.slice(2, 5), NESTED)) == read[2:7]
+    structs = pa.array([None, {"p": {"b": "x"}}], pa.struct([("p", kind)]))
+    assert struct_to_python(conform(structs, NESTED)) == [None, {"p": {"a": None, "b": "x"}, "l": None, "m": None}]
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ({"name": pa.array([1])}, "column name: got int64, expected string"),
+        ({"id": pa.array(["1"])}, "column id: got string, expected long"),
+        ({"id": pa.array([True])}, "column id: got bool, expected long"),
+        ({"flag": pa.array([2])}, "column flag: got int64, expected boolean"),
+        ({"ratio": pa.array([1e300])}, "column ratio: .*too large"),
+        ({"at": pa.array([0], pa.timestamp("us"))}, "column at"),
+        ({"at": pa.array([0])}, "column at"),
+        ({"at": pa.array([10**18], UTC_TIMES)}, "column at: .*after year 9999"),
+        ({"at": pa.array([5], pa.timestamp("ns", "UTC"))}, "column at: .*lose data"),
+        ({"day": pa.array([-(10**6)], pa.date32())}, "column day: .*before year 1"),
+        ({"day": pa.array([5], UTC_TIMES)}, "column day: got timestamp"),
+        ({"name": pa.array([b"x"])}, "column name: got binary"),
+        ({"price": pa.array([1.005])}, "column price: got double"),
+        ({"place": pa.array([{"town": "x"}])}, "columns place.town: the schema doesn't have them; it has city"),
+        ({"tags": pa.array([[1]])}, "column tags.element: got int64"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else next(iter(given)),
+)
+def test_columns_of_another_meaning_and_values_that_would_change_are_refused(column, reason):
+    with pytest.raises(InvalidArgumentError, match=reason):
+        conform(pa.table(column), SCHEMA)
+
+
+def test_columns_of_the_same_name_are_refused():
+    with pytest.raises(InvalidArgumentError, match="a name is there twice"):
+        conform(pa.table([pa.array([1]), pa.array([2])], names=["id", "id"]), SCHEMA)
 
 
 # Evolution

@@ -296,5 +296,5 @@ def test_a_part_of_ours_in_commit_info_that_is_garbled_is_corrupt(ours: Any) -> 
 
 
 def test_an_entry_of_a_newer_sparklog_says_to_upgrade_if_nothing_else_is_understood() -> None:
-    with pytest.raises(UnsupportedVersionError, match=rf"{PATH}.*format 2.*upgrade"):
-        decoded({"commitInfo": {"sparklog": {"format": 2, "new": True}}})
+    with pytest.raises(UnsupportedVersionError, match=rf"{PATH}.*format 3.*upgrade"):
+        decoded({"commitInfo": {"sparklog": {"format": 3, "new": True}}})

@@ -146,7 +146,7 @@ def test_a_field_named_as_a_records_column_has_a_prefix_in_tables():
     [
         ({"idd": [1]}, r"columns idd; expected id, total, tags"),
         ({"key": [b"k"]}, r"columns key; expected id"),
-        ({"id": ["x"]}, r"int64"),
+        ({"id": ["x"]}, r"column id: got string, expected long"),
         ({"value": [{"idd": 1}]}, r"fields idd; expected id"),
     ],
 )

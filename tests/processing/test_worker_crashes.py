@@ -66,8 +66,6 @@ def is_all_there(cluster: Cluster) -> bool:
 
 
 def check(cluster: Cluster) -> None:
-    with suppress(AssertionError):  # a decided transaction's records may be published after its offsets are known
-        wait_for(partial(is_all_there, cluster))
     assert Counter(texts(cluster, "out")) == Counter(GOOD)
     assert sorted(record.value for record in records(cluster, "dlq.in")) == [b"bad", b"\xff"]
     assert texts(cluster, "in-retry-1ms") == ["bad"]
@@ -81,10 +79,6 @@ def a_filled_world(store: MemoryStore) -> Cluster:
     return cluster
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="about once in ten runs on a busy machine records of a worker that died are missing; not explained yet",
-)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER])
 def test_killed_at_any_write(kind):
@@ -99,7 +93,9 @@ def test_killed_at_any_write(kind):
             first.stop()
         second = a_worker(cluster)
         second.start()
-        wait_for(partial(is_done, cluster), second)
+        # Offsets of a transaction that the first had decided count at once; the second worker's consumer publishes its
+        # records a moment later, and may not end before.
+        wait_for(lambda cluster=cluster: is_done(cluster) and is_all_there(cluster), second)
         second.stop()
         check(cluster)
 

@@ -79,7 +79,7 @@ def test_many_keys_are_judged_as_one_by_one_however_many_at_once(
     columns = {
         "offset_delta": pa.array(range(len(keys)), pa.int64()),
         "key": pa.array([None if key is None else key.encode() for key in keys], pa.binary()),
-        "value": pa.array([None if value is None else value.encode() for value in values], pa.binary()),
+        "is_tombstone": pa.array([value is None for value in values]),
     }
     counts, dropped = judged(Pieces(pa.table(columns), sizes), due_end)
     keyless = [offset for offset, key in enumerate(keys) if key is None]
@@ -111,7 +111,9 @@ def test_the_keys_are_looked_up_as_often_as_pays(monkeypatch: pytest.MonkeyPatch
     for count, expected in ((2_000, 1), (40_000, 1)):
         looks = 0
         keys = pa.array([str(number).encode() for number in range(count)], pa.binary())
-        table = pa.table({"offset_delta": pa.array(range(count), pa.int64()), "key": keys, "value": keys})
+        table = pa.table(
+            {"offset_delta": pa.array(range(count), pa.int64()), "key": keys, "is_tombstone": [False] * count}
+        )
         assert judged(Pieces(table, [10] * (count // 10)), 0)[1] == []
         assert looks == expected
 

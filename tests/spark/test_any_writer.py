@@ -26,8 +26,8 @@ ANN, BOB, CARL = key_partitions(pa.array([b"ann", b"bob", b"carl"]), 3).tolist()
 
 
 def example(root: Path, word: str) -> str:
-    """The page's only example that has this word, for a cluster that isn't in the working directory of the JVM."""
-    (found,) = [block["code"] for block in BLOCK.finditer(PAGE.read_text()) if word in block["code"]]
+    """The page's first example that has this word, for a cluster that isn't in the working directory of the JVM."""
+    found = next(block["code"] for block in BLOCK.finditer(PAGE.read_text()) if word in block["code"])
     return found.replace("./data", str(root))
 
 

@@ -65,6 +65,10 @@ def is_all_there(cluster: Cluster) -> bool:
     return Counter(texts(cluster, "out")) == Counter(GOOD) and len(records(cluster, "dlq.in")) == 2
 
 
+def is_done_and_published(cluster: Cluster) -> bool:
+    return is_done(cluster) and is_all_there(cluster)
+
+
 def check(cluster: Cluster) -> None:
     assert Counter(texts(cluster, "out")) == Counter(GOOD)
     assert sorted(record.value for record in records(cluster, "dlq.in")) == [b"bad", b"\xff"]
@@ -96,7 +100,7 @@ def test_killed_at_any_write(kind):
         second.start()
         # Offsets of a transaction that the first had decided count at once; the second worker's consumer publishes its
         # records a moment later, and may not end before.
-        wait_for(lambda cluster=cluster: is_done(cluster) and is_all_there(cluster), second)
+        wait_for(partial(is_done_and_published, cluster), second)
         second.stop()
         check(cluster)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from sparklog import schemas
 from sparklog.log.cluster import Cluster
 from sparklog.log.topic import TopicDescription, alter_value_schema, describe_topic
 from sparklog.paths import check_topic_name
-from sparklog.schemas import ValueSchema, Verdict, check, value_schema
+from sparklog.schemas import ValueSchema, Verdict, check
 
 __all__ = ["ValueSchemaCalls"]
 
@@ -36,7 +37,7 @@ class ValueSchemaCalls(ABC):
                 ``value.compatibility``; says why.
             InvalidArgumentError: it can't be a schema. UnknownTopicOrPartitionError.
         """
-        parsed = value_schema(schema)
+        parsed = schemas.value_schema(schema)
         log = self._cluster().topic_log(check_topic_name(topic))
         return alter_value_schema(log, topic, parsed, timeout_ms=self._bound_ms(timeout_ms))
 
@@ -53,6 +54,6 @@ class ValueSchemaCalls(ABC):
 
         Raises ``UnknownTopicOrPartitionError``; InvalidArgumentError: it can't be a schema.
         """
-        parsed = value_schema(schema)
+        parsed = schemas.value_schema(schema)
         described = self._describe(topic)
         return check(parsed, list(described.value_schemas), str(described.config["value.compatibility"]))

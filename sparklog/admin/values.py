@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparklog import schemas
 from sparklog.config import TOPIC_SETTINGS, TopicConfig, Value
 from sparklog.errors import InvalidArgumentError, InvalidPartitionsError
 from sparklog.log.topic import MAX_PARTITIONS
 from sparklog.paths import check_topic_name
-from sparklog.schemas import ValueSchema, value_schema
+from sparklog.schemas import ValueSchema
 
 __all__ = ["ConfigEntry", "NewPartitions", "NewTopic", "check_partition_count", "config_entries"]
 
@@ -39,7 +40,7 @@ class NewTopic:
 
     def parsed_schema(self) -> ValueSchema | None:
         """The schema of the values; None for an untyped topic. Raises ``InvalidArgumentError``: it can't be one."""
-        return None if self.value_schema is None else value_schema(self.value_schema)
+        return None if self.value_schema is None else schemas.value_schema(self.value_schema)
 
     def partition_count(self) -> int:
         """The number of partitions asked for. Raises ``InvalidPartitionsError``."""

@@ -1,15 +1,34 @@
 """Schemas of values: what a schema may be, what a value of it is, how it may change, and its bytes in other formats.
 
-Pure: nothing here reads a store. Avro, Protobuf and pydantic are imported where they are used.
+Pure: nothing here reads a store. A name is imported when it is first used, as a client of untyped topics needs few of
+them; Avro, Protobuf and pydantic where they are used.
 """
 
-from sparklog.schemas.columns import conform
-from sparklog.schemas.compatibility import MODES, Verdict, check, merged_type, union
-from sparklog.schemas.formats import FORMATS, decode, encode
-from sparklog.schemas.records import check_record, python_rows_to_struct
-from sparklog.schemas.sources import schema_of_file, value_schema
-from sparklog.schemas.to_python import struct_to_python
-from sparklog.schemas.value_schema import SchemaError, ValueSchema
+from typing import TYPE_CHECKING
+
+from sparklog.lazy_imports import import_on_use
+
+if TYPE_CHECKING:
+    from sparklog.schemas.canonical import SchemaError, ValueSchema, delta_type
+    from sparklog.schemas.columns import conform
+    from sparklog.schemas.compatibility import MODES, Verdict, check, merged_type, union
+    from sparklog.schemas.formats import FORMATS, decode, encode
+    from sparklog.schemas.records import check_record, python_rows_to_struct
+    from sparklog.schemas.sources import schema_of_file, value_schema
+    from sparklog.schemas.to_python import struct_to_python
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "sparklog.schemas.canonical": ("SchemaError", "ValueSchema", "delta_type"),
+            "sparklog.schemas.columns": ("conform",),
+            "sparklog.schemas.compatibility": ("MODES", "Verdict", "check", "merged_type", "union"),
+            "sparklog.schemas.formats": ("FORMATS", "decode", "encode"),
+            "sparklog.schemas.records": ("check_record", "python_rows_to_struct"),
+            "sparklog.schemas.sources": ("schema_of_file", "value_schema"),
+            "sparklog.schemas.to_python": ("struct_to_python",),
+        },
+    )
 
 __all__ = [
     "FORMATS",
@@ -21,6 +40,7 @@ __all__ = [
     "check_record",
     "conform",
     "decode",
+    "delta_type",
     "encode",
     "merged_type",
     "python_rows_to_struct",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparklog.schemas.value_schema import SchemaError, ValueSchema, canonical_schema
+from sparklog.schemas.canonical import SchemaError, ValueSchema, canonical_schema
 
 __all__ = ["avro_of_schema", "is_avro_schema", "schema_of_avro"]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["SchemaError", "ValueSchema", "canonical_schema", "canonical_type", "type_name"]
+__all__ = ["SchemaError", "ValueSchema", "canonical_schema", "canonical_type", "delta_type", "type_name"]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MOST_DEPTH = 32
@@ -197,18 +197,19 @@ def _fields_json(fields: Iterable[pa.Field]) -> dict[str, Any]:
     return {
         "type": "struct",
         "fields": [
-            {"name": field.name, "type": _type_json(field.type), "nullable": True, "metadata": {}} for field in fields
+            {"name": field.name, "type": delta_type(field.type), "nullable": True, "metadata": {}} for field in fields
         ],
     }
 
 
-def _type_json(kind: pa.DataType) -> Any:
+def delta_type(kind: pa.DataType) -> Any:
+    """A canonical type as the JSON of Delta's schemas has it. Source: Delta protocol, "Schema Serialization Format"."""
     if pa.types.is_struct(kind):
         return _fields_json(kind)
     if pa.types.is_list(kind):
-        return {"type": "array", "elementType": _type_json(kind.value_type), "containsNull": True}
+        return {"type": "array", "elementType": delta_type(kind.value_type), "containsNull": True}
     if pa.types.is_map(kind):
-        key, value = _type_json(kind.key_type), _type_json(kind.item_type)
+        key, value = delta_type(kind.key_type), delta_type(kind.item_type)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     return type_name(kind)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidArgumentError
-from sparklog.schemas.value_schema import ValueSchema, type_name
+from sparklog.schemas.canonical import ValueSchema, type_name
 
 __all__ = ["conform", "holds_years"]
 

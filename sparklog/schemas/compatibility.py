@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from sparklog.config.topic import COMPATIBILITY_MODES
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
-from sparklog.schemas.value_schema import ValueSchema, type_name
+from sparklog.schemas.canonical import ValueSchema, type_name
 
 __all__ = ["MODES", "Verdict", "check", "merged_type", "union"]
 
-MODES = ("BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE")
+MODES = COMPATIBILITY_MODES
 """NONE isn't among them: a column of a table keeps its type for ever."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from sparklog.schemas.value_schema import SchemaError, ValueSchema, canonical_schema
+from sparklog.schemas.canonical import SchemaError, ValueSchema, canonical_schema
 
 __all__ = ["schema_of_ddl"]
 

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 
 from sparklog.errors import InvalidConfigurationError
 from sparklog.schemas.avro_schema import avro_of_schema
+from sparklog.schemas.canonical import ValueSchema
 from sparklog.schemas.json_columns import json_to_struct, reads_as_columns
 from sparklog.schemas.records import python_rows_to_struct
 from sparklog.schemas.to_python import struct_to_python
-from sparklog.schemas.value_schema import ValueSchema
 
 __all__ = ["FORMATS", "decode", "encode"]
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
+from sparklog.schemas.canonical import ValueSchema
 from sparklog.schemas.columns import holds_years
-from sparklog.schemas.value_schema import ValueSchema
 
 __all__ = ["json_to_struct", "reads_as_columns"]
 

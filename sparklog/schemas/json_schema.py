@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparklog.schemas.value_schema import SchemaError, ValueSchema, canonical_schema
+from sparklog.schemas.canonical import SchemaError, ValueSchema, canonical_schema
 
 __all__ = ["is_json_schema", "schema_of_json_schema"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparklog.schemas.value_schema import SchemaError, ValueSchema, canonical_schema
+from sparklog.schemas.canonical import SchemaError, ValueSchema, canonical_schema
 
 __all__ = ["is_message", "schema_of_message"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparklog.schemas.value_schema import SchemaError, ValueSchema, canonical_schema
+from sparklog.schemas.canonical import SchemaError, ValueSchema, canonical_schema
 
 __all__ = ["has_fields", "schema_of_class"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparklog.errors import InvalidRecordError, InvalidTypeError
-from sparklog.schemas.value_schema import ValueSchema, type_name
+from sparklog.schemas.canonical import ValueSchema, type_name
 
 __all__ = ["as_mapping", "check_record", "python_rows_to_struct"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.schemas.avro_schema import is_avro_schema, schema_of_avro
+from sparklog.schemas.canonical import SchemaError, ValueSchema, canonical_schema
 from sparklog.schemas.ddl import schema_of_ddl
 from sparklog.schemas.json_schema import is_json_schema, schema_of_json_schema
 from sparklog.schemas.protobuf_schema import is_message, schema_of_message
 from sparklog.schemas.python_types import has_fields, schema_of_class
-from sparklog.schemas.value_schema import SchemaError, ValueSchema, canonical_schema
 
 __all__ = ["schema_of_file", "value_schema"]
 

@@ -14,7 +14,7 @@ import pytest
 
 from sparklog.config.topic import TOPIC_SETTINGS
 from sparklog.schemas import FORMATS, SchemaError, ValueSchema, schema_of_file, value_schema
-from sparklog.schemas.value_schema import type_name
+from sparklog.schemas.canonical import type_name
 
 UTC = pa.timestamp("us", "UTC")
 

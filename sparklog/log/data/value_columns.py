@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
+from sparklog.schemas import delta_type
 
 __all__ = [
     "DATA",
@@ -36,20 +37,6 @@ MAX_INDEXED_LEAVES = 32
 Leaf = tuple[str, ...]
 """The names from a field of the value down to a leaf."""
 
-_SIMPLE: Mapping[pa.DataType, str] = {
-    pa.bool_(): "boolean",
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.timestamp("us", "UTC"): "timestamp",
-}
-
 
 def with_value_columns(schema_string: str, values: pa.StructType | None) -> str:
     """A table's schema, as Delta writes it, with the value columns of these values; without them for None. All other
@@ -63,27 +50,7 @@ def with_value_columns(schema_string: str, values: pa.StructType | None) -> str:
 
 
 def _delta_field(name: str, kind: pa.DataType) -> dict[str, Any]:
-    return {"name": name, "type": _delta_type(kind), "nullable": True, "metadata": {}}
-
-
-def _delta_type(kind: pa.DataType) -> Any:
-    """Source: Delta protocol, "Schema Serialization Format"."""
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if pa.types.is_decimal128(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": [_delta_field(field.name, field.type) for field in kind]}
-    if pa.types.is_list(kind):
-        return {"type": "array", "elementType": _delta_type(kind.value_type), "containsNull": True}
-    if pa.types.is_map(kind):
-        return {
-            "type": "map",
-            "keyType": _delta_type(kind.key_type),
-            "valueType": _delta_type(kind.item_type),
-            "valueContainsNull": True,
-        }
-    raise InvalidArgumentError(f"a value of Arrow type {kind}: Delta tables have no such type")
+    return {"name": name, "type": delta_type(kind), "nullable": True, "metadata": {}}
 
 
 def leaves_of(values: pa.StructType) -> Iterator[tuple[Leaf, pa.DataType]]:

@@ -18,6 +18,7 @@ from sparklog.log import cluster
 from sparklog.storage import LocalStore, MemoryStore, ObjectStore, probe_create_only
 from sparklog.storage.retrying import RetryingStore
 from tests.azurite import azure_options, azure_uri, azurite_endpoint
+from tests.databases import database_url, mariadb, postgresql
 from tests.depth import NIGHTLY, WALK
 from tests.parts import CPU_S, PART, SUMMARY, Stopwatch, add_up, part_of
 from tests.s3_server import s3_endpoint, s3_options, s3_uri
@@ -28,6 +29,9 @@ __all__ = [
     "azure_options",
     "azure_uri",
     "azurite_endpoint",
+    "database_url",
+    "mariadb",
+    "postgresql",
     "s3_endpoint",
     "s3_options",
     "s3_uri",

@@ -16,11 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
-__all__ = ["KINDS", "mariadb_server", "postgresql_server"]
+__all__ = ["database_url", "mariadb", "postgresql"]
 
-KINDS = ["sqlite", "postgresql", "mariadb"]
 _START_S = 60
 
 
@@ -56,6 +54,8 @@ def _running(command: list[str], folder: Path, url: str, end_by: signal.Signals 
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    import sqlalchemy as sa  # every test's process imports this module, and few need a database
+
     engine = sa.create_engine(url)
     deadline = time.monotonic() + _START_S
     try:
@@ -80,7 +80,7 @@ def _as_user(name: str) -> tuple[list[str], str | None]:
 
 
 @contextmanager
-def postgresql_server() -> Iterator[str]:
+def _postgresql_server() -> Iterator[str]:
     """SQLAlchemy's URL of a PostgreSQL server that lives as long."""
     found = max(glob.glob("/usr/lib/postgresql/*/bin/postgres"), default=shutil.which("postgres"))
     if found is None:
@@ -98,7 +98,7 @@ def postgresql_server() -> Iterator[str]:
 
 
 @contextmanager
-def mariadb_server() -> Iterator[str]:
+def _mariadb_server() -> Iterator[str]:
     """SQLAlchemy's URL of a MariaDB server that lives as long."""
     server, install = shutil.which("mariadbd") or shutil.which("/usr/sbin/mariadbd"), shutil.which("mariadb-install-db")
     if server is None or install is None:
@@ -111,3 +111,25 @@ def mariadb_server() -> Iterator[str]:
         command += ["--bind-address=127.0.0.1", f"--socket={folder}/socket", f"--pid-file={folder}/pid"]
         with _running(command, folder, f"mysql+pymysql://root@127.0.0.1:{port}/test?charset=utf8mb4") as url:
             yield url
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[str]:
+    """The URL of a PostgreSQL server; skips where there is none."""
+    with _postgresql_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[str]:
+    """The URL of a MariaDB server; skips where there is none."""
+    with _mariadb_server() as url:
+        yield url
+
+
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("postgresql", "mariadb"))],
+)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database of each kind that is tested."""
+    return f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else str(request.getfixturevalue(request.param))

@@ -21,26 +21,12 @@ from sparklog.outbox.positions import decode_position, encode_position, position
 from sparklog.outbox.rows import settle_rows
 from sparklog.storage import LocalStore, MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
-from tests.databases import KINDS, mariadb_server, postgresql_server
 from tests.outbox.support import ORDERS, a_cluster, an_engine, records_of, rows_left, values_of, write
 
 
-@pytest.fixture(scope="module")
-def postgresql():
-    with postgresql_server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def mariadb():
-    with mariadb_server() as url:
-        yield url
-
-
-@pytest.fixture(params=[kind if kind == "sqlite" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS])
-def engine(request, tmp_path):
-    url = f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue(request.param)
-    with an_engine(url) as engine:
+@pytest.fixture
+def engine(database_url):
+    with an_engine(database_url) as engine:
         yield engine
 
 

@@ -12,25 +12,11 @@ import sqlalchemy as sa
 from sparklog.errors import InvalidArgumentError
 from sparklog.model import ConsumerRecord
 from sparklog.processing import inbox
-from tests.databases import KINDS, mariadb_server, postgresql_server
 
 
-@pytest.fixture(scope="module")
-def postgresql():
-    with postgresql_server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def mariadb():
-    with mariadb_server() as url:
-        yield url
-
-
-@pytest.fixture(params=[kind if kind == "sqlite" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS])
-def engine(request, tmp_path):
-    url = f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue(request.param)
-    engine = sa.create_engine(url)
+@pytest.fixture
+def engine(database_url):
+    engine = sa.create_engine(database_url)
     metadata = sa.MetaData()
     metadata.reflect(engine)
     metadata.drop_all(engine)

@@ -7,13 +7,15 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pytest
 
-from sparklog import Admin
+from sparklog import Admin, Consumer
 from sparklog.errors import InvalidArgumentError, ProducerFencedError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster
 from sparklog.model import ConsumerRecord
+from sparklog.processing import dead_letters
 from sparklog.processing.dead_letters import Found, dead_letter_topics, letters_of, purge, replay
 from sparklog.processing.moves import Origin, bury, pointer_only
 from sparklog.storage import MemoryStore
@@ -149,12 +151,13 @@ def test_purged_letters_are_gone():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_replay_that_is_killed_at_any_call_is_finished_by_the_next():
+def test_a_replay_that_is_killed_at_any_call_is_finished_by_the_next(monkeypatch):
+    monkeypatch.setattr(dead_letters, "Consumer", MortalConsumer)
     for fault in each_nth(crashes(70), 12):
         store = MemoryStore()
         cluster = letters(6, store)
         faulty = FaultyStore(store, fault)
-        first = threading.Thread(target=kill_replay, args=(faulty,), daemon=True)
+        first = KilledReplay(faulty)
         first.start()
         wait_for(partial(is_dead, faulty, first))
         replay(cluster, "dlq.orders", wanted=odd, execute=True)
@@ -167,7 +170,23 @@ def is_dead(faulty: FaultyStore, thread: threading.Thread) -> bool:
     return faulty.crashed or not thread.is_alive()
 
 
-def kill_replay(faulty: FaultyStore) -> None:
-    """A replay in a process that dies: nobody waits for its threads."""
-    with suppress(SimulatedCrash, SparklogError):
-        replay(a_cluster(faulty, retry_ms=100), "dlq.orders", wanted=odd, execute=True)
+class KilledReplay(threading.Thread):
+    """A replay in a process that dies."""
+
+    def __init__(self, faulty: FaultyStore) -> None:
+        super().__init__(daemon=True)
+        self.faulty = faulty
+
+    def run(self) -> None:
+        with suppress(SimulatedCrash, SparklogError):
+            replay(a_cluster(self.faulty, retry_ms=100), "dlq.orders", wanted=odd, execute=True)
+
+
+class MortalConsumer(Consumer):
+    """Ends with its process: it would poll for ever where the thread that reads for it has died alone."""
+
+    def poll(self, *args: Any, **given: Any) -> Any:
+        thread = threading.current_thread()
+        if isinstance(thread, KilledReplay) and thread.faulty.crashed:
+            raise SimulatedCrash("poll: the process has crashed")
+        return super().poll(*args, **given)

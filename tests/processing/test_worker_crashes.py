@@ -16,7 +16,7 @@ from sparklog.processing import App, Fixed, Record, Retry, Send
 from sparklog.storage import MemoryStore
 from sparklog.testing import Call, Fault, FaultKind, FaultyStore, SimulatedCrash
 from tests.consumer.support import a_cluster
-from tests.depth import NIGHTLY, each_nth
+from tests.depth import each_nth
 from tests.processing.support import FAST, a_world, an_app, committed, records, send, texts, wait_for
 
 GOOD = [f"{number % 3}:{number}" for number in range(12)]
@@ -83,7 +83,6 @@ def a_filled_world(store: MemoryStore) -> Cluster:
     return cluster
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="threads of a worker that died end in the middle of tests that follow")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER])
 def test_killed_at_any_write(kind):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -83,7 +84,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     item.stash[STOPWATCH] = Stopwatch(has_children=any(item.get_closest_marker(marker) for marker in (*SHARED, "s3")))
-    return (yield)
+    result = yield
+    rename_remaining_threads(item.nodeid)
+    return result
+
+
+def rename_remaining_threads(test: str) -> None:
+    """Give threads that a test leaves behind a name of their own.
+
+    A later test that looks for threads by name doesn't take them for its own, and a dump of stacks tells whose they are.
+    Tests that play a client's death leave some on purpose, and some stores' threads live as long as the process.
+    """
+    for thread in threading.enumerate():
+        if thread.name.startswith("sparklog-"):
+            thread.name = f"left by {test}: {thread.name}"
 
 
 STOPWATCH = pytest.StashKey[Stopwatch]()

@@ -92,7 +92,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def rename_remaining_threads(test: str) -> None:
     """Give threads that a test leaves behind a name of their own.
 
-    A later test that looks for threads by name doesn't take them for its own, and a dump of stacks tells whose they are.
+    A later test that looks for threads by name doesn't take them for its own, and a dump of stacks names that test.
     Tests that play a client's death leave some on purpose, and some stores' threads live as long as the process.
     """
     for thread in threading.enumerate():

@@ -16,6 +16,8 @@ from typing import Any
 __all__ = ["SOURCE", "CannotCompileError", "build", "checksum"]
 
 SOURCE = Path(__file__).with_name("core.pyx")
+_PARTS = ("core.pyx", "typed_values.pxi")
+"""The files of the source; the first includes the others."""
 
 
 class CannotCompileError(Exception):
@@ -24,7 +26,7 @@ class CannotCompileError(Exception):
 
 def checksum(source: Path = SOURCE) -> str:
     """The checksum of the source. The compiled core carries it, so that one of an older source isn't used."""
-    return f"{zlib.crc32(source.read_bytes()):08x}"
+    return f"{zlib.crc32(b''.join(source.with_name(name).read_bytes() for name in _PARTS)):08x}"
 
 
 def build(folder: Path = SOURCE.parent) -> Path:

@@ -14,6 +14,14 @@ class FutureBase:
     _index: int
 
 _Binary = tuple[Memory | None, Memory, Memory]
+_Column = tuple[int, Memory | None, Memory | None, Memory | None, list[Any]]
+_Field = tuple[str, int, str, tuple[Any, ...]]
+
+class Packer:
+    type: Any
+    def __init__(
+        self, type: Any, fields: tuple[_Field, ...], prepare: Callable[[dict[Any, Any]], Any] | None
+    ) -> None: ...
 
 class Accumulator:
     size_bytes: int
@@ -23,11 +31,12 @@ class Accumulator:
     def append(
         self, key: bytes | None, value: bytes | None, now_ns: int, details: Any, size_bytes: int, /
     ) -> int | None: ...
-    def take(self) -> tuple[int, Memory, _Binary, _Binary, Mapping[int, Any]]: ...
+    def take(self) -> tuple[int, Memory, _Binary, _Binary, Mapping[int, Any], tuple[Any, _Column] | None]: ...
     def drop(self) -> None: ...
 
 class Gatherer:
     max_record_bytes: int
+    packer: Packer | None
     open: Any
     def __init__(self, future_type: type, clock: Callable[[], int], lock: Any, overhead_bytes: int) -> None: ...
     def add_plain(self, key: object, value: object, /) -> Any: ...

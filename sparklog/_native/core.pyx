@@ -14,11 +14,11 @@ is, and an interpreter that is built without one therefore turns it on as it imp
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 cdef extern from *:
@@ -117,6 +117,9 @@ cdef class _View:
             PyBuffer_Release(&self.buffer)
 
 
+include "typed_values.pxi"
+
+
 # Gathering ------------------------------------------------------------------------------------------------------------
 
 
@@ -168,15 +171,22 @@ cdef inline int _reserve_rows(_Binary *column, int64_t capacity) noexcept:
 
 cdef inline void _put(_Binary *column, int64_t row, object value) noexcept:
     """Add bytes or None, for which there is room."""
-    cdef Py_ssize_t size
     if value is None:
-        column.is_valid[row] = 0
-        column.null_count += 1
+        _put_null(column, row)
     else:
-        size = PyBytes_GET_SIZE(value)
-        memcpy(column.data + column.size, PyBytes_AS_STRING(value), size)
-        column.is_valid[row] = 1
-        column.size += size
+        _put_bytes(column, row, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
+
+
+cdef inline void _put_null(_Binary *column, int64_t row) noexcept:
+    column.is_valid[row] = 0
+    column.null_count += 1
+    column.ends[row + 1] = <int32_t>column.size
+
+
+cdef inline void _put_bytes(_Binary *column, int64_t row, const char *data, Py_ssize_t size) noexcept:
+    memcpy(column.data + column.size, data, size)
+    column.is_valid[row] = 1
+    column.size += size
     column.ends[row + 1] = <int32_t>column.size
 
 
@@ -202,6 +212,8 @@ cdef class Accumulator:
     cdef dict details
     cdef _Binary keys
     cdef _Binary values
+    cdef _Binary rows  # packed values, from the first on; null where a value isn't packed
+    cdef Packer packer
     cdef int64_t *times_ms
     cdef int64_t capacity
     cdef bint is_closed
@@ -212,6 +224,7 @@ cdef class Accumulator:
     cdef void free(self) noexcept:
         _free(&self.keys)
         _free(&self.values)
+        _free(&self.rows)
         PyMem_RawFree(self.times_ms)
         self.times_ms = NULL
         self.capacity = 0
@@ -220,6 +233,8 @@ cdef class Accumulator:
         cdef int64_t capacity = self.capacity * 2 if self.capacity else 16
         if _reserve_rows(&self.keys, capacity) or _reserve_rows(&self.values, capacity):
             return -1
+        if self.packer is not None and _reserve_rows(&self.rows, capacity):
+            return -1
         cdef void *moved = PyMem_RawRealloc(self.times_ms, capacity * sizeof(int64_t))
         if moved == NULL:
             return -1
@@ -227,23 +242,49 @@ cdef class Accumulator:
         self.capacity = capacity
         return 0
 
-    cdef inline int add(self, object key, object value, int64_t now_ns, int64_t size_bytes) noexcept:
-        """Add a record of bytes or None, without a call of Python. Less than 0: nothing was added."""
+    cdef inline int add(self, object key, object value, Packer packer, int64_t now_ns, int64_t size_bytes) noexcept:
+        """Add a record of bytes or None, without a call of Python. Less than 0: nothing was added.
+
+        Args:
+            packer: has packed the value, which is None then; None: it is bytes.
+        """
         cdef int failed
         if self.is_closed:
             return -3
+        if packer is not None and self.packer is not packer:
+            failed = self.begin_rows(packer)
+            if failed:
+                return failed
         if self.count == self.capacity and self.grow():
             return -1
         failed = _reserve_data(&self.keys, 0 if key is None else PyBytes_GET_SIZE(key))
         if not failed:
             failed = _reserve_data(&self.values, 0 if value is None else PyBytes_GET_SIZE(value))
+        if not failed and packer is not None:
+            failed = _reserve_data(&self.rows, packer.packed.size)
         if failed:
             return failed
         _put(&self.keys, self.count, key)
         _put(&self.values, self.count, value)
+        if packer is not None:
+            _put_bytes(&self.rows, self.count, packer.packed.data, packer.packed.size)
+        elif self.packer is not None:
+            _put_null(&self.rows, self.count)
         self.times_ms[self.count] = now_ns // _NS_PER_MS - (now_ns % _NS_PER_MS < 0)
         self.size_bytes += size_bytes
         self.count += 1
+        return 0
+
+    cdef int begin_rows(self, Packer packer) noexcept:
+        """Make room for packed values; those before are null."""
+        cdef int64_t row
+        if self.packer is not None:
+            return _NOT_PLAIN  # values of one schema fill a batch
+        if self.capacity and _reserve_rows(&self.rows, self.capacity):
+            return -1
+        for row in range(self.count):
+            _put_null(&self.rows, row)
+        self.packer = packer
         return 0
 
     def append(self, bytes key, bytes value, int64_t now_ns, details, int64_t size_bytes):
@@ -259,7 +300,7 @@ cdef class Accumulator:
             return None
         if details is not None:
             self.details[place] = details
-        cdef int failed = self.add(key, value, now_ns, size_bytes)
+        cdef int failed = self.add(key, value, None, now_ns, size_bytes)
         if failed:
             if details is not None:
                 self.details.pop(place, None)
@@ -267,30 +308,40 @@ cdef class Accumulator:
         return place
 
     def take(self):
-        """The records: their number, times (int64 ms), keys and values (each validity, offsets and data), details.
+        """The records: their number, times (int64 ms), keys and values (each validity, offsets and data), details; and
+        the type and the columns of packed values, or None.
 
-        Validity is one byte a value, None without nulls; offsets are int32. Details are by place.
+        Validity is one byte a value, None without nulls; offsets are int32. Details are by place. Columns are as of
+        ``_column_parts``, null where a value isn't packed.
         """
         cdef int64_t count = 0 if self.is_closed else self.count
         self.is_closed = True
         self.room_bytes = 0
         cdef _Binary keys = self.keys
         cdef _Binary values = self.values
+        cdef _Binary rows = self.rows
         cdef Memory times = _owned(<char *>self.times_ms, count * sizeof(int64_t))
         memset(&self.keys, 0, sizeof(_Binary))
         memset(&self.values, 0, sizeof(_Binary))
+        memset(&self.rows, 0, sizeof(_Binary))
         self.times_ms = NULL
         self.capacity = 0
+        packer, self.packer = self.packer, None
         details, self.details = self.details, None
         key_parts = _parts(&keys, count)
         value_parts = _parts(&values, count)
-        return count, times, key_parts, value_parts, details or {}
+        try:
+            columns = (packer.type, _columns_of(packer, &rows, count)) if packer is not None and count else None
+        finally:
+            _free(&rows)
+        return count, times, key_parts, value_parts, details or {}, columns
 
     def drop(self):
         """Free the records: nobody will take them."""
         self.is_closed = True
         self.room_bytes = 0
         self.free()
+        packer, self.packer = self.packer, None
         self.details = None
 
 
@@ -319,6 +370,8 @@ cdef class Gatherer:
 
     cdef public int64_t max_record_bytes
     """Most bytes of key and value together."""
+    cdef public Packer packer
+    """Packs values that are dicts; None: they aren't plain."""
     cdef object _batch
     cdef Accumulator _records
     cdef object _clock
@@ -360,7 +413,7 @@ cdef class Gatherer:
         self._records = records
 
     def add_plain(self, key, value):
-        """Add a record of bytes or None, as of now.
+        """Add a record of bytes or None, or with a dict that the packer takes as its value, as of now.
 
         Returns:
             Its future; None: it is something else, or too large, or no batch is open that has room.
@@ -368,7 +421,7 @@ cdef class Gatherer:
         cdef int64_t size = 0
         if type(value) is bytes:
             size = PyBytes_GET_SIZE(value)
-        elif value is not None:
+        elif value is not None and (type(value) is not dict or self.packer is None):
             return None
         if type(key) is bytes:
             size += PyBytes_GET_SIZE(key)
@@ -377,21 +430,34 @@ cdef class Gatherer:
         if size > self.max_record_bytes:
             return None
         if self._lock is None:
-            return self.add_bytes(key, value, size + self._overhead_bytes)
+            return self.add_record(key, value, size)
         with self._lock:
-            return self.add_bytes(key, value, size + self._overhead_bytes)
+            return self.add_record(key, value, size)
 
-    cdef object add_bytes(self, object key, object value, int64_t size):
+    cdef object add_record(self, object key, object value, int64_t size):
         if self._records is None:
             return None
+        cdef Packer packer = self.packer if type(value) is dict else None
+        if packer is not None and packer.prepare is not None:
+            value = packer.prepare(value)
+            if value is None:
+                return None
         cdef FutureBase future = sparklog_new_future(<PyTypeObject *>self._future_type, _NOTHING)
         cdef int64_t now_ns = sparklog_now_ns() if self._is_system_clock else self._clock()
         cdef Accumulator records = self._records  # from here on nothing of Python runs
+        if packer is not None:
+            if packer.pack(value) or size + packer.packed.counted > self.max_record_bytes:
+                return None
+            size += packer.packed.size
+            value = None
+        size += self._overhead_bytes
         if records is None or records.size_bytes + size > records.room_bytes:
             return None
         future._batch = self._batch
         future._index = records.count
-        cdef int failed = records.add(key, value, now_ns, size)
+        cdef int failed = records.add(key, value, packer, now_ns, size)
+        if failed == _NOT_PLAIN:
+            return None
         if failed:
             _raise(failed)
         return future

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from sparklog import schemas
 from sparklog._native import CORE
 
 if TYPE_CHECKING or CORE is None:
@@ -15,7 +16,7 @@ if TYPE_CHECKING or CORE is None:
 else:
     Accumulator, FutureBase, Gatherer = CORE.Accumulator, CORE.FutureBase, CORE.Gatherer
 
-    def take_columns(records: Any) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any]]:
+    def take_columns(records: Any) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any], pa.StructArray | None]:
         """Does the same as its namesake of pure Python, which says what it returns."""
         return native_columns(records)
 
@@ -23,12 +24,13 @@ else:
 __all__ = ["Accumulator", "FutureBase", "Gatherer", "native_columns", "take_columns"]
 
 
-def native_columns(records: Any) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any]]:
+def native_columns(records: Any) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any], pa.StructArray | None]:
     """Does the same as :func:`sparklog.producer.pure_accumulator.take_columns` for records of the compiled core. Copies
     nothing."""
-    count, times, keys, values, details = records.take()
+    count, times, keys, values, details, packed = records.take()
     timestamps = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(times)])
-    return timestamps, _binary(count, keys), _binary(count, values), details
+    typed = None if packed is None else schemas.column_of_parts(*packed)
+    return timestamps, _binary(count, keys), _binary(count, values), details, typed
 
 
 def _binary(count: int, parts: tuple[Any, Any, Any]) -> pa.Array:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from sparklog.errors import IllegalStateError, SparklogError
 from sparklog.interrupts import EventCount
 from sparklog.log.data.schema import HEADERS
+from sparklog.log.data.value_columns import DATA
 from sparklog.model import Headers
 from sparklog.producer.accumulator import Accumulator, take_columns
 
@@ -241,7 +242,7 @@ class RecordBatch(Batch):
         return self.records.count
 
     def take_table(self) -> pa.Table:
-        timestamps, keys, values, given = take_columns(self.records)
+        timestamps, keys, values, given, typed = take_columns(self.records)
         self._header_sizes = {index: size for index, (_, _, size, _, _) in given.items() if size >= 0}
         count = len(keys)
         headers = {index: headers for index, (_, headers, _, _, _) in given.items()}
@@ -254,7 +255,7 @@ class RecordBatch(Batch):
             "headers": _column(headers, count, HEADERS),
             "partition": _column(partitions, count, pa.int32()),
         }
-        return pa.table(columns)
+        return pa.table(columns if typed is None else columns | {DATA: typed})
 
     def take_values(self) -> Mapping[int, Any]:
         values, self._values = self._values, {}

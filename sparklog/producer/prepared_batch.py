@@ -152,7 +152,8 @@ def _take_table(batches: Sequence[Batch], encoding: ValueEncoding | None) -> tup
     start = 0
     for batch in batches:
         table, values = batch.take_table(), batch.take_values()
-        if encoding is None and values:  # another topic has taken the name: their bytes would be tombstones
+        if encoding is None and (values or DATA in table.schema.names):
+            # Another topic has taken the name: their bytes would be tombstones.
             raise UnknownTopicOrPartitionError(f"topic {batch.topic!r} is not typed any more")
         if encoding is not None:
             table, wrong = encoding.encode(table, values)

@@ -88,6 +88,8 @@ class Gatherer:
         """The batch that records are added to, or None."""
         self.max_record_bytes = 0
         """Most bytes of key and value together."""
+        self.packer: Any = None
+        """Packs values that are dicts, in the compiled core alone."""
         self._future_type = future_type
         self._clock = clock
         self._lock = lock
@@ -126,13 +128,15 @@ class Gatherer:
         return None
 
 
-def take_columns(records: Accumulator) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any]]:
-    """The records: timestamps (int64 ms), keys and values (binary), and the details of those that have some, by
-    place."""
+def take_columns(
+    records: Accumulator,
+) -> tuple[pa.Array, pa.Array, pa.Array, Mapping[int, Any], pa.StructArray | None]:
+    """The records: timestamps (int64 ms), keys and values (binary), the details of those that have some, by place; and
+    the values that the compiled core has packed, null for all others: None here."""
     rows = records.take()
     keys, values, times_ns, details = (rows[at::_ROW_WIDTH] for at in range(_ROW_WIDTH))
     given: dict[int, Any] = {}
     if details.count(None) < len(details):
         given = {index: detail for index, detail in enumerate(details) if detail is not None}
     times = pa.array(np.array(times_ns, np.int64) // 1_000_000)
-    return times, pa.array(keys, pa.binary()), pa.array(values, pa.binary()), given
+    return times, pa.array(keys, pa.binary()), pa.array(values, pa.binary()), given, None

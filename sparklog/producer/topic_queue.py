@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sparklog.clock import Clock, Deadline
 from sparklog.errors import KafkaTimeoutError, SparklogError
@@ -185,6 +186,11 @@ class TopicQueue:
     @max_record_bytes.setter
     def max_record_bytes(self, size_bytes: int) -> None:
         self._gatherer.max_record_bytes = size_bytes
+
+    def set_packer(self, packer: Any) -> None:
+        """Let :attr:`add_plain` take dicts of a typed topic's newest schema: as :func:`~sparklog.schemas.packer_of`
+        makes it, or None."""
+        self._gatherer.packer = packer
 
     @property
     def _open(self) -> RecordBatch | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from sparklog import schemas
 from sparklog.clock import Deadline
 from sparklog.config import ACKS_ALL, ProducerConfig, TopicConfig
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
@@ -74,7 +75,7 @@ class WritableTopic:
         self._metrics = metrics
         self._encoding: tuple[tuple[TopicSchemas, TopicConfig] | None, ValueEncoding | None] = (None, None)
         """The newest, and what it was made of."""
-        self._update_record_limit()
+        self._update_queue()
 
     @property
     def topic_id(self) -> str:
@@ -128,7 +129,7 @@ class WritableTopic:
         try:
             with self._cluster.store.patience(store_patience(self._config, deadline)):
                 self._writer.refresh()
-            self._update_record_limit()
+            self._update_queue()
         except UnknownTopicOrPartitionError:
             self.mark_gone()
             raise
@@ -142,7 +143,7 @@ class WritableTopic:
     def mark_gone(self) -> None:
         """Refuse records from now on: the topic was deleted."""
         self.is_gone = True
-        self._update_record_limit()
+        self._update_queue()
 
     def stage_parts(self, parts: Sequence[tuple[int, pa.Table]]) -> StagedUpload:
         """Encode, number and name the records of some partitions. For the sender, one thread at a time.
@@ -193,7 +194,7 @@ class WritableTopic:
         began = self._clock.ticks_ms()
         with self.writing, self._cluster.store.patience(store_patience(self._config, deadline)):
             appended = self._writer.append(files, deadline=deadline)
-        self._update_record_limit()
+        self._update_queue()
         self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
         return appended.base_offsets
 
@@ -216,7 +217,7 @@ class WritableTopic:
         if published.is_skipped:
             _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", self.name)
             self.mark_gone()
-        self._update_record_limit()
+        self._update_queue()
         self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
         return published.base_offsets
 
@@ -244,10 +245,13 @@ class WritableTopic:
         """End the writer. For the committer, at its end."""
         self._writer.close()
 
-    def _update_record_limit(self) -> None:
+    def _update_queue(self) -> None:
+        """Tell the queue how large records may be, and by which schema it may take dicts."""
         config = self._config
         limit = min(config.max_request_size, config.buffer_memory, self.max_message_bytes)
         self._queue.max_record_bytes = -1 if self.is_gone else limit
+        encoding = self.value_encoding
+        self._queue.set_packer(None if encoding is None else schemas.packer_of(encoding.schema))
 
     def _compression(self) -> str:
         """The topic's own codec, where it doesn't leave it to the producer. Source: Kafka ``compression.type``."""

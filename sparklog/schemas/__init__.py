@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sparklog.schemas.columns import conform
     from sparklog.schemas.compatibility import MODES, Verdict, check, merged_type, union
     from sparklog.schemas.formats import FORMATS, decode, encode
+    from sparklog.schemas.packing import column_of_parts, packer_of
     from sparklog.schemas.records import check_record, python_rows_to_struct
     from sparklog.schemas.sources import schema_of_file, value_schema
     from sparklog.schemas.to_python import struct_to_python
@@ -24,6 +25,7 @@ else:
             "sparklog.schemas.columns": ("conform",),
             "sparklog.schemas.compatibility": ("MODES", "Verdict", "check", "merged_type", "union"),
             "sparklog.schemas.formats": ("FORMATS", "decode", "encode"),
+            "sparklog.schemas.packing": ("column_of_parts", "packer_of"),
             "sparklog.schemas.records": ("check_record", "python_rows_to_struct"),
             "sparklog.schemas.sources": ("schema_of_file", "value_schema"),
             "sparklog.schemas.to_python": ("struct_to_python",),
@@ -38,11 +40,13 @@ __all__ = [
     "Verdict",
     "check",
     "check_record",
+    "column_of_parts",
     "conform",
     "decode",
     "delta_type",
     "encode",
     "merged_type",
+    "packer_of",
     "python_rows_to_struct",
     "schema_of_file",
     "struct_to_python",

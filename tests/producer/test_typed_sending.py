@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sparklog._native import CORE
 from sparklog.consumer import Consumer
 from sparklog.errors import InvalidArgumentError, InvalidRecordError, MessageSizeTooLargeError, SparklogError
 from sparklog.log import create_topic
@@ -180,6 +181,32 @@ def test_a_producer_that_knows_an_older_schema_goes_on():
         assert producer.send("t", {"id": 8}).get().offset == 1
         assert producer.send("t", {"id": 9, "note": "new"}).get().offset == 2
     assert [value.get("note", "-") for value in values(cluster)] == [None, None, "new"]
+
+
+@pytest.mark.skipif(CORE is None, reason="the native core isn't compiled")
+def test_dicts_are_packed_by_the_schema_that_was_the_newest_when_they_were_sent():
+    """Some wait in a batch while the schema evolves, and the batch is committed by the newer one."""
+    cluster = a_topic()
+    with a_producer(cluster, linger_ms=60_000) as producer:
+        producer.send("t", ROW)
+        queue = producer._pipelines.get("t").queue
+        packer = queue._gatherer.packer
+        assert packer is not None
+        alter_value_schema(cluster.topic_log("t"), "t", WIDER)
+        producer.send("t", {"id": 2})
+        producer._pipelines.get("t").topic.refresh()
+        assert queue._gatherer.packer is not packer
+        producer.send("t", {"id": 3, "note": "new"})  # waits as a dict: the batch has values of the older schema
+        producer.send("t", None)
+        producer.send("t", b'{"id": 4}')
+    found = values(cluster)
+    assert [value and (value["id"], value["note"]) for value in found] == [
+        (7, None),
+        (2, None),
+        (3, "new"),
+        None,
+        (4, None),
+    ]
 
 
 def test_bytes_of_before_the_topic_was_typed_are_read_by_its_format():

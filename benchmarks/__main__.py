@@ -1,19 +1,25 @@
-"""Run every benchmark and print its table: ``python -m benchmarks [name …] [--quick]``."""
+"""Run every benchmark and print its table: ``python -m benchmarks [name …] [--quick] [--json FILE]``."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
+import os
 import platform
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import deltalake
 import pyarrow as pa
 
 from benchmarks import age, checkpoints, consume, latency, log, maintenance, memory, produce, spark, transactions
+from benchmarks.report import Report
 from benchmarks.stores import suite
 from sparklog import __version__
+from sparklog._native import DESCRIPTION
 
 BENCHMARKS: dict[str, Callable[[bool], None]] = {
     "append": log.append_rate,
@@ -44,19 +50,39 @@ def main() -> int:
         "names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)} (all of them by default)"
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, to see that it runs")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write all that is printed there, too, as JSON")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"unknown benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a broker is stopped then, too
-    print(
-        f"sparklog {__version__}, Python {platform.python_version()}, pyarrow {pa.__version__}, "
-        f"deltalake {deltalake.__version__}, {platform.system()} {platform.machine()}"
-    )
+    if arguments.json is not None:
+        arguments.json.touch()  # one that can't be written is refused now, not after the measurements
+    report = Report(environment(quick=arguments.quick))
+    print(", ".join(f"{name} {value}" for name, value in report.environment.items()))
     for name in arguments.names or BENCHMARKS:
         print()
-        BENCHMARKS[name](arguments.quick)
+        with report.section(name) as section:
+            BENCHMARKS[name](arguments.quick)
+        others = "" if section.others_cores is None else f"; other processes took {section.others_cores:.2f} cores"
+        print(f"({name}: {section.seconds:.0f} s{others})", flush=True)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(report.as_json(), indent=1) + "\n")
     return 0
+
+
+def environment(*, quick: bool) -> dict[str, str]:
+    """What a figure depends on beside the code."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return {
+        "sparklog": f"{__version__} ({DESCRIPTION})",
+        "Python": platform.python_version(),
+        "pyarrow": pa.__version__,
+        "deltalake": deltalake.__version__,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "at": f"{now:%Y-%m-%d %H:%M} UTC",
+        "work": "a tenth" if quick else "whole",
+    }
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kafka_broker import process_cpu_seconds
+from benchmarks.report import add_table
 from benchmarks.stores.latency_proxy import counted_requests
 
 __all__ = [
@@ -231,6 +232,7 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 
 def print_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """The first column to the left, numbers to the right."""
+    add_table(heading, rows)
     widths = [max(len(row[column]) for row in [heading, *rows]) for column in range(len(heading))]
     for row in [heading, *rows]:
         others = map(str.rjust, row[1:], widths[1:])

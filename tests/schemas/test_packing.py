@@ -163,7 +163,13 @@ def test_what_stands_for_a_value_becomes_one(row, read):
 
 
 def test_a_record_that_is_not_packed_leaves_no_trace_between_those_that_are():
-    rows: list[Any] = [{"id": 1, "name": "a"}, {"id": 2, "name": 7}, None, {"id": 3, "tags": ["x", 4]}, {"id": 5, "tags": ["y"]}]
+    rows: list[Any] = [
+        {"id": 1, "name": "a"},
+        {"id": 2, "name": 7},
+        None,
+        {"id": 3, "tags": ["x", 4]},
+        {"id": 5, "tags": ["y"]},
+    ]
     taken, records, gatherer = gathered(SCHEMA, rows)
     assert taken == [True, False, True, False, True]
     assert gatherer.add_plain(b"k", b"bytes") is not None

@@ -1,0 +1,111 @@
+"""What a run of the benchmarks printed, as JSON; and how busy the machine was with other work."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from io import TextIOBase
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Report", "Section", "add_table"]
+
+
+@dataclass(slots=True)
+class Section:
+    """One benchmark of a run."""
+
+    name: str
+    lines: list[str] = field(default_factory=list)
+    """All that it printed, tables too."""
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    others_cores: float | None = None
+    """Cores that other processes took meanwhile, on average; None where the system doesn't say."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "seconds": round(self.seconds, 1),
+            "others_cores": self.others_cores,
+            "lines": self.lines,
+            "tables": self.tables,
+        }
+
+
+class Report:
+    """The sections of a run."""
+
+    def __init__(self, environment: dict[str, Any]) -> None:
+        self.environment = environment
+        self.sections: list[Section] = []
+
+    @contextmanager
+    def section(self, name: str) -> Iterator[Section]:
+        """Collect what the block prints, which is printed all the same."""
+        section = Section(name)
+        self.sections.append(section)
+        _open.append(section)
+        began, busy, own = time.perf_counter(), _busy_s(), _own_s()
+        try:
+            with redirect_stdout(_Tee(section.lines)):
+                yield section
+        finally:
+            _open.remove(section)
+            section.seconds = time.perf_counter() - began
+            if busy is not None:
+                others_s = (_busy_s() or busy) - busy - (_own_s() - own)
+                section.others_cores = round(max(0.0, others_s) / section.seconds, 2)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"environment": self.environment, "benchmarks": [section.as_json() for section in self.sections]}
+
+
+def add_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Add a table, as it is printed, to the section that is open, if one is."""
+    for section in _open[-1:]:
+        section.tables.append({"columns": list(heading), "rows": [list(row) for row in rows]})
+
+
+_open: list[Section] = []
+
+
+class _Tee(TextIOBase):
+    """Standard output, whose lines are kept too."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._out = sys.stdout
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        *whole, self._rest = (self._rest + text).split("\n")
+        self._lines += whole
+        return self._out.write(text)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    def fileno(self) -> int:
+        return self._out.fileno()
+
+
+def _busy_s() -> float | None:
+    """CPU seconds that the machine has spent on anything since it started; None where Linux isn't there to say."""
+    try:
+        first = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    except OSError:
+        return None
+    user, nice, system, _, _, interrupts, soft = (int(ticks) for ticks in first[:7])
+    return float(user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_s() -> float:
+    """CPU seconds of this process, and of its children that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

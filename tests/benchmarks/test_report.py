@@ -33,7 +33,7 @@ def test_a_section_has_its_lines_and_tables(capsys):
 def test_a_run_writes_json_and_says_how_busy_the_machine_was(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(command.BENCHMARKS, "own", lambda quick: print_table(["", "n"], [["quick", str(quick)]]))
     monkeypatch.setattr(sys, "argv", ["benchmarks", "own", "--quick", "--json", str(tmp_path / "found.json")])
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     assert command.main() == 0
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["environment"]["work"] == "a tenth"
@@ -44,6 +44,6 @@ def test_a_run_writes_json_and_says_how_busy_the_machine_was(tmp_path, monkeypat
 def test_a_file_that_cant_be_written_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
     monkeypatch.setitem(command.BENCHMARKS, "own", lambda _: pytest.fail("was run"))
     monkeypatch.setattr(sys, "argv", ["benchmarks", "own", "--json", str(tmp_path / "none" / "found.json")])
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(FileNotFoundError):
         command.main()

@@ -23,6 +23,7 @@ from sparklog.cli.maintain import maintain
 from sparklog.cli.options import ENVIRONMENT, connection_options, is_debugging
 from sparklog.cli.outbox import outbox
 from sparklog.cli.produce import produce
+from sparklog.cli.schemas import schemas
 from sparklog.cli.sql import sql
 from sparklog.cli.topics import topics
 from sparklog.cli.transactions import transactions
@@ -76,7 +77,22 @@ def cli() -> None:
     """
 
 
-for _command in (topics, groups, transactions, dlq, produce, consume, sql, maintain, check, cost, outbox, completion):
+_COMMANDS = (
+    topics,
+    schemas,
+    groups,
+    transactions,
+    dlq,
+    produce,
+    consume,
+    sql,
+    maintain,
+    check,
+    cost,
+    outbox,
+    completion,
+)
+for _command in _COMMANDS:
     cli.add_command(_command)
 
 

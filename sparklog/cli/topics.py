@@ -11,6 +11,7 @@ import click
 
 from sparklog.cli.options import admin_of, complete_topics, confirm_deletion, connection_options, pairs
 from sparklog.cli.output import as_json, print_table
+from sparklog.cli.schemas import SCHEMA_HELP, schema_argument
 from sparklog.errors import InvalidRecordError, TopicAlreadyExistsError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def topics() -> None:
 @click.option("--partitions", type=int, default=1, show_default=True, help="Number of partitions of each.")
 @click.option("--replication-factor", type=int, default=-1, hidden=True)
 @click.option("--config", multiple=True, metavar="KEY=VALUE", help="A setting, by Kafka's name. Repeatable.")
+@click.option("--schema", metavar="SCHEMA", help=f"Makes them typed: {SCHEMA_HELP}.")
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists is no error.")
 @connection_options()
 @click.pass_context
@@ -39,13 +41,18 @@ def create(
     partitions: int,
     replication_factor: int,
     config: tuple[str, ...],
+    schema: str | None,
     if_not_exists: bool,
 ) -> None:
     """Create topics, and the cluster if there is none."""
     from sparklog.admin import NewTopic
 
     configs = pairs(config, "--config")
-    new = [NewTopic(name, partitions, replication_factor, configs=configs) for name in dict.fromkeys(names)]
+    value_schema = None if schema is None else schema_argument(schema)
+    new = [
+        NewTopic(name, partitions, replication_factor, configs=configs, value_schema=value_schema)
+        for name in dict.fromkeys(names)
+    ]
     admin = admin_of(ctx)
     for topic in new:
         topic.check()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sparklog.lazy_imports import import_on_use
 
 if TYPE_CHECKING:
-    from sparklog.schemas.canonical import SchemaError, ValueSchema, delta_type
+    from sparklog.schemas.canonical import SchemaError, ValueSchema, delta_type, type_name
     from sparklog.schemas.columns import conform
     from sparklog.schemas.compatibility import MODES, Verdict, check, merged_type, union
     from sparklog.schemas.formats import FORMATS, decode, encode
@@ -21,7 +21,7 @@ else:
     __getattr__, __dir__ = import_on_use(
         __name__,
         {
-            "sparklog.schemas.canonical": ("SchemaError", "ValueSchema", "delta_type"),
+            "sparklog.schemas.canonical": ("SchemaError", "ValueSchema", "delta_type", "type_name"),
             "sparklog.schemas.columns": ("conform",),
             "sparklog.schemas.compatibility": ("MODES", "Verdict", "check", "merged_type", "union"),
             "sparklog.schemas.formats": ("FORMATS", "decode", "encode"),
@@ -50,6 +50,7 @@ __all__ = [
     "python_rows_to_struct",
     "schema_of_file",
     "struct_to_python",
+    "type_name",
     "union",
     "value_schema",
 ]

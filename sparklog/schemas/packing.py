@@ -101,7 +101,7 @@ def _field(name: str, kind: pa.DataType) -> _Field:
 
 
 def _preparation(kind: pa.StructType) -> _Prepare | None:
-    """What replaces the decimals of a value; None: it has none."""
+    """The function that replaces the decimals of a value; None: it has none."""
     prepare = _prepare_of(kind)
     if prepare is None:
         return None

@@ -53,14 +53,27 @@ def test_the_examples_print_what_the_page_says():
 def test_every_command_and_option_is_on_the_page():
     from sparklog.cli.app import cli
     from sparklog.cli.groups import groups
+    from sparklog.cli.schemas import schemas
     from sparklog.cli.topics import topics
     from sparklog.cli.transactions import transactions
 
     page = PAGE.read_text()
-    kinds = (cli, topics, groups, transactions)
+    kinds = (cli, topics, schemas, groups, transactions)
     commands = [cli, *(command for kind in kinds for command in kind.commands.values())]
     assert [name for name in cli.commands if f"sparklog {name}" not in page] == []
     names = {option for command in commands for parameter in command.params for option in parameter.opts}
-    known = {"--help", "-h", "--version", "--replication-factor", "names", "query", "topic", "topics", "files", "shell"}
+    known = {
+        "--help",
+        "-h",
+        "--version",
+        "--replication-factor",
+        "names",
+        "query",
+        "topic",
+        "topics",
+        "files",
+        "shell",
+        "schema",
+    }
     missing = sorted(name for name in names - known if name.startswith("--") and name not in page)
     assert missing == []

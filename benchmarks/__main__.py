@@ -15,7 +15,19 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 
-from benchmarks import age, checkpoints, consume, latency, log, maintenance, memory, produce, spark, transactions
+from benchmarks import (
+    age,
+    checkpoints,
+    consume,
+    latency,
+    log,
+    maintenance,
+    memory,
+    produce,
+    spark,
+    transactions,
+    typed,
+)
 from benchmarks.report import Report
 from benchmarks.stores import suite
 from sparklog import __version__
@@ -35,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[bool], None]] = {
     "spark_read": spark.spark_read,
     "spark_write": spark.spark_write,
     "spark_stream": spark.spark_stream,
+    "typed": typed.typed,
     "optimize": maintenance.optimize,
     "retention": maintenance.retention,
     "compact": maintenance.compact,

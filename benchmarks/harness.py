@@ -30,6 +30,7 @@ __all__ = [
     "Case",
     "Running",
     "Usage",
+    "bytes_read",
     "compare",
     "empty_files",
     "median",
@@ -252,6 +253,15 @@ def resident_mib() -> float:
     except OSError:
         return peak_memory_mib()
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def bytes_read(pid: int | str) -> int:
+    """Bytes that a process has asked the system for so far; 0 where there is no ``/proc`` to ask."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return int(dict(line.split(": ") for line in lines)["rchar"])
 
 
 def peak_memory_mib() -> float:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Usage
+from benchmarks.harness import Usage, bytes_read
 from benchmarks.peers import expect
 
 __all__ = ["serve"]
@@ -95,6 +95,29 @@ def read_view(spark: Any, *, root: str, topic: str, count: int, value_bytes: int
     return _scan(spark, spark.table(f"`{topic}`"), count, value_bytes, None)
 
 
+def query_view(spark: Any, *, root: str, topic: str, text: str) -> dict[str, Any]:
+    """The answer to a question in SQL to the topic's view."""
+    from sparklog.spark import register
+
+    register(spark, root, [topic])
+    return _asked(spark, text, None)
+
+
+def query_kafka(spark: Any, *, options: dict[str, str], text: str, broker_pid: int) -> dict[str, Any]:
+    """The same to ``format("kafka")``, as the view ``kafka``."""
+    spark.read.format("kafka").options(**options).load().createOrReplaceTempView("kafka")
+    return _asked(spark, text, broker_pid)
+
+
+def _asked(spark: Any, text: str, broker_pid: int | None) -> dict[str, Any]:
+    jvm = spark.sparkContext._jvm.ProcessHandle.current().pid()
+    before = bytes_read(jvm)
+    with used(spark, 1, broker_pid) as usage:
+        answer = spark.sql(text).collect()
+    rows = [list(row) for row in answer]
+    return {"answer": rows, "wall_s": usage.wall_s, "cpu_s": usage.cpu_s, "read": bytes_read(jvm) - before}
+
+
 def write_sink(
     spark: Any, *, format: str, options: dict[str, str], count: int, value_size: int, broker_pid: int | None = None
 ) -> dict[str, Any]:
@@ -156,6 +179,8 @@ def _as_dict(usage: Usage) -> dict[str, Any]:
 WORK: dict[str, Callable[..., dict[str, Any]]] = {
     "read_source": read_source,
     "read_view": read_view,
+    "query_view": query_view,
+    "query_kafka": query_kafka,
     "write_sink": write_sink,
     "stream": stream,
 }

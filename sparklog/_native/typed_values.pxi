@@ -1,7 +1,7 @@
 """Values of typed topics: a dict is packed into bytes when it is sent, and packed values become Arrow's columns later.
 
 A part of ``core.pyx``. What is packed never leaves the process. A value that isn't as plain as a :class:`Packer` wants
-it (of a subclass, with a time in another zone than ``datetime.timezone.utc``, or one that the schema doesn't allow)
+it (of a subclass, with a time in another zone than UTC, or one that the schema doesn't allow)
 isn't packed: ``schemas/records.py`` checks it, takes it or says what is wrong with it.
 
 Packed, a struct is its fields in the schema's order, a list its length and its elements, a map its length, and its keys
@@ -52,8 +52,19 @@ cdef extern from "Python.h":
     Py_ssize_t _size_of_bytes "PyBytes_GET_SIZE"(PyObject *)
     void PyErr_Clear()
 
+def _zone_utc():
+    import zoneinfo
+
+    try:
+        return zoneinfo.ZoneInfo("UTC")
+    except zoneinfo.ZoneInfoNotFoundError:
+        return None
+
+
 import_datetime()
 cdef object _UTC = get_utc()
+cdef object _ZONE_UTC = _zone_utc()
+"""What pyarrow gives times, the same object at each call; None where there are no time zones."""
 
 cdef int _PACKED = 0
 cdef int _NOT_PLAIN = -4
@@ -386,7 +397,10 @@ cdef int _pack_time(_Packed *out, int kind, PyObject *value) noexcept:
             return _NOT_PLAIN
         days = _days(PyDateTime_GET_YEAR(time), PyDateTime_GET_MONTH(time), PyDateTime_GET_DAY(time))
         return _put_raw(out, &days, sizeof(int32_t))
-    if not PyDateTime_CheckExact(time) or datetime_tzinfo(time) is not _UTC:
+    if not PyDateTime_CheckExact(time):
+        return _NOT_PLAIN
+    cdef object zone = datetime_tzinfo(time)
+    if zone is None or (zone is not _UTC and zone is not _ZONE_UTC):
         return _NOT_PLAIN
     micros = _days(PyDateTime_GET_YEAR(time), PyDateTime_GET_MONTH(time), PyDateTime_GET_DAY(time))
     micros = micros * 24 + PyDateTime_DATE_GET_HOUR(time)

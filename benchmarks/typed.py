@@ -293,6 +293,7 @@ def ask_duckdb(root: str, *, topic: str, text: str) -> Mapping[str, Any]:
 
     before = bytes_read("self")
     with used(1) as usage, sparklog.sql.connect(root, [topic]) as connection:
+        connection.execute("SET enable_progress_bar = false")
         answer = connection.execute(text).fetchall()
     return _found(answer, usage, bytes_read("self") - before)
 

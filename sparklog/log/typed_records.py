@@ -55,19 +55,19 @@ class ValueReading:
     def as_structs(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """The records without ``data``, with structs in ``value``, and behind all others the column
         :data:`VALUE_BYTES`."""
-        data, undecodable = self._structs(records)
+        data, undecodable = self.structs(records)
         return _with_value(records, data).append_column(VALUE_BYTES, undecodable)
 
     def as_python(self, records: pa.RecordBatch) -> tuple[list[Any], pa.Array]:
         """The values as dicts, those that can't be decoded as their bytes, tombstones as None; and the structs."""
-        data, undecodable = self._structs(records)
+        data, undecodable = self.structs(records)
         values = list(struct_to_python(data))
         if undecodable.null_count < len(undecodable):
             for at, raw in enumerate(undecodable.to_pylist()):
                 values[at] = values[at] if raw is None else raw
         return values, data
 
-    def _structs(self, records: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    def structs(self, records: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         """The values as structs, and the bytes of those that can't be decoded."""
         values = records.column("value")
         data = pa.nulls(len(values), self.type)

@@ -19,6 +19,7 @@ from sparklog.sql.names import SYSTEM_VIEWS
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "VALUE_FORMATS",
     "GivenOptions",
     "Limits",
     "SourceOptions",
@@ -36,6 +37,9 @@ LATEST = -1
 EARLIEST = -2
 """Special offsets in JSON. Source: Kafka ``ListOffsetsRequest``."""
 
+VALUE_FORMATS = ("bytes", "columns")
+"""``bytes``: values of typed topics are bytes of the topic's ``value.format``, as a Kafka topic's. ``columns``: their
+fields are columns, and ``value`` has what couldn't be decoded."""
 _DEFAULT_MAX_DELAY_MS = 15 * 60 * 1_000
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NO_EFFECT = frozenset(
@@ -104,8 +108,16 @@ class SourceOptions:
     """How many offsets a task reads at most."""
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    value_format: str | None = None
+    """One of :data:`VALUE_FORMATS`; None: a query of one typed topic has its fields as columns, and its bytes."""
     group_id: str | None = None
     """The group whose offsets follow a streaming query."""
+
+    @property
+    def only_topic(self) -> str | None:
+        """The topic that the query names, where it names one alone."""
+        topics = {*self.subscription.topics, *(partition.topic for partition in self.subscription.partitions)}
+        return next(iter(topics)) if len(topics) == 1 else None
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
@@ -152,6 +164,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None) -> Sourc
         max_records=options.pop_as("maxrecordsperpartition", positive),
         fail_on_data_loss=_default(options.pop_as("failondataloss", _boolean), True),
         include_headers=_default(options.pop_as("includeheaders", _boolean), False),
+        value_format=options.pop_as("valueformat", _value_format),
         group_id=options.pop("groupid"),
     )
     options.check_empty()
@@ -328,6 +341,12 @@ def _boolean(name: str, text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
         raise bad_option(name, text, "true or false")
     return text.strip().lower() == "true"
+
+
+def _value_format(name: str, text: str) -> str:
+    if text.strip().lower() not in VALUE_FORMATS:
+        raise bad_option("valueFormat", text, f"one of {', '.join(VALUE_FORMATS)}")
+    return text.strip().lower()
 
 
 def _duration_ms(name: str, text: str) -> int:

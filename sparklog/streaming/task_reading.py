@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import ObjectNotFoundError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
@@ -12,12 +14,14 @@ from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.record_streaming import is_read_whole, open_segments
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.segments import Segment, overlapping
+from sparklog.log.data.value_columns import conform_values
 from sparklog.log.follow import TopicFollower
-from sparklog.log.typed_records import ValueReading
+from sparklog.log.typed_records import ValueReading, view_columns
 from sparklog.model import TopicPartition
+from sparklog.schemas import ValueSchema
 from sparklog.streaming.planning import Task
 
-__all__ = ["SOURCE_SCHEMA", "read_task"]
+__all__ = ["SOURCE_SCHEMA", "field_columns", "read_task"]
 
 _ELEMENT = pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -42,10 +46,27 @@ _BATCH_ROWS = 16_384
 """Smaller pieces are put together: a batch of its own for each costs more than its records."""
 
 
+def field_columns(schema: ValueSchema) -> dict[str, pa.Field]:
+    """The fields of a typed topic's values as columns beside those of :data:`SOURCE_SCHEMA`: by the column's name, with
+    ``value_`` before it where a field's own is taken."""
+    names = view_columns(schema.arrow.names, SOURCE_SCHEMA.names)
+    return {names[field.name]: field for field in schema.arrow}
+
+
 def read_task(
-    log: DeltaLog, task: Task, columns: Sequence[str], *, fail_on_data_loss: bool = True
+    log: DeltaLog,
+    task: Task,
+    columns: Sequence[str],
+    *,
+    fail_on_data_loss: bool = True,
+    fields: Mapping[str, pa.Field] = MappingProxyType({}),
+    values_as_bytes: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a task by offset, in batches with these columns of :data:`SOURCE_SCHEMA`.
+    """The records of a task by offset, in batches with these columns of :data:`SOURCE_SCHEMA` and of ``fields``.
+
+    Args:
+        fields: as :func:`field_columns` has returned them when the query was planned.
+        values_as_bytes: of a typed topic ``value`` has the bytes of all values; else of those that can't be decoded.
 
     A file that was replaced since the task was planned is looked for once more in the topic as it is now (rule L10,
     orphans).
@@ -55,17 +76,36 @@ def read_task(
         UnknownTopicOrPartitionError: the topic was deleted.
         CorruptRecordError, StoreError.
     """
-    schema = pa.schema([SOURCE_SCHEMA.field(name) for name in columns])
+    schema = pa.schema([_column(name, fields) for name in columns])
     waiting: list[pa.RecordBatch] = []
-    values = task.values if "value" in columns else None
-    for found in _despite_replaced_files(log, task, fail_on_data_loss, values):
-        records = found if values is None else values.as_bytes(found)
-        waiting.append(_shown(records, task, schema))
+    wanted = [*filter(fields.__contains__, columns)]
+    values = task.values if wanted or "value" in columns else None
+    for records in _despite_replaced_files(log, task, fail_on_data_loss, values):
+        given: dict[str, pa.Array] = {}
+        if values is not None:
+            if wanted or not values_as_bytes:
+                structs, given["value"] = values.structs(records)
+                given |= {name: _field_of(structs, fields[name]) for name in wanted}
+            if values_as_bytes and "value" in columns:
+                given["value"] = values.as_bytes(records).column("value")
+        waiting.append(_shown(records, task, schema, given))
         if sum(batch.num_rows for batch in waiting) >= _BATCH_ROWS or records.nbytes >= _PIECE_BYTES:
             yield _together(waiting, schema)
             waiting = []
     if waiting:
         yield _together(waiting, schema)
+
+
+def _column(name: str, fields: Mapping[str, pa.Field]) -> pa.Field:
+    return pa.field(name, fields[name].type) if name in fields else SOURCE_SCHEMA.field(name)
+
+
+def _field_of(structs: pa.StructArray, field: pa.Field) -> pa.Array:
+    """A field of the values as the query's plan has it: the topic may have another schema since."""
+    at = structs.type.get_field_index(field.name)
+    if at < 0:
+        return pa.nulls(len(structs), field.type)
+    return conform_values(pc.struct_field(structs, [at]), field.type)
 
 
 def _despite_replaced_files(
@@ -152,14 +192,18 @@ def _below(piece: pa.RecordBatch, end: int) -> pa.RecordBatch:
     return piece.slice(0, int(offsets.to_numpy().searchsorted(end)))
 
 
-def _shown(records: pa.RecordBatch, task: Task, schema: pa.Schema) -> pa.RecordBatch:
+def _shown(records: pa.RecordBatch, task: Task, schema: pa.Schema, given: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """The columns of a batch: those ``given``, else those of the records; a field of values of a topic that isn't typed
+    any more is null."""
     constants = {"topic": task.topic, "partition": task.partition, "timestampType": task.timestamp_type}
     columns = []
     for field in schema:
         if field.name in constants:
             columns.append(pa.repeat(pa.scalar(constants[field.name], field.type), records.num_rows))
+        elif field.name not in given and field.name not in SOURCE_SCHEMA.names:
+            columns.append(pa.nulls(records.num_rows, field.type))
         else:
-            column = records.column(field.name)
+            column = given[field.name] if field.name in given else records.column(field.name)
             columns.append(column if column.type.equals(field.type, check_metadata=True) else column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

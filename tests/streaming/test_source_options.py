@@ -88,6 +88,7 @@ def test_what_is_about_brokers_has_no_effect():
         (False, {"groupId": "g"}, "groupId"),
         (False, {"startingOffset": "earliest"}, "startingoffset"),
         (False, {"includeHeaders": "yes"}, "includeheaders"),
+        (False, {"valueFormat": "json"}, "valueFormat='json'.* expected one of bytes, columns"),
         (False, {"storageOptions": "secret"}, "storageoptions='…'"),
         (False, {"view": "nothing"}, "view"),
         (True, {"endingOffsets": '{"orders": {"0": 5}}'}, "no end"),

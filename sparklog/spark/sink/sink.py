@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sparklog.errors import IllegalStateError, InvalidConfigurationError
+from sparklog.errors import IllegalStateError, InvalidConfigurationError, UnknownTopicOrPartitionError
+from sparklog.log.topic import describe_topic
 from sparklog.spark.sink.sink_commit import QueryRun, commit_batch, commit_job, commit_numbered, small_files
-from sparklog.spark.sink.sink_options import NumberedWrite, SinkOptions, check_columns, sink_options
+from sparklog.spark.sink.sink_options import NumberedWrite, SinkOptions, check_columns, field_columns, sink_options
 from sparklog.spark.sink.sink_writing import TaskFiles, TaskWriter, withdraw
 from sparklog.spark.sink.small_tasks import TaskOutput, most_bytes, take_few, write_rows
 from sparklog.streaming.cluster_cache import CachedCluster, cached_cluster
@@ -65,7 +66,9 @@ class _Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
-        rows, batches = take_few(iterator, most_bytes(0 if context is None else context.partitionId()))
+        rows, batches = take_few(
+            iterator, most_bytes(0 if context is None else context.partitionId()), self._options.columns
+        )
         if rows is not None:  # no store is asked for anything
             return _Message(TaskOutput(rows=rows), _query_run())
         here = self._cached_cluster()
@@ -162,8 +165,22 @@ class _StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 def _checked(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> SinkOptions:
     options = sink_options(given, streaming=streaming)
-    check_columns([(field.name, field.dataType.simpleString()) for field in schema.fields], topic=options.topic)
-    return options
+    columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    fields = _fields(options)
+    check_columns(columns, topic=options.topic, fields=fields)
+    return replace(options, fields=field_columns([name for name, _ in columns], fields))
+
+
+def _fields(options: SinkOptions) -> Sequence[str]:
+    """The fields of the values of the option's topic, where it is typed."""
+    if options.topic is None:
+        return ()
+    log = cached_cluster(cluster_ref_of(options.uri, options.storage_options)).cluster.topic_log(options.topic)
+    try:
+        schemas = describe_topic(log, options.topic).value_schemas
+    except UnknownTopicOrPartitionError:  # its tasks say so
+        return ()
+    return schemas[-1].arrow.names if schemas else ()
 
 
 def _query_run() -> QueryRun | None:

@@ -13,10 +13,11 @@ from typing import Any
 
 from sparklog.config.producer import PRODUCER_SETTINGS
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
+from sparklog.log.typed_records import view_columns
 from sparklog.paths import transaction_log
 from sparklog.streaming.source_options import GivenOptions, bad_option, positive, topic_name
 
-__all__ = ["SINK_COLUMNS", "NumberedWrite", "SinkOptions", "check_columns", "sink_options"]
+__all__ = ["SINK_COLUMNS", "NumberedWrite", "SinkOptions", "check_columns", "field_columns", "sink_options"]
 
 _NO_EFFECT = frozenset({"includeheaders", "queryname", "checkpointlocation", "outputmode"})
 """Options of the Kafka sink without effect, and those that Spark itself hands in."""
@@ -72,6 +73,13 @@ class SinkOptions:
     """The compression of data files, where the topic leaves it to the producer."""
     max_request_size: int = 1_048_576
     """Bytes of one record's key and value."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """The columns that are fields of a typed topic's values, with the fields' names: see :func:`field_columns`."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """All columns that are written."""
+        return frozenset((*SINK_COLUMNS, *self.fields))
 
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -112,32 +120,56 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     return found
 
 
-def check_columns(columns: Sequence[tuple[str, str]], *, topic: str | None) -> None:
+def check_columns(columns: Sequence[tuple[str, str]], *, topic: str | None, fields: Sequence[str] = ()) -> None:
     """Can rows with these columns be written?
 
     Args:
         columns: names and types, as Spark's ``simpleString`` writes them.
         topic: the option.
+        fields: those of the topic's values, where it is typed: they may be columns, or ``value`` may be a struct.
     Raises:
         InvalidConfigurationError: a column is missing, unknown, there twice or of another type.
     """
     names = [name for name, _ in columns]
     expected = "; ".join(f"{name} {' or '.join(kinds)}" for name, kinds in SINK_COLUMNS.items())
-    unknown = [name for name in names if name not in SINK_COLUMNS and name not in _PASSED_OVER]
+    of_values = field_columns(names, fields)
+    unknown = [
+        name for name in names if name not in SINK_COLUMNS and name not in _PASSED_OVER and name not in of_values
+    ]
     twice = sorted({name for name in names if names.count(name) > 1})
     if unknown or twice:
         wrong = f"unknown column {', '.join(unknown)}" if unknown else f"more than one column {', '.join(twice)}"
+        if fields:
+            expected += f"; the fields of the topic's values: {', '.join(_columns_of(fields))}"
         raise InvalidConfigurationError(f'format("sparklog"): {wrong}; it writes {expected}')
-    if "value" not in names:
+    if of_values and "value" in names:
+        raise InvalidConfigurationError(
+            f'format("sparklog"): got the column value beside fields of values ({", ".join(of_values)}); expected one '
+            'or the other: drop("value"), or the fields'
+        )
+    if "value" not in names and not of_values:
         raise InvalidConfigurationError(f'format("sparklog"): no column value in {", ".join(names)}')
     if topic is None and "topic" not in names:
         raise InvalidConfigurationError('format("sparklog"): give the option topic, or a column topic')
     for name, kind in columns:
         allowed = SINK_COLUMNS.get(name)
+        if name == "value" and fields and kind.startswith("struct<"):
+            continue
         if allowed is not None and kind.split(" ")[0] not in allowed:  # "string collate …" is a string
             raise InvalidConfigurationError(
                 f'format("sparklog"): column {name} is {kind}, expected {" or ".join(allowed)}'
             )
+
+
+def field_columns(names: Sequence[str], fields: Sequence[str]) -> dict[str, str]:
+    """Which of some columns are fields of a typed topic's values, with the fields' names: a field whose own name the
+    source or the sink has for something else is the column ``value_<name>``."""
+    columns = _columns_of(fields)
+    return {name: columns[name] for name in names if name in columns}
+
+
+def _columns_of(fields: Sequence[str]) -> dict[str, str]:
+    return {column: name for name, column in view_columns(fields, (*SINK_COLUMNS, *_PASSED_OVER)).items()}
 
 
 def _numbered(options: GivenOptions) -> NumberedWrite | None:

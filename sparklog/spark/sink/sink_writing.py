@@ -6,7 +6,7 @@ columns. A task that fails deletes what it has uploaded, as far as it still can;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ from sparklog.paths import check_topic_name
 from sparklog.producer.arrow_tables import check_table
 from sparklog.producer.partitioner import StickyPartition
 from sparklog.producer.prepared_batch import choose_partitions, refuse, sort_by_partition
+from sparklog.producer.typed_values import ValueEncoding, sizes_of
 from sparklog.spark.sink.sink_options import SINK_COLUMNS, SinkOptions
 from sparklog.txn.committing import delete_uploads, learn
 
@@ -69,7 +70,8 @@ class TaskWriter:
         """Upload all rows.
 
         Args:
-            batches: columns of :data:`~sparklog.spark.sink.sink_options.SINK_COLUMNS`; others are passed over.
+            batches: columns of :data:`~sparklog.spark.sink.sink_options.SINK_COLUMNS`, and those that the options name
+                as fields; others are passed over.
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
             InvalidTopicError, InvalidArgumentError: a null topic; a partition that isn't there, a header without a
@@ -107,15 +109,21 @@ class TaskWriter:
         writer = self._writer(topic)
         head, now_ms = writer.head, self._cluster.clock.now_ms()
         config, count = head.config, head.partition_count
+        encoding = ValueEncoding.of(topic, head)
         table = check_table(
             topic,
-            rows.select([name for name in rows.column_names if name in SINK_COLUMNS and name != "topic"]),
+            _records_of(rows, self._options.fields),
             now_ms=now_ms,
             partition_count=count,
             max_record_bytes=min(self._options.max_request_size, config.integer("max.message.bytes")),
             call="write",
             limits="kafka.max.request.size",
+            encoding=encoding,
         ).combine_chunks()
+        if encoding is not None:
+            table, undecodable = encoding.encode(table, {})
+            for error in undecodable.values():
+                raise error
         if config["message.timestamp.type"] == "LogAppendTime":
             at = table.schema.get_field_index("timestamp")
             table = table.set_column(at, "timestamp", pa.array(np.full(table.num_rows, now_ms, np.int64)))
@@ -124,7 +132,7 @@ class TaskWriter:
         )
         for error in refuse(topic, np.asarray(timestamps), keys, config, now_ms=now_ms).values():
             raise error
-        sizes = binary_lengths(values)
+        sizes = binary_lengths(values) if encoding is None else sizes_of(table)
         partitions = choose_partitions(keys, sizes, chosen, count, self._sticky[topic])
         spread_keyless(~(is_valid(keys) | is_valid(chosen)), sizes, partitions, count, self._sticky[topic])
         _, parts = sort_by_partition(table.drop_columns(["partition"]), partitions)
@@ -151,6 +159,16 @@ class TaskWriter:
         self._writers[topic] = self._mine[topic] = writer
         self._sticky[topic] = StickyPartition(STICKY_BYTES)
         return writer
+
+
+def _records_of(rows: pa.Table, fields: Mapping[str, str]) -> pa.Table:
+    """The columns of records, with those that are fields of values as the struct ``value``."""
+    records = rows.select([name for name in rows.column_names if name in SINK_COLUMNS and name != "topic"])
+    found = [name for name in rows.column_names if name in fields]
+    if not found:
+        return records
+    columns = [one_array(rows[name]) for name in found]
+    return records.append_column("value", pa.StructArray.from_arrays(columns, [fields[name] for name in found]))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ bounded, for a task by :func:`most_bytes` and so for a job of any number of task
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 
@@ -45,8 +45,13 @@ def most_bytes(task: int) -> int:
     return SMALL_BYTES * _FIRST_TASKS // max(_FIRST_TASKS, task + 1)
 
 
-def take_few(batches: Iterable[pa.RecordBatch], limit_bytes: int) -> tuple[bytes | None, Iterator[pa.RecordBatch]]:
+def take_few(
+    batches: Iterable[pa.RecordBatch], limit_bytes: int, columns: Collection[str] = SINK_COLUMNS
+) -> tuple[bytes | None, Iterator[pa.RecordBatch]]:
     """All rows as bytes, if they are no more than a limit.
+
+    Args:
+        columns: those that are written.
 
     Returns:
         The bytes and nothing more, empty where there is no row; or None, and all batches.
@@ -59,16 +64,16 @@ def take_few(batches: Iterable[pa.RecordBatch], limit_bytes: int) -> tuple[bytes
         size_bytes += batch.nbytes
         if size_bytes > limit_bytes:
             return None, chain(taken, rest)
-    return packed(taken), iter(())
+    return packed(taken, columns), iter(())
 
 
-def packed(batches: Iterable[pa.RecordBatch]) -> bytes:
+def packed(batches: Iterable[pa.RecordBatch], columns: Collection[str] = SINK_COLUMNS) -> bytes:
     """The columns of rows that are written, in Arrow's stream format; empty where there is no row."""
     with_rows = [batch for batch in batches if batch.num_rows]
     if not with_rows:
         return b""
     table = pa.Table.from_batches(with_rows)
-    table = table.select([name for name in table.column_names if name in SINK_COLUMNS])
+    table = table.select([name for name in table.column_names if name in columns])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(table)

@@ -8,6 +8,7 @@ topics lives in the process that runs with it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -38,7 +39,8 @@ from pyspark.sql.types import StructType
 
 from sparklog.clock import SystemClock
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import InvalidConfigurationError
+from sparklog.errors import InvalidConfigurationError, UnknownTopicOrPartitionError
+from sparklog.log.topic import describe_topic
 from sparklog.paths import topic_table
 from sparklog.spark.sink.sink import batch_writer, stream_writer
 from sparklog.sql.view_schemas import VIEW_SCHEMAS
@@ -50,7 +52,7 @@ from sparklog.streaming.positions import Positions
 from sparklog.streaming.resolving import plan_batch
 from sparklog.streaming.source_options import SourceOptions, source_options
 from sparklog.streaming.stream import StreamPlanner
-from sparklog.streaming.task_reading import SOURCE_SCHEMA, read_task
+from sparklog.streaming.task_reading import SOURCE_SCHEMA, field_columns, read_task
 
 __all__ = ["DefaultSource", "SparklogDataSource"]
 
@@ -73,18 +75,20 @@ class SparklogDataSource(DataSource):
         return "sparklog"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(_schema(self._options(streaming=None)))
+        options = self._options(streaming=None)
+        newest = next(iter(_field_columns(options)), {})
+        return from_arrow_schema(_schema(options, newest))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options(streaming=False)
-        columns = _columns(options, schema)
-        return _ViewReader(options, columns) if options.view else self._batch_reader(options, columns)
+        columns = _Columns.of(options, schema)
+        return _ViewReader(options, columns.names) if options.view else self._batch_reader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         options = self._options(streaming=True)
         if options.view:
             raise InvalidConfigurationError(f"the view {options.view} can't be read as a stream")
-        return _StreamReader(options, _columns(options, schema))
+        return _StreamReader(options, _Columns.of(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return batch_writer(dict(self.options), schema, overwrite=overwrite)
@@ -92,7 +96,7 @@ class SparklogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
         return stream_writer(dict(self.options), schema)
 
-    def _batch_reader(self, options: SourceOptions, columns: Sequence[str]) -> DataSourceReader:
+    def _batch_reader(self, options: SourceOptions, columns: _Columns) -> DataSourceReader:
         return _FilteringReader(options, columns)
 
     def _options(self, *, streaming: bool | None) -> SourceOptions:
@@ -105,7 +109,7 @@ class DefaultSource(SparklogDataSource):
     Spark refuses a source that can push filters down unless a setting allows it, which is off by default.
     """
 
-    def _batch_reader(self, options: SourceOptions, columns: Sequence[str]) -> DataSourceReader:
+    def _batch_reader(self, options: SourceOptions, columns: _Columns) -> DataSourceReader:
         return _BatchReader(options, columns)
 
 
@@ -119,9 +123,9 @@ class _TaskPartition(InputPartition):
 class _RecordReader:
     """Reads records; where from, Spark decides."""
 
-    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+    def __init__(self, options: SourceOptions, columns: _Columns) -> None:
         self._options = options
-        self._columns = tuple(columns)
+        self._columns = columns
         self._cluster_ref = cluster_ref_of(options.uri, options.storage_options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -129,11 +133,18 @@ class _RecordReader:
         if task is None:  # Spark makes a task of nothing where there is none
             return
         log = _open_log(self._cluster_ref, task.topic)
-        yield from read_task(log, task, self._columns, fail_on_data_loss=self._options.fail_on_data_loss)
+        yield from read_task(
+            log,
+            task,
+            self._columns.names,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            fields=self._columns.fields,
+            values_as_bytes=self._options.value_format != "columns",
+        )
 
 
 class _BatchReader(_RecordReader, DataSourceReader):
-    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+    def __init__(self, options: SourceOptions, columns: _Columns) -> None:
         super().__init__(options, columns)
         self._filters = Narrowing()
 
@@ -209,27 +220,58 @@ class _ViewReader(DataSourceReader):
         yield read_view(cached_cluster(self._cluster_ref).cluster, self._view).select(self._columns)
 
 
-def _schema(options: SourceOptions) -> pa.Schema:
+@dataclass(frozen=True)
+class _Columns:
+    """The columns that a query reads."""
+
+    names: tuple[str, ...]
+    """All, or those that ``.schema(…)`` leaves."""
+    fields: Mapping[str, pa.Field]
+    """The columns among them that are fields of a typed topic's values."""
+
+    @classmethod
+    def of(cls, options: SourceOptions, asked: StructType) -> _Columns:
+        """The columns that were asked for, perhaps before the topic's newest schema was there.
+
+        Raises:
+            InvalidConfigurationError: a column that isn't there, or of another type.
+        """
+        schemas = _field_columns(options) or [{}]
+        newest = from_arrow_schema(_schema(options, schemas[0])).fields
+        fields: dict[str, pa.Field] = {}
+        for asked_for in asked.fields:
+            name, kind = asked_for.name, asked_for.dataType
+            of_values = [each[name] for each in schemas if name in each and from_arrow_type(each[name].type) == kind]
+            if of_values:
+                fields[name] = of_values[0]
+            elif not any(one.name == name and one.dataType == kind for one in newest):
+                raise InvalidConfigurationError(
+                    f"column {name} {kind.simpleString()} was asked for; there are "
+                    + ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in newest)
+                )
+        return cls(tuple(field.name for field in asked.fields), fields)
+
+
+def _schema(options: SourceOptions, fields: Mapping[str, pa.Field]) -> pa.Schema:
     if options.view:
         return VIEW_SCHEMAS[options.view]
     names = [name for name in SOURCE_SCHEMA.names if name != "headers" or options.include_headers]
-    return pa.schema([SOURCE_SCHEMA.field(name) for name in names])
+    columns = [pa.field(name, field.type) for name, field in fields.items()]
+    return pa.schema([*(SOURCE_SCHEMA.field(name) for name in names), *columns])
 
 
-def _columns(options: SourceOptions, asked: StructType) -> list[str]:
-    """The columns to read: all, or those that ``.schema(…)`` leaves.
-
-    Raises:
-        InvalidConfigurationError: a column that isn't there, or of another type.
-    """
-    known = {field.name: field for field in from_arrow_schema(_schema(options)).fields}
-    for field in asked.fields:
-        if field.name not in known or field.dataType != known[field.name].dataType:
-            raise InvalidConfigurationError(
-                f"column {field.name} {field.dataType.simpleString()} was asked for; there are "
-                + ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in known.values())
-            )
-    return [field.name for field in asked.fields]
+def _field_columns(options: SourceOptions) -> Sequence[Mapping[str, pa.Field]]:
+    """The fields of values as columns, by each schema that the topic had, the newest first; none unless the query reads
+    one topic, which is typed."""
+    topic = None if options.view else options.only_topic
+    if topic is None or options.value_format == "bytes":
+        return ()
+    log = cached_cluster(cluster_ref_of(options.uri, options.storage_options)).cluster.topic_log(topic)
+    try:
+        described = describe_topic(log, topic)
+    except UnknownTopicOrPartitionError:  # whoever plans the query says so
+        return ()
+    return [field_columns(schema) for schema in reversed(described.value_schemas)]
 
 
 def _open_log(cluster_ref: ClusterRef, topic: str) -> DeltaLog:

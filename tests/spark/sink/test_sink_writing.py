@@ -39,7 +39,7 @@ from sparklog.spark.sink.sink_commit import (
     gathered,
     small_files,
 )
-from sparklog.spark.sink.sink_options import NumberedWrite, SinkOptions, check_columns, sink_options
+from sparklog.spark.sink.sink_options import NumberedWrite, SinkOptions, check_columns, field_columns, sink_options
 from sparklog.spark.sink.sink_writing import TaskFiles, TaskWriter, by_topic, spread_keyless
 from sparklog.spark.sink.small_tasks import SMALL_BYTES, TaskOutput, most_bytes, take_few, write_rows
 from sparklog.storage import MemoryStore, ObjectStore
@@ -602,6 +602,28 @@ def test_each_target_of_an_application_has_an_id_of_its_own() -> None:
 def test_wrong_columns_are_named(columns: dict[str, str], topic: str | None, message: str) -> None:
     with pytest.raises(InvalidConfigurationError, match=message):
         check_columns(list(columns.items()), topic=topic)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id": "bigint", "value": "string"}, "got the column value beside fields of values .id.; expected one or the"),
+        ({"key": "string"}, "no column value in key"),
+        ({"idd": "bigint"}, "unknown column idd; it writes .*; the fields of the topic's values: id, value_topic"),
+        ({"id": "bigint", "topic": "int"}, "column topic is int"),
+    ],
+)
+def test_wrong_columns_of_a_typed_topic_are_named(columns: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfigurationError, match=message):
+        check_columns(list(columns.items()), topic="t", fields=["id", "topic"])
+
+
+def test_fields_of_a_typed_topic_are_columns_or_a_struct() -> None:
+    fields = ["id", "topic"]
+    check_columns([("key", "string"), ("id", "bigint"), ("value_topic", "string")], topic="t", fields=fields)
+    check_columns([("value", "struct<id:bigint>")], topic="t", fields=fields)
+    check_columns([("value", "binary")], topic="t", fields=fields)
+    assert field_columns(["key", "id", "topic", "value_topic"], fields) == {"id": "id", "value_topic": "topic"}
 
 
 def test_a_column_may_not_be_there_twice() -> None:

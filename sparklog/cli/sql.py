@@ -28,9 +28,10 @@ DEFAULT_ROWS = 100
     metavar="N",
     help=f"Print so many rows at most; 0 for all.  [default: {DEFAULT_ROWS} in a table, else all]",
 )
+@click.option("--consistent", is_flag=True, help="Show each transaction in all topics of the query, or in none.")
 @connection_options()
 @click.pass_context
-def sql(ctx: click.Context, query: str, json_: bool, csv_: bool, max_rows: int | None) -> None:
+def sql(ctx: click.Context, query: str, json_: bool, csv_: bool, max_rows: int | None, consistent: bool) -> None:
     r"""Ask DuckDB about the topics. QUERY is one statement; - reads it from standard input.
 
     Each topic is a view of its name, with the columns topic, partition, offset, timestamp (UTC), timestamp_type, key,
@@ -51,7 +52,7 @@ def sql(ctx: click.Context, query: str, json_: bool, csv_: bool, max_rows: int |
 
     from sparklog.sql import query as run
 
-    reader = ctx.with_resource(run(uri, query, storage_options=options))
+    reader = ctx.with_resource(run(uri, query, storage_options=options, consistent=consistent))
     names, rows = reader.schema.names, _rows(reader)
     if json_:
         for row in islice(rows, max_rows or None):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sparklog.spark.distribution import by_partition
     from sparklog.spark.ingest.ingest import DEDUP_WINDOW_MS, IngestResult, merge_ingest
     from sparklog.spark.maintenance.maintenance import maintain, optimize, run_compaction, run_retention, vacuum
-    from sparklog.spark.views.views import create_view, read_topic, register
+    from sparklog.spark.views.views import create_view, read_consistent, read_topic, register
 else:
     __getattr__, __dir__ = import_on_use(
         __name__,
@@ -29,7 +29,7 @@ else:
                 "run_retention",
                 "vacuum",
             ),
-            "sparklog.spark.views.views": ("create_view", "read_topic", "register"),
+            "sparklog.spark.views.views": ("create_view", "read_consistent", "read_topic", "register"),
         },
     )
 
@@ -41,6 +41,7 @@ __all__ = [
     "maintain",
     "merge_ingest",
     "optimize",
+    "read_consistent",
     "read_topic",
     "register",
     "register_source",

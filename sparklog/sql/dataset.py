@@ -14,6 +14,7 @@ from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.follow import TopicFollower
+from sparklog.log.state import TopicState
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.sql.files import files_of
 
@@ -35,8 +36,8 @@ _SCHEMA = pa.schema(
 )
 
 
-def topic_dataset(cluster: Cluster, topic: str) -> Any:
-    """The records of a topic as of now, a ``pyarrow.dataset.Dataset``.
+def topic_dataset(cluster: Cluster, topic: str, state: TopicState | None = None) -> Any:
+    """The records of a topic, a ``pyarrow.dataset.Dataset``: as of now, or of a whole ``state``.
 
     Of a folder or an S3 bucket nothing but the log is read yet, and Arrow reads the files by itself; of other stores
     they are copied now.
@@ -52,13 +53,13 @@ def topic_dataset(cluster: Cluster, topic: str) -> Any:
         UnknownTopicOrPartitionError, and what reading a log raises.
     """
     log = cluster.topic_log(topic)
-    follower = TopicFollower(log, topic)
-    head = follower.head
+    state = TopicFollower(log, topic).state if state is None else state
+    head, index = state.head, state.require_whole().index
     time_type = LOG_APPEND_TIME if head.config["message.timestamp.type"] == "LogAppendTime" else CREATE_TIME
     live = {
         object_path(log.table, segment.path): (segment, partition)
         for partition, start in enumerate(head.log_start_offsets)
-        for segment in follower.segments(partition, start)
+        for segment in index.from_offset(partition, start)
     }
     files = files_of(cluster.store, list(live))
     format_ = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))

@@ -27,6 +27,7 @@ from sparklog.sql.dataset import TOPIC_COLUMNS, topic_dataset
 from sparklog.sql.names import check_names, system_names
 from sparklog.sql.system import read_view
 from sparklog.storage import ObjectStore
+from sparklog.txn.consistent_read import load_consistent
 
 if TYPE_CHECKING:
     import duckdb
@@ -44,6 +45,7 @@ def connect(
     *,
     storage_options: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
+    consistent: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection in memory with a view of each topic, under the topic's name, and system views, as of now.
 
@@ -60,7 +62,10 @@ def connect(
 
     Args:
         topics: those to be loaded, and system views; all for None, which loads the log of each, and every group.
+        consistent: show the topics as of one consistent cut: every transaction is in all of its topics among these, or
+            in none. System views aren't part of it.
     Raises:
+        KafkaTimeoutError: no consistent cut was found within half a minute.
         InvalidConfigurationError: DuckDB isn't installed.
         InvalidArgumentError: no cluster is there, or two names differ in case alone, which SQL doesn't tell apart.
         UnknownTopicOrPartitionError, and what reading a log raises.
@@ -69,10 +74,11 @@ def connect(
     names = topic_names(opened)
     system = system_names(names)
     if topics is None:
-        return _connect(opened, check_names(names), system)
+        return _connect(opened, check_names(names), system, consistent=consistent)
     wanted = list(topics)
     system = {view: name for view, name in system.items() if name in wanted}
-    return _connect(opened, check_names(name for name in wanted if name not in system.values()), system)
+    named = check_names(name for name in wanted if name not in system.values())
+    return _connect(opened, named, system, consistent=consistent)
 
 
 class QueryResult:
@@ -116,17 +122,20 @@ def query(
     *,
     storage_options: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
+    consistent: bool = False,
 ) -> QueryResult:
     """The result of one query over topics.
 
     Loads the topics and system views whose names stand in ``text``; all of them after ``show``.
 
+    Args:
+        consistent: as for :func:`connect`, of the topics that are loaded.
     Raises:
         InvalidArgumentError: what DuckDB says of the query, or of a data file that it can't read, in one line.
         Other errors: as :func:`connect`.
     """
     opened = _open(cluster, storage_options, clock)
-    connection = _connect(opened, *_named_in(opened, text), skip_deleted=True)
+    connection = _connect(opened, *_named_in(opened, text), skip_deleted=True, consistent=consistent)
     try:
         with told_in_one_line():
             relation: Any = connection.sql(text)  # None where there is no result, up to DuckDB 1
@@ -147,14 +156,17 @@ def _open(
 
 
 def _connect(
-    cluster: Cluster, topics: Iterable[str], system: Mapping[str, str], *, skip_deleted: bool = False
+    cluster: Cluster,
+    topics: Iterable[str],
+    system: Mapping[str, str],
+    *,
+    skip_deleted: bool = False,
+    consistent: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     connection: duckdb.DuckDBPyConnection = duckdb_module().connect()
     try:
         connection.execute("set TimeZone = 'UTC'")
-        wanted = list(topics)
-        datasets = parallel_map(lambda topic: _dataset(cluster, topic, skip_deleted=skip_deleted), wanted)
-        for topic, dataset in zip(wanted, datasets, strict=True):
+        for topic, dataset in _datasets(cluster, topics, skip_deleted=skip_deleted, consistent=consistent).items():
             if dataset is not None:
                 records = connection.from_arrow(dataset).filter(_READABLE)
                 records.project(_PROJECTION + _fields_of(dataset.schema)).create_view(topic)
@@ -177,6 +189,18 @@ def _fields_of(schema: pa.Schema) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _datasets(
+    cluster: Cluster, topics: Iterable[str], *, skip_deleted: bool, consistent: bool
+) -> dict[str, Any | None]:
+    """The records of each topic; None for one that is passed over."""
+    wanted = list(topics)
+    if consistent:
+        states = load_consistent(cluster, wanted, skip_missing=skip_deleted)
+        return dict(zip(states, parallel_map(lambda at: topic_dataset(cluster, *at), states.items()), strict=True))
+    found = parallel_map(lambda topic: _dataset(cluster, topic, skip_deleted=skip_deleted), wanted)
+    return dict(zip(wanted, found, strict=True))
 
 
 def _dataset(cluster: Cluster, topic: str, *, skip_deleted: bool) -> Any:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from sparklog.txn.consistent_read import load_consistent
 from tests.cli.support import a_cluster, done, failure, json_lines, run
 
 
@@ -105,3 +106,15 @@ def test_without_duckdb_it_says_what_to_install(cluster, monkeypatch):
 def test_other_failures(cluster):
     assert "no sparklog cluster" in failure("sql", "select 1", cluster="memory://nothing")
     assert "not both" in failure("sql", "select 1", "--json", "--csv", code=2, cluster=cluster)
+
+
+def test_a_consistent_cut_is_asked_for_by_an_option(cluster, monkeypatch):
+    asked = []
+
+    def load(given, topics, **how):
+        asked.append([*topics])
+        return load_consistent(given, topics, **how)
+
+    monkeypatch.setattr("sparklog.sql.duck.load_consistent", load)
+    assert done("sql", "select count(*) as n from orders", "--consistent", "--json", cluster=cluster)
+    assert asked == [["orders"]]

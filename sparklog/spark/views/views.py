@@ -23,11 +23,12 @@ from sparklog.spark.session.storage_access import configure_storage_access
 from sparklog.spark.views import sqltext
 from sparklog.sql.names import check_names, system_names
 from sparklog.streaming.cluster_cache import open_shared_cluster
+from sparklog.txn.consistent_read import DEFAULT_CUT_TIMEOUT_MS, load_consistent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["create_view", "read_topic", "register"]
+__all__ = ["create_view", "read_consistent", "read_topic", "register"]
 
 _TABLES_AT_ONCE = 8
 """Spark's driver loads so many tables at once; more would hinder one another."""
@@ -157,6 +158,39 @@ def read_topic(
     for condition in _range(head, follower, starting, ending):
         table = table.where(condition)
     return _records(table, topic, head)
+
+
+def read_consistent(
+    spark: SparkSession,
+    cluster: str | Path,
+    topics: Iterable[str],
+    *,
+    timeout_ms: float = DEFAULT_CUT_TIMEOUT_MS,
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, DataFrame]:
+    """The records of several topics as of one consistent cut: every transaction is in all of its topics among these, or
+    in none. Each frame is pinned to its version, with the columns of a topic's view; by Delta's native reader.
+
+    Args:
+        timeout_ms: how long to look for such versions, while transactions are about to become visible.
+    Returns:
+        By topic, in the order of ``topics``. For SQL: ``frames["orders"].createOrReplaceTempView("orders")``.
+    Raises:
+        KafkaTimeoutError: no consistent cut was found in that time; names the transaction that isn't whole.
+        UnknownTopicOrPartitionError: a topic that isn't there.
+        UnsafeStoreError, and what reading a log raises.
+    """
+    cluster_ref = cluster_ref_for(spark, cluster, storage_options)
+    configure_storage_access(spark, cluster_ref)
+    states = load_consistent(open_shared_cluster(cluster_ref), topics, timeout_ms=timeout_ms)
+
+    def frame_of(topic: str) -> DataFrame:
+        head = states[topic].head
+        path = cluster_ref.delta_path(topic_table(topic))
+        table = spark.read.format("delta").option("versionAsOf", head.delta_version).load(path)
+        return _records(table, topic, head)
+
+    return dict(zip(states, _in_threads(spark, frame_of, [*states]), strict=True))
 
 
 def _in_threads(spark: SparkSession, load: Callable[[str], DataFrame], topics: Sequence[str]) -> list[DataFrame]:

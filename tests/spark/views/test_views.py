@@ -11,12 +11,16 @@ import pytest
 import sparklog.spark as ss
 from sparklog.admin import HIGH_WATERMARK, Admin, NewTopic
 from sparklog.errors import InvalidArgumentError, UnknownTopicOrPartitionError
+from sparklog.log import create_topic
+from sparklog.log.cluster import open_cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.producer import Producer
 from sparklog.spark.views import views
 from sparklog.spark.views.sqltext import RECORD_COLUMNS
 from tests.spark.spark_support import HOUR_MS, a_cluster, files_read, put, seen
 from tests.support import T0_MS, unsequenced_file
+from tests.txn.support import Driver
+from tests.txn.test_consistent_read import decide_and_publish_in
 
 pytestmark = pytest.mark.spark
 
@@ -221,3 +225,26 @@ def test_what_cant_be_registered_is_told(spark, tmp_path):
     with pytest.raises(InvalidArgumentError, match="differ in case alone"):
         ss.register(spark, tmp_path)
     assert ss.register(spark, tmp_path, ["T"])[0] == "T"
+
+
+def test_several_topics_are_read_as_of_one_consistent_cut(spark, tmp_path):
+    """A transaction that is in one topic, and not yet in the other, is carried out before it is shown."""
+    cluster = open_cluster(tmp_path)
+    for topic in ("orders", "payments"):
+        create_topic(cluster.topic_log(topic), topic, num_partitions=1)
+    driver = Driver(cluster, topics=("orders", "payments")).init()
+    driver.begin()
+    for topic in driver.topics:
+        driver.send(topic, "a")
+    decide_and_publish_in(driver, "orders")
+    assert seen(ss.read_topic(spark, tmp_path, "payments")) == []
+    frames = ss.read_consistent(spark, tmp_path, ["orders", "payments"])
+    with Producer(cluster) as producer:
+        producer.send("orders", b"later")
+    assert {topic: seen(frame) for topic, frame in frames.items()} == {
+        "orders": [(0, 0, "a")],
+        "payments": [(0, 0, "a")],
+    }
+    assert tuple(frames["orders"].columns) == RECORD_COLUMNS
+    with pytest.raises(UnknownTopicOrPartitionError, match="nosuch"):
+        ss.read_consistent(spark, tmp_path, ["orders", "nosuch"])

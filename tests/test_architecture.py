@@ -34,7 +34,7 @@ LAYERS = [
     {"groups"},
     {"txn"},
     {"producer", "consumer", "compaction", "integrity", "admin"},
-    {"sql"},
+    {"sql", "observe"},
     {"streaming"},
     {"spark", "kafka", "outbox", "processing", "__init__"},
     {"aio"},

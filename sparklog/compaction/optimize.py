@@ -21,7 +21,7 @@ from sparklog.log.catch_up import catch_up
 from sparklog.log.state import TopicState, load_state
 from sparklog.storage.entry_log import PositionLost
 
-__all__ = ["MergedRange", "OptimizeReport", "is_optimize_due", "optimize_state", "optimize_topic"]
+__all__ = ["MergedRange", "OptimizeReport", "is_optimize_due", "merge_ranges", "optimize_state", "optimize_topic"]
 
 _LOGGER = logging.getLogger("sparklog.compaction")
 DEFAULT_TIMEOUT_MS = 60_000.0
@@ -157,7 +157,12 @@ def optimize_state(
 
 def is_optimize_due(state: TopicState, policy: OptimizePolicy | None = None) -> bool:
     """Are there files that are worth being merged? Raises ``InvalidConfigurationError``."""
-    return bool(plan_topic(state, _policy_of(state, policy)[0]))
+    return bool(merge_ranges(state, policy))
+
+
+def merge_ranges(state: TopicState, policy: OptimizePolicy | None = None) -> list[FileRange]:
+    """The ranges of files that are worth being merged, of a whole state. Raises ``InvalidConfigurationError``."""
+    return plan_topic(state, _policy_of(state, policy)[0])
 
 
 def _policy_of(state: TopicState, policy: OptimizePolicy | None) -> tuple[OptimizePolicy, str]:

@@ -28,6 +28,7 @@ __all__ = [
     "read_checkpoint_hint",
     "read_hint",
     "still_there",
+    "versions_after",
 ]
 
 _PAGE = 1_000
@@ -135,6 +136,16 @@ def still_there(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:
     """Is the entry of a listing still the same object? One LIST."""
     objects = log.store.list(log_folder(log.table), after=version_prefix(log.table, version))
     return next((found == listed for found in objects if found.path >= listed.path), False)
+
+
+def versions_after(log: DeltaLog, version: int) -> list[int]:
+    """The versions beyond ``version`` whose entries are there, in order. One LIST for each 1,000 of them.
+
+    A listing isn't atomic: of entries that are created meanwhile it may miss one and show a later one.
+    """
+    objects = log.store.list(log_folder(log.table), after=log.path_of(version))
+    names = (parse_name(found.path.rpartition("/")[2]) for found in objects)
+    return [name for name in names if isinstance(name, int) and name > version]
 
 
 def is_untouched(log: DeltaLog, version: int, listed: ObjectInfo) -> bool:

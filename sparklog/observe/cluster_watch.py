@@ -1,0 +1,312 @@
+"""Watching a whole cluster: one look after the other, each of few requests, whatever the cluster's size.
+
+A look costs a request for each topic in which nothing was committed and at most three for any other; two for each group
+and one for each transactional id that may have a transaction open, more where something changed; and four listings. The
+first look loads everything. A topic with more than two commits between looks is read by its newest commit alone, and
+its files are caught up with once a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+from zlib import crc32
+
+from sparklog.clock import Clock
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidTopicError,
+    NotATopicError,
+    SparklogError,
+    StoreError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.groups.admin.inspection import group_folders
+from sparklog.log.cluster import Cluster
+from sparklog.model import TopicPartition
+from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TransactionFigures
+from sparklog.observe.group_watch import GroupWatch, WatchedTopic, group_figures
+from sparklog.observe.packed_files import TimedRange
+from sparklog.observe.topic_watch import AHEAD_WHEN_CHANGED, TopicWatch
+from sparklog.observe.transaction_watch import TransactionWatch
+from sparklog.parallel import parallel_results
+from sparklog.paths import MAINTENANCE_NOTES, TOPICS_FOLDER
+from sparklog.storage.retrying import Patience
+
+__all__ = ["ClusterWatch", "Shard"]
+
+_LOGGER = logging.getLogger("sparklog.observe")
+_AT_ONCE = 16
+"""Requests side by side."""
+_MOST_TOGETHER = 2_048
+"""Entries that are asked for in one call."""
+_FILES_EVERY_MS = 60_000.0
+_AGAIN_EVERY_MS = 60_000.0
+"""How often what can't be read is tried again."""
+_VACUUM = "vacuum"
+
+_NO_TOPIC = (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError)
+
+T = TypeVar("T")
+W = TypeVar("W", TopicWatch, GroupWatch)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A part of a cluster's topics, groups and transactional ids, by their names."""
+
+    index: int = 0
+    """0 … ``count - 1``."""
+    count: int = 1
+    """1 or more."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise InvalidArgumentError(
+                f"shard {self.index + 1} of {self.count}: expected 1 to {max(1, self.count)} of 1 or more"
+            )
+
+    def has(self, name: str) -> bool:
+        """Does a name belong to it?"""
+        return crc32(name.encode()) % self.count == self.index
+
+
+@dataclass(slots=True)
+class _Unreadable:
+    error: SparklogError
+    is_foreign: bool
+    """Is it no topic at all, and so nothing to be told?"""
+    again_ticks_ms: float
+
+
+class ClusterWatch:
+    """A cluster that is looked at again and again. Not for several threads at once."""
+
+    def __init__(self, cluster: Cluster, *, shard: Shard | None = None, patience_ms: float = 10_000) -> None:
+        """Reads nothing.
+
+        Args:
+            shard: the part to look at; of groups the offsets in its topics. Everything by default.
+            patience_ms: how long a request is repeated where the store fails.
+        """
+        self._cluster = cluster
+        self._clock: Clock = cluster.clock
+        self._shard = shard or Shard()
+        self._patience_ms = patience_ms
+        self._topics: dict[str, TopicWatch] = {}
+        self._groups: dict[str, GroupWatch] = {}
+        self._transactions = TransactionWatch(cluster, is_ours=self._shard.has, at_once=_AT_ONCE)
+        self._unreadable: dict[tuple[str, str], _Unreadable] = {}
+        self._files_ticks_ms = -_FILES_EVERY_MS
+
+    def look(self) -> ClusterFigures:
+        """The cluster as of now. What can't be read is among the problems, beside what was known of it before.
+
+        Raises:
+            StoreError: the store is away; the next look goes on from what is known.
+        """
+        began = self._clock.ticks_ms()
+        store = self._cluster.store
+        with store.patience(Patience(deadline=self._clock.deadline_in(self._patience_ms))):
+            self._look_at_topics()
+            self._look_at_groups()
+            transactions, errors = self._transactions.look()
+            for name, error in errors.items():
+                self._note("transaction", name, error)
+            self._forget("transaction", lambda name: name in errors)
+            maintained_ms = self._maintained_ms()
+        return self._figures(transactions, maintained_ms, took_ms=self._clock.ticks_ms() - began)
+
+    def _look_at_topics(self) -> None:
+        names = [name for name in self._cluster.store.list_names(TOPICS_FOLDER) if self._shard.has(name)]
+        there = {*names}
+        self._topics = {name: watch for name, watch in self._topics.items() if name in there}
+        self._forget("topic", lambda name: name in there)
+        known = [watch for watch in self._topics.values() if self._is_due("topic", watch.name)]
+        busy = [watch for watch in known if watch.is_busy or watch.is_behind]
+        quiet = [watch for watch in known if not (watch.is_busy or watch.is_behind)]
+        changed = self._look_at_entries(quiet, ahead=1)
+        for watch in self._look_at_entries(changed, ahead=AHEAD_WHEN_CHANGED):
+            watch.is_busy = True
+        self._each("topic", busy, TopicWatch.look_at_newest)
+        if self._clock.ticks_ms() - self._files_ticks_ms >= _FILES_EVERY_MS:
+            self._files_ticks_ms = self._clock.ticks_ms()
+            self._each("topic", [watch for watch in busy if watch.is_behind], TopicWatch.catch_up_files)
+            self._each(
+                "topic", [watch for watch in known if self._lacks_checkpoint(watch)], TopicWatch.refresh_checkpoint
+            )
+        now_ms = self._clock.now_ms()
+        self._each("topic", [watch for watch in known if _is_outdated(watch, now_ms)], TopicWatch.recompute)
+        new = [name for name in names if name not in self._topics and self._is_due("topic", name)]
+        for name, watch in self._attempt("topic", new, lambda name: TopicWatch(self._cluster, name)):
+            self._topics[name] = watch
+
+    def _look_at_entries(self, watches: Sequence[TopicWatch], *, ahead: int) -> list[TopicWatch]:
+        """Ask for the next entries of many topics at once; returns those that may have more. Raises ``StoreError``."""
+        more: list[TopicWatch] = []
+        waiting = iter(watches)
+        while together := list(islice(waiting, _MOST_TOGETHER // ahead)):
+            began = self._clock.ticks_ms()
+            paths = [path for watch in together for path in watch.next_paths(ahead)]
+            found: dict[str, Sequence[bytes | None]] = {}
+            try:
+                data = iter(self._cluster.store.read_many(paths))
+                found = {watch.name: [*islice(data, ahead)] for watch in together}
+            except StoreError as error:
+                if error.retriable:
+                    raise
+                for watch, one in self._each("topic", together, lambda watch: self._read(watch, ahead)):
+                    found[watch.name] = one
+            taken = {
+                watch.name: is_full
+                for watch, is_full in self._each(
+                    "topic",
+                    [watch for watch in together if watch.name in found],
+                    lambda watch, found=found, began=began: watch.take(  # type: ignore[misc]
+                        found[watch.name], began_ticks_ms=began
+                    ),
+                    at_once=1,
+                )
+            }
+            more += [watch for watch in together if taken.get(watch.name)]
+        return more
+
+    def _read(self, watch: TopicWatch, ahead: int) -> Sequence[bytes | None]:
+        return self._cluster.store.read_many(watch.next_paths(ahead))
+
+    def _look_at_groups(self) -> None:
+        names = group_folders(self._cluster)
+        there = {*names}
+        self._groups = {name: self._groups.get(name) or GroupWatch(self._cluster, name) for name in names}
+        self._forget("group", lambda name: name in there)
+        due = [watch for watch in self._groups.values() if self._is_due("group", watch.name)]
+        self._each("group", due, GroupWatch.look)
+
+    def _maintained_ms(self) -> int | None:
+        listed = self._cluster.store.list(f"{MAINTENANCE_NOTES.rpartition('/')[0]}/")
+        return next((found.modified_ms for found in listed if found.path == MAINTENANCE_NOTES), None)
+
+    def _lacks_checkpoint(self, watch: TopicWatch) -> bool:
+        return watch.figures.is_due(_VACUUM, now_ms=self._clock.now_ms())
+
+    def _each(
+        self, kind: str, watches: Sequence[W], call: Callable[[W], T], *, at_once: int = _AT_ONCE
+    ) -> list[tuple[W, T]]:
+        """Call for each watch; one that fails becomes a problem and hinders no other."""
+        names: dict[str, W] = {watch.name: watch for watch in watches}
+        results = self._attempt(kind, [*names], lambda name: call(names[name]), at_once=at_once)
+        return [(names[name], result) for name, result in results]
+
+    def _attempt(
+        self, kind: str, names: Sequence[str], call: Callable[[str], T], *, at_once: int = _AT_ONCE
+    ) -> list[tuple[str, T]]:
+        if at_once == 1:
+            results: list[T | Exception] = [_caught(call, name) for name in names]
+        else:
+            results = parallel_results(call, names, at_once=at_once)
+        done = []
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, SparklogError):
+                self._note(kind, name, result)
+            elif isinstance(result, Exception):
+                raise result
+            else:
+                self._unreadable.pop((kind, name), None)
+                done.append((name, result))
+        return done
+
+    def _note(self, kind: str, name: str, error: SparklogError) -> None:
+        is_foreign = kind == "topic" and name not in self._topics and isinstance(error, _NO_TOPIC)
+        if (kind, name) not in self._unreadable and not is_foreign:
+            _LOGGER.warning("%s %r can't be read: %s", kind, name, error)
+        again = self._clock.ticks_ms() + _AGAIN_EVERY_MS
+        self._unreadable[kind, name] = _Unreadable(error.with_traceback(None), is_foreign, again)
+
+    def _is_due(self, kind: str, name: str) -> bool:
+        found = self._unreadable.get((kind, name))
+        return found is None or self._clock.ticks_ms() >= found.again_ticks_ms
+
+    def _forget(self, kind: str, is_there: Callable[[str], bool]) -> None:
+        gone = [key for key in self._unreadable if key[0] == kind and not is_there(key[1])]
+        for key in gone:
+            del self._unreadable[key]
+
+    def _figures(
+        self, transactions: Iterable[TransactionFigures], maintained_ms: int | None, *, took_ms: float
+    ) -> ClusterFigures:
+        now_ms = self._clock.now_ms()
+        living = {name: watch for name, watch in sorted(self._topics.items()) if not watch.is_deleted}
+        disk = _disk_usage(self._cluster.store.uri)
+        return ClusterFigures(
+            cluster_id=self._cluster.cluster_id,
+            uri=self._cluster.store.uri,
+            now_ms=now_ms,
+            took_ms=took_ms,
+            topics=tuple(watch.figures for watch in living.values()),
+            groups=tuple(self._group_figures(living, now_ms=now_ms)),
+            transactions=tuple(transactions),
+            problems=tuple(
+                Problem(kind=kind, name=name, error=found.error)
+                for (kind, name), found in sorted(self._unreadable.items(), key=lambda item: item[0])
+                if not found.is_foreign
+            ),
+            maintained_ms=maintained_ms,
+            disk_free_bytes=disk and disk[0],
+            disk_size_bytes=disk and disk[1],
+        )
+
+    def _group_figures(self, topics: dict[str, TopicWatch], *, now_ms: int) -> Iterable[GroupFigures]:
+        for name, watch in sorted(self._groups.items()):
+            if not watch.exists:
+                continue
+            watched = {
+                topic: WatchedTopic(figures=topics[topic].figures, ranges=_ranges(watch, topics[topic]))
+                for topic in {partition.topic for partition in watch.rows}
+                if topic in topics
+            }
+            found = group_figures(name, watch.rows, watch.living, watched, now_ms=now_ms, pending=watch.pending_count)
+            if found.partitions or self._shard.has(name):
+                yield found
+
+
+def _caught(call: Callable[[str], T], name: str) -> T | Exception:
+    try:
+        return call(name)
+    except Exception as error:
+        return error
+
+
+def _is_outdated(watch: TopicWatch, now_ms: int) -> bool:
+    """Has a step of maintenance become due since the figures were computed, or a day passed?"""
+    return any(watch.computed_ms < due_ms <= now_ms for due_ms in watch.figures.due_ms.values())
+
+
+def _ranges(group: GroupWatch, topic: TopicWatch) -> dict[TopicPartition, TimedRange]:
+    """The times of what the group reads next, where it hasn't read everything."""
+    found = {}
+    partitions = topic.figures.partitions
+    for partition, row in group.rows.items():
+        if partition.topic != topic.name or row.committed is None or partition.partition >= len(partitions):
+            continue
+        one = partitions[partition.partition]
+        unread = max(row.committed.offset, one.log_start_offset)
+        timed = topic.range_at(partition.partition, unread) if unread < one.log_end_offset else None
+        if timed is not None:
+            found[partition] = timed
+    return found
+
+
+def _disk_usage(uri: str) -> tuple[int, int] | None:
+    """Free and all bytes of the disk of a local folder."""
+    if not uri.startswith("file://"):
+        return None
+    try:
+        usage = shutil.disk_usage(unquote(urlsplit(uri).path))
+    except OSError:
+        return None
+    return usage.free, usage.total

@@ -1,0 +1,179 @@
+"""Figures of a cluster as of one look: frozen values, without a store behind them.
+
+Whoever shows them (Prometheus, the terminal, a page) computes nothing that reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sparklog.errors import SparklogError
+from sparklog.model import TopicPartition
+from sparklog.txn.states import TransactionState
+
+__all__ = [
+    "SMALL_FILE_BYTES",
+    "ClusterFigures",
+    "GroupFigures",
+    "GroupPartitionFigures",
+    "PartitionFigures",
+    "Problem",
+    "TopicFigures",
+    "TransactionFigures",
+]
+
+SMALL_FILE_BYTES = 8 * 1024 * 1024
+"""A file that is smaller counts as a small one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFigures:
+    """A partition of a topic."""
+
+    log_start_offset: int
+    """The first offset that may be read (inclusive)."""
+    log_end_offset: int
+    """The next offset to be given (exclusive)."""
+    record_count: int = 0
+    """Records in its live files, as the files' statistics tell: in a compacted topic fewer than offsets."""
+    size_bytes: int = 0
+    file_count: int = 0
+    small_file_count: int = 0
+    """Live files of less than :data:`SMALL_FILE_BYTES`."""
+    oldest_ms: int | None = None
+    """The smallest timestamp of its records, ms since the epoch; None where there is none, or no file tells."""
+    newest_ms: int | None = None
+    """The largest one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFigures:
+    """A topic. Ends are as of ``delta_version``, what is said of files as of ``files_version``, which lags behind in a
+    topic with very many commits."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionFigures, ...]
+    delta_version: int
+    files_version: int
+    commit_ms: int | None
+    """When the newest commit was made, by its writer's clock, ms since the epoch; None: it doesn't say."""
+    checkpoint_version: int
+    """The newest checkpoint that is known of; -1 for none."""
+    unsequenced_count: int
+    """Files that another engine has written and nobody has given offsets yet."""
+    merge_file_count: int = 0
+    """Small files that maintenance would merge now."""
+    merge_bytes: int = 0
+    """Their size."""
+    due_ms: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """By step of maintenance: the time from which on it has something to do if nothing is committed until then, ms
+    since the epoch; at most a day after it was computed. A step that isn't there has nothing to do."""
+    cleanup_policy: str = "delete"
+    retention_ms: int = -1
+    """-1: no limit."""
+    value_schema_id: int = 0
+    """The newest schema of a typed topic's values; 0: the topic is untyped."""
+    maintenance_error: str = ""
+    """Why maintenance can't plan anything here, such as a setting that isn't understood; empty where it can."""
+
+    @property
+    def uncheckpointed_count(self) -> int:
+        """Versions behind the newest checkpoint."""
+        return self.delta_version - self.checkpoint_version
+
+    def is_due(self, step: str, *, now_ms: int) -> bool:
+        """Has a step of maintenance something to do?"""
+        due_ms = self.due_ms.get(step)
+        return due_ms is not None and due_ms <= now_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPartitionFigures:
+    """A partition for which a group has committed an offset."""
+
+    partition: TopicPartition
+    committed_offset: int
+    """The next offset that the group will read."""
+    lag: int
+    """From there to the log end, 0 or more. Source: Kafka ``ConsumerGroupCommand``: offsets that were deleted from the
+    log count, too."""
+    lag_ms: int | None
+    """How long the oldest record that the group hasn't read has been waiting: 0 where ``lag`` is. None: no statistics
+    tell its timestamp."""
+    commit_ms: int
+    """When the offset was committed, by the committer's clock, ms since the epoch."""
+    member_id: str = ""
+    """The member that owns the partition; empty where none does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFigures:
+    """A group."""
+
+    group_id: str
+    member_count: int
+    """Members that were seen to live within their sessions."""
+    partitions: tuple[GroupPartitionFigures, ...]
+    """Sorted; only partitions of topics that were looked at."""
+    pending_count: int = 0
+    """Offsets of transactions that aren't settled yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionFigures:
+    """A transactional id."""
+
+    transactional_id: str
+    state: TransactionState
+    """``Ongoing``: a transaction may be open."""
+    producer_id: int
+    producer_epoch: int
+    since_ms: int
+    """When its newest entry was written, or the marker of its session where that is younger; ms since the epoch."""
+    timeout_ms: int
+    """After so long anybody may abort an open transaction."""
+
+    def is_overdue(self, *, now_ms: int) -> bool:
+        """Would maintenance abort or finish it: is it past one and a half times its time-out, or decided and not
+        carried out for a minute?"""
+        age_ms = now_ms - self.since_ms
+        if self.state is TransactionState.ONGOING:
+            return age_ms > 1.5 * self.timeout_ms
+        return self.state.is_prepared and age_ms > 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A thing that can't be read; all else can."""
+
+    kind: str
+    """``topic``, ``group`` or ``transaction``."""
+    name: str
+    error: SparklogError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFigures:
+    """A cluster as of one look."""
+
+    cluster_id: str
+    uri: str
+    now_ms: int
+    """When the look ended, by this machine's clock, ms since the epoch."""
+    took_ms: float
+    topics: tuple[TopicFigures, ...] = ()
+    """Sorted by name."""
+    groups: tuple[GroupFigures, ...] = ()
+    """Sorted by id."""
+    transactions: tuple[TransactionFigures, ...] = ()
+    """Sorted by id."""
+    problems: tuple[Problem, ...] = ()
+    maintained_ms: int | None = None
+    """When a run of maintenance last changed its notes, by the store's time, ms since the epoch; None: never. It does
+    so once a day at least."""
+    disk_free_bytes: int | None = None
+    """Free bytes of the disk that a cluster in a local folder lies on; None for any other store."""
+    disk_size_bytes: int | None = None

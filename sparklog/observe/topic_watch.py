@@ -1,0 +1,229 @@
+"""Watching one topic: as much of its state as the next look needs, in little memory.
+
+A look reads the next entry of the topic's log: one request where nothing was committed. In a topic with more commits
+than two between looks, it reads the newest entry alone, which tells settings, starts and ends (rule L5, opening); the
+files that the entries between have added are caught up with now and then, by :meth:`TopicWatch.catch_up_files`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sparklog.delta.actions import Entry
+from sparklog.delta.listing import read_hint, versions_after
+from sparklog.delta.log import DeltaLog
+from sparklog.log.catch_up import apply_look
+from sparklog.log.cluster import Cluster
+from sparklog.log.data.segments import SegmentIndex
+from sparklog.log.head import head_of_info, is_of_cleaner
+from sparklog.log.state import TopicState, load_state
+from sparklog.observe.figures import TopicFigures
+from sparklog.observe.packed_files import PackedFiles, TimedRange, pack
+from sparklog.observe.topic_figures import topic_figures, with_head
+from sparklog.storage.entry_log import PositionLost
+from sparklog.storage.position import Position, advance
+
+__all__ = ["TopicWatch"]
+
+AHEAD_WHEN_CHANGED = 2
+"""Entries that are asked for once the next one was there: with it three requests."""
+_FEW = 2
+_MOST_CAUGHT_UP = 256
+"""Entries; where more were missed, loading the topic from its checkpoint is cheaper."""
+_TRUSTS = 5
+"""Times the trust of others (rule L1, trust): entries stay for ten times it after their successor came."""
+_MOST_SAMPLES = 64
+
+
+class TopicWatch:
+    """A topic that is looked at again and again. Not for several threads at once.
+
+    Each method raises what reading a log raises, and leaves the watch as it was, or further on.
+    """
+
+    _state: TopicState
+    """The topic at the newest entry whose files are known; without the files."""
+    _files: PackedFiles
+    _newest: Position
+    """The newest entry that is known; beyond ``_state`` in a busy topic."""
+    _figures: TopicFigures
+    _is_deleted: bool
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        """Load the topic: a few requests, and one for each entry behind its checkpoint. Raises as ``load_state``."""
+        log = cluster.topic_log(name)
+        self.name = name
+        self._log: DeltaLog = replace(log, tail_trust_ms=_TRUSTS * log.tail_trust_ms)
+        self._clock = cluster.clock
+        self._samples: list[tuple[int, tuple[int, ...]]] = []
+        """Times of commits, and the log ends as of them, since the newest of which the files are known."""
+        self._commit: tuple[int, int | None] = (-1, None)
+        """The newest version, and when it was committed."""
+        self.is_busy = False
+        """Were there more commits since the last look than a look reads?"""
+        self.computed_ms = 0
+        """When the figures were computed, ms since the epoch."""
+        self._load()
+
+    @property
+    def figures(self) -> TopicFigures:
+        """The topic as of the newest look."""
+        return self._figures
+
+    @property
+    def is_deleted(self) -> bool:
+        """Was it deleted? Its log goes on, and it may be created again."""
+        return self._is_deleted
+
+    @property
+    def is_behind(self) -> bool:
+        """Are there commits of which the files aren't known yet?"""
+        return self._figures.files_version < self._figures.delta_version
+
+    def next_paths(self, ahead: int) -> list[str]:
+        """The names of the entries that come next, for whoever looks at many topics in one call."""
+        return self._log.paths_beyond(self._state.position, ahead)
+
+    def take(self, data: Sequence[bytes | None], *, began_ticks_ms: float) -> bool:
+        """Apply what :meth:`next_paths` named. True: there may be more.
+
+        No request; a GET and a LIST where nobody looked for so long that an entry may have been cleaned.
+
+        Args:
+            data: the objects in the order of the names; None for one that isn't there.
+            began_ticks_ms: when reading them began.
+        """
+        try:
+            look = self._log.look_at(self._state.position, data, began_ticks_ms=began_ticks_ms)
+        except PositionLost:
+            self._load()
+            return False
+        if not look.entries:
+            self._state.position = look.position
+            self._check_readable()
+            return False
+        self._change(lambda: list(apply_look(self._state, look)))
+        return len(look.entries) == len(data)
+
+    def look_at_newest(self) -> None:
+        """The look at a busy topic: a LIST, and a GET for each of one or two new entries, else one for the newest."""
+        known = self._newest
+        began = self._clock.ticks_ms()
+        versions = versions_after(self._log, known.version)
+        self.is_busy = len(versions) > _FEW
+        if not versions:
+            self._newest = advance(known, version=known.version, token=known.token, tail_seen_at=began)
+            if not self.is_behind:
+                self._state.position = self._newest
+            self._check_readable()
+            return
+        if not self.is_busy and not self.is_behind:
+            data = self._log.store.read_many(self.next_paths(len(versions)))
+            self.take(data, began_ticks_ms=began)
+            return
+        entry = self._log.read_entry(versions[-1])
+        if entry is None or entry.info is None:  # cleaned meanwhile, or another engine's, which doesn't tell ends
+            self.catch_up_files()
+            return
+        head = head_of_info(self._log.table, entry.version, entry.info)
+        commit_ms = _commit_ms(entry)
+        self._newest = Position(version=entry.version, token=entry.token, anchor_ticks_ms=began)
+        self._is_deleted = head.deleted
+        self._figures = with_head(self._figures, head, commit_ms=commit_ms)
+        if commit_ms is not None:
+            self._samples = [*self._samples, (commit_ms, head.log_end_offsets)][-_MOST_SAMPLES:]
+
+    def catch_up_files(self) -> None:
+        """Read the entries that were passed over: a GET each, or what loading the topic takes where they are many."""
+        missed = self._newest.version - self._state.position.version
+        if missed > _MOST_CAUGHT_UP:
+            self._load()
+            return
+        try:
+            look = self._log.look(self._state.position, ahead=missed + 1)
+        except PositionLost:
+            self._load()
+            return
+        if look.entries:
+            self._change(lambda: list(apply_look(self._state, look)))
+        self.is_busy = self.is_busy and len(look.entries) > missed
+
+    def refresh_checkpoint(self) -> None:
+        """Learn of a newer checkpoint: one GET, and none where no more versions follow the known one than may."""
+        hint = read_hint(self._log)
+        if hint > self._state.checkpoint_version:
+            self._state.checkpoint_version = hint
+            self.recompute()
+
+    def recompute(self) -> None:
+        """Compute the figures anew, as time has passed. No request."""
+        self._change(lambda: [])
+
+    def range_at(self, partition: int, offset: int) -> TimedRange | None:
+        """The offsets and times of the file with the record at ``offset`` or the first one behind it; of what no file
+        is known yet, those between two commits that were seen. None where nothing tells."""
+        found = self._files.range_at(partition, offset)
+        if found is not None:
+            return found
+        before: tuple[int, int] | None = None
+        for commit_ms, ends in self._samples:
+            end = ends[partition] if partition < len(ends) else 0
+            if before is not None and offset < end:
+                first, first_ms = before
+                return TimedRange(first_offset=first, last_offset=end - 1, min_ms=first_ms, max_ms=commit_ms)
+            before = (end, commit_ms)
+        return None
+
+    def _check_readable(self) -> None:
+        if self._state.unreadable is not None:
+            raise self._state.unreadable.with_traceback(None)
+
+    def _load(self) -> None:
+        self._keep(load_state(self._log), None)
+        self.is_busy = False
+
+    def _change(self, change: Callable[[], list[Entry]]) -> None:
+        """Unpack the files, let ``change`` apply entries, and pack them again, also where it fails half-way."""
+        self._state.require_whole().index = self._files.unpack()
+        entries: list[Entry] = []
+        try:
+            entries = change()
+        except PositionLost:
+            self._state = load_state(self._log)
+        finally:
+            self._keep(self._state, entries[-1] if entries else None)
+
+    def _keep(self, state: TopicState, newest: Entry | None) -> None:
+        """Compute the figures of a state, and keep of it what the next look needs."""
+        whole = state.require_whole()
+        if newest is None and whole.tail:
+            newest = whole.tail[-1]
+        state.transactions = {name: txn for name, txn in state.transactions.items() if is_of_cleaner(name)}
+        self._commit = (state.position.version, self._time_of(state, newest))
+        self.computed_ms = self._clock.now_ms()
+        figures = topic_figures(state, self.name, commit_ms=self._commit[1], now_ms=self.computed_ms)
+        self._files = pack(whole.index)
+        whole.index, whole.tail = SegmentIndex.of(()), ()
+        whole.metadata = replace(whole.metadata, schema_string=sys.intern(whole.metadata.schema_string))
+        self._state = state
+        self._newest = state.position
+        self._is_deleted = state.head.deleted
+        self._figures = figures
+        ends = state.head.log_end_offsets
+        self._samples = [] if figures.commit_ms is None else [(figures.commit_ms, ends)]
+
+    def _time_of(self, state: TopicState, newest: Entry | None) -> int | None:
+        """When the newest commit of a state was made: it may be in no entry that was read, but in a checkpoint."""
+        if newest is not None:
+            return _commit_ms(newest)
+        if self._commit[0] == state.position.version:
+            return self._commit[1]
+        files = state.require_whole().index.by_path.values()
+        return max((one.modification_ms for one in files), default=None)
+
+
+def _commit_ms(entry: Entry) -> int | None:
+    found = entry.commit_info.get("timestamp")
+    return found if isinstance(found, int) else None

@@ -1,0 +1,77 @@
+"""A cluster on a clock that stands still, whose store counts requests, and what happens in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sparklog.errors import StorePermissionError, StoreUnavailableError
+from sparklog.log import Cluster, open_cluster
+from sparklog.log.append import TopicWriter
+from sparklog.log.topic import create_topic
+from sparklog.storage import MemoryStore
+from sparklog.testing import CountingStore, ManualClock, WrappedStore
+from tests.support import T0_MS, a_writer, append, records, within
+
+T = TypeVar("T")
+
+
+class FailingStore(WrappedStore):
+    """A store that may be away, or closed to its reader below a path."""
+
+    is_away = False
+    closed = "\0"
+
+    def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
+        for path in paths:
+            self._check(path)
+        return self._store.read_many(paths)
+
+    def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
+        self._check(path)
+        return call()
+
+    def _check(self, path: str) -> None:
+        if self.is_away:
+            raise StoreUnavailableError("the store is away")
+        if path.startswith(self.closed):
+            raise StorePermissionError(f"{path}: forbidden")
+
+
+@dataclass
+class Watched:
+    cluster: Cluster
+    store: CountingStore
+    failing: FailingStore
+    memory: MemoryStore
+    clock: ManualClock
+
+    def topic(self, name: str, *, num_partitions: int = 1, **configs: object) -> TopicWriter:
+        """Create a topic; a writer of it."""
+        log = self.cluster.topic_log(name)
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        create_topic(log, name, num_partitions=num_partitions, configs=settings)
+        return a_writer(log, topic=name)
+
+    def append(self, writer: TopicWriter, *values: str, timestamp_ms: int | None = None, partition: int = 0) -> None:
+        """Append in one commit, with timestamps a millisecond apart."""
+        if timestamp_ms is None:
+            append(writer, *values, partition=partition)
+        else:
+            table = records(*values, timestamp_ms=timestamp_ms)
+            writer.append(writer.upload([(partition, table)]), deadline=within(writer, 60_000))
+
+    def requests(self) -> int:
+        """Since the last call."""
+        count = sum(self.store.counts().values())
+        self.store.reset()
+        return count
+
+
+def watched() -> Watched:
+    clock = ManualClock(start_ms=T0_MS)
+    memory = MemoryStore(clock=clock)
+    failing = FailingStore(memory)
+    store = CountingStore(failing)
+    return Watched(open_cluster(store, clock=clock), store, failing, memory, clock)

@@ -1,0 +1,226 @@
+"""A look at a cluster costs few requests, and says what the logs say."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog import Admin
+from sparklog.delta.actions import Protocol
+from sparklog.errors import InvalidArgumentError, StorePermissionError, StoreUnavailableError
+from sparklog.log.state import load_state
+from sparklog.observe import ClusterFigures, ClusterWatch, Shard, TopicFigures
+from tests.observe.support import Watched, watched
+from tests.support import DAY_MS, T0_MS, foreign_commit, two_days_of_others, unsequenced_file
+
+LISTINGS = 5
+"""Of topics, groups, transactional ids, markers of sessions, notes of maintenance."""
+
+
+@pytest.fixture
+def here() -> Watched:
+    return watched()
+
+
+def topic(figures: ClusterFigures, name: str) -> TopicFigures:
+    return next(one for one in figures.topics if one.name == name)
+
+
+def ends(figures: ClusterFigures, name: str) -> list[int]:
+    return [one.log_end_offset for one in topic(figures, name).partitions]
+
+
+def test_an_unchanged_topic_costs_one_request_and_a_changed_one_at_most_three(here: Watched) -> None:
+    writers = [here.topic(f"t{number}") for number in range(20)]
+    for writer in writers:
+        here.append(writer, "a")
+    watch = ClusterWatch(here.cluster)
+    watch.look()
+    here.requests()
+    watch.look()
+    assert here.requests() == len(writers) + LISTINGS
+    for commits in (1, 2, 3, 50):
+        here.clock.advance(1_000)
+        for _ in range(commits):
+            here.append(writers[7], "b")
+        here.requests()
+        watch.look()
+        assert here.requests() <= len(writers) - 1 + 3 + LISTINGS
+
+
+def test_a_topic_with_many_commits_is_followed_by_its_newest_one(here: Watched) -> None:
+    busy = here.topic("busy")
+    watch = ClusterWatch(here.cluster)
+    watch.look()
+    for _ in range(10):
+        here.append(busy, "a")
+    assert ends(watch.look(), "busy") == [3]  # three requests
+    for look in range(1, 4):
+        for _ in range(10):
+            here.append(busy, "a", timestamp_ms=T0_MS)
+        here.clock.advance(1_000)
+        here.requests()
+        found = watch.look()
+        assert here.requests() <= 3 + LISTINGS
+        assert ends(found, "busy") == [10 + 10 * look]
+        assert topic(found, "busy").files_version == 3
+    here.clock.advance(60_000)
+    found = watch.look()
+    assert topic(found, "busy").files_version == topic(found, "busy").delta_version == 40
+    assert topic(found, "busy").partitions[0].file_count == 40
+    here.requests()
+    watch.look()
+    assert here.requests() == 1 + LISTINGS
+
+
+def test_a_busy_topic_in_which_nothing_happens_any_more_costs_one_request(here: Watched) -> None:
+    busy = here.topic("busy")
+    watch = ClusterWatch(here.cluster)
+    watch.look()
+    for _ in range(10):
+        here.append(busy, "a")
+    watch.look()
+    watch.look()
+    here.requests()
+    assert ends(watch.look(), "busy") == [10]
+    assert here.requests() == 1 + LISTINGS
+
+
+def test_a_topic_that_was_cleaned_behind_a_silent_watch_is_loaded_anew(here: Watched) -> None:
+    writer = here.topic("t")
+    here.append(writer, "a")
+    watch = ClusterWatch(here.cluster)
+    watch.look()
+    two_days_of_others(here.memory, here.clock)
+    log = here.cluster.topic_log("t")
+    assert log.read_entry(2) is None
+    assert ends(watch.look(), "t") == list(load_state(log).head.log_end_offsets) == [14]
+
+
+def test_figures_of_a_topic_are_those_of_its_log(here: Watched) -> None:
+    writer = here.topic("t", num_partitions=2, retention_ms=DAY_MS)
+    here.append(writer, "a", "b", timestamp_ms=T0_MS - 3_000)
+    here.append(writer, "c", timestamp_ms=T0_MS - 1_000, partition=1)
+    found = topic(ClusterWatch(here.cluster).look(), "t")
+    first, second = found.partitions
+    assert (first.log_start_offset, first.log_end_offset, first.record_count, first.file_count) == (0, 2, 2, 1)
+    assert (first.oldest_ms, first.newest_ms) == (T0_MS - 3_000, T0_MS - 2_999)
+    assert second.size_bytes > 0
+    assert second.small_file_count == 1
+    assert found.commit_ms == T0_MS
+    assert found.uncheckpointed_count == 3
+    assert found.retention_ms == DAY_MS
+    assert not found.is_due("retention", now_ms=T0_MS)
+
+
+def test_steps_of_maintenance_become_due_by_time_without_a_request(here: Watched) -> None:
+    writer = here.topic("t", retention_ms=DAY_MS // 2)
+    here.append(writer, "a", timestamp_ms=T0_MS)
+    watch = ClusterWatch(here.cluster)
+    assert not topic(watch.look(), "t").is_due("retention", now_ms=here.clock.now_ms())
+    for _ in range(12):
+        here.append(writer, "b", timestamp_ms=T0_MS)
+    watch.look()
+    here.clock.advance(60_000)
+    found = topic(watch.look(), "t")
+    assert found.is_due("optimize", now_ms=here.clock.now_ms())
+    assert (found.merge_file_count, found.merge_bytes > 0) == (12, True)
+    here.clock.advance(DAY_MS // 2)
+    watch.look()
+    here.requests()
+    assert topic(watch.look(), "t").is_due("retention", now_ms=here.clock.now_ms())
+    assert here.requests() == 1 + LISTINGS
+
+
+def test_files_of_another_engine_wait_for_offsets(here: Watched) -> None:
+    here.topic("t")
+    watch = ClusterWatch(here.cluster)
+    watch.look()
+    unsequenced_file(here.cluster.topic_log("t"), "a", "b")
+    found = topic(watch.look(), "t")
+    assert found.unsequenced_count == 1
+    assert found.is_due("sequence", now_ms=T0_MS)
+
+
+def test_a_topic_that_cannot_be_read_is_named_and_the_others_are_there(here: Watched) -> None:
+    writer = here.topic("good")
+    here.topic("bad")
+    here.memory.put("topics/bad/_delta_log/00000000000000000001.json", b"{torn")
+    here.memory.put("topics/not-a-topic/file", b"")
+    watch = ClusterWatch(here.cluster)
+    found = watch.look()
+    assert [one.name for one in found.topics] == ["good"]
+    assert [(one.kind, one.name) for one in found.problems] == [("topic", "bad")]
+    assert "00000000000000000001.json" in str(found.problems[0].error)
+    here.append(writer, "a")
+    assert ends(watch.look(), "good") == [1]
+    here.memory.delete(["topics/bad/_delta_log/00000000000000000001.json"])
+    here.clock.advance(60_000)
+    assert [one.name for one in watch.look().topics] == ["bad", "good"]
+
+
+def test_a_topic_that_another_engine_upgraded_stays_a_problem_until_it_is_mended(here: Watched) -> None:
+    here.topic("t")
+    watch = ClusterWatch(here.cluster)
+    watch.look()
+    log = here.cluster.topic_log("t")
+    foreign_commit(log, Protocol(min_reader_version=9, min_writer_version=9))
+    for _ in range(3):
+        found = watch.look()
+        assert [(one.kind, one.name) for one in found.problems] == [("topic", "t")]
+        assert ends(found, "t") == [0]  # as it was known
+        here.clock.advance(60_000)
+
+
+def test_topics_come_and_go(here: Watched) -> None:
+    watch = ClusterWatch(here.cluster)
+    assert watch.look().topics == ()
+    writer = here.topic("t")
+    here.append(writer, "a")
+    before = topic(watch.look(), "t")
+    admin = Admin(here.cluster)
+    admin.delete_topics(["t"])
+    assert watch.look().topics == ()
+    here.topic("t")
+    after = topic(watch.look(), "t")
+    assert after.topic_id != before.topic_id
+    assert [one.log_end_offset for one in after.partitions] == [0]
+
+
+def test_a_store_that_is_away_is_an_error_and_the_next_look_goes_on(here: Watched) -> None:
+    writer = here.topic("t")
+    watch = ClusterWatch(here.cluster, patience_ms=0)
+    watch.look()
+    here.append(writer, "a")
+    here.failing.is_away = True
+    for _ in range(3):
+        with pytest.raises(StoreUnavailableError):
+            watch.look()
+    here.failing.is_away = False
+    assert ends(watch.look(), "t") == [1]
+
+
+def test_a_topic_that_may_not_be_read_hides_no_other(here: Watched) -> None:
+    writer = here.topic("open")
+    here.topic("closed")
+    watch = ClusterWatch(here.cluster, patience_ms=0)
+    watch.look()
+    here.append(writer, "a")
+    here.failing.closed = "topics/closed/"
+    found = watch.look()
+    assert [(one.kind, one.name) for one in found.problems] == [("topic", "closed")]
+    assert isinstance(found.problems[0].error, StorePermissionError)
+    assert ends(found, "open") == [1]
+    here.failing.closed = "-"
+    here.clock.advance(60_000)
+    assert watch.look().problems == ()
+
+
+def test_shards_share_the_topics_out(here: Watched) -> None:
+    names = [f"t{number}" for number in range(12)]
+    for name in names:
+        here.topic(name)
+    found = [ClusterWatch(here.cluster, shard=Shard(index, 3)).look() for index in range(3)]
+    assert sorted(one.name for each in found for one in each.topics) == sorted(names)
+    assert all(each.topics for each in found)
+    with pytest.raises(InvalidArgumentError, match="expected 1 to 3"):
+        Shard(3, 3)

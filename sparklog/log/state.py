@@ -4,17 +4,18 @@ entry."""
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice, zip_longest
+from typing import Any
 from urllib.parse import unquote
 
 from sparklog.delta.actions import Action, AddFile, Entry, Metadata, Protocol, RemoveFile, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.names import entry_path
-from sparklog.delta.snapshot import check_protocol, load_snapshot, open_newest
+from sparklog.delta.snapshot import Snapshot, check_protocol, load_snapshot, open_newest
 from sparklog.errors import (
     IllegalStateError,
     InvalidArgumentError,
@@ -67,6 +68,9 @@ class WholeTopic:
     metadata: Metadata
     tail: tuple[Entry, ...]
     """The entries behind the checkpoint that the table was loaded with."""
+    statistics: Mapping[str, str | Mapping[str, Any]] = field(default_factory=dict)
+    """The statistics of live files by path, as the log has them, perhaps as JSON; nothing unless they were asked for:
+    all that a topic's clients need of them is in the index."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -263,8 +267,12 @@ def open_state(log: DeltaLog) -> TopicState:
     )
 
 
-def load_state(log: DeltaLog) -> TopicState:
-    """Load a whole topic as of now. Raises as :func:`open_state`."""
+def load_state(log: DeltaLog, *, statistics: bool = False) -> TopicState:
+    """Load a whole topic as of now. Raises as :func:`open_state`.
+
+    Args:
+        statistics: keep :attr:`WholeTopic.statistics`.
+    """
     snapshot = load_snapshot(log)
     if snapshot is None:
         raise unknown_topic(log)
@@ -294,11 +302,25 @@ def load_state(log: DeltaLog) -> TopicState:
         checkpoint_version=snapshot.checkpoint_version,
         transactions=dict(snapshot.transactions),
         unsequenced_version=snapshot.position.version if head.unsequenced_count else -1,
-        whole=WholeTopic(index=index, metadata=snapshot.metadata, tail=snapshot.tail),
+        whole=WholeTopic(
+            index=index,
+            metadata=snapshot.metadata,
+            tail=snapshot.tail,
+            statistics=_statistics(snapshot, index) if statistics else {},
+        ),
         unrecorded_ends=frozenset(p for p, txn in recorded.items() if live_ends[p] > (txn.version if txn else 0)),
         unwritable=_protocol_error(log, snapshot.protocol, write=True),
         vacuums=reduce(with_vacuum, snapshot.tail, ()),
     )
+
+
+def _statistics(snapshot: Snapshot, index: SegmentIndex) -> dict[str, str | Mapping[str, Any]]:
+    found: dict[str, str | Mapping[str, Any]] = {}
+    if snapshot.files is not None:
+        found = dict(zip(snapshot.files["path"].to_pylist(), snapshot.files["stats"].to_pylist(), strict=True))
+    for entry in snapshot.tail:
+        found |= {action.path: action.stats or {} for action in entry.actions if isinstance(action, AddFile)}
+    return {path: stats for path, stats in found.items() if stats and path in index.by_path}
 
 
 def reload_state(state: TopicState) -> TopicState:

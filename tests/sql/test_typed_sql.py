@@ -2,8 +2,11 @@
 
 import deltalake
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
+from sparklog import Admin, NewTopic, Producer
+from sparklog.log.cluster import open_cluster
 from sparklog.log.topic import alter_value_schema
 from sparklog.sql import query
 from tests.producer.support import a_producer
@@ -45,10 +48,28 @@ def test_a_field_whose_name_is_taken_has_a_prefix():
     assert rows(cluster, "SELECT id, value_timestamp, epoch_ms(timestamp) > 0 FROM t") == [(1, "noon", True)]
 
 
+def test_files_are_skipped_by_the_log_alone(tmp_path):
+    with Admin(str(tmp_path)) as admin:
+        admin.create_topics([NewTopic("t", value_schema="id BIGINT, note STRING, place STRUCT<zip: INT>")])
+    with Producer(str(tmp_path)) as producer:
+        for number in range(5):
+            producer.send("t", {"id": number, "note": "x" * number, "place": {"zip": number % 2}}).get()
+        producer.send("t", {"id": None}).get()
+        producer.send("t", None).get()
+    cluster = open_cluster(tmp_path)
+    assert rows(cluster, "SELECT count(*) FROM t WHERE id IS NULL") == [(2,)]
+    files = [path for path in (tmp_path / "topics" / "t").rglob("*.parquet") if "_delta_log" not in path.parts]
+    assert len(files) == 7
+    for path in files:
+        [row] = pq.read_table(path).to_pylist()
+        if (row.get("data") or {}).get("id", 2) not in (None, 2):
+            path.write_bytes(b"unreadable")
+    assert rows(cluster, "SELECT note, place.zip FROM t WHERE id = 2") == [("xx", 0)]
+    assert rows(cluster, "SELECT id FROM t WHERE note > 'x' AND note < 'xxx'") == [(2,)]
+
+
 @pytest.fixture
 def folder(tmp_path):
-    from sparklog import Admin, NewTopic, Producer
-
     Admin(str(tmp_path)).create_topics([NewTopic("t", value_schema=WIDER.arrow)])
     with Producer(str(tmp_path)) as producer:
         producer.send("t", {**ROW, "note": "n"}, key=b"k").get()

@@ -1,0 +1,85 @@
+"""The bounds of a typed topic's values in a file, as its statistics in Delta's log have them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.log.data.segments import parse_timestamp
+from sparklog.log.data.value_columns import DATA, Leaf
+
+__all__ = ["value_bounds"]
+
+_US_PER_MS = 1_000
+
+
+def value_bounds(
+    stats: str | Mapping[str, Any], leaves: Sequence[tuple[Leaf, pa.DataType]]
+) -> Iterator[tuple[Leaf, pa.Scalar | None, pa.Scalar | None]]:
+    """For each leaf that the statistics tell of: no value is below the first scalar, nor above the second; None: nobody
+    knows. Those of times are rounded outwards to whole milliseconds.
+
+    Statistics that can't be read, whoever wrote them, tell nothing.
+    """
+    try:
+        found = json.loads(stats) if isinstance(stats, str) else stats
+        low, high = (_mapping(_mapping(found).get(side)).get(DATA) for side in ("minValues", "maxValues"))
+    except ValueError:
+        return
+    for leaf, kind in leaves:
+        bounds = _scalar(_at(low, leaf), kind, is_high=False), _scalar(_at(high, leaf), kind, is_high=True)
+        if bounds != (None, None):
+            yield leaf, *bounds
+
+
+def _at(found: Any, leaf: Leaf) -> Any:
+    for name in leaf:
+        found = _mapping(found).get(name)
+    return found
+
+
+def _mapping(found: Any) -> Mapping[str, Any]:
+    return found if isinstance(found, Mapping) else {}
+
+
+def _scalar(value: Any, kind: pa.DataType, *, is_high: bool) -> pa.Scalar | None:
+    try:
+        if pa.types.is_timestamp(kind):
+            moment = parse_timestamp(value) * _US_PER_MS
+            return pa.scalar(moment + (_US_PER_MS if is_high else 0), kind)
+        read = next(read for is_one, read in _READERS if is_one(kind))
+        return pa.scalar(read(value), kind)
+    except (StopIteration, ValueError, TypeError, AttributeError, ArithmeticError, pa.ArrowException):
+        return None
+
+
+def _number(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(value)
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(value)
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+_READERS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]]] = (
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _number),
+    (pa.types.is_decimal, lambda value: Decimal(repr(_number(value)))),
+    (pa.types.is_string, _text),
+    (pa.types.is_date, lambda value: date.fromisoformat(_text(value))),
+)

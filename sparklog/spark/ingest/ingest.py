@@ -26,7 +26,7 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.sequencing.sequencing import sequence_topic
 from sparklog.log.state import TopicState, load_state
 from sparklog.paths import topic_table
-from sparklog.spark.ingest.ingest_batch import REFUSED, conform
+from sparklog.spark.ingest.ingest_batch import REFUSED, conform, row_size
 from sparklog.spark.ingest.ingest_merge import MERGED_COLUMNS, Merge
 from sparklog.spark.ingest.ingest_rules import (
     ProducerRange,
@@ -39,6 +39,7 @@ from sparklog.spark.ingest.ingest_rules import (
     window_starts,
 )
 from sparklog.spark.ingest.ingest_staging import FILE_COLUMN, Published, Verdict, file_uri, make_stage, publish
+from sparklog.spark.ingest.ingest_values import TYPED_COLUMNS
 from sparklog.spark.session.session import cluster_ref_for
 from sparklog.spark.session.session_settings import check_delta
 from sparklog.spark.session.storage_access import configure_storage_access
@@ -144,7 +145,9 @@ def merge_ingest(
 
     Args:
         df: ``producer_id``, ``producer_epoch``, ``sequence``, ``key`` or ``value`` or both, and perhaps ``headers``,
-            ``timestamp`` and ``partition``. Evaluated once.
+            ``timestamp`` and ``partition``. Of a typed topic the fields of its values in place of ``value`` (one of
+            the names above as ``value_<name>``), or ``value`` as a struct, or as bytes of its ``value.format``.
+            Evaluated once.
         name: of the ingest, told in its commits.
         dedup_window_ms: how long ago, at most, a row may have been written that is to be recognised.
         max_attempts: how often it is decided anew when other ingests came first.
@@ -275,7 +278,8 @@ class Ingest:
         fresh = batch.rows.dropDuplicates([*batch.identity]).join(present, reduce(and_, same), "left_anti")
         in_order = Window.partitionBy("partition").orderBy("producer_id", "producer_epoch", _PLACE)
         so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-        before = F.sum(_size_bytes()).over(so_far) - _size_bytes()
+        size_bytes = _size_bytes({name: F.col(name) for name in fresh.columns})
+        before = F.sum(size_bytes).over(so_far) - size_bytes
         numbered = fresh.withColumns(
             {
                 "offset_delta": F.row_number().over(in_order).cast("bigint") - 1,
@@ -286,7 +290,7 @@ class Ingest:
             state=state,
             decided_at_ms=began,
             txn_version=next_txn_version(state.transactions),
-            rows=numbered.select(*MERGED_COLUMNS),
+            rows=numbered.select(*MERGED_COLUMNS, *(name for name in TYPED_COLUMNS if name in numbered.columns)),
         )
 
     def present(self, batch: Batch, state: TopicState) -> DataFrame:
@@ -340,7 +344,7 @@ class Ingest:
         return UnknownTopicOrPartitionError(f"merge_ingest {self._name!r}: topic {self._topic!r} was deleted")
 
 
-def _size_bytes() -> Column:
+def _size_bytes(columns: Mapping[str, Column]) -> Column:
     """About how many bytes a row takes in a file that isn't compressed; headers by their contents."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -352,7 +356,7 @@ def _size_bytes() -> Column:
         F.lit(0).cast("bigint"),
         lambda total, header: total + bytes_of(header["key"]) + bytes_of(header["value"]),
     )
-    return bytes_of(F.col("key")) + bytes_of(F.col("value")) + F.coalesce(of_headers, F.lit(0)) + F.lit(_ROW_BYTES)
+    return row_size(columns) + F.coalesce(of_headers, F.lit(0)) + F.lit(_ROW_BYTES)
 
 
 def _wraps(over: Callable[[Column], Column] = lambda aggregate: aggregate) -> Column:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +16,12 @@ from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.head import TopicHead
 from sparklog.producer.partitioner import key_partitions
+from sparklog.spark.ingest.ingest_values import TYPED_COLUMNS, VALUE_SIZE, TypedInput
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["REFUSED", "ROW_COLUMNS", "check_columns", "conform", "partitions_of"]
+__all__ = ["REFUSED", "ROW_COLUMNS", "check_columns", "conform", "partitions_of", "row_size"]
 
 ROW_COLUMNS = ("partition", "timestamp", "key", "value", "headers", "producer_id", "producer_epoch", "sequence")
 """The columns of a row that :func:`conform` returns, beside :data:`REFUSED`."""
@@ -30,9 +33,11 @@ _INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
 _TEXT = frozenset({"string", "binary"})
 
 
-def check_columns(types: Mapping[str, str]) -> None:
+def check_columns(types: Mapping[str, str], fields: Collection[str] = ()) -> None:
     """Check the input's columns, by name and type as Spark writes it (``DataFrame.dtypes``).
 
+    Args:
+        fields: columns that are fields of a typed topic's values; ``value`` may then be a struct.
     Raises:
         InvalidArgumentError: one is missing, unknown, or of a type that can't be read.
     """
@@ -40,17 +45,23 @@ def check_columns(types: Mapping[str, str]) -> None:
         "expected producer_id, producer_epoch and sequence, key or value or both, and perhaps headers, timestamp and "
         "partition"
     )
-    unknown = sorted(set(types) - set(ROW_COLUMNS))
+    given = sorted(set(types) & set(fields))
+    if fields:
+        expected += f"; for the values of the typed topic {', '.join(fields)} in place of value, or value as a struct"
+    unknown = sorted(set(types) - set(ROW_COLUMNS) - set(given))
     missing = sorted(set(_NUMBERS) - set(types))
-    if unknown or missing or not {"key", "value"} & set(types):
+    if unknown or missing or not ({"key", "value"} & set(types) or given) or (given and "value" in types):
         raise InvalidArgumentError(f"merge_ingest: got columns {', '.join(types) or 'none'}; {expected}")
     for name, kind in types.items():
+        if name in given or (fields and name == "value" and kind.startswith("struct<")):
+            continue
         if not _is_readable(name, kind):
             raise InvalidArgumentError(f"merge_ingest: column {name} is {kind}, expected {_wanted(name)}")
 
 
 def conform(df: DataFrame, head: TopicHead, *, now_ms: int) -> DataFrame:
-    """Rows as the topic's table has them: :data:`ROW_COLUMNS`, and :data:`REFUSED`.
+    """Rows as the topic's table has them: :data:`ROW_COLUMNS`, and :data:`REFUSED`; of a typed topic also
+    :data:`~sparklog.spark.ingest.ingest_values.TYPED_COLUMNS` and the bytes of a value in them.
 
     Text becomes its UTF-8 bytes. A row without a timestamp gets ``now_ms``, as every row does where the topic has
     ``message.timestamp.type=LogAppendTime``. Without a column ``partition`` rows go where a producer would send their
@@ -62,11 +73,18 @@ def conform(df: DataFrame, head: TopicHead, *, now_ms: int) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own documentation
 
     types = dict(df.dtypes)
-    check_columns(types)
+    typed = TypedInput.of(head, ROW_COLUMNS)
+    check_columns(types, () if typed is None else list(typed.columns))
     config, count = head.config, head.partition_count
-    columns: dict[str, Column] = {
-        name: F.col(name).cast("binary") if name in types else F.lit(None).cast("binary") for name in ("key", "value")
-    }
+    nothing = F.lit(None).cast("binary")
+    columns: dict[str, Column] = {"key": F.col("key").cast("binary") if "key" in types else nothing}
+    refusals: list[tuple[Column, str | Column]] = []
+    if typed is None:
+        columns["value"] = F.col("value").cast("binary") if "value" in types else nothing
+    else:
+        df, of_values, reason = typed.with_values(df)
+        columns |= of_values
+        refusals.append((reason.isNotNull(), F.concat(F.lit("a value can't be the topic's: "), reason)))
     columns.update({name: _number(name, kind) for name, kind in _NUMBERS.items()})
     columns["headers"] = _headers("headers" in types)
     now = F.timestamp_millis(F.lit(now_ms))
@@ -80,7 +98,7 @@ def conform(df: DataFrame, head: TopicHead, *, now_ms: int) -> DataFrame:
         columns["partition"] = F.lit(0)
     else:
         columns["partition"] = _chosen_partition(count)(columns["key"], columns["producer_id"], columns["sequence"])
-    refusals: list[tuple[Column, str]] = [
+    refusals += [
         (columns[name].isNull() | (columns[name] < 0), f"{name} isn't a whole number from 0 on that fits {kind}")
         for name, kind in _NUMBERS.items()
     ]
@@ -97,11 +115,21 @@ def conform(df: DataFrame, head: TopicHead, *, now_ms: int) -> DataFrame:
         ]
     if "compact" in str(config["cleanup.policy"]).split(","):
         refusals.append((columns["key"].isNull(), "key is null, and the topic is compacted"))
-    sizes = [F.coalesce(F.octet_length(columns[name]), F.lit(0)).cast("bigint") for name in ("key", "value")]
+    size = row_size(columns)
     largest = config.integer("max.message.bytes")
-    refusals.append((sizes[0] + sizes[1] > largest, f"key and value are larger than max.message.bytes={largest}"))
+    refusals.append((size > largest, f"key and value are larger than max.message.bytes={largest}"))
     refused = F.coalesce(*(F.when(condition, F.lit(reason)) for condition, reason in refusals))
-    return df.select(*(columns[name].alias(name) for name in ROW_COLUMNS), refused.alias(REFUSED))
+    names = ROW_COLUMNS if typed is None else (*ROW_COLUMNS, *TYPED_COLUMNS, VALUE_SIZE)
+    return df.select(*(columns[name].alias(name) for name in names), refused.alias(REFUSED))
+
+
+def row_size(columns: Mapping[str, Column]) -> Column:
+    """The bytes of a row's key and value."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    sizes = [F.octet_length(columns[name]) for name in ("key", "value")]
+    sizes += [columns[VALUE_SIZE]] if VALUE_SIZE in columns else []
+    return reduce(add, (F.coalesce(size, F.lit(0)).cast("bigint") for size in sizes))
 
 
 def partitions_of(keys: pa.Array, producer_ids: pa.Array, sequences: pa.Array, *, partition_count: int) -> pa.Array:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["MERGED_COLUMNS", "Merge"]
 
 MERGED_COLUMNS = (*ROW_COLUMNS, "offset_delta", FILE_COLUMN)
-"""The columns of the rows that are merged."""
+"""The columns of the rows that are merged into an untyped topic; into a typed one also
+:data:`~sparklog.spark.ingest.ingest_values.TYPED_COLUMNS`."""
 _CODECS = {"none": "uncompressed", "lz4": "lz4_raw"}
 """Kafka's names of ``compression.type`` that Spark's Parquet writer calls otherwise."""
 _MERGE_SETTINGS = {
@@ -48,10 +49,10 @@ class Merge:
         """MERGE rows, without a base offset, into a table, but for those that ``condition`` finds there.
 
         Args:
-            rows: :data:`MERGED_COLUMNS`.
+            rows: :data:`MERGED_COLUMNS`, and those of a typed topic.
             condition: of the target ``t`` and the source ``s``.
         """
-        values = {**{name: f"s.{name}" for name in MERGED_COLUMNS}, "base_offset": "CAST(NULL AS BIGINT)"}
+        values = {**{name: f"s.{name}" for name in rows.columns}, "base_offset": "CAST(NULL AS BIGINT)"}
         if self._session is None:
             self._insert_by_sql(path, rows, condition, values)
             return

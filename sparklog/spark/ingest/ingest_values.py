@@ -1,0 +1,138 @@
+"""The values of an ingest into a typed topic: from the input's fields, structs or bytes to the column of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.errors import InvalidArgumentError
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
+from sparklog.log.data.value_sizes import value_sizes
+from sparklog.log.head import TopicHead
+from sparklog.log.typed_records import view_columns
+from sparklog.schemas import ValueSchema, conform, decode
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["TYPED_COLUMNS", "VALUE_SIZE", "TypedInput", "checked_structs", "decoded"]
+
+TYPED_COLUMNS = (DATA, SCHEMA_ID)
+"""The columns that a row of a typed topic has beside the others."""
+VALUE_SIZE = "value_size"
+"""A column: the bytes of a value in ``data``."""
+_CHECKED = "checked_value"
+
+
+@dataclass(frozen=True, slots=True)
+class TypedInput:
+    """How an input's values become those of a typed topic."""
+
+    schema: ValueSchema
+    schema_id: int
+    value_format: str
+    keeps_undecodable: bool
+    physical: pa.StructType
+    """The type of the table's column."""
+    columns: Mapping[str, str]
+    """Fields by the name of their column."""
+
+    @classmethod
+    def of(cls, head: TopicHead, taken: tuple[str, ...]) -> TypedInput | None:
+        """The input of a topic; None for an untyped one.
+
+        Args:
+            taken: names of columns that are no fields: a field of such a name is the column ``value_<name>``.
+        """
+        if head.schemas is None:
+            return None
+        schema = head.schemas.newest
+        return cls(
+            schema=schema,
+            schema_id=head.schemas.newest_id,
+            value_format=str(head.config["value.format"]),
+            keeps_undecodable=head.config["value.on.error"] == "keep",
+            physical=head.schemas.physical,
+            columns={column: field for field, column in view_columns(schema.arrow.names, taken).items()},
+        )
+
+    def with_values(self, df: DataFrame) -> tuple[DataFrame, dict[str, Column], Column]:
+        """The input with what its values are checked to be; then the columns ``value``, ``data``, ``schema_id`` and
+        :data:`VALUE_SIZE` of it, and the reason why a value can't be stored, null where it can.
+
+        Raises:
+            InvalidArgumentError: a column of a type that can't be the field's.
+        """
+        from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own documentation
+        from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+
+        given = [name for name in df.columns if name in self.columns]
+        types = dict(df.dtypes)
+        is_bytes = not given and types.get("value", "binary") in ("string", "binary")
+        if given:
+            value = F.struct(*(F.col(name).alias(self.columns[name]) for name in given))
+        else:
+            value = F.col("value") if "value" in types else F.lit(None)
+        if is_bytes:
+            value = value.cast("binary")
+        else:
+            kind = df.select(value.alias("value")).schema["value"].dataType
+            checked_structs(pa.array([], to_arrow_type(kind)), self.schema, self.physical)
+        result = pa.struct([(DATA, self.physical), (VALUE_SIZE, pa.int64()), ("reason", pa.string())])
+        df = df.withColumn(_CHECKED, self._check(is_bytes, from_arrow_type(result))(value))
+        checked = F.col(_CHECKED)
+        undecoded = F.when(checked["reason"].isNotNull(), value) if is_bytes and self.keeps_undecodable else F.lit(None)
+        columns = {
+            "value": undecoded.cast("binary"),
+            DATA: checked[DATA],
+            SCHEMA_ID: F.when(checked[DATA].isNotNull(), F.lit(self.schema_id)),
+            VALUE_SIZE: checked[VALUE_SIZE],
+        }
+        reason = F.lit(None).cast("string") if is_bytes and self.keeps_undecodable else checked["reason"]
+        return df, columns, reason
+
+    def _check(self, is_bytes: bool, kind: Any) -> Any:
+        from pyspark.sql.functions import arrow_udf
+
+        schema, value_format, physical = self.schema, self.value_format, self.physical
+
+        def check(values: pa.Array) -> pa.Array:
+            found = decoded(values, value_format, schema) if is_bytes else _each_struct(values, schema)
+            data, reasons = found
+            columns = [conform_values(data, physical), pa.array(value_sizes(data)), reasons]
+            return pa.StructArray.from_arrays(columns, [DATA, VALUE_SIZE, "reason"])
+
+        return arrow_udf(check, kind)
+
+
+def decoded(values: pa.Array, value_format: str, schema: ValueSchema) -> tuple[pa.StructArray, pa.Array]:
+    """Bytes as values of a schema, and the reason (text) where one can't be decoded."""
+    data, errors = decode(value_format, schema, values)
+    return data, pa.array([errors.get(place) for place in range(len(values))], pa.string())
+
+
+def checked_structs(values: pa.Array, schema: ValueSchema, physical: pa.StructType) -> pa.StructArray:
+    """Structs as values of a schema, in the table's type. Raises ``InvalidArgumentError``."""
+    if not pa.types.is_struct(values.type):
+        raise InvalidArgumentError(f"merge_ingest: column value is {values.type}, expected binary, string or a struct")
+    try:
+        return conform_values(conform(values, schema), physical)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"merge_ingest: {error}") from error
+
+
+def _each_struct(values: pa.Array, schema: ValueSchema) -> tuple[pa.StructArray, pa.Array]:
+    """Structs as values of a schema; where some can't be, the others all the same, and the reason."""
+    try:
+        return conform(values, schema), pa.nulls(len(values), pa.string())
+    except InvalidArgumentError as error:
+        if len(values) == 1:
+            return pa.nulls(1, schema.struct_type), pa.array([str(error)])
+    middle = len(values) // 2
+    halves = [_each_struct(values.slice(*part), schema) for part in ((0, middle), (middle,))]
+    data, reasons = zip(*halves, strict=True)
+    return pa.concat_arrays(data), pc.cast(pa.concat_arrays(reasons), pa.string())

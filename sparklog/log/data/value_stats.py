@@ -57,6 +57,11 @@ class ValueStats:
         known = self._bounds.get(leaf, (low, high))
         self._bounds[leaf] = (min(low, known[0]), max(high, known[1]))
 
+    def facts(self, leaf: Leaf) -> tuple[int, Bounds | None]:
+        """A leaf's number of nulls, and its least and greatest value: dates as days, times as microseconds since the
+        epoch. None: it has no value, or one that has no order."""
+        return self._nulls[leaf], self._bounds.get(leaf)
+
     def to_delta(self, values: pa.StructType) -> dict[str, dict[str, Any]]:
         """``minValues``, ``maxValues`` and ``nullCount``, each with nothing but the column ``data``; empty without
         leaves.

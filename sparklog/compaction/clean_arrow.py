@@ -16,13 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.compaction.file_ranges import DEFAULT_FILE_BYTES, FileRange, FileUnit, file_units
+from sparklog.compaction.file_ranges import FileRange, FileUnit, file_units
 from sparklog.compaction.keys import Counts, LatestOffsets, judge
 from sparklog.compaction.open_range import TOMBSTONE
 from sparklog.compaction.plan_cleaning import CleanPlan
 from sparklog.compaction.rewrite_arrow import OpenRange, RangeWriter, Rewritten
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError
+from sparklog.log.data.value_columns import Leaf
 
 __all__ = [
     "KEY_BYTES",
@@ -30,7 +31,6 @@ __all__ = [
     "CleanPass",
     "CleanedFiles",
     "clean_with_arrow",
-    "file_range_of",
     "split_into_ranges",
 ]
 
@@ -95,7 +95,7 @@ def clean_with_arrow(
     """
     known = _learn(log, plan, key_bytes)
     units = [unit for unit in plan.units if unit.first_offset < known.end_offset]
-    groups = split_into_ranges(units, partition=plan.partition, size_bytes=file_bytes)
+    groups = split_into_ranges(units, partition=plan.partition, size_bytes=file_bytes, leaves=plan.leaves)
     pieces = (_clean(log, group, known, compression) for group in groups)
     return CleanPass(end_offset=known.end_offset, due_tombstones_end=known.due_tombstones_end, pieces=pieces)
 
@@ -212,7 +212,7 @@ class _Judged:
         at = np.flatnonzero(self._dropped)
         for run in np.split(at, np.flatnonzero(np.diff(at) > 1) + 1) if len(at) else ():
             units = [self._units[number] for number in run]
-            yield file_range_of(group.partition, units, group.file_bytes), int(self._found[: run[0]].sum())
+            yield group.part(units), int(self._found[: run[0]].sum())
 
     def kept_from(self, position: int) -> Callable[[int], Mask]:
         """A function that is called with a number of records, from this position on, and returns which of them stay."""
@@ -278,25 +278,23 @@ def _rewrite(
     return Rewritten(range=file_range, files=writer.close(), began_ticks_ms=began_ticks_ms)
 
 
-def split_into_ranges(units: Iterable[FileUnit], *, partition: int, size_bytes: int) -> Iterator[FileRange]:
+def split_into_ranges(
+    units: Iterable[FileUnit], *, partition: int, size_bytes: int, leaves: tuple[Leaf, ...] = ()
+) -> Iterator[FileRange]:
     """Units in their order, as many together as are read at once.
 
     Args:
         size_bytes: of the files of a group, but a single unit may be larger; and of a file that is written of it.
+        leaves: those of a typed topic's values that such a file has statistics of.
     """
+    empty = FileRange(partition=partition, segments=(), file_bytes=size_bytes, leaves=leaves)
     group: list[FileUnit] = []
     size = 0
     for unit in units:
         if group and (size + unit.size_bytes > size_bytes or len(group) >= _MOST_FILES):
-            yield file_range_of(partition, group, size_bytes)
+            yield empty.part(group)
             group, size = [], 0
         group.append(unit)
         size += unit.size_bytes
     if group:
-        yield file_range_of(partition, group, size_bytes)
-
-
-def file_range_of(partition: int, units: Iterable[FileUnit], file_bytes: int = DEFAULT_FILE_BYTES) -> FileRange:
-    """The files of units that stand next to each other."""
-    segments = tuple(segment for unit in units for segment in unit.segments)
-    return FileRange(partition=partition, segments=segments, file_bytes=file_bytes)
+        yield empty.part(group)

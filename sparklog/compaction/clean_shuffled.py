@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparklog.compaction.clean_arrow import CleanedFiles, file_range_of, split_into_ranges
+from sparklog.compaction.clean_arrow import CleanedFiles, split_into_ranges
 from sparklog.compaction.file_ranges import FileRange, FileUnit, file_units
 from sparklog.compaction.keys import Counts
 from sparklog.compaction.open_range import TOMBSTONE
@@ -63,7 +63,7 @@ class Layout:
             InvalidArgumentError: positions don't fit in a long: more than 2**62 offsets.
         """
         units = [unit for unit in plan.units if unit.last_offset < plan.end_offset]
-        groups = tuple(split_into_ranges(units, partition=plan.partition, size_bytes=file_bytes))
+        groups = tuple(split_into_ranges(units, partition=plan.partition, size_bytes=file_bytes, leaves=plan.leaves))
         spans = (group.last_offset - group.first_offset for group in groups)
         bits = max((span.bit_length() for span in spans), default=0) + 1
         if bits + len(groups).bit_length() > _POSITION_BITS:
@@ -155,10 +155,10 @@ def _changed(group: FileRange, kept: Offsets) -> Iterator[FileRange]:
         if end - first != unit.record_count:
             run.append(unit)
         elif run:
-            yield file_range_of(group.partition, run, group.file_bytes)
+            yield group.part(run)
             run = []
     if run:
-        yield file_range_of(group.partition, run, group.file_bytes)
+        yield group.part(run)
 
 
 def _rewrite(

@@ -224,6 +224,7 @@ def _plan(state: TopicState, rules: CleanerRules, partition: int, *, now_ms: int
         partition=partition,
         log_start_offset=state.head.log_start_offsets[partition],
         now_ms=now_ms,
+        leaves=state.head.leaves,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from sparklog.log.data.encode import parquet_options
 from sparklog.log.data.file_stats import FileStats
 from sparklog.log.data.schema import data_schema
+from sparklog.log.data.value_columns import Leaf
 
 __all__ = ["DataFileWriter"]
 
@@ -28,13 +29,21 @@ class DataFileWriter:
         compression: of the Parquet pages, by Kafka's name.
         with_headers: False where no record has any: then the file has no such column, as a producer's.
         values: the type of the records' ``data``; None where they have no such column.
+        leaves: those of the values that get statistics.
     """
 
-    def __init__(self, *, compression: str, with_headers: bool, values: pa.StructType | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        compression: str,
+        with_headers: bool,
+        values: pa.StructType | None = None,
+        leaves: Sequence[Leaf] = (),
+    ) -> None:
         schema = data_schema(values)
         self._schema = schema if with_headers else schema.remove(schema.get_field_index("headers"))
         self._sink = io.BytesIO()
-        self._stats = FileStats(values)
+        self._stats = FileStats(values, leaves)
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = self._waiting_rows = 0
         self._writer = pq.ParquetWriter(self._sink, self._schema, **parquet_options(compression, self._schema))

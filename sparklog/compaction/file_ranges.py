@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparklog.log.data.segments import Segment, SegmentIndex, overlapping
+from sparklog.log.data.value_columns import Leaf
 
 __all__ = ["DEFAULT_FILE_BYTES", "FileRange", "FileUnit", "file_units", "unreadable_files"]
 
@@ -22,6 +23,8 @@ class FileRange:
     """In offset order, at least one."""
     file_bytes: int = DEFAULT_FILE_BYTES
     """How large a file may become that is written of it."""
+    leaves: tuple[Leaf, ...] = ()
+    """The leaves of a typed topic's values that such a file has statistics of."""
 
     @property
     def base_offset(self) -> int:
@@ -47,6 +50,10 @@ class FileRange:
     def record_count(self) -> int:
         """The number of records of all its files; a file that can't be read counts as none."""
         return sum(segment.record_count or 0 for segment in self.segments)
+
+    def part(self, units: Iterable[FileUnit]) -> FileRange:
+        """Units that stand next to each other, as a range whose files are written as this one's."""
+        return replace(self, segments=tuple(segment for unit in units for segment in unit.segments))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

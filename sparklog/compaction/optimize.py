@@ -67,7 +67,11 @@ def plan_topic(state: TopicState, policy: OptimizePolicy) -> list[FileRange]:
     for partition in index.partitions():
         cleaner = CleanerState.of(state.transactions, state.head.topic_id, partition)
         ranges += plan_optimize(
-            index.partition(partition), policy, partition=partition, boundary_offset=cleaner.first_dirty_offset
+            index.partition(partition),
+            policy,
+            partition=partition,
+            boundary_offset=cleaner.first_dirty_offset,
+            leaves=state.head.leaves,
         )
     return ranges
 

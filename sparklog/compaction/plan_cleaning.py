@@ -22,6 +22,7 @@ from sparklog.compaction.file_ranges import FileUnit, file_units
 from sparklog.compaction.topic_access import strict_config
 from sparklog.delta.actions import FAR_FUTURE_MS, Metadata, SetTransaction
 from sparklog.log.data.segments import Segment
+from sparklog.log.data.value_columns import Leaf
 from sparklog.log.head import cleaner_app_id
 
 __all__ = ["CleanPlan", "CleanerRules", "CleanerState", "Reason", "cleaner_rules", "plan_cleaning"]
@@ -156,6 +157,8 @@ class CleanPlan:
     """The offset below which tombstones are due."""
     due_later_ms: int | None = None
     """The store's time at which something may become due though nothing is appended; None: at no time."""
+    leaves: tuple[Leaf, ...] = ()
+    """The leaves of a typed topic's values that rewritten files have statistics of."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -172,12 +175,14 @@ def plan_cleaning(
     partition: int,
     log_start_offset: int,
     now_ms: int,
+    leaves: tuple[Leaf, ...] = (),
 ) -> CleanPlan:
     """The plan of a pass over a partition; its ``reason`` says whether one is due.
 
     Args:
         segments: of the partition, in offset order.
         now_ms: the store's time.
+        leaves: those of a typed topic's values that rewritten files have statistics of.
     """
     first_dirty = max(state.first_dirty_offset, log_start_offset)
     units = [unit for unit in file_units(segments)[:-1] if unit.last_offset >= log_start_offset or not unit.is_known]
@@ -199,6 +204,7 @@ def plan_cleaning(
         oldest_dirty_ms=min((unit.smallest_timestamp_ms for unit in dirty), default=None),
         tombstones_due=state.tombstone_count if due_end > log_start_offset else 0,
         due_tombstones_end=due_end,
+        leaves=leaves,
     )
     later_ms = _due_later_ms(plan, rules, waiting[len(dirty) :])
     return replace(plan, reason=_reason(plan, rules, now_ms=now_ms), due_later_ms=later_ms)

@@ -16,6 +16,7 @@ from sparklog.compaction.file_ranges import DEFAULT_FILE_BYTES, FileRange, FileU
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.segments import Segment
+from sparklog.log.data.value_columns import Leaf
 
 __all__ = ["SETTINGS", "TARGET_BYTES", "OptimizePolicy", "plan_optimize"]
 
@@ -72,20 +73,27 @@ def _tenth(kept: int, limit: int) -> int:
 
 
 def plan_optimize(
-    segments: Sequence[Segment], policy: OptimizePolicy, *, partition: int, boundary_offset: int = 0
+    segments: Sequence[Segment],
+    policy: OptimizePolicy,
+    *,
+    partition: int,
+    boundary_offset: int = 0,
+    leaves: tuple[Leaf, ...] = (),
 ) -> list[FileRange]:
     """The ranges of a partition that are worth being merged, each into one file, in offset order.
 
     Args:
         segments: of the partition, in offset order.
         boundary_offset: no range lies on both sides of it: what is compacted by key stays apart from what isn't.
+        leaves: those of a typed topic's values that merged files have statistics of.
     """
     ranges = []
     for run in _runs(file_units(segments)[:-1], policy, boundary_offset):
         for chunk, is_full in _chunks(run, policy):
             for units in _worthwhile(chunk, policy, is_full=is_full):
                 files = tuple(segment for unit in units for segment in unit.segments)
-                ranges.append(FileRange(partition=partition, segments=files, file_bytes=policy.target_bytes))
+                found = FileRange(partition=partition, segments=files, file_bytes=policy.target_bytes, leaves=leaves)
+                ranges.append(found)
     return ranges
 
 

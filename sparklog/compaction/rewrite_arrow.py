@@ -192,7 +192,12 @@ class RangeWriter:
         if self._file is None:
             if self._files:
                 self._base_offset = self._range.base_offset + records["offset_delta"][0].as_py()
-            self._file = DataFileWriter(compression=self._codec, with_headers=self._with_headers, values=self._values)
+            self._file = DataFileWriter(
+                compression=self._codec,
+                with_headers=self._with_headers,
+                values=self._values,
+                leaves=self._range.leaves,
+            )
         return self._file
 
     def _fitting(self, file: DataFileWriter, records: pa.Table) -> int:

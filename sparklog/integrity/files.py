@@ -13,9 +13,12 @@ import pyarrow.compute as pc
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
 from sparklog.integrity.findings import Code, Finding, Subject
+from sparklog.integrity.value_stats import LoggedValues, contradictions
 from sparklog.log.data.encode import open_parquet
 from sparklog.log.data.record_reading import conform, milliseconds, object_path
 from sparklog.log.data.segments import Segment, SegmentIndex
+from sparklog.log.data.value_columns import DATA
+from sparklog.log.data.value_stats import ValueStats
 from sparklog.parallel import parallel_map
 
 __all__ = ["FilesSeen", "check_files", "read_files"]
@@ -95,6 +98,7 @@ def read_files(
     native_producers: Collection[int],
     spared: Collection[str],
     columns: Collection[str],
+    values: LoggedValues | None = None,
 ) -> tuple[list[Finding], int]:
     """Read every live file that has offsets, and compare its rows with what the log says of it.
 
@@ -104,15 +108,17 @@ def read_files(
         native_producers: the ids of sparklog's producers: what they number goes on by one.
         spared: paths in the store that aren't read: what is wrong with them is told.
         columns: of the topic's table.
+        values: the statistics of a typed topic's values.
     Returns:
         What was found, and how many records were read.
     """
     findings: list[Finding] = []
     records = 0
+    read = _reader(log, topic, native_producers, spared, columns, values)
     for partition in index.partitions():
         sequences = _Sequences(Subject(topic=topic, partition=partition))
         for chunk in _chunks(index.partition(partition)):
-            for rows in parallel_map(_reader(log, topic, native_producers, spared, columns), chunk):
+            for rows in parallel_map(read, chunk):
                 findings += rows.findings
                 records += rows.count
                 findings += sequences.go_on(rows)
@@ -131,7 +137,12 @@ class _Rows:
 
 
 def _reader(
-    log: DeltaLog, topic: str, native_producers: Collection[int], spared: Collection[str], columns: Collection[str]
+    log: DeltaLog,
+    topic: str,
+    native_producers: Collection[int],
+    spared: Collection[str],
+    columns: Collection[str],
+    values: LoggedValues | None,
 ) -> Callable[[Segment], _Rows]:
     natives = np.fromiter(native_producers, np.int64, len(native_producers))
 
@@ -142,7 +153,10 @@ def _reader(
             path = object_path(log.table, segment.path)
             if path in spared:
                 return rows
-            table, unknown = _decode(path, log.store.read(path), columns)
+            leaves = values.leaves(segment.path) if values is not None else {}
+            value_stats = ValueStats([*leaves])
+            kind = values.type if values is not None and leaves else None
+            table, unknown = _decode(path, log.store.read(path), columns, kind, value_stats)
         except InvalidArgumentError:  # outside of the table: a finding of check_files
             return rows
         except ObjectNotFoundError:
@@ -158,6 +172,10 @@ def _reader(
         rows.count = table.num_rows
         rows.findings += _check_unknown(unknown, subject)
         rows.findings += _compare(table, segment, subject)
+        rows.findings += [
+            Finding(code=Code.STATS_WRONG, subject=subject, seen=seen, expected=f"as the log says: {said}")
+            for seen, said in (contradictions(values, segment.path, value_stats) if values is not None else ())
+        ]
         rows.runs, repeated = _runs(table, natives)
         if repeated is not None:
             rows.findings.append(_repeated(subject, *repeated))
@@ -166,9 +184,14 @@ def _reader(
     return read
 
 
-def _decode(path: str, data: bytes, known: Collection[str]) -> tuple[pa.Table, Counter[str]]:
+def _decode(
+    path: str, data: bytes, known: Collection[str], values: pa.StructType | None, value_stats: ValueStats
+) -> tuple[pa.Table, Counter[str]]:
     """Decode all of a file; its checksums are verified where it has any; five columns are kept, and
     ``partition`` where it is among them. Of columns that a topic doesn't have: how many values they hold.
+
+    Args:
+        values: the type of ``data`` where ``value_stats`` are to be gathered.
 
     Raises ``CorruptRecordError``."""
     kept: list[pa.Table] = []
@@ -178,6 +201,8 @@ def _decode(path: str, data: bytes, known: Collection[str]) -> tuple[pa.Table, C
         for number in range(file.num_row_groups):
             group = file.read_row_group(number, use_threads=False)
             columns = {name: conform(path, group, name) for name in _LOOKED_AT}
+            if values is not None:
+                value_stats.add(conform(path, group, DATA, values), group.num_rows)
             for name in group.column_names:
                 if name not in known:
                     unknown[name] += group.num_rows - group[name].null_count

@@ -22,6 +22,7 @@ from sparklog.integrity.history import TopicHistory
 from sparklog.integrity.log_listing import EntryReader, LogListing, check_checkpoints, check_listing, list_log_folder
 from sparklog.integrity.offsets import check_history_against, check_live
 from sparklog.integrity.transactions import TopicTransactions, TransactionsSeen, check_topic_transactions
+from sparklog.integrity.value_stats import LoggedValues
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS, columns_of
@@ -117,6 +118,7 @@ class _Check:
                 native_producers=self._native_producers(history),
                 spared={one.subject.path for one in files.findings if one.subject.path is not None},
                 columns=topic_columns(self._whole.metadata),
+                values=LoggedValues.load(self._log, self._state.head),
             )
             findings += found
         counts = Counts(topics=1, entries=history.entry_count, files=len(index), records=records)

@@ -162,7 +162,7 @@ class TopicWriter:
                 raise UnknownTopicOrPartitionError(
                     f"topic {self.topic!r} has no partition {partition}; it has 0 to {self.head.partition_count - 1}"
                 )
-        leaves = () if self.head.schemas is None else self.head.schemas.leaves(self.head.config)
+        leaves = self.head.leaves
         numbered = self._sequences.number((partition, records.num_rows) for partition, records in batches)
         try:
             encoded = [

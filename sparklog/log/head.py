@@ -19,7 +19,7 @@ from sparklog.delta.properties import DEFAULT_DELETED_FILE_RETENTION_MS, deleted
 from sparklog.errors import CorruptLogError, InvalidConfigurationError, NotATopicError, UnsupportedVersionError
 from sparklog.log.data.schema import SKIPPING_COLUMNS
 from sparklog.log.data.segments import Segment, segment_of_add
-from sparklog.log.data.value_columns import skipping_columns
+from sparklog.log.data.value_columns import Leaf, skipping_columns
 from sparklog.log.value_schemas import SCHEMA_PROPERTY, TopicSchemas
 
 __all__ = [
@@ -117,10 +117,14 @@ class TopicHead:
             **(self.schemas.to_properties() if self.schemas is not None else {}),
         }
 
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The leaves of a typed topic's values that files have statistics of; none for an untyped one."""
+        return () if self.schemas is None else self.schemas.leaves(self.config)
+
     def skipping_columns(self) -> str:
         """The table property ``delta.dataSkippingStatsColumns``."""
-        leaves = () if self.schemas is None else self.schemas.leaves(self.config)
-        return SKIPPING_COLUMNS + skipping_columns(leaves)
+        return SKIPPING_COLUMNS + skipping_columns(self.leaves)
 
 
 def is_topic_property(name: str) -> bool:

@@ -10,7 +10,7 @@ from sparklog.lazy_imports import import_on_use
 
 if TYPE_CHECKING:
     from sparklog.schemas.canonical import SchemaError, ValueSchema, delta_type, type_name
-    from sparklog.schemas.columns import conform
+    from sparklog.schemas.columns import conform, unreadable_leaf
     from sparklog.schemas.compatibility import MODES, Verdict, check, merged_type, union
     from sparklog.schemas.formats import FORMATS, decode, encode
     from sparklog.schemas.packing import column_of_parts, packer_of
@@ -22,7 +22,7 @@ else:
         __name__,
         {
             "sparklog.schemas.canonical": ("SchemaError", "ValueSchema", "delta_type", "type_name"),
-            "sparklog.schemas.columns": ("conform",),
+            "sparklog.schemas.columns": ("conform", "unreadable_leaf"),
             "sparklog.schemas.compatibility": ("MODES", "Verdict", "check", "merged_type", "union"),
             "sparklog.schemas.formats": ("FORMATS", "decode", "encode"),
             "sparklog.schemas.packing": ("column_of_parts", "packer_of"),
@@ -52,5 +52,6 @@ __all__ = [
     "struct_to_python",
     "type_name",
     "union",
+    "unreadable_leaf",
     "value_schema",
 ]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidArgumentError
 from sparklog.schemas.canonical import ValueSchema, type_name
 
-__all__ = ["conform", "holds_years"]
+__all__ = ["conform", "holds_years", "unreadable_leaf"]
 
 _YEARS_IN_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _YEARS_IN_DAYS = (-719_162, 2_932_896)
@@ -88,7 +88,42 @@ def _cast(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     _check_floats(array, found, path)
     if not holds_years(found):
         raise InvalidArgumentError(f"column {path}: a {type_name(kind)} before year 1 or after year 9999")
+    if not _is_unicode(found):
+        raise InvalidArgumentError(f"column {path}: a text that isn't valid UTF-8")
     return found
+
+
+def unreadable_leaf(column: pa.Array, path: str = "") -> str | None:
+    """The first leaf of a column, at any depth, with a date, a time or a text that not every reader can have: its name,
+    and what is wrong with it. None: there is none.
+
+    Args:
+        path: the name of the column.
+    """
+    kind = column.type
+    if pa.types.is_struct(kind):
+        parts = [(column.field(at), field.name) for at, field in enumerate(kind)]
+    elif pa.types.is_map(kind):
+        parts = [(column.keys, "key"), (column.items, "value")]
+    elif _is_list(kind):
+        parts = [(column.values, "element")]
+    elif not holds_years(column):
+        return f"{path}: a {type_name(kind)} before year 1 or after year 9999"
+    elif not _is_unicode(column):
+        return f"{path}: a text that isn't valid UTF-8"
+    else:
+        return None
+    return next((found for part, name in parts if (found := unreadable_leaf(part, f"{path}.{name}"))), None)
+
+
+def _is_unicode(column: pa.Array) -> bool:
+    if not pa.types.is_string(column.type):
+        return True
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _is_list(kind: pa.DataType) -> bool:

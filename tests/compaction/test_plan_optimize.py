@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from tests.support import T0_MS
 POLICY = OptimizePolicy(target_bytes=1_000, min_files=3, max_files=100)
 
 
-def merged(segments: list[Segment], policy: OptimizePolicy = POLICY, **more: int) -> list[list[int]]:
+def merged(segments: list[Segment], policy: OptimizePolicy = POLICY, **more: Any) -> list[list[int]]:
     """The sizes of the files of each range."""
     ranges = plan_optimize(segments, policy, partition=0, **more)
     return [[segment.size_bytes for segment in found.segments] for found in ranges]

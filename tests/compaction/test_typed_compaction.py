@@ -9,6 +9,7 @@ from sparklog.compaction.compact import compact_topic
 from sparklog.compaction.optimize import optimize_topic
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.retention import retain_topic
+from sparklog.delta.actions import AddFile
 from sparklog.integrity import check_cluster
 from sparklog.log import create_topic
 from sparklog.log.data.record_streaming import open_segments
@@ -112,6 +113,24 @@ def test_merged_files_have_statistics_of_the_values():
     assert added.stats["minValues"][DATA] == {"id": 1, "total": 2.5}
     assert added.stats["maxValues"][DATA] == {"id": 2, "total": 2.5}
     assert added.stats["nullCount"][DATA] == {"id": 0, "total": added.stats["numRecords"] - 1}
+
+
+@pytest.mark.parametrize("step", ["merging", "cleaning", "cleaning by shuffle"])
+def test_rewritten_files_have_statistics_of_the_leaves_that_the_topic_names(step):
+    cluster, log = a_topic(**{"value.index": "total", "cleanup.policy": "compact"})
+    with Producer(cluster) as producer:
+        producer.send_batch("t", pa.table({"key": [b"a", b"z"], "id": [1, 2], "total": [2.5, 2.5]}))
+    send(cluster, (b"a", B), (b"b", B), (b"c", B), (b"d", B))
+    sent = load_state(log).position.version
+    if step == "merging":
+        optimize_topic(log, "t", policy=OptimizePolicy(min_files=2, growth=1.01))
+    else:
+        compact_topic(log, "t", now_ms=T0_MS, clean=clean_with_arrow if step == "cleaning" else clean_shuffled)
+    versions = range(sent + 1, load_state(log).position.version + 1)
+    actions = [action for version in versions for action in log.read_entry(version).actions]
+    found = [(one.stats or {})["minValues"][DATA] for one in actions if isinstance(one, AddFile)]
+    assert found
+    assert all(one == {"total": 2.5} for one in found)
 
 
 def test_retention_removes_typed_files():

@@ -243,3 +243,18 @@ def test_the_index_setting_chooses_the_leaves_with_statistics():
         producer.send("t", ROW)
     [found] = stats(cluster)
     assert found["nullCount"] == {"total": 0}
+
+
+def test_a_text_of_a_table_that_is_no_utf_8_is_refused_when_it_is_given():
+    bad = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
+    reason = pytest.raises(InvalidArgumentError, match=r"column tags.element: a text that isn't valid UTF-8")
+    with a_producer(a_topic()) as producer, reason:
+        producer.send_batch("t", pa.table({"tags": pa.ListArray.from_arrays([0, 1], bad)}))
+
+
+def test_statistics_of_zeros_hold_both_zeros():
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        producer.send_batch("t", pa.table({"total": [0.0, -0.0]}))
+    [found] = stats(cluster)
+    assert (str(found["minValues"]["total"]), str(found["maxValues"]["total"])) == ("-0.0", "0.0")

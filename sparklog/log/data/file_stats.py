@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from sparklog.log.data.record_reading import milliseconds
 from sparklog.log.data.segments import can_format_timestamp, format_timestamp
-from sparklog.log.data.value_columns import DATA, Leaf, indexed_leaves
+from sparklog.log.data.value_columns import DATA, Leaf
 from sparklog.log.data.value_stats import ValueStats, merged_stats
 
 __all__ = ["FileStats"]
@@ -25,16 +25,15 @@ class FileStats:
     Timestamps are rounded down to the millisecond.
     """
 
-    def __init__(self, values: pa.StructType | None = None, leaves: Sequence[Leaf] | None = None) -> None:
+    def __init__(self, values: pa.StructType | None = None, leaves: Sequence[Leaf] = ()) -> None:
         """
         Args:
             values: the type of the records' ``data``; None where they have no such column.
-            leaves: those of the values that are counted; None: those that are where no setting says.
+            leaves: those of the values that are counted.
         """
         self.record_count = 0
         self._type = values
-        found = leaves if values is None or leaves is not None else indexed_leaves(values, "")
-        self._values = ValueStats(found or ())
+        self._values = ValueStats(leaves)
         self._nulls = dict.fromkeys((*_NUMBERS, "timestamp"), 0)
         self._bounds: dict[str, tuple[int, int]] = {}
 

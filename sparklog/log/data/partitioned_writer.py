@@ -17,7 +17,7 @@ from sparklog.errors import StoreError
 from sparklog.log.data.encode import parquet_options
 from sparklog.log.data.file_stats import FileStats
 from sparklog.log.data.record_reading import object_path
-from sparklog.log.data.value_columns import DATA
+from sparklog.log.data.value_columns import DATA, Leaf
 from sparklog.paths import new_data_file
 from sparklog.storage.base import ObjectStore
 
@@ -89,6 +89,7 @@ class PartitionedWriter:
         compression: str,
         bins_per_partition: int,
         sort_by_offset: bool,
+        leaves: Sequence[Leaf] = (),
     ) -> None:
         """
         Args:
@@ -97,12 +98,14 @@ class PartitionedWriter:
             compression: of the Parquet pages, by Kafka's name.
             bins_per_partition: bin ``n`` belongs to partition ``n // bins_per_partition``.
             sort_by_offset: sort the records that are written together by offset delta; else they keep their order.
+            leaves: those of a typed topic's values that get statistics.
         """
         self._store = store
         self._table = table
         self._schema = schema
         self._options: dict[str, Any] = parquet_options(compression, schema)
         self._values = schema.field(DATA).type if DATA in schema.names else None
+        self._leaves = leaves
         self._bins_per_partition = bins_per_partition
         self._sort_by_offset = sort_by_offset
         self._gathered: list[pa.Table] = []
@@ -161,7 +164,7 @@ class PartitionedWriter:
                     self._finish(self._largest(leaving_bytes=_OPEN_BYTES // 2))
                 sink = io.BytesIO()
                 file = self._open[number] = _OpenFile(
-                    sink, pq.ParquetWriter(sink, self._schema, **self._options), FileStats(self._values)
+                    sink, pq.ParquetWriter(sink, self._schema, **self._options), FileStats(self._values, self._leaves)
                 )
             part = records.slice(start, end - start)
             file.stats.add(part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +19,7 @@ __all__ = ["ValueStats", "merged_stats", "value_stats"]
 
 _TEXT_CHARACTERS = 32
 """The length of a text in the statistics. Source: Delta ``StatisticsCollection.truncateMinStringAgg``."""
+_EPOCH = date(1970, 1, 1)
 _AFTER_ALL = "\U0010ffff"
 
 Bounds = tuple[Any, Any]
@@ -47,15 +48,19 @@ class ValueStats:
                 self._add_bounds(leaf, column)
 
     def _add_bounds(self, leaf: Leaf, column: pa.Array | pa.ChunkedArray) -> None:
-        if pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py():
-            self._unbounded.add(leaf)  # engines differ in where NaN is, and JSON has no infinity
+        found = _bounds(column)
+        if found is None:
+            self._unbounded.add(leaf)
             self._bounds.pop(leaf, None)
             return
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.int64())
-        low, high = pc.min_max(column).as_py().values()
+        low, high = found
         known = self._bounds.get(leaf, (low, high))
         self._bounds[leaf] = (min(low, known[0]), max(high, known[1]))
+
+    def facts(self, leaf: Leaf) -> tuple[int, Bounds | None]:
+        """A leaf's number of nulls, and its least and greatest value: dates as days, times as microseconds since the
+        epoch. None: it has no value, or one that has no order."""
+        return self._nulls[leaf], self._bounds.get(leaf)
 
     def to_delta(self, values: pa.StructType) -> dict[str, dict[str, Any]]:
         """``minValues``, ``maxValues`` and ``nullCount``, each with nothing but the column ``data``; empty without
@@ -78,6 +83,22 @@ class ValueStats:
                     _put(highs, leaf, shown_high)
         sides = {"minValues": lows, "maxValues": highs, "nullCount": nulls}
         return {side: {DATA: found} for side, found in sides.items() if found}
+
+
+def _bounds(column: pa.Array | pa.ChunkedArray) -> Bounds | None:
+    """Least and greatest value; of dates and times as numbers, as another engine may have written some that Python
+    doesn't have. None where there can't be any: engines differ in where NaN is, and JSON has no infinity."""
+    if pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py():
+        return None
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    try:
+        low, high = pc.min_max(column).as_py().values()
+    except UnicodeDecodeError:
+        return None
+    return low, high
 
 
 def value_stats(values: pa.Array | pa.ChunkedArray, leaves: Sequence[Leaf]) -> Mapping[str, Mapping[str, Any]]:
@@ -118,8 +139,12 @@ def _shown_low(value: Any, kind: pa.DataType) -> Any:
     """A minimum as Delta writes it, or less; None where it can't be written."""
     if pa.types.is_timestamp(kind):
         return _timestamp(value // 1000)
+    if pa.types.is_date(kind):
+        return _date(value)
     if isinstance(value, str):
         return value[:_TEXT_CHARACTERS]
+    if isinstance(value, float) and value == 0:
+        return -0.0  # as Parquet has it: some engines order it before 0.0, and a file may hold both
     return _plain(value)
 
 
@@ -127,6 +152,10 @@ def _shown_high(value: Any, kind: pa.DataType) -> Any:
     """A maximum as Delta writes it, or more; None where it can't be written."""
     if pa.types.is_timestamp(kind):
         return _timestamp(-(-value // 1000))
+    if pa.types.is_date(kind):
+        return _date(value)
+    if isinstance(value, float) and value == 0:
+        return 0.0
     if isinstance(value, str) and len(value) > _TEXT_CHARACTERS:
         cut = value[:_TEXT_CHARACTERS]
         return cut + _AFTER_ALL if value[_TEXT_CHARACTERS] < _AFTER_ALL else None
@@ -134,13 +163,18 @@ def _shown_high(value: Any, kind: pa.DataType) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, date):
-        return value.isoformat()
     if isinstance(value, Decimal):
         as_float = float(value)
         # JSON's numbers are decimals, Python's encoder writes none: only what a float keeps exactly.
         return as_float if math.isfinite(as_float) and Decimal(repr(as_float)) == value else None
     return value
+
+
+def _date(days: int) -> str | None:
+    try:
+        return (_EPOCH + timedelta(days=days)).isoformat()
+    except OverflowError:
+        return None
 
 
 def _timestamp(milliseconds: int) -> str | None:

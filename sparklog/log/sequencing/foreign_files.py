@@ -120,7 +120,7 @@ def read_foreign(
         and source.has("timestamp")
     )
     policies = str(head.config["cleanup.policy"]).split(",")
-    scan = scan_file(source, keys_required="compact" in policies, all_columns=may_be_kept)
+    scan = scan_file(source, keys_required="compact" in policies, all_columns=may_be_kept, leaves=head.leaves)
     if may_be_kept and scan.is_timed and scan.numbers is not None:
         return _copy(log, segment, source, scan)
     return _Rewrite(log, segment, head, source, scan).run()
@@ -167,6 +167,7 @@ class _Rewrite:
             compression="snappy" if codec == "producer" else codec,
             bins_per_partition=len(self._splitters) + 1,
             sort_by_offset=not is_sorted,
+            leaves=head.leaves,
         )
 
     def run(self) -> ForeignFile:

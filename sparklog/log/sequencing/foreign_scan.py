@@ -3,6 +3,7 @@ memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from sparklog.errors import InvalidRecordError
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.file_stats import FileStats
-from sparklog.log.data.value_columns import DATA
+from sparklog.log.data.value_columns import DATA, Leaf
 from sparklog.log.sequencing.foreign_source import ForeignSource
 
 __all__ = ["MAX_OFFSET_DELTA", "Numbers", "Scan", "scan_file"]
@@ -54,12 +55,13 @@ class Scan:
     """None where they can't be used."""
 
 
-def scan_file(source: ForeignSource, *, keys_required: bool, all_columns: bool) -> Scan:
+def scan_file(source: ForeignSource, *, keys_required: bool, all_columns: bool, leaves: Sequence[Leaf] = ()) -> Scan:
     """Go through a file's records.
 
     Args:
         keys_required: the topic is compacted by keys.
         all_columns: decode every column, as nobody will decode the file after this.
+        leaves: those of a typed topic's values that are counted, where every column is decoded.
     Raises:
         InvalidRecordError: no record; values in a column that no topic has; a timestamp, a header or a missing key that
             a record can't have.
@@ -70,7 +72,7 @@ def scan_file(source: ForeignSource, *, keys_required: bool, all_columns: bool) 
         name for name in source.schema.names if all_columns or name in _NARROW or (keys_required and name == "key")
     ]
     values = source.schema.field(DATA).type if DATA in names else None
-    stats, numbers = FileStats(values), _NumbersSeen(source.record_count)
+    stats, numbers = FileStats(values, leaves), _NumbersSeen(source.record_count)
     is_timed, has_headers, null_key_count = True, False, 0
     for piece in source.pieces(names):
         stats.add(piece)

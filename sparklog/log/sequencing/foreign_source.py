@@ -18,6 +18,7 @@ from sparklog.log.data.record_reading import conform
 from sparklog.log.data.record_streaming import RowGroup
 from sparklog.log.data.schema import PARTITION_COLUMNS, data_schema
 from sparklog.log.data.value_columns import DATA, unknown_fields
+from sparklog.schemas import unreadable_leaf
 from sparklog.storage.base import ObjectStore
 
 __all__ = ["ForeignSource"]
@@ -101,7 +102,7 @@ class ForeignSource:
                 file doesn't have them.
         Raises:
             CorruptRecordError: a column has a type that can't be the topic's, or can't be decoded; names the file.
-            InvalidRecordError: headers of other names, or without a key.
+            InvalidRecordError: headers of other names, or without a key; a value that a schema's types can't have.
             ObjectNotFoundError, StoreError.
         """
         schema = pa.schema([self.schema.field(name) for name in names])
@@ -109,6 +110,8 @@ class ForeignSource:
             table = pa.table({name: conform(self.path, piece, name, self._values) for name in names}, schema=schema)
             if "headers" in names:
                 _check_headers(piece, table["headers"])
+            if self._values is not None and DATA in names:
+                _check_values(table[DATA])
             yield table
 
     def check_columns(self) -> None:
@@ -188,6 +191,14 @@ def _is_enough(batches: Sequence[pa.RecordBatch]) -> bool:
     """Are these small batches worth being handed on together?"""
     size_bytes, rows = sum(int(b.nbytes) for b in batches), sum(int(b.num_rows) for b in batches)
     return size_bytes >= _PIECE_BYTES or rows >= _PIECE_ROWS
+
+
+def _check_values(values: pa.ChunkedArray) -> None:
+    """A value that Python can't have would stop each consumer of dicts and of bytes."""
+    for chunk in values.chunks:
+        reason = unreadable_leaf(chunk, DATA)
+        if reason is not None:
+            raise InvalidRecordError(f"its column {reason}")
 
 
 def _check_headers(given: pa.Table, headers: pa.ChunkedArray) -> None:

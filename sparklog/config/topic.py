@@ -76,7 +76,11 @@ TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
             _setting("foreign.gap.interval.ms", whole_number(-1, LONG_MAX), -1),
             _setting("log.retention.ms", whole_number(600_000, LONG_MAX), _DAY_MS),
             _setting("value.compatibility", one_of(*COMPATIBILITY_MODES), "BACKWARD"),
-            _setting("value.format", one_of("json", "json-confluent"), "json"),
+            _setting(
+                "value.format",
+                one_of("json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent"),
+                "json",
+            ),
             _setting("value.index", str.strip, ""),
             _setting("value.on.error", one_of("reject", "keep"), "reject"),
         )

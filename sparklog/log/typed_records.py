@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from sparklog.log.data.value_columns import DATA, conform_values
 from sparklog.log.head import TopicHead
-from sparklog.schemas import ValueSchema, decode, encode, struct_to_python
+from sparklog.log.value_bytes import ValueBytes
+from sparklog.schemas import ValueSchema, struct_to_python
 
 __all__ = ["VALUE_BYTES", "ValueReading", "values_left_out", "view_columns"]
 
@@ -26,7 +27,7 @@ class ValueReading:
 
     schema: ValueSchema
     schema_id: int
-    value_format: str
+    codec: ValueBytes
 
     @classmethod
     def of(cls, head: TopicHead) -> ValueReading | None:
@@ -34,7 +35,7 @@ class ValueReading:
         return (
             None
             if head.schemas is None
-            else cls(head.schemas.newest, head.schemas.newest_id, str(head.config["value.format"]))
+            else cls(head.schemas.newest, head.schemas.newest_id, ValueBytes.of(head.schemas, head.config))
         )
 
     @property
@@ -43,12 +44,12 @@ class ValueReading:
         return pa.struct(list(self.schema.arrow))
 
     def as_bytes(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """The records without ``data``, and with its values as bytes in ``value``."""
+        """The records without ``data``, and with its values as bytes in ``value``. Raises ``UnwritableError``."""
         values = records.column("value")
         if DATA in records.schema.names:
             data = conform_values(records.column(DATA), self.type)
             if data.null_count < len(data):
-                encoded = encode(self.value_format, self.schema, data, schema_id=self.schema_id)
+                encoded = self.codec.encode(data, self.schema_id)
                 values = encoded if values.null_count == len(values) else pc.coalesce(encoded, values)
         return _with_value(records, values)
 
@@ -75,7 +76,7 @@ class ValueReading:
             data = conform_values(records.column(DATA), self.type)
         if values.null_count == len(values):
             return data, values
-        decoded, _ = decode(self.value_format, self.schema, values)
+        decoded = self.codec.decode_stored(values, self.type)
         data = pc.if_else(data.is_valid(), data, decoded)
         return data, pc.if_else(data.is_valid(), pa.scalar(None, pa.binary()), values)
 

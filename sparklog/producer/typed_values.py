@@ -16,8 +16,9 @@ from sparklog.log.data.schema import HEADERS
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.head import TopicHead
+from sparklog.log.value_bytes import ValueBytes
 from sparklog.producer.batch import I32
-from sparklog.schemas import ValueSchema, check_record, conform, decode, python_rows_to_struct
+from sparklog.schemas import ValueSchema, check_record, conform, python_rows_to_struct
 
 __all__ = ["ERROR_HEADER", "ValueEncoding", "sizes_of"]
 
@@ -36,8 +37,8 @@ class ValueEncoding:
     topic: str
     schema: ValueSchema
     schema_id: int
-    value_format: str
-    """The ``value.format`` by which values of bytes are decoded."""
+    codec: ValueBytes
+    """By which values of bytes are decoded."""
     keeps_undecodable: bool
     """Is ``value.on.error`` keep?"""
 
@@ -50,7 +51,7 @@ class ValueEncoding:
             topic=topic,
             schema=head.schemas.newest,
             schema_id=head.schemas.newest_id,
-            value_format=str(head.config["value.format"]),
+            codec=ValueBytes.of(head.schemas, head.config),
             keeps_undecodable=head.config["value.on.error"] == "keep",
         )
 
@@ -73,6 +74,10 @@ class ValueEncoding:
         """A table of ``send_batch`` with the fields of its values in one column ``data``; see :func:`typed_columns`."""
         return typed_columns(self.topic, table, self.schema, RECORD_COLUMNS)
 
+    def lacks_schema(self, table: pa.Table) -> bool:
+        """Is any value of bytes framed as of a schema that isn't known here?"""
+        return self.codec.lacks_schema(one_array(table["value"]))
+
     def encode(self, table: pa.Table, given: Mapping[int, Any]) -> tuple[pa.Table, dict[int, SparklogError]]:
         """The records of a batch with their values in ``data``, and what is wrong with some, by place.
 
@@ -92,11 +97,12 @@ class ValueEncoding:
             errors |= wrong
         values = one_array(table["value"])
         if values.null_count < len(values):
-            found, undecodable = decode(self.value_format, self.schema, values)
+            found, undecodable = self.codec.decode(values, self.type)
             parts.append(found)
             table = self._without_decoded(table, values, undecodable)
             errors |= {} if self.keeps_undecodable else undecodable
         data = _together(parts, table.num_rows, self.type)
+        errors |= {place: reason for place, reason in self.codec.unmet(data).items() if not values[place].is_valid}
         table = table.append_column(pa.field(DATA, self.type), data)
         table = table.append_column(SCHEMA_ID, _ids(data, self.schema_id))
         refused: dict[int, SparklogError] = {

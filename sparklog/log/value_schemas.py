@@ -29,7 +29,7 @@ class TopicSchemas:
 
     texts: tuple[str, ...]
     sources: tuple[str, ...] = ()
-    """What each was made of, as JSON, empty for nothing that matters; those at the end may be missing."""
+    """The source of each, as JSON, empty for nothing that matters; those at the end may be missing."""
 
     @classmethod
     def of(cls, schema: ValueSchema) -> TopicSchemas:

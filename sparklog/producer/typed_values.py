@@ -41,6 +41,8 @@ class ValueEncoding:
     """By which values of bytes are decoded."""
     keeps_undecodable: bool
     """Is ``value.on.error`` keep?"""
+    keeps_bytes: bool
+    """Is ``value.bytes`` keep?"""
 
     @classmethod
     def of(cls, topic: str, head: TopicHead) -> ValueEncoding | None:
@@ -53,6 +55,7 @@ class ValueEncoding:
             schema_id=head.schemas.newest_id,
             codec=ValueBytes.of(head.schemas, head.config),
             keeps_undecodable=head.config["value.on.error"] == "keep",
+            keeps_bytes=head.config["value.bytes"] == "keep",
         )
 
     @property
@@ -112,14 +115,16 @@ class ValueEncoding:
         return table, refused
 
     def _without_decoded(self, table: pa.Table, values: pa.Array, undecodable: Mapping[int, str]) -> pa.Table:
-        """The table without bytes but for those to be kept, which get a header that says what is wrong with them."""
+        """The table without bytes but for those to be kept; those that can't be decoded get a header that says what is
+        wrong with them."""
         kept = undecodable if self.keeps_undecodable else {}
         at = table.schema.get_field_index("value")
         if not kept:
-            return table.set_column(at, "value", pa.nulls(len(values), pa.binary()))
-        stays = np.zeros(len(values), np.bool_)
-        stays[list(kept)] = True
-        table = table.set_column(at, "value", pc.if_else(pa.array(stays), values, pa.scalar(None, pa.binary())))
+            return table if self.keeps_bytes else table.set_column(at, "value", pa.nulls(len(values), pa.binary()))
+        if not self.keeps_bytes:
+            stays = np.zeros(len(values), np.bool_)
+            stays[list(kept)] = True
+            table = table.set_column(at, "value", pc.if_else(pa.array(stays), values, pa.scalar(None, pa.binary())))
         headers = one_array(table["headers"]).to_pylist()
         for place, reason in kept.items():
             headers[place] = [*(headers[place] or ()), {"key": ERROR_HEADER, "value": reason.encode()}]
@@ -135,7 +140,7 @@ def sizes_of(table: pa.Table) -> I32:
     if data.null_count == len(data):
         return sizes
     typed = value_sizes(data).astype(np.int32)
-    return np.where(np.asarray(data.is_valid()), typed, sizes).astype(np.int32)
+    return np.where(np.asarray(data.is_valid()) & (sizes < 0), typed, sizes).astype(np.int32)
 
 
 def typed_columns(topic: str, table: pa.Table, schema: ValueSchema, reserved: Sequence[str]) -> pa.Table:

@@ -68,7 +68,7 @@ class SchemaError(InvalidConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """What a schema was made of, where bytes of a format can be read by that alone."""
+    """The origin of a schema, where bytes of a format can be read by that alone."""
 
     language: str
     """``avro`` or ``protobuf``."""

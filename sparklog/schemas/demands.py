@@ -1,4 +1,4 @@
-"""What the source of a schema demands of values: see :mod:`sparklog.schemas.strict`."""
+"""Demands of a schema's source on values: see :mod:`sparklog.schemas.strict`."""
 
 from __future__ import annotations
 

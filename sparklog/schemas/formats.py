@@ -159,7 +159,7 @@ class UnwritableError(InvalidRecordError):
     def __init__(self, place: int, reason: str) -> None:
         super().__init__(reason)
         self.place = place
-        """Of the first such value."""
+        """The first such value's."""
 
 
 def check_format(value_format: str, schema: ValueSchema) -> None:

@@ -243,7 +243,7 @@ def _converter(field: Any) -> _Convert:
 
 
 def message_indexes(schema: ValueSchema) -> bytes:
-    """What stands behind the id in Confluent's framing: where the message is in its file. Source: Confluent, "Wire
+    """The bytes behind the id in Confluent's framing: where the message is in its file. Source: Confluent, "Wire
     format": the number of indexes and each of them as zigzag varints, and a single 0 for the first message."""
     path: list[int] = []
     at = _descriptor(schema)

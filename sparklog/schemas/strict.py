@@ -1,4 +1,4 @@
-"""What a format's own schema demands of values beyond their types: that there is one, that a text is one of an
+"""Demands of a format's own schema on values beyond their types: that there is one, that a text is one of an
 enumeration, that bytes have a length.
 
 A *strict type* is an Arrow type whose fields that may not be null say so, with the other demands in their metadata.
@@ -25,7 +25,7 @@ HIGH = b"high"
 MULTIPLE = b"multiple"
 """A time is a multiple of so many microseconds."""
 ONE_OF = b"one of"
-"""Of the fields of a struct with the same text here one may have a value."""
+"""One may have a value of the fields of a struct with the same text here."""
 _MOST_SHOWN = 60
 
 _Found = tuple[Any, str]

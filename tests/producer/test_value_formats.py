@@ -7,7 +7,12 @@ import pyarrow as pa
 import pytest
 
 from sparklog.consumer import Consumer
-from sparklog.errors import InvalidConfigurationError, InvalidRecordError, RecordDeserializationError
+from sparklog.errors import (
+    InvalidConfigurationError,
+    InvalidRecordError,
+    MessageSizeTooLargeError,
+    RecordDeserializationError,
+)
 from sparklog.log.state import load_state
 from sparklog.log.topic import alter_topic, alter_value_schema, create_topic, describe_topic
 from sparklog.model import TopicPartition
@@ -184,3 +189,27 @@ def test_undecodable_avro_is_kept_where_the_topic_says_so():
     first, second = read(cluster)
     assert (first.value, second.value) == (b"\xff", {"id": 1, "total": 1.0})
     assert "no Avro of the schema" in first.headers[0][1].decode()
+
+
+@pytest.mark.parametrize("value_format", ["json", "avro-confluent"])
+def test_bytes_are_kept_beside_the_columns_where_the_topic_says_so(value_format):
+    cluster = an_avro_topic(value_format, **{"value.bytes": "keep", "value.on.error": "keep"})
+    sent = b' {"total": 1.50, "id": 0}' if value_format == "json" else framed(1, avro(OLD, id=0, total=1.5))
+    with a_producer(cluster, linger_ms=50) as producer:
+        futures = [producer.send("t", each, key=b"k") for each in (sent, {"id": 2, "total": 2.5}, None, b"{no")]
+        assert futures[0].get().serialized_value_size == len(sent)
+    assert values(cluster) == [{"id": 0, "total": 1.5}, {"id": 2, "total": 2.5}, None, b"{no"]
+    as_bytes = values(cluster, value_format="bytes")
+    assert (as_bytes[0], as_bytes[2], as_bytes[3]) == (sent, None, b"{no")
+    assert as_bytes[1] == (b'{"id":2,"total":2.5}' if value_format == "json" else framed(1, avro(OLD, id=2, total=2.5)))
+    with Consumer("t", cluster=cluster, auto_offset_reset="earliest") as consumer:
+        batch = consumer.poll_batches(timeout_ms=5_000)[TopicPartition("t", 0)]
+    assert batch.column("value_bytes").to_pylist() == [None, None, None, b"{no"]
+    alter_topic(cluster.topic_log("t"), "t", {"value.bytes": "drop"})
+    assert values(cluster, value_format="bytes")[0] == sent  # what was kept stays
+
+
+def test_kept_bytes_bound_the_size_of_a_record():
+    cluster = a_topic(configs={"value.bytes": "keep", "max.message.bytes": 100})
+    with a_producer(cluster) as producer, pytest.raises(MessageSizeTooLargeError):
+        producer.send("t", b'{"id": 1}' + b" " * 200)

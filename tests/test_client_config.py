@@ -61,7 +61,12 @@ CONSUMER_DEFAULTS: dict[str, object] = {
     "session_timeout_ms": 45_000,
 }
 # docs/semantics.md says why
-OURS: dict[str, object] = {"batch_size": 1_048_576, "group_commit": True, "value_format": "bytes"}
+OURS: dict[str, object] = {
+    "batch_size": 1_048_576,
+    "group_commit": True,
+    "value_format": "bytes",
+    "value_schema_id": None,
+}
 KAFKA_PYTHONS: dict[str, object] = {
     **dict.fromkeys(("key_serializer", "value_serializer", "partitioner"), None),
     **dict.fromkeys(("key_deserializer", "value_deserializer", "partition_assignment_strategy"), None),

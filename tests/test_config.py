@@ -31,6 +31,7 @@ OURS = {
     "log.retention.ms": 86_400_000,
     "foreign.gap.interval.ms": -1,
     "value.compatibility": "BACKWARD",
+    "value.bytes": "drop",
     "value.format": "json",
     "value.index": "",
     "value.on.error": "reject",

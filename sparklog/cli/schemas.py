@@ -21,17 +21,21 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA_HELP", "schema_argument", "schemas"]
 
-SCHEMA_HELP = "a file that ends with .avsc, .json, .sql or .ddl, or SQL's DDL itself: 'id BIGINT, total DOUBLE'"
+SCHEMA_HELP = (
+    "a file that ends with .avsc, .json, .sql or .ddl, or Protobuf's descriptors, orders.desc#shop.Order; or SQL's DDL "
+    "itself: 'id BIGINT, total DOUBLE'"
+)
+REGISTRY_ID_HELP = "The id by which a schema registry knows the schema: that of Confluent's framing."
 
 
-def schema_argument(text: str) -> ValueSchema:
+def schema_argument(text: str, registry_id: int | None = None) -> ValueSchema:
     """The schema in a file, or that of a text with blanks, which no such file's name has. Raises ``SchemaError``,
     ``OSError``."""
     from sparklog.schemas import schema_of_file, value_schema
 
-    if Path(text).is_file() or not any(map(str.isspace, text)):
-        return schema_of_file(text)
-    return value_schema(text)
+    is_file = Path(text).is_file() or not any(map(str.isspace, text))
+    found = schema_of_file(text) if is_file else value_schema(text)
+    return found if registry_id is None else found.with_registry_id(registry_id)
 
 
 @click.group()
@@ -94,8 +98,9 @@ def show(ctx: click.Context, topic: str, schema_id: int | None, json_: bool) -> 
 def check(ctx: click.Context, topic: str, schema: str, json_: bool) -> None:
     """Say whether a topic's values could have a schema from now on, and what it would change. Changes nothing.
 
-    SCHEMA is a file that ends with .avsc, .json, .sql or .ddl, or SQL's DDL itself. The exit code is 1 where the
-    schema isn't compatible.
+    SCHEMA is a file that ends with .avsc, .json, .sql or .ddl, or Protobuf's descriptors (orders.desc#shop.Order, as
+    protoc --include_imports --descriptor_set_out writes them), or SQL's DDL itself. The exit code is 1 where the schema
+    isn't compatible.
     """
     new, admin = schema_argument(schema), admin_of(ctx)
     verdict, changes = admin.check_value_schema(topic, new), _changes(admin.describe_value_schemas(topic), new)
@@ -116,15 +121,16 @@ def check(ctx: click.Context, topic: str, schema: str, json_: bool) -> None:
 @schemas.command("set")
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("schema")
+@click.option("--registry-id", type=click.IntRange(0, 2**31 - 1), help=REGISTRY_ID_HELP)
 @connection_options()
 @click.pass_context
-def set_(ctx: click.Context, topic: str, schema: str) -> None:
+def set_(ctx: click.Context, topic: str, schema: str, registry_id: int | None) -> None:
     """Let a topic's values have a schema from now on; an untyped topic becomes typed, for good.
 
-    SCHEMA is a file that ends with .avsc, .json, .sql or .ddl, or SQL's DDL itself. One that isn't compatible is
-    refused with the reasons; one that equals the newest changes nothing.
+    SCHEMA is as for `check`. One that isn't compatible is refused with the reasons; one that equals the newest changes
+    nothing.
     """
-    new, admin = schema_argument(schema), admin_of(ctx)
+    new, admin = schema_argument(schema, registry_id), admin_of(ctx)
     changes = _changes(admin.describe_value_schemas(topic), new)
     described = admin.alter_value_schema(topic, new)
     click.echo(f"{topic}: schema {len(described.value_schemas)}")
@@ -171,7 +177,17 @@ def _changes(known: dict[int, ValueSchema], new: ValueSchema) -> list[str]:
         if path not in before
     ]
     changes += [f"leaves out {path}: its column stays in the table" for path in before if path not in after]
+    newest = known[len(known)]
+    if newest.source != new.source:
+        changes.append(f"bytes are those of another {_language(new)}")
+    if newest.registry_id != new.registry_id:
+        changes.append(f"the registry's id is {'none' if new.registry_id is None else new.registry_id}")
     if not changes:
         same = [*before] == [*after]
         changes = ["changes nothing" if same else "changes the order of the fields alone"]
     return changes
+
+
+def _language(schema: ValueSchema) -> str:
+    language = None if schema.source is None else schema.source.language
+    return {None: "schema, of no record or message", "avro": "Avro record", "protobuf": "Protobuf message"}[language]

@@ -112,6 +112,9 @@ class ConsumerConfig:
     """Sparklog's own: what a typed topic's values are: ``bytes`` of its ``value.format``, or ``python``: dicts. Values
     of other topics are bytes."""
 
+    value_schema_id: int | None = setting(optional(number(1, INT_MAX)), None)
+    """Sparklog's own: the schema by which typed topics are read; None: the newest of each."""
+
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> ConsumerConfig:
         """Read settings that a user gave by Kafka's names, with dots or underscores.

@@ -75,8 +75,13 @@ TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
             _setting("unclean.leader.election.enable", boolean, False, provided_by_store=True),
             _setting("foreign.gap.interval.ms", whole_number(-1, LONG_MAX), -1),
             _setting("log.retention.ms", whole_number(600_000, LONG_MAX), _DAY_MS),
+            _setting("value.bytes", one_of("drop", "keep"), "drop"),
             _setting("value.compatibility", one_of(*COMPATIBILITY_MODES), "BACKWARD"),
-            _setting("value.format", one_of("json", "json-confluent"), "json"),
+            _setting(
+                "value.format",
+                one_of("json", "json-confluent", "avro", "avro-confluent", "protobuf", "protobuf-confluent"),
+                "json",
+            ),
             _setting("value.index", str.strip, ""),
             _setting("value.on.error", one_of("reject", "keep"), "reject"),
         )

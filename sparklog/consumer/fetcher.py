@@ -52,9 +52,11 @@ class Fetcher:
         self._metrics = metrics
         self._clock: Clock = cluster.clock
         self._announcements = Announcements(fetch_state)
-        self._topics = FollowedTopics(cluster, self._opened, self._announcements.announce)
+        self._topics = FollowedTopics(
+            cluster, self._opened, self._announcements.announce, value_schema_id=config.value_schema_id
+        )
         self._schedule = PollSchedule(config.fetch_max_wait_ms)
-        self._reader = SegmentFetcher(cluster.store, cluster.clock, limits)
+        self._reader = SegmentFetcher(cluster.store, cluster.clock, limits, value_schema_id=config.value_schema_id)
         self._epochs: dict[TopicPartition, int] = {}
         """Epochs of the partitions before this round's look at the topics."""
         self._changed: set[str] = set()

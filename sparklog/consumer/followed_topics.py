@@ -60,8 +60,16 @@ class FollowedTopics:
         announced: called by another thread with the name of a topic in whose log the store says that something is new.
     """
 
-    def __init__(self, cluster: Cluster, opened: Callable[[], None], announced: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        opened: Callable[[], None],
+        announced: Callable[[str], None],
+        *,
+        value_schema_id: int | None = None,
+    ) -> None:
         self.cluster = cluster
+        self._value_schema_id = value_schema_id
         self._announced = announced
         self._watches: dict[str, Callable[[], None]] = {}
         """End the store's announcements; by topic."""
@@ -272,8 +280,13 @@ class FollowedTopics:
             log_end_offsets=head.log_end_offsets,
             timestamp_type=LOG_APPEND_TIME if is_append_time else CREATE_TIME,
             caught_up=caught_up,
-            values=ValueReading.of(head),
+            values=ValueReading.of(head, self._schema_id(head)),
         )
+
+    def _schema_id(self, head: TopicHead) -> int | None:
+        """The schema to read by. One that a topic doesn't have is told by whoever reads its records."""
+        wanted = self._value_schema_id
+        return wanted if wanted is not None and wanted <= head.value_schema_id else None
 
     def names(self) -> list[str]:
         """The names under which topics are, or were: those of deleted ones stay."""

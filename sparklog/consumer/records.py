@@ -19,6 +19,7 @@ from sparklog.log.data.arrow_buffers import binary_lengths, buffer_numbers, is_v
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.typed_records import ValueReading, values_left_out
 from sparklog.model import NO_HEADERS, ConsumerRecord, Headers, TopicPartition
+from sparklog.schemas import UnwritableError
 
 __all__ = ["RecordMaker"]
 
@@ -54,10 +55,16 @@ class RecordMaker:
         """
         if values is not None and self._wants_python:
             return self._make_typed(batch, partition, timestamp_type, values)
+        failure = None
         if values is not None:
-            batch = values.as_bytes(batch)
+            try:
+                batch = values.as_bytes(batch)
+            except UnwritableError as error:
+                failure = _failure("value", partition, batch.column("offset")[error.place].as_py(), error)
+                batch = values.as_bytes(batch.slice(0, error.place))
         make = self.make_pure if CORE is None else self.make_native
-        return make(batch, partition, timestamp_type)
+        made, failed = make(batch, partition, timestamp_type)
+        return made, failed or failure
 
     def make_native(self, batch: pa.RecordBatch, partition: TopicPartition, timestamp_type: int) -> Made:
         """Does the same as :meth:`make`, by the compiled core."""

@@ -94,8 +94,11 @@ class SegmentFetcher:
     for more records.
     """
 
-    def __init__(self, store: RetryingStore, clock: Clock, limits: ReadLimits) -> None:
+    def __init__(
+        self, store: RetryingStore, clock: Clock, limits: ReadLimits, *, value_schema_id: int | None = None
+    ) -> None:
         self._store = store
+        self._value_schema_id = value_schema_id
         self._limits = limits
         self._ahead = ReadAhead(store, clock)
         self._open: dict[TopicPartition, _Open] = {}
@@ -244,7 +247,7 @@ class SegmentFetcher:
                 if room <= 0:
                     break
                 group.check()
-                reading = ValueReading.of(follower.head)
+                reading = ValueReading.of(follower.head, self._value_schema_id)
                 opened = open_segments(
                     follower.log,
                     group.segments,

@@ -70,7 +70,7 @@ class LoggedValues:
 
 
 def contradictions(logged: LoggedValues, path: str, seen: ValueStats) -> Iterator[tuple[str, str]]:
-    """What a file's rows hold, and what the log says of it, where both can't be.
+    """The contradictions between the rows of a file and what the log says of it.
 
     Bounds may be wider than the values: engines cut texts and times.
     """

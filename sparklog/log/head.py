@@ -20,7 +20,7 @@ from sparklog.errors import CorruptLogError, InvalidConfigurationError, NotATopi
 from sparklog.log.data.schema import SKIPPING_COLUMNS
 from sparklog.log.data.segments import Segment, segment_of_add
 from sparklog.log.data.value_columns import Leaf, skipping_columns
-from sparklog.log.value_schemas import SCHEMA_PROPERTY, TopicSchemas
+from sparklog.log.value_schemas import SCHEMA_PROPERTY, SOURCE_PROPERTY, TopicSchemas
 
 __all__ = [
     "FORMAT_VERSION",
@@ -131,7 +131,7 @@ def is_topic_property(name: str) -> bool:
     """Is a table property one of those that :meth:`TopicHead.to_properties` writes?"""
     return (
         name in (FORMAT_PROPERTY, ID_PROPERTY, PARTITIONS_PROPERTY, DELETED_PROPERTY)
-        or name.startswith(SCHEMA_PROPERTY)
+        or name.startswith((SCHEMA_PROPERTY, SOURCE_PROPERTY))
         or (name.removeprefix("sparklog.") in TOPIC_SETTINGS and name.startswith("sparklog."))
     )
 
@@ -316,10 +316,10 @@ def _apply_metadata(table: str, head: TopicHead, metadata: Metadata) -> TopicHea
             f"expected {head.partition_count} or more: partitions only grow"
         )
     schemas = TopicSchemas.from_properties(table, metadata.configuration)
-    known = () if head.schemas is None else head.schemas.texts
-    if (() if schemas is None else schemas.texts[: len(known)]) != known:
+    if head.schemas is not None and (schemas is None or schemas.until(head.schemas.newest_id) != head.schemas):
         raise NotATopicError(
-            f"{table}, version {head.delta_version}: a foreign engine changed {SCHEMA_PROPERTY}*, which only grow"
+            f"{table}, version {head.delta_version}: a foreign engine changed {SCHEMA_PROPERTY}* or "
+            f"{SOURCE_PROPERTY}*, which only grow"
         )
     new = (0,) * (partition_count - head.partition_count)
     return replace(

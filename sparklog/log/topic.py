@@ -26,6 +26,7 @@ from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import indexed_leaves, with_value_columns
 from sparklog.log.head import TopicHead, is_of_cleaner, is_topic_property
 from sparklog.log.state import TopicState, load_state, open_state
+from sparklog.log.value_bytes import ValueBytes
 from sparklog.log.value_schemas import TopicSchemas
 from sparklog.schemas import ValueSchema
 
@@ -104,8 +105,8 @@ def create_topic(
         unsequenced_count=0,
     )
     if value_schema is not None:
-        head = head.with_schemas(TopicSchemas((value_schema.to_json(),)))
-        check_index(head)
+        head = head.with_schemas(TopicSchemas.of(value_schema))
+        check_values(head)
     deadline = log.clock.deadline_in(timeout_ms)
     if create_first(log, _new_table(head, created_ms=log.clock.now_ms()), deadline=deadline):
         return _describe(name, head)
@@ -138,8 +139,8 @@ def alter_topic(
 
     def plan_new_settings(state: TopicState) -> Commit | None:
         head = replace(state.head, config=state.head.config.with_changes(changes))
-        if "value.index" in changes:
-            check_index(head)
+        if {"value.index", "value.format"} & {*changes}:
+            check_values(head)
         # Somebody may have set a property to what isn't allowed: taking the setting back to its default mends that.
         if head == state.head and _metadata(state, head) == state.require_whole().metadata:
             return None
@@ -162,12 +163,14 @@ def alter_value_schema(
     def plan_new_schema(state: TopicState) -> Commit | None:
         now = state.head.schemas
         if now is None:
-            schemas = TopicSchemas((schema.to_json(),))
+            schemas = TopicSchemas.of(schema)
         else:
             schemas = now.with_schema(schema, str(state.head.config["value.compatibility"]))
         if schemas == now:
             return None
-        return _settings_commit(state, state.head.with_schemas(schemas), "SET VALUE SCHEMA")
+        head = state.head.with_schemas(schemas)
+        ValueBytes.of(schemas, head.config).check()
+        return _settings_commit(state, head, "SET VALUE SCHEMA")
 
     return _change(log, name, plan_new_schema, timeout_ms)
 
@@ -320,10 +323,12 @@ def _describe(name: str, head: TopicHead) -> TopicDescription:
     )
 
 
-def check_index(head: TopicHead) -> None:
-    """Raise ``InvalidConfigurationError`` where ``value.index`` names what no statistics can be of."""
+def check_values(head: TopicHead) -> None:
+    """Raise ``InvalidConfigurationError`` where ``value.index`` names what no statistics can be of, or values can't be
+    bytes of ``value.format``."""
     if head.schemas is not None:
         indexed_leaves(head.schemas.newest_type, str(head.config["value.index"]))
+        ValueBytes.of(head.schemas, head.config).check()
 
 
 def _check_partitions(name: str, count: int) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparklog.errors import InvalidConfigurationError
 from sparklog.log.data.value_columns import DATA, conform_values
 from sparklog.log.head import TopicHead
-from sparklog.schemas import ValueSchema, decode, encode, struct_to_python
+from sparklog.log.value_bytes import ValueBytes
+from sparklog.schemas import ValueSchema, struct_to_python
 
 __all__ = ["VALUE_BYTES", "ValueReading", "values_left_out", "view_columns"]
 
@@ -22,20 +24,25 @@ VALUE_BYTES = "value_bytes"
 
 @dataclass(frozen=True, slots=True)
 class ValueReading:
-    """How the values of a typed topic are read: by its newest schema, and its ``value.format``."""
+    """How the values of a typed topic are read: by its newest schema or another one, and its ``value.format``."""
 
     schema: ValueSchema
     schema_id: int
-    value_format: str
+    codec: ValueBytes
 
     @classmethod
-    def of(cls, head: TopicHead) -> ValueReading | None:
-        """The reading of a typed topic; None for an untyped one."""
-        return (
-            None
-            if head.schemas is None
-            else cls(head.schemas.newest, head.schemas.newest_id, str(head.config["value.format"]))
-        )
+    def of(cls, head: TopicHead, schema_id: int | None = None) -> ValueReading | None:
+        """The reading of a typed topic by a schema, by the newest for None; None for an untyped one.
+
+        Raises ``InvalidConfigurationError``: the topic has no such schema.
+        """
+        schemas = head.schemas
+        if schemas is None:
+            return None
+        number = schemas.newest_id if schema_id is None else schema_id
+        if not 1 <= number <= schemas.newest_id:
+            raise InvalidConfigurationError(f"value_schema_id={number}: the topic has schemas 1 to {schemas.newest_id}")
+        return cls(schemas.schema(number), number, ValueBytes.of(schemas, head.config))
 
     @property
     def type(self) -> pa.StructType:
@@ -43,13 +50,16 @@ class ValueReading:
         return pa.struct(list(self.schema.arrow))
 
     def as_bytes(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """The records without ``data``, and with its values as bytes in ``value``."""
+        """The records without ``data``, and with its values as bytes in ``value``: those that were sent, where the
+        topic keeps them, else of its format. Raises ``UnwritableError``."""
         values = records.column("value")
         if DATA in records.schema.names:
             data = conform_values(records.column(DATA), self.type)
+            if values.null_count < len(values):
+                data = pc.if_else(values.is_valid(), pa.scalar(None, data.type), data)
             if data.null_count < len(data):
-                encoded = encode(self.value_format, self.schema, data, schema_id=self.schema_id)
-                values = encoded if values.null_count == len(values) else pc.coalesce(encoded, values)
+                encoded = self.codec.encode(data, self.schema_id)
+                values = encoded if values.null_count == len(values) else pc.coalesce(values, encoded)
         return _with_value(records, values)
 
     def as_structs(self, records: pa.RecordBatch) -> pa.RecordBatch:
@@ -75,7 +85,10 @@ class ValueReading:
             data = conform_values(records.column(DATA), self.type)
         if values.null_count == len(values):
             return data, values
-        decoded, _ = decode(self.value_format, self.schema, values)
+        if data.null_count == 0:
+            return data, pa.nulls(len(values), pa.binary())
+        values = pc.if_else(data.is_valid(), pa.scalar(None, pa.binary()), values)
+        decoded = self.codec.decode_stored(values, self.type)
         data = pc.if_else(data.is_valid(), data, decoded)
         return data, pc.if_else(data.is_valid(), pa.scalar(None, pa.binary()), values)
 

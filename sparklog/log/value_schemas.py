@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -12,12 +13,14 @@ import pyarrow as pa
 from sparklog.config import TopicConfig
 from sparklog.errors import InvalidConfigurationError, NotATopicError
 from sparklog.log.data.value_columns import Leaf, indexed_leaves
-from sparklog.schemas import ValueSchema, check, union
+from sparklog.schemas import SchemaSource, ValueSchema, check, union
 
-__all__ = ["SCHEMA_PROPERTY", "TopicSchemas"]
+__all__ = ["SCHEMA_PROPERTY", "SOURCE_PROPERTY", "TopicSchemas"]
 
 SCHEMA_PROPERTY = "sparklog.value.schema."
 """Before the id of a schema: the table property that holds it."""
+SOURCE_PROPERTY = "sparklog.value.source."
+"""Before the id of a schema: the table property that says what it was made of, where bytes need that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,13 @@ class TopicSchemas:
     """All schemas that a topic's values had, as JSON, the oldest first; their ids are 1, 2, …"""
 
     texts: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+    """The source of each, as JSON, empty for nothing that matters; those at the end may be missing."""
+
+    @classmethod
+    def of(cls, schema: ValueSchema) -> TopicSchemas:
+        """A topic's first schema."""
+        return cls((schema.to_json(),), _trimmed((_source_text(schema),)))
 
     @classmethod
     def from_properties(cls, table: str, properties: Mapping[str, str]) -> TopicSchemas | None:
@@ -45,9 +55,11 @@ class TopicSchemas:
                 f"{table}: properties {', '.join(sorted(SCHEMA_PROPERTY + name for name in found))}; "
                 f"expected {SCHEMA_PROPERTY}1 to {len(found)}"
             )
-        schemas = cls(tuple(found[name] for name in ids))
+        sources = tuple(properties.get(SOURCE_PROPERTY + name, "") for name in ids)
+        schemas = cls(tuple(found[name] for name in ids), _trimmed(sources))
         try:
             schemas.physical  # noqa: B018
+            schemas.all()
         except Exception as error:  # whatever a foreign engine made of them
             raise NotATopicError(
                 f"{table}: properties {SCHEMA_PROPERTY}1 to {len(found)} can't be read: {error}"
@@ -62,7 +74,7 @@ class TopicSchemas:
     @property
     def newest(self) -> ValueSchema:
         """The schema that records are written by now, and that all are read by."""
-        return _parsed(self.texts[-1])
+        return self.schema(self.newest_id)
 
     @property
     def physical(self) -> pa.StructType:
@@ -71,11 +83,16 @@ class TopicSchemas:
 
     def schema(self, schema_id: int) -> ValueSchema:
         """The schema of an id, from 1 on."""
-        return _parsed(self.texts[schema_id - 1])
+        source = self.sources[schema_id - 1] if schema_id <= len(self.sources) else ""
+        return _parsed(self.texts[schema_id - 1], source)
+
+    def until(self, schema_id: int) -> TopicSchemas:
+        """The schemas up to the one of an id, inclusive."""
+        return TopicSchemas(self.texts[:schema_id], _trimmed(self.sources[:schema_id]))
 
     def all(self) -> tuple[ValueSchema, ...]:
         """Every schema, by id."""
-        return tuple(map(_parsed, self.texts))
+        return tuple(self.schema(number) for number in range(1, self.newest_id + 1))
 
     def leaves(self, config: TopicConfig) -> tuple[Leaf, ...]:
         """The leaves that files have statistics of. A ``value.index`` that can't be met counts as none given: anybody
@@ -92,7 +109,9 @@ class TopicSchemas:
 
     def to_properties(self) -> dict[str, str]:
         """The schemas as table properties."""
-        return {f"{SCHEMA_PROPERTY}{number}": text for number, text in enumerate(self.texts, 1)}
+        schemas = {f"{SCHEMA_PROPERTY}{number}": text for number, text in enumerate(self.texts, 1)}
+        sources = {f"{SOURCE_PROPERTY}{number}": text for number, text in enumerate(self.sources, 1) if text}
+        return schemas | sources
 
     def with_schema(self, schema: ValueSchema, mode: str) -> TopicSchemas:
         """These schemas and a new one behind them; the same where it equals the newest.
@@ -100,21 +119,43 @@ class TopicSchemas:
         Raises:
             InvalidConfigurationError: it isn't compatible, by ``value.compatibility``; says why.
         """
-        text = schema.to_json()
-        if text == self.texts[-1]:
+        if schema == self.newest:
             return self
-        olds = [_parsed(one) for one in self.texts]
-        verdict = check(schema, olds, mode)
+        verdict = check(schema, self.all(), mode)
         if not verdict.compatible:
             raise InvalidConfigurationError(
                 f"the schema isn't compatible ({mode}) with schema {self.newest_id}: {'; '.join(verdict.reasons)}"
             )
-        return TopicSchemas((*self.texts, text))
+        sources = (*self.sources, *[""] * (self.newest_id - len(self.sources)), _source_text(schema))
+        return TopicSchemas((*self.texts, schema.to_json()), _trimmed(sources))
+
+
+def _trimmed(sources: tuple[str, ...]) -> tuple[str, ...]:
+    """Without empty ones at the end: equal schemas are equal."""
+    count = len(sources)
+    while count and not sources[count - 1]:
+        count -= 1
+    return sources[:count]
+
+
+def _source_text(schema: ValueSchema) -> str:
+    found: dict[str, object] = {}
+    if schema.source is not None:
+        found = {"language": schema.source.language, "text": schema.source.text}
+    if schema.registry_id is not None:
+        found["registry_id"] = schema.registry_id
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False) if found else ""
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> ValueSchema:
-    return ValueSchema.from_json(text)
+def _parsed(text: str, source_text: str = "") -> ValueSchema:
+    schema = ValueSchema.from_json(text)
+    if not source_text:
+        return schema
+    found = json.loads(source_text)
+    if "language" in found:
+        schema = replace(schema, source=SchemaSource(str(found["language"]), str(found["text"])))
+    return schema if found.get("registry_id") is None else schema.with_registry_id(int(found["registry_id"]))
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,7 @@ Pure: the topic's settings, the time and the sticky partition are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,14 +109,16 @@ def prepare(
     sticky: StickyPartition,
     now_ms: int,
     encoding: ValueEncoding | None = None,
+    renew: Callable[[], ValueEncoding | None] | None = None,
 ) -> PreparedBatch:
     """Put batches together: check their records, choose partitions, and sort by them. The batches lose their records.
 
     Args:
         now_ms: every record's timestamp where the topic has ``message.timestamp.type=LogAppendTime``.
         encoding: of a typed topic's values.
+        renew: the encoding as of now: bytes may be of a schema that ``encoding`` doesn't know.
     """
-    table, undecodable = _take_table(batches, encoding)
+    table, undecodable = _take_table(batches, encoding, renew)
     timestamps_column, keys, values, headers, chosen = (one_array(table[name]) for name in _COLUMNS)
     topic, is_append_time = batches[0].topic, config["message.timestamp.type"] == "LogAppendTime"
     timestamps: I64 = np.full(len(keys), now_ms, np.int64) if is_append_time else np.asarray(timestamps_column)
@@ -145,13 +147,19 @@ def prepare(
     )
 
 
-def _take_table(batches: Sequence[Batch], encoding: ValueEncoding | None) -> tuple[pa.Table, dict[int, SparklogError]]:
+def _take_table(
+    batches: Sequence[Batch],
+    encoding: ValueEncoding | None,
+    renew: Callable[[], ValueEncoding | None] | None,
+) -> tuple[pa.Table, dict[int, SparklogError]]:
     """The records of all batches, and those whose values can't be the topic's, by place over all of them."""
     tables: list[pa.Table] = []
     refused: dict[int, SparklogError] = {}
     start = 0
-    for batch in batches:
-        table, values = batch.take_table(), batch.take_values()
+    taken = [(batch, batch.take_table(), batch.take_values()) for batch in batches]
+    if encoding is not None and renew is not None and any(encoding.lacks_schema(table) for _, table, _ in taken):
+        encoding = renew() or encoding
+    for batch, table, values in taken:
         if encoding is None and (values or DATA in table.schema.names):
             # Another topic has taken the name: their bytes would be tombstones.
             raise UnknownTopicOrPartitionError(f"topic {batch.topic!r} is not typed any more")

@@ -180,6 +180,7 @@ class TopicSender:
                 sticky=self._sticky,
                 now_ms=self._clock.now_ms(),
                 encoding=ValueEncoding.of(self._topic.name, head),
+                renew=lambda: self._topic.newest_encoding(deadline),
             )
             staged = self._topic.stage_parts(prepared.parts) if prepared.parts else None
             return replace(upload, prepared=prepared.without_records(), staged=staged)

@@ -16,8 +16,9 @@ from sparklog.log.data.schema import HEADERS
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.head import TopicHead
+from sparklog.log.value_bytes import ValueBytes
 from sparklog.producer.batch import I32
-from sparklog.schemas import ValueSchema, check_record, conform, decode, python_rows_to_struct
+from sparklog.schemas import ValueSchema, check_record, conform, python_rows_to_struct
 
 __all__ = ["ERROR_HEADER", "ValueEncoding", "sizes_of"]
 
@@ -36,10 +37,12 @@ class ValueEncoding:
     topic: str
     schema: ValueSchema
     schema_id: int
-    value_format: str
-    """The ``value.format`` by which values of bytes are decoded."""
+    codec: ValueBytes
+    """By which values of bytes are decoded."""
     keeps_undecodable: bool
     """Is ``value.on.error`` keep?"""
+    keeps_bytes: bool
+    """Is ``value.bytes`` keep?"""
 
     @classmethod
     def of(cls, topic: str, head: TopicHead) -> ValueEncoding | None:
@@ -50,8 +53,9 @@ class ValueEncoding:
             topic=topic,
             schema=head.schemas.newest,
             schema_id=head.schemas.newest_id,
-            value_format=str(head.config["value.format"]),
+            codec=ValueBytes.of(head.schemas, head.config),
             keeps_undecodable=head.config["value.on.error"] == "keep",
+            keeps_bytes=head.config["value.bytes"] == "keep",
         )
 
     @property
@@ -73,6 +77,10 @@ class ValueEncoding:
         """A table of ``send_batch`` with the fields of its values in one column ``data``; see :func:`typed_columns`."""
         return typed_columns(self.topic, table, self.schema, RECORD_COLUMNS)
 
+    def lacks_schema(self, table: pa.Table) -> bool:
+        """Is any value of bytes framed as of a schema that isn't known here?"""
+        return self.codec.lacks_schema(one_array(table["value"]))
+
     def encode(self, table: pa.Table, given: Mapping[int, Any]) -> tuple[pa.Table, dict[int, SparklogError]]:
         """The records of a batch with their values in ``data``, and what is wrong with some, by place.
 
@@ -92,11 +100,12 @@ class ValueEncoding:
             errors |= wrong
         values = one_array(table["value"])
         if values.null_count < len(values):
-            found, undecodable = decode(self.value_format, self.schema, values)
+            found, undecodable = self.codec.decode(values, self.type)
             parts.append(found)
             table = self._without_decoded(table, values, undecodable)
             errors |= {} if self.keeps_undecodable else undecodable
         data = _together(parts, table.num_rows, self.type)
+        errors |= {place: reason for place, reason in self.codec.unmet(data).items() if not values[place].is_valid}
         table = table.append_column(pa.field(DATA, self.type), data)
         table = table.append_column(SCHEMA_ID, _ids(data, self.schema_id))
         refused: dict[int, SparklogError] = {
@@ -106,14 +115,16 @@ class ValueEncoding:
         return table, refused
 
     def _without_decoded(self, table: pa.Table, values: pa.Array, undecodable: Mapping[int, str]) -> pa.Table:
-        """The table without bytes but for those to be kept, which get a header that says what is wrong with them."""
+        """The table without bytes but for those to be kept; those that can't be decoded get a header that says what is
+        wrong with them."""
         kept = undecodable if self.keeps_undecodable else {}
         at = table.schema.get_field_index("value")
         if not kept:
-            return table.set_column(at, "value", pa.nulls(len(values), pa.binary()))
-        stays = np.zeros(len(values), np.bool_)
-        stays[list(kept)] = True
-        table = table.set_column(at, "value", pc.if_else(pa.array(stays), values, pa.scalar(None, pa.binary())))
+            return table if self.keeps_bytes else table.set_column(at, "value", pa.nulls(len(values), pa.binary()))
+        if not self.keeps_bytes:
+            stays = np.zeros(len(values), np.bool_)
+            stays[list(kept)] = True
+            table = table.set_column(at, "value", pc.if_else(pa.array(stays), values, pa.scalar(None, pa.binary())))
         headers = one_array(table["headers"]).to_pylist()
         for place, reason in kept.items():
             headers[place] = [*(headers[place] or ()), {"key": ERROR_HEADER, "value": reason.encode()}]
@@ -129,7 +140,7 @@ def sizes_of(table: pa.Table) -> I32:
     if data.null_count == len(data):
         return sizes
     typed = value_sizes(data).astype(np.int32)
-    return np.where(np.asarray(data.is_valid()), typed, sizes).astype(np.int32)
+    return np.where(np.asarray(data.is_valid()) & (sizes < 0), typed, sizes).astype(np.int32)
 
 
 def typed_columns(topic: str, table: pa.Table, schema: ValueSchema, reserved: Sequence[str]) -> pa.Table:

@@ -136,6 +136,23 @@ class WritableTopic:
         finally:
             self.writing.release()
 
+    def newest_encoding(self, deadline: Deadline) -> ValueEncoding | None:
+        """How values become columns, as of now. For the sender.
+
+        Raises ``UnknownTopicOrPartitionError``, ``StoreError``; ``KafkaTimeoutError``: a commit was under way until the
+        deadline."""
+        if not self.writing.acquire(timeout=bounded_s(deadline.left_ms / 1000)):
+            raise KafkaTimeoutError(
+                f"topic {self.name!r}: a commit was under way until the records' delivery.timeout.ms"
+            )
+        try:
+            with self._cluster.store.patience(store_patience(self._config, deadline)):
+                self._writer.refresh()
+            self._update_queue()
+        finally:
+            self.writing.release()
+        return self.value_encoding
+
     def finish_by(self, deadline: Deadline) -> None:
         """Let commits hurry: whoever waits for what was sent gives up then."""
         self._writer.finish_by(deadline)

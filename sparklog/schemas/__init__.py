@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from sparklog.lazy_imports import import_on_use
 
 if TYPE_CHECKING:
-    from sparklog.schemas.canonical import SchemaError, ValueSchema, delta_type, type_name
+    from sparklog.schemas.canonical import SchemaError, SchemaSource, ValueSchema, delta_type, type_name
     from sparklog.schemas.columns import conform, unreadable_leaf
     from sparklog.schemas.compatibility import MODES, Verdict, check, merged_type, union
-    from sparklog.schemas.formats import FORMATS, decode, encode
+    from sparklog.schemas.demands import unmet_demands
+    from sparklog.schemas.formats import FORMATS, UnwritableError, check_format, decode, encode, frame_ids
     from sparklog.schemas.packing import column_of_parts, packer_of
     from sparklog.schemas.records import check_record, python_rows_to_struct
     from sparklog.schemas.sources import schema_of_file, value_schema
@@ -21,10 +22,11 @@ else:
     __getattr__, __dir__ = import_on_use(
         __name__,
         {
-            "sparklog.schemas.canonical": ("SchemaError", "ValueSchema", "delta_type", "type_name"),
+            "sparklog.schemas.canonical": ("SchemaError", "SchemaSource", "ValueSchema", "delta_type", "type_name"),
             "sparklog.schemas.columns": ("conform", "unreadable_leaf"),
             "sparklog.schemas.compatibility": ("MODES", "Verdict", "check", "merged_type", "union"),
-            "sparklog.schemas.formats": ("FORMATS", "decode", "encode"),
+            "sparklog.schemas.demands": ("unmet_demands",),
+            "sparklog.schemas.formats": ("FORMATS", "UnwritableError", "check_format", "decode", "encode", "frame_ids"),
             "sparklog.schemas.packing": ("column_of_parts", "packer_of"),
             "sparklog.schemas.records": ("check_record", "python_rows_to_struct"),
             "sparklog.schemas.sources": ("schema_of_file", "value_schema"),
@@ -36,15 +38,19 @@ __all__ = [
     "FORMATS",
     "MODES",
     "SchemaError",
+    "SchemaSource",
+    "UnwritableError",
     "ValueSchema",
     "Verdict",
     "check",
+    "check_format",
     "check_record",
     "column_of_parts",
     "conform",
     "decode",
     "delta_type",
     "encode",
+    "frame_ids",
     "merged_type",
     "packer_of",
     "python_rows_to_struct",
@@ -52,6 +58,7 @@ __all__ = [
     "struct_to_python",
     "type_name",
     "union",
+    "unmet_demands",
     "unreadable_leaf",
     "value_schema",
 ]

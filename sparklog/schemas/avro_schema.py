@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from sparklog.schemas.canonical import SchemaError, ValueSchema, canonical_schema
+from sparklog.schemas.canonical import MOST_FIELDS, SchemaError, SchemaSource, ValueSchema, canonical_schema
+from sparklog.schemas.strict import MULTIPLE, SIZE, SYMBOLS
 
-__all__ = ["avro_of_schema", "is_avro_schema", "schema_of_avro"]
+__all__ = ["avro_of_schema", "is_avro_schema", "readable_avro", "schema_of_avro", "strict_type_of_avro"]
 
 _SIMPLE = {
     "boolean": pa.bool_(),
@@ -24,7 +27,6 @@ _LOGICAL = {
     ("int", "date"): pa.date32(),
     ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
     ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
-    ("string", "uuid"): pa.string(),
 }
 _TO_AVRO: Mapping[pa.DataType, Any] = {
     pa.bool_(): "boolean",
@@ -39,7 +41,11 @@ _TO_AVRO: Mapping[pa.DataType, Any] = {
     pa.date32(): {"type": "int", "logicalType": "date"},
     pa.timestamp("us", "UTC"): {"type": "long", "logicalType": "timestamp-micros"},
 }
+_NAMED = ("record", "error", "enum", "fixed")
 _MOST_DEPTH = 64
+_MOST_FIXED_BYTES = 1 << 20
+_MOST_PARTS = 4 * MOST_FIELDS
+"""A field may be a union of an array of a type."""
 
 
 def is_avro_schema(found: Any) -> bool:
@@ -48,12 +54,41 @@ def is_avro_schema(found: Any) -> bool:
 
 
 def schema_of_avro(found: Mapping[str, Any]) -> ValueSchema:
-    """The schema of an Avro record: enumerations are texts, fixed is bytes, a union of null and a type is that type;
-    logical types that have no column are the types beneath them.
+    """The schema of an Avro record, with the record as its source: enumerations are texts, fixed is bytes, a union of
+    null and a type is that type; logical types that have no column are the types beneath them.
 
     Raises ``SchemaError``: other unions, a record that holds itself.
     """
-    return canonical_schema(_type_of(found, "", {}, ()))
+    source = SchemaSource("avro", json.dumps(found, separators=(",", ":"), ensure_ascii=False))
+    return replace(canonical_schema(strict_type_of_avro(found)), source=source)
+
+
+def strict_type_of_avro(found: Mapping[str, Any]) -> pa.StructType:
+    """The type of an Avro record's values with what it demands of them (:mod:`sparklog.schemas.strict`).
+
+    Raises ``SchemaError``."""
+    kind = _field_of(found, "value", "", _Names()).type
+    if not pa.types.is_struct(kind):
+        raise SchemaError(f"an Avro schema of {kind}; expected a record")
+    return kind
+
+
+def readable_avro(found: Any) -> Any:
+    """An Avro schema without the logical types that have no column: values of these are read and written as the types
+    beneath them, and libraries differ in what they know of them."""
+    if isinstance(found, list):
+        return [readable_avro(each) for each in found]
+    if not isinstance(found, Mapping):
+        return found
+    changed = {name: each for name, each in found.items() if name != "default"}
+    if "logicalType" in changed and not _is_logical(changed):
+        del changed["logicalType"]
+    for name in ("type", "items", "values"):
+        if name in changed:
+            changed[name] = readable_avro(changed[name])
+    if isinstance(changed.get("fields"), list):
+        changed["fields"] = [readable_avro(each) for each in changed["fields"]]
+    return changed
 
 
 def avro_of_schema(schema: ValueSchema, name: str = "Value") -> dict[str, Any]:
@@ -61,61 +96,111 @@ def avro_of_schema(schema: ValueSchema, name: str = "Value") -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": _fields(schema.arrow, name)}
 
 
-def _type_of(found: Any, path: str, named: dict[str, Any], within: tuple[str, ...]) -> pa.DataType:
-    if len(within) > _MOST_DEPTH or path.count(".") > _MOST_DEPTH:
-        raise SchemaError(f"field {path}: nested deeper than {_MOST_DEPTH} levels")
+class _Names:
+    """The named types of a schema so far, by full name, and those that are being read. Source: Avro 1.12, "Names"."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, tuple[pa.Field, int]] = {}
+        """With the number of parts of each: those it names count as often as they are there."""
+        self.within: tuple[str, ...] = ()
+        self.namespace = ""
+        self.count = 0
+
+    def full(self, name: str) -> str:
+        return name if "." in name or not self.namespace else f"{self.namespace}.{name}"
+
+    def add(self, count: int) -> None:
+        self.count += count
+        if self.count > _MOST_PARTS:  # records may name one another, and be a billion fields in a hundred lines
+            raise SchemaError(f"a schema has {MOST_FIELDS} fields at most, with nested ones")
+
+
+def _field_of(found: Any, name: str, path: str, names: _Names) -> pa.Field:
+    """A field of an Avro type; nullable where that is a union with null."""
+    names.add(1)
+    if path.count(".") > _MOST_DEPTH:
+        raise SchemaError(f"field {path[:80]}: nested deeper than {_MOST_DEPTH} levels")
     if isinstance(found, list):
         kinds = [each for each in found if each != "null"]
         if len(kinds) != 1:
             raise SchemaError(f"field {path}: a union of {len(kinds)} types; expected one type, perhaps beside null")
-        return _type_of(kinds[0], path, named, within)
+        return _field_of(kinds[0], name, path, names).with_nullable(len(kinds) < len(found))
     if isinstance(found, str):
         if found in _SIMPLE:
-            return _SIMPLE[found]
-        if found in within:
+            return pa.field(name, _SIMPLE[found], nullable=False)
+        full = names.full(found)
+        if full in names.within:
             raise SchemaError(f"field {path}: {found} holds itself; recursive types can't be columns")
-        if found in named:
-            return _type_of(named[found], path, named, within)
-        raise SchemaError(
-            f"field {path}: the type {found!r} isn't known; expected one of {', '.join(_SIMPLE)}, or a name"
-        )
+        if full not in names.known:
+            raise SchemaError(
+                f"field {path}: the type {found!r} isn't known; expected one of {', '.join(_SIMPLE)}, or a name"
+            )
+        known, count = names.known[full]
+        names.add(count)
+        return known.with_name(name)
     if not isinstance(found, Mapping) or "type" not in found:
         raise SchemaError(f"field {path}: no Avro schema: {str(found)[:60]}")
+    if found["type"] not in _NAMED:
+        return _unnamed_field(found, name, path, names)
+    given = str(found["name"])
+    namespace = given.rpartition(".")[0] if "." in given else str(found.get("namespace", names.namespace))
+    full = given if "." in given or not namespace else f"{namespace}.{given}"
+    if full in names.known or full in names.within:
+        raise SchemaError(f"field {path}: the name {full} is defined twice")
+    before, count = (names.within, names.namespace), names.count
+    names.within, names.namespace = (*names.within, full), namespace
+    field = _named_field(found, name, path, names)
+    names.within, names.namespace = before
+    names.known[full] = field, names.count - count
+    return field
+
+
+def _named_field(found: Mapping[str, Any], name: str, path: str, names: _Names) -> pa.Field:
     kind = found["type"]
-    if kind in ("record", "enum", "fixed", "error"):
-        named.setdefault(str(found.get("name")), found)
-        if found.get("namespace"):
-            named.setdefault(f"{found['namespace']}.{found.get('name')}", found)
-    return _complex(found, kind, path, named, within)
-
-
-def _complex(
-    found: Mapping[str, Any], kind: Any, path: str, named: dict[str, Any], within: tuple[str, ...]
-) -> pa.DataType:
-    if found.get("logicalType") == "decimal":
-        try:
-            return pa.decimal128(int(found["precision"]), int(found.get("scale", 0)))
-        except (ValueError, KeyError, pa.ArrowException) as error:
-            raise SchemaError(f"field {path}: no decimal of up to 38 digits: {error}") from error
-    if (kind, found.get("logicalType")) in _LOGICAL:
-        return _LOGICAL[kind, found["logicalType"]]
-    if kind in ("record", "error"):
-        prefix, name = (f"{path}." if path else ""), str(found.get("name"))
-        if name in within:
-            raise SchemaError(f"field {path}: {name} holds itself; recursive types can't be columns")
-        fields = [
-            (f["name"], _type_of(f["type"], f"{prefix}{f['name']}", named, (*within, name))) for f in found["fields"]
-        ]
-        return pa.struct(fields)
     if kind == "enum":
-        return pa.string()
+        return pa.field(name, pa.string(), nullable=False, metadata={SYMBOLS: "\n".join(found["symbols"])})
     if kind == "fixed":
-        return pa.binary()
+        size = found["size"]
+        if type(size) is not int or not 1 <= size <= _MOST_FIXED_BYTES:  # of 0: a list of a billion in no bytes
+            raise SchemaError(f"field {path}: fixed of {size!r} bytes; expected 1 to {_MOST_FIXED_BYTES}")
+        if found.get("logicalType") == "decimal":
+            return _decimal_field(found, name, path)
+        return pa.field(name, pa.binary(), nullable=False, metadata={SIZE: str(size)})
+    prefix = f"{path}." if path else ""
+    if len(names.within) > _MOST_DEPTH:
+        raise SchemaError(f"field {path[:80]}: nested deeper than {_MOST_DEPTH} levels")
+    fields = [_field_of(each["type"], each["name"], f"{prefix}{each['name']}", names) for each in found["fields"]]
+    return pa.field(name, pa.struct(fields), nullable=False)
+
+
+def _unnamed_field(found: Mapping[str, Any], name: str, path: str, names: _Names) -> pa.Field:
+    kind, logical = found["type"], found.get("logicalType")
+    if kind == "bytes" and logical == "decimal":
+        return _decimal_field(found, name, path)
+    if isinstance(kind, str) and (kind, str(logical)) in _LOGICAL:
+        metadata = {MULTIPLE: "1000"} if logical == "timestamp-millis" else None
+        return pa.field(name, _LOGICAL[kind, str(logical)], nullable=False, metadata=metadata)
     if kind == "array":
-        return pa.list_(_type_of(found["items"], f"{path}.element", named, within))
+        return pa.field(name, pa.list_(_field_of(found["items"], "element", f"{path}.element", names)), nullable=False)
     if kind == "map":
-        return pa.map_(pa.string(), _type_of(found["values"], f"{path}.value", named, within))
-    return _type_of(kind, path, named, within)
+        value = _field_of(found["values"], "value", f"{path}.value", names)
+        return pa.field(name, pa.map_(pa.string(), value), nullable=False)
+    return _field_of(kind, name, path, names)
+
+
+def _decimal_field(found: Mapping[str, Any], name: str, path: str) -> pa.Field:
+    try:
+        kind = pa.decimal128(int(found["precision"]), int(found.get("scale", 0)))
+    except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        raise SchemaError(f"field {path}: no decimal of up to 38 digits: {error}") from error
+    return pa.field(name, kind, nullable=False)
+
+
+def _is_logical(found: Mapping[str, Any]) -> bool:
+    kind, logical = found.get("type"), found["logicalType"]
+    if not isinstance(kind, str):
+        return False
+    return (kind, logical) in _LOGICAL or (logical == "decimal" and kind in ("bytes", "fixed"))
 
 
 def _fields(fields: Any, name: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -14,12 +14,22 @@ import pyarrow as pa
 
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["SchemaError", "ValueSchema", "canonical_schema", "canonical_type", "delta_type", "type_name"]
+__all__ = [
+    "SchemaError",
+    "SchemaSource",
+    "ValueSchema",
+    "canonical_schema",
+    "canonical_type",
+    "delta_type",
+    "type_name",
+]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MOST_DEPTH = 32
-_MOST_FIELDS = 10_000
+MOST_FIELDS = 10_000
 _MOST_NAME_CHARACTERS = 255
+_MOST_SOURCE_CHARACTERS = 1 << 20
+_MOST_REGISTRY_ID = 2**31 - 1
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=.`]")
 """In the name of a field. Source: Delta refuses all but the last two in column names; a dot and a backtick would make
 names of nested fields ambiguous."""
@@ -56,12 +66,43 @@ class SchemaError(InvalidConfigurationError):
     """A schema can't be that of a topic's values; names the field, its type and what is supported."""
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaSource:
+    """The origin of a schema, where bytes of a format can be read by that alone."""
+
+    language: str
+    """``avro`` or ``protobuf``."""
+    text: str
+    """Avro: the schema in JSON. Protobuf: :func:`sparklog.schemas.protobuf_schema.source_of_message`'s."""
+
+    def __post_init__(self) -> None:
+        if len(self.text) > _MOST_SOURCE_CHARACTERS:
+            raise SchemaError(
+                f"a schema in {self.language} of {len(self.text)} characters; at most {_MOST_SOURCE_CHARACTERS}"
+            )
+
+
 @dataclass(frozen=True)
 class ValueSchema:
     """The fields of a topic's values, in order. Every field may be null, at any depth."""
 
     arrow: pa.Schema
     """In canonical types: see :func:`canonical_type`."""
+    source: SchemaSource | None = None
+    """The Avro record or Protobuf message that it was made of; None: it was made of something else."""
+    registry_id: int | None = None
+    """The id that a registry of Confluent's knows it by, which is in the frame of its bytes; None: frames have the
+    schema's id in its topic."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone, without what is kept of them for this process."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def with_registry_id(self, registry_id: int) -> ValueSchema:
+        """The schema, with the id that a registry knows it by, 0 to 2^31 - 1. Raises ``SchemaError``."""
+        if not 0 <= registry_id <= _MOST_REGISTRY_ID:
+            raise SchemaError(f"a registry's id of {registry_id}; expected 0 to {_MOST_REGISTRY_ID}")
+        return replace(self, registry_id=registry_id)
 
     @cached_property
     def struct_type(self) -> pa.StructType:
@@ -87,7 +128,7 @@ class ValueSchema:
         return tuple(_leaves(self.arrow, ""))
 
     def __hash__(self) -> int:
-        return hash(self.to_json())
+        return hash((self.to_json(), self.source, self.registry_id))
 
 
 def canonical_schema(fields: pa.Schema | pa.StructType) -> ValueSchema:
@@ -171,8 +212,8 @@ def _canonical_fields(fields: Iterable[pa.Field], prefix: str, depth: int, count
     for field in fields:
         path = f"{prefix}{field.name}"
         count[0] += 1
-        if count[0] > _MOST_FIELDS:
-            raise SchemaError(f"a schema has {_MOST_FIELDS} fields at most, with nested ones")
+        if count[0] > MOST_FIELDS:
+            raise SchemaError(f"a schema has {MOST_FIELDS} fields at most, with nested ones")
         if not field.name or len(field.name) > _MOST_NAME_CHARACTERS or _FORBIDDEN.search(field.name):
             raise SchemaError(
                 f"field {path!r}: expected a name of 1 to {_MOST_NAME_CHARACTERS} characters, none of them a space or "

@@ -10,6 +10,7 @@ import pyarrow as pa
 from sparklog.config.topic import COMPATIBILITY_MODES
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
 from sparklog.schemas.canonical import ValueSchema, type_name
+from sparklog.schemas.demands import new_demands
 
 __all__ = ["MODES", "Verdict", "check", "merged_type", "union"]
 
@@ -37,6 +38,9 @@ def check(new: ValueSchema, olds: Sequence[ValueSchema], mode: str = "BACKWARD")
     both, and no table can hold both. So all modes agree, and the transitive ones, too; they are told apart for users of
     Confluent's registry, who set them.
 
+    A field that can't be null in an Avro record, or is ``required`` in Protobuf, is refused where it is new: records
+    of before have none, and a default that isn't null would be one that no engine but ours knows of.
+
     Raises ``InvalidConfigurationError``: no such mode.
     """
     if mode not in MODES:
@@ -45,6 +49,13 @@ def check(new: ValueSchema, olds: Sequence[ValueSchema], mode: str = "BACKWARD")
     reasons: dict[str, None] = {}
     for number, old in enumerate(olds, 1):
         reasons.update(dict.fromkeys(_differences(new.arrow, old.arrow, "", f"schema {number}")))
+        reasons.update(
+            dict.fromkeys(
+                f"field {path}: it can't be null, but values of schema {number} may lack it; make it a union with "
+                "null, which is optional in Protobuf"
+                for path in new_demands(new, old)
+            )
+        )
     return Verdict(not reasons, tuple(reasons))
 
 

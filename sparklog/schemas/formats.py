@@ -1,18 +1,11 @@
-"""Values of a schema as bytes: JSON and Avro, both perhaps in Confluent's framing.
+"""Values of a schema as bytes: JSON, Avro and Protobuf, each perhaps in Confluent's framing.
 
 Equal in value both ways, not in bytes: what a producer sent as bytes comes back with the same fields and values.
 """
 
 from __future__ import annotations
 
-import base64
-import datetime
-import decimal
-import io
-import json
-import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -20,25 +13,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.errors import InvalidConfigurationError
-from sparklog.schemas.avro_schema import avro_of_schema
+from sparklog.errors import InvalidConfigurationError, InvalidRecordError
+from sparklog.schemas.avro_values import avro_reader, avro_writer
 from sparklog.schemas.canonical import ValueSchema
 from sparklog.schemas.json_columns import json_to_struct, reads_as_columns
+from sparklog.schemas.json_values import json_reader, json_writer
+from sparklog.schemas.protobuf_values import message_indexes, protobuf_to_struct, protobuf_writer, without_indexes
 from sparklog.schemas.records import python_rows_to_struct
 from sparklog.schemas.to_python import struct_to_python
+from sparklog.schemas.undecodable import UndecodableError, shown
 
-__all__ = ["FORMATS", "decode", "encode"]
+__all__ = ["FORMATS", "UnwritableError", "check_format", "decode", "encode", "frame_ids"]
 
 _FRAME = b"\0"
 _FRAME_BYTES = 5
 """A zero byte and the id of the schema, four bytes. Source: Confluent, "Wire format"."""
-_NAMED_FLOATS = MappingProxyType({"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf})
-_MOST_DIGITS_OF_INTEGERS = 20
-_MOST_SHOWN = 80
 _ROWS_AROUND = 128
 """The number of values around one that can't be decoded, that are decoded one by one, which takes ten times as long."""
-
-_ToObject = Callable[[Any], Any]
 
 
 def decode(value_format: str, schema: ValueSchema, values: pa.Array) -> tuple[pa.StructArray, dict[int, str]]:
@@ -51,10 +42,13 @@ def decode(value_format: str, schema: ValueSchema, values: pa.Array) -> tuple[pa
         InvalidConfigurationError: no such format, or its library isn't installed.
     """
     name, is_framed = _parsed(value_format)
-    read = _READERS[name](schema)
     errors: dict[int, str] = {}
     if is_framed:
-        values = _without_frames(values, errors)
+        values = _without_frames(values, errors, message_indexes(schema) if name == "protobuf" else b"")
+    if name == "protobuf":
+        found, wrong = protobuf_to_struct(schema, values)
+        return found, {**errors, **wrong}
+    read = _READERS[name](schema)
     by_columns = name == "json" and reads_as_columns(schema.struct_type)
     if not by_columns or values.null_count == len(values):
         found, wrong = _one_by_one(schema, read, values)
@@ -80,7 +74,7 @@ def _one_by_one(
         if raw is not None:
             try:
                 row = read(raw)
-            except _UndecodableError as error:
+            except UndecodableError as error:
                 errors[place] = str(error)
         rows.append(row)
     found, wrong = python_rows_to_struct(schema, rows)
@@ -114,15 +108,26 @@ def _by_columns(
     return pa.concat_arrays(parts), errors
 
 
-def _without_frames(values: pa.Array, errors: dict[int, str]) -> pa.Array:
+def _without_frames(values: pa.Array, errors: dict[int, str], indexes: bytes) -> pa.Array:
     found: list[bytes | None] = []
     for place, raw in enumerate(values.to_pylist()):
         try:
-            found.append(None if raw is None else _unframed(raw))
-        except _UndecodableError as error:
+            if raw is None:
+                found.append(None)
+            else:
+                found.append(without_indexes(_unframed(raw), indexes) if indexes else _unframed(raw))
+        except UndecodableError as error:
             errors[place] = str(error)
             found.append(None)
     return pa.array(found, pa.binary())
+
+
+def frame_ids(values: pa.Array) -> list[int | None]:
+    """The id in Confluent's framing of each value; None where there is no frame."""
+    return [
+        None if raw is None or len(raw) < _FRAME_BYTES or raw[:1] != _FRAME else int.from_bytes(raw[1:5], "big")
+        for raw in values.to_pylist()
+    ]
 
 
 def encode(value_format: str, schema: ValueSchema, values: pa.StructArray, *, schema_id: int = 0) -> pa.Array:
@@ -131,17 +136,37 @@ def encode(value_format: str, schema: ValueSchema, values: pa.StructArray, *, sc
     Args:
         schema_id: of Confluent's framing.
     Raises:
-        InvalidConfigurationError: no such format, or its library isn't installed.
+        InvalidConfigurationError: no such format, its library isn't installed, or the schema isn't for it.
+        UnwritableError: the format's own schema has no such value.
     """
     name, is_framed = _parsed(value_format)
     write = _WRITERS[name](schema)
-    frame = _FRAME + schema_id.to_bytes(4, "big") if is_framed else b""
-    found = [None if row is None else frame + write(row) for row in struct_to_python(values)]
+    frame = b""
+    if is_framed:
+        frame = _FRAME + schema_id.to_bytes(4, "big") + (message_indexes(schema) if name == "protobuf" else b"")
+    found: list[bytes | None] = []
+    for row in struct_to_python(values):
+        try:
+            found.append(None if row is None else frame + write(row))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise UnwritableError(len(found), f"a value that {value_format} can't hold: {error}") from error
     return pa.array(found, pa.binary())
 
 
-class _UndecodableError(ValueError):
-    """Bytes that are no value; says why."""
+class UnwritableError(InvalidRecordError):
+    """A value that can't be bytes of a format: its schema has no null for it, or not such an enumeration's text."""
+
+    def __init__(self, place: int, reason: str) -> None:
+        super().__init__(reason)
+        self.place = place
+        """The first such value's."""
+
+
+def check_format(value_format: str, schema: ValueSchema) -> None:
+    """Raise ``InvalidConfigurationError`` where values of a schema can't be bytes of a format: its library isn't
+    installed, or the schema isn't for it."""
+    name, _ = _parsed(value_format)
+    _WRITERS[name](schema)
 
 
 def _parsed(value_format: str) -> tuple[str, bool]:
@@ -152,272 +177,17 @@ def _parsed(value_format: str) -> tuple[str, bool]:
 
 def _unframed(raw: bytes) -> bytes:
     if len(raw) < _FRAME_BYTES or raw[:1] != _FRAME:
-        raise _UndecodableError(
-            f"no framing by Confluent: got {_shown(raw)}, expected a zero byte and four of the schema's id"
+        raise UndecodableError(
+            f"no framing by Confluent: got {shown(raw)}, expected a zero byte and four of the schema's id"
         )
     return raw[_FRAME_BYTES:]
 
 
-def _shown(raw: bytes) -> str:
-    return repr(raw if len(raw) <= _MOST_SHOWN else raw[:_MOST_SHOWN] + b"...")
-
-
-# JSON
-
-
-def _json_reader(schema: ValueSchema) -> Callable[[bytes], Any]:
-    convert = _from_json(schema.struct_type)
-    has_decimals = "decimal(" in schema.to_json()
-    options: dict[str, Any] = {"parse_float": decimal.Decimal} if has_decimals else {}
-
-    def read(raw: bytes) -> Any:
-        try:
-            found = json.loads(raw, parse_constant=_refuse_constant, **options)
-            if not isinstance(found, dict):
-                raise _UndecodableError(f"JSON of {type(found).__name__}, expected an object: {_shown(raw)}")
-            return found if convert is None else convert(found)
-        except RecursionError as error:
-            raise _UndecodableError(f"JSON that is nested too deeply: {_shown(raw)}") from error
-        except (ValueError, TypeError, ArithmeticError) as error:
-            if isinstance(error, _UndecodableError):
-                raise
-            raise _UndecodableError(f"no JSON of the schema: {error}: {_shown(raw)}") from error
-
-    return read
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON; expected a text {name!r} in a field of floats")
-
-
-def _from_json(kind: pa.DataType) -> _ToObject | None:
-    """A converter of what JSON has for a type; None: it is the same. A value of another shape is left as
-    it is, for the check that follows."""
-    if pa.types.is_struct(kind):
-        return _fields_from_json(kind)
-    if pa.types.is_list(kind):
-        element = _from_json(kind.value_type)
-        return None if element is None else _each(element)
-    if pa.types.is_map(kind):
-        return _map_from_json(kind)
-    if pa.types.is_decimal(kind):
-        return lambda value: decimal.Decimal(value) if isinstance(value, str) else value
-    if pa.types.is_floating(kind):
-        return _float_from_json
-    if pa.types.is_integer(kind):
-        return _integer_from_json
-    return _FROM_JSON.get(kind)
-
-
-def _fields_from_json(kind: pa.StructType) -> _ToObject | None:
-    converters = {field.name: one for field in kind if (one := _from_json(field.type)) is not None}
-    if not converters:
-        return None
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, dict):
-            for name, one in converters.items():
-                found = value.get(name)
-                if found is not None:
-                    value[name] = one(found)
-        return value
-
-    return convert
-
-
-def _each(element: _ToObject) -> _ToObject:
-    def convert(value: Any) -> Any:
-        return [each if each is None else element(each) for each in value] if isinstance(value, list) else value
-
-    return convert
-
-
-def _map_from_json(kind: pa.MapType) -> _ToObject | None:
-    key, value = (_from_json(each) or _same for each in (kind.key_type, kind.item_type))
-
-    def convert(found: Any) -> Any:
-        if isinstance(found, dict):
-            return {key(name): each if each is None else value(each) for name, each in found.items()}
-        if isinstance(found, list) and all(isinstance(each, dict) and {*each} == {"key", "value"} for each in found):
-            return [(key(each["key"]), each["value"] and value(each["value"])) for each in found]
-        return found
-
-    return convert
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _integer_from_json(value: Any) -> Any:
-    """``5.0`` and ``5e0`` are integers, too. A number like 1e99999999 must not become one: that takes hours."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
-    if isinstance(value, decimal.Decimal) and value.adjusted() < _MOST_DIGITS_OF_INTEGERS:
-        return int(value) if value == value.to_integral_value() else value
-    return value
-
-
-def _float_from_json(value: Any) -> Any:
-    """JSON doesn't tell integers from floats: whatever number it is becomes the next double."""
-    if isinstance(value, str):
-        return _NAMED_FLOATS.get(value, value)
-    if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
-        return value
-    found = float(value)
-    if math.isinf(found):
-        raise ValueError("a number is larger than any double")
-    return found
-
-
-def _time_from_json(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value
-    return datetime.datetime.fromisoformat(text)
-
-
-_FROM_JSON: Mapping[pa.DataType, _ToObject] = {
-    pa.binary(): lambda value: base64.b64decode(value, validate=True) if isinstance(value, str) else value,
-    pa.date32(): lambda value: datetime.date.fromisoformat(value) if isinstance(value, str) else value,
-    pa.timestamp("us", "UTC"): _time_from_json,
-}
-
-
-def _json_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
-    convert = _to_json(schema.struct_type) or _same
-
-    def write(row: Any) -> bytes:
-        return json.dumps(convert(row), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-
-    return write
-
-
-def _to_json(kind: pa.DataType) -> _ToObject | None:
-    """A converter of a type's values to JSON; None: it is the same. Null fields are left out, as Spark does."""
-    if pa.types.is_struct(kind):
-        converters = {field.name: _to_json(field.type) or _same for field in kind}
-        return lambda row: {name: converters[name](each) for name, each in row.items() if each is not None}
-    if pa.types.is_list(kind):
-        element = _to_json(kind.value_type)
-        return None if element is None else _each(element)
-    if pa.types.is_map(kind):
-        key, value = (_to_json(each) or _same for each in (kind.key_type, kind.item_type))
-        if pa.types.is_string(kind.key_type):
-            return lambda found: {name: each if each is None else value(each) for name, each in found.items()}
-        return lambda found: [
-            {"key": key(name), "value": each if each is None else value(each)} for name, each in found.items()
-        ]
-    if pa.types.is_floating(kind):
-        return lambda value: value if math.isfinite(value) else ("NaN" if value != value else _infinity(value))
-    if pa.types.is_decimal(kind):
-        return str
-    return _TO_JSON.get(kind)
-
-
-def _infinity(value: float) -> str:
-    return "Infinity" if value > 0 else "-Infinity"
-
-
-_TO_JSON: Mapping[pa.DataType, _ToObject] = {
-    pa.binary(): lambda value: base64.b64encode(value).decode(),
-    pa.date32(): lambda value: value.isoformat(),
-    pa.timestamp("us", "UTC"): lambda value: value.isoformat().replace("+00:00", "Z"),
-}
-
-
-# Avro
-
-_AVRO_ERRORS = (ArithmeticError, EOFError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
-"""Whatever fastavro raises for bytes that are none of the schema."""
-
-
-def _fastavro() -> Any:
-    try:
-        import fastavro
-    except ImportError:
-        raise InvalidConfigurationError("value.format=avro needs fastavro: pip install 'sparklog[avro]'") from None
-    return fastavro
-
-
-@lru_cache(maxsize=64)
-def _parsed_avro(schema: ValueSchema) -> Any:
-    return _fastavro().parse_schema(avro_of_schema(schema))
-
-
-def _avro_reader(schema: ValueSchema) -> Callable[[bytes], Any]:
-    library, parsed = _fastavro(), _parsed_avro(schema)
-    convert = _pairs(schema.struct_type) or _same
-
-    def read(raw: bytes) -> Any:
-        source = io.BytesIO(raw)
-        try:
-            found = library.schemaless_reader(source, parsed, None)
-        except (
-            ValueError,
-            EOFError,
-            IndexError,
-            KeyError,
-            TypeError,
-            OverflowError,
-            ArithmeticError,
-            MemoryError,
-        ) as error:
-            raise _UndecodableError(f"no Avro of the schema: {type(error).__name__} {error}: {_shown(raw)}") from error
-        if source.read(1):
-            raise _UndecodableError(f"no Avro of the schema: bytes are left over: {_shown(raw)}")
-        return convert(found)
-
-    return read
-
-
-def _avro_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
-    library, parsed = _fastavro(), _parsed_avro(schema)
-    convert = _to_pairs(schema.struct_type) or _same
-
-    def write(row: Any) -> bytes:
-        target = io.BytesIO()
-        library.schemaless_writer(target, parsed, convert(row))
-        return target.getvalue()
-
-    return write
-
-
-def _pairs(kind: pa.DataType) -> _ToObject | None:
-    """A converter that makes a map of Avro's list of pairs, at any depth; None: there is none."""
-    return _through(kind, lambda found, key, value: {each["key"]: value(each["value"]) for each in found})
-
-
-def _to_pairs(kind: pa.DataType) -> _ToObject | None:
-    return _through(kind, lambda found, key, value: [{"key": k, "value": value(v)} for k, v in found.items()])
-
-
-def _through(kind: pa.DataType, change: Callable[[Any, Any, _ToObject], Any]) -> _ToObject | None:
-    """A converter of the maps whose keys are no texts, at any depth; None: there are none."""
-    if pa.types.is_struct(kind):
-        converters = {field.name: one for field in kind if (one := _through(field.type, change)) is not None}
-        if not converters:
-            return None
-        return lambda row: (
-            row and {n: converters[n](v) if n in converters and v is not None else v for n, v in row.items()}
-        )
-    if pa.types.is_list(kind):
-        element = _through(kind.value_type, change)
-        return None if element is None else lambda found: [each if each is None else element(each) for each in found]
-    if pa.types.is_map(kind):
-        inner = _through(kind.item_type, change) or _same
-        value: _ToObject = lambda each: each if each is None else inner(each)  # noqa: E731 - bound twice below
-        if not pa.types.is_string(kind.key_type):
-            return lambda found: change(found, None, value)
-        return None if inner is _same else lambda found: {name: value(each) for name, each in found.items()}
-    return None
-
-
 _READERS: Mapping[str, Callable[[ValueSchema], Callable[[bytes], Any]]] = MappingProxyType(
-    {"json": _json_reader, "avro": _avro_reader}
+    {"json": json_reader, "avro": avro_reader}
 )
 _WRITERS: Mapping[str, Callable[[ValueSchema], Callable[[Any], bytes]]] = MappingProxyType(
-    {"json": _json_writer, "avro": _avro_writer}
+    {"json": json_writer, "avro": avro_writer, "protobuf": protobuf_writer}
 )
-FORMATS = tuple(f"{name}{framing}" for name in _READERS for framing in ("", "-confluent"))
+FORMATS = tuple(f"{name}{framing}" for name in _WRITERS for framing in ("", "-confluent"))
 """The values that ``value.format`` may have."""

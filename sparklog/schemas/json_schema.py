@@ -7,13 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparklog.schemas.canonical import SchemaError, ValueSchema, canonical_schema
+from sparklog.schemas.canonical import MOST_FIELDS, SchemaError, ValueSchema, canonical_schema
 
 __all__ = ["is_json_schema", "schema_of_json_schema"]
 
 _SIMPLE = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64(), "string": pa.string()}
 _FORMATS = {"date-time": pa.timestamp("us", "UTC"), "date": pa.date32()}
 _MOST_DEPTH = 64
+_MOST_PARTS = 4 * MOST_FIELDS
+"""A field may be a reference to a list of a type."""
 
 
 def is_json_schema(found: Any) -> bool:
@@ -27,13 +29,18 @@ def schema_of_json_schema(found: Mapping[str, Any]) -> ValueSchema:
 
     Raises ``SchemaError``: what has no counterpart (unions, references to itself, objects without properties).
     """
-    kind = _type_of(found, "", found, ())
+    kind = _type_of(found, "", found, (), [0])
     if not pa.types.is_struct(kind):
         raise SchemaError("a JSON Schema of no object; expected type object with properties")
     return canonical_schema(kind)
 
 
-def _type_of(found: Any, path: str, root: Mapping[str, Any], references: tuple[str, ...]) -> pa.DataType:
+def _type_of(
+    found: Any, path: str, root: Mapping[str, Any], references: tuple[str, ...], count: list[int]
+) -> pa.DataType:
+    count[0] += 1
+    if count[0] > _MOST_PARTS:  # references may repeat one another, and be a billion fields in a hundred lines
+        raise SchemaError(f"a schema has {MOST_FIELDS} fields at most, with nested ones")
     if len(references) > _MOST_DEPTH or path.count(".") > _MOST_DEPTH:
         raise SchemaError(f"field {path}: nested deeper than {_MOST_DEPTH} levels")
     if not isinstance(found, Mapping):
@@ -42,22 +49,22 @@ def _type_of(found: Any, path: str, root: Mapping[str, Any], references: tuple[s
         name = str(found["$ref"])
         if name in references:
             raise SchemaError(f"field {path}: {name} holds itself; recursive types can't be columns")
-        return _type_of(_resolved(name, root, path), path, root, (*references, name))
+        return _type_of(_resolved(name, root, path), path, root, (*references, name), count)
     for word in ("anyOf", "oneOf"):
         if word in found:
             kinds = [each for each in found[word] if not (isinstance(each, Mapping) and each.get("type") == "null")]
             if len(kinds) != 1:
                 raise SchemaError(f"field {path}: {word} of {len(kinds)} types; expected one, perhaps beside null")
-            return _type_of(kinds[0], path, root, references)
+            return _type_of(kinds[0], path, root, references, count)
     kind = _name_of(found, path)
     if kind in _SIMPLE:
         return _FORMATS.get(str(found.get("format")), _SIMPLE[kind]) if kind == "string" else _SIMPLE[kind]
     if kind == "array":
         if "items" not in found:
             raise SchemaError(f"field {path}: an array without items")
-        return pa.list_(_type_of(found["items"], f"{path}.element", root, references))
+        return pa.list_(_type_of(found["items"], f"{path}.element", root, references, count))
     if kind == "object":
-        return _object(found, path, root, references)
+        return _object(found, path, root, references, count)
     raise SchemaError(f"field {path}: the type {kind!r}; expected one of {', '.join(_SIMPLE)}, array, object")
 
 
@@ -77,14 +84,18 @@ def _name_of(found: Mapping[str, Any], path: str) -> str:
     return str(kind)
 
 
-def _object(found: Mapping[str, Any], path: str, root: Mapping[str, Any], references: tuple[str, ...]) -> pa.DataType:
+def _object(
+    found: Mapping[str, Any], path: str, root: Mapping[str, Any], references: tuple[str, ...], count: list[int]
+) -> pa.DataType:
     properties = found.get("properties")
     if properties:
         prefix = f"{path}." if path else ""
-        return pa.struct([(n, _type_of(each, f"{prefix}{n}", root, references)) for n, each in properties.items()])
+        return pa.struct(
+            [(n, _type_of(each, f"{prefix}{n}", root, references, count)) for n, each in properties.items()]
+        )
     others = found.get("additionalProperties")
     if isinstance(others, Mapping) and others:
-        return pa.map_(pa.string(), _type_of(others, f"{path}.value", root, references))
+        return pa.map_(pa.string(), _type_of(others, f"{path}.value", root, references, count))
     raise SchemaError(f"field {path}: an object without properties; expected some, or additionalProperties with a type")
 
 

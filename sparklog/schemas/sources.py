@@ -13,11 +13,13 @@ from sparklog.schemas.avro_schema import is_avro_schema, schema_of_avro
 from sparklog.schemas.canonical import SchemaError, ValueSchema, canonical_schema
 from sparklog.schemas.ddl import schema_of_ddl
 from sparklog.schemas.json_schema import is_json_schema, schema_of_json_schema
-from sparklog.schemas.protobuf_schema import is_message, schema_of_message
+from sparklog.schemas.protobuf_schema import is_message, schema_of_descriptor_set, schema_of_message
 from sparklog.schemas.python_types import has_fields, schema_of_class
 
 __all__ = ["schema_of_file", "value_schema"]
 
+_TEXT_FILES = (".avsc", ".json", ".sql", ".ddl")
+_DESCRIPTOR_FILES = (".desc", ".pb", ".binpb")
 _EXPECTED = (
     "an Arrow schema, a Spark StructType or its DDL, a dataclass, a pydantic model, a JSON Schema, an Avro record or a "
     "Protobuf message"
@@ -53,16 +55,28 @@ def value_schema(source: Any) -> ValueSchema:
 
 
 def schema_of_file(path: str | Path) -> ValueSchema:
-    """The schema in a file: ``.avsc`` (Avro), ``.json`` (JSON Schema, Avro or Spark's JSON), ``.sql`` or ``.ddl``.
+    """The schema in a file: ``.avsc`` (Avro), ``.json`` (JSON Schema, Avro or Spark's JSON), ``.sql`` or ``.ddl``;
+    ``.desc``, ``.pb`` or ``.binpb``: what ``protoc --descriptor_set_out --include_imports`` writes, with the full name
+    of a message behind ``#``, unless there is one alone.
 
     Raises ``SchemaError``, ``OSError``.
     """
-    file = Path(path)
+    file, message = Path(path), ""
+    if "#" in file.name and not file.is_file():
+        name, _, message = file.name.rpartition("#")
+        file = file.with_name(name)
     if file.suffix == ".proto":
-        raise SchemaError(f"{file}: a .proto file must be compiled; give the class of a message in Python")
-    if file.suffix not in (".avsc", ".json", ".sql", ".ddl"):
-        raise SchemaError(f"{file}: expected a file that ends with .avsc, .json, .sql or .ddl")
+        raise SchemaError(
+            f"{file}: a .proto file must be compiled; give what protoc --include_imports --descriptor_set_out="
+            f"{file.stem}.desc {file.name} writes, or the class of a message in Python"
+        )
+    if file.suffix not in (*_TEXT_FILES, *_DESCRIPTOR_FILES):
+        raise SchemaError(
+            f"{file}: expected a file that ends with .avsc, .json, .sql or .ddl, or Protobuf's descriptors in a .desc"
+        )
     try:
+        if file.suffix in _DESCRIPTOR_FILES:
+            return schema_of_descriptor_set(file.read_bytes(), message)
         return _of_text(file.read_text(encoding="utf-8"))
     except (SchemaError, UnicodeDecodeError) as error:
         raise SchemaError(f"{file}: {error}") from error

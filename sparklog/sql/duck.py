@@ -54,7 +54,7 @@ def connect(
     Files are read as a query needs them (of a store that is neither a folder nor an S3 bucket they are copied now); a
     filter on ``partition`` or ``timestamp`` skips files by the log alone.
     A typed topic's view also has the fields of its values, those of one of the names above with ``value_`` before it;
-    its ``value`` is null but for bytes that couldn't be decoded.
+    its ``value`` is null but for bytes that couldn't be decoded, or that the topic keeps (``value.bytes``).
     The session's time zone is UTC. What is appended later isn't seen: connect again.
 
     The system views are ``consumer_offsets``, ``consumer_lag`` and ``transactions``; where a topic has such a name, the

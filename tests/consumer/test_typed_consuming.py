@@ -10,9 +10,11 @@ from sparklog.consumer import Consumer
 from sparklog.errors import InvalidConfigurationError
 from sparklog.log.topic import alter_value_schema
 from sparklog.model import TopicPartition
+from sparklog.schemas import value_schema
 from tests.producer.support import a_producer
 from tests.producer.test_typed_sending import ROW, SCHEMA, WIDER, a_topic, read
 
+NARROW = value_schema("note STRING")
 TP = TopicPartition("t", 0)
 
 
@@ -76,3 +78,37 @@ def test_dicts_have_the_size_of_their_content():
     with a_producer(cluster) as producer:
         producer.send("t", {"id": 1, "tags": ["ab", "c"]})
     assert [record.serialized_value_size for record in read(cluster)] == [8 + 3]
+
+
+def test_a_consumer_may_read_by_a_schema_of_before():
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        producer.send("t", ROW)
+        alter_value_schema(cluster.topic_log("t"), "t", WIDER)
+        producer.send("t", {"id": 8, "note": "n"})
+        alter_value_schema(cluster.topic_log("t"), "t", NARROW)
+        producer.partitions_for("t")
+        producer.send("t", {"note": "m"})
+    found = {number: [record.value for record in read(cluster, value_schema_id=number)] for number in (1, 2, 3)}
+    assert found[1] == [ROW, {"id": 8, "total": None, "tags": None}, {"id": None, "total": None, "tags": None}]
+    assert [row["note"] for row in found[2]] == [None, "n", "m"]
+    assert found[3] == [{"note": None}, {"note": "n"}, {"note": "m"}]
+    assert [json.loads(record.value) for record in read(cluster, value_schema_id=1, value_format="bytes")] == [
+        ROW,
+        {"id": 8},
+        {},
+    ]
+    with Consumer("t", cluster=cluster, auto_offset_reset="earliest", value_schema_id=1) as consumer:
+        batch = consumer.poll_batches(timeout_ms=5_000)[TP]
+    assert batch.schema.field("value").type == SCHEMA.struct_type
+    assert [row["id"] for row in batch.column("value").to_pylist()] == [7, 8, None]
+
+
+def test_a_schema_that_a_topic_does_not_have_is_an_error_of_its_consumer():
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        producer.send("t", ROW)
+    with pytest.raises(InvalidConfigurationError, match="value_schema_id=2: the topic has schemas 1 to 1"):
+        read(cluster, value_schema_id=2)
+    with pytest.raises(InvalidConfigurationError, match="value_schema_id"):
+        read(cluster, value_schema_id=0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import decimal
+import pickle
 import threading
 import zoneinfo
 from collections import OrderedDict
@@ -283,3 +285,11 @@ def test_deep_lists_are_packed_as_deep_as_the_schema_is():
     assert packed(schema, {"a": endless}) is None
     with pytest.raises(InvalidRecordError):
         check_record(schema, {"a": endless})
+
+
+def test_a_schema_is_pickled_without_its_packer():
+    schema = value_schema("id BIGINT")
+    assert packer_of(schema) is not None
+    check_record(schema, {"id": 1})
+    assert pickle.loads(pickle.dumps(schema)) == schema
+    assert copy.deepcopy(schema) == schema

@@ -15,6 +15,7 @@ import pytest
 from sparklog.config.topic import TOPIC_SETTINGS
 from sparklog.schemas import FORMATS, SchemaError, ValueSchema, schema_of_file, value_schema
 from sparklog.schemas.canonical import type_name
+from tests.schemas.messages import a_file, message_of
 
 UTC = pa.timestamp("us", "UTC")
 
@@ -329,6 +330,34 @@ def test_files_hold_schemas(tmp_path):
 
 
 def test_the_formats_are_those_that_a_topic_may_have():
-    for name in ("json", "json-confluent"):
-        assert name in FORMATS
-        TOPIC_SETTINGS["value.format"].parse(name)
+    for name in FORMATS:
+        assert TOPIC_SETTINGS["value.format"].parse(name) == name
+
+
+def test_a_small_schema_cannot_become_a_huge_one():
+    """Each of 30 types has two fields of the next: a billion fields in all."""
+    pytest.importorskip("google.protobuf")
+    kind: Any = "int"
+    for number in range(30):
+        first = {"name": "a", "type": kind}
+        other = kind["name"] if isinstance(kind, dict) else kind
+        kind = {"type": "record", "name": f"R{number}", "fields": [first, {"name": "b", "type": other}]}
+    parts: dict[str, Any] = {"D0": {"type": "integer"}}
+    for number in range(30):
+        inner = {"$ref": f"#/$defs/D{number}"}
+        parts[f"D{number + 1}"] = {"type": "object", "properties": {"a": inner, "b": inner}}
+    for source in (kind, {"type": "object", "properties": {"a": {"$ref": "#/$defs/D30"}}, "$defs": parts}, laughing()):
+        with pytest.raises(SchemaError, match="10000 fields at most"):
+            value_schema(source)
+
+
+def laughing():
+    files = a_file("laugh")
+    for number in range(30):
+        message = files.message_type.add(name=f"M{number}")
+        for at, name in enumerate("ab", 1):
+            if number:
+                message.field.add(name=name, number=at, type=11, label=1, type_name=f".M{number - 1}")
+            else:
+                message.field.add(name=name, number=at, type=5, label=1)
+    return message_of(files, "M29")

@@ -128,6 +128,8 @@ def test_any_values_of_any_schema_come_back_from_columns_and_every_format(found)
     assert column.type == schema.struct_type
     assert same(struct_to_python(column), rows)
     for value_format in FORMATS:
+        if value_format.startswith("protobuf"):  # needs the schema of a message: test_protobuf.py
+            continue
         again, errors = decode(value_format, schema, encode(value_format, schema, column, schema_id=7))
         assert errors == {}
         assert same(struct_to_python(again), rows), value_format
@@ -479,7 +481,7 @@ def test_json_as_others_write_it_is_read():
     assert (row["at"], row["small"], row["day"]) == (NOON, 5, datetime.date(2026, 1, 2))
 
 
-@pytest.mark.parametrize("value_format", [name for name in FORMATS if name != "json"])
+@pytest.mark.parametrize("value_format", ["json-confluent", "avro", "avro-confluent"])
 @pytest.mark.parametrize("raw", [b"", b"\0", b"\1\0\0\0\0\2", b"\0\0\0\0\1" + b"\xff" * 40, b"\xff" * 40])
 def test_bytes_of_another_format_are_told_by_their_place(value_format, raw):
     _, errors = decode(value_format, SCHEMA, pa.array([raw], pa.binary()))

@@ -16,7 +16,8 @@ from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.head import TopicHead
 from sparklog.producer.partitioner import key_partitions
-from sparklog.spark.ingest.ingest_values import TYPED_COLUMNS, VALUE_SIZE, TypedInput
+from sparklog.producer.typed_values import ERROR_HEADER
+from sparklog.spark.ingest.ingest_values import ERROR, TYPED_COLUMNS, VALUE_SIZE, TypedInput
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -87,6 +88,8 @@ def conform(df: DataFrame, head: TopicHead, *, now_ms: int) -> DataFrame:
         refusals.append((reason.isNotNull(), F.concat(F.lit("a value can't be the topic's: "), reason)))
     columns.update({name: _number(name, kind) for name, kind in _NUMBERS.items()})
     columns["headers"] = _headers("headers" in types)
+    if ERROR in columns:
+        columns["headers"] = _with_error(columns["headers"], columns[ERROR])
     now = F.timestamp_millis(F.lit(now_ms))
     given = F.lit(None).cast("timestamp")
     if "timestamp" in types and config["message.timestamp.type"] != "LogAppendTime":
@@ -174,6 +177,14 @@ def _headers(is_given: bool) -> Column:
         F.col("headers"),
         lambda one: F.struct(one["key"].cast("string").alias("key"), one["value"].cast("binary").alias("value")),
     )
+
+
+def _with_error(headers: Column, error: Column) -> Column:
+    """The headers with one more where there is an error, as a producer adds it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    more = F.array(F.struct(F.lit(ERROR_HEADER).alias("key"), error.cast("binary").alias("value")))
+    return F.when(error.isNull(), headers).otherwise(F.when(headers.isNull(), more).otherwise(F.concat(headers, more)))
 
 
 def _moment(kind: str) -> Column:

@@ -7,24 +7,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, conform_values
 from sparklog.log.data.value_sizes import value_sizes
 from sparklog.log.head import TopicHead
 from sparklog.log.typed_records import view_columns
-from sparklog.schemas import ValueSchema, conform, decode
+from sparklog.log.value_bytes import ValueBytes
+from sparklog.schemas import ValueSchema, conform
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["TYPED_COLUMNS", "VALUE_SIZE", "TypedInput", "checked_structs", "decoded"]
+__all__ = ["ERROR", "TYPED_COLUMNS", "VALUE_SIZE", "TypedInput", "checked_structs"]
 
 TYPED_COLUMNS = (DATA, SCHEMA_ID)
 """The columns that a row of a typed topic has beside the others."""
 VALUE_SIZE = "value_size"
 """A column: the bytes of a value in ``data``."""
+ERROR = "value_error"
+"""A column: why bytes that are kept couldn't be decoded; null where they could."""
 _CHECKED = "checked_value"
 
 
@@ -34,8 +36,9 @@ class TypedInput:
 
     schema: ValueSchema
     schema_id: int
-    value_format: str
+    codec: ValueBytes
     keeps_undecodable: bool
+    keeps_bytes: bool
     physical: pa.StructType
     """The type of the table's column."""
     columns: Mapping[str, str]
@@ -54,15 +57,16 @@ class TypedInput:
         return cls(
             schema=schema,
             schema_id=head.schemas.newest_id,
-            value_format=str(head.config["value.format"]),
+            codec=ValueBytes.of(head.schemas, head.config),
             keeps_undecodable=head.config["value.on.error"] == "keep",
+            keeps_bytes=head.config["value.bytes"] == "keep",
             physical=head.schemas.physical,
             columns={column: field for field, column in view_columns(schema.arrow.names, taken).items()},
         )
 
     def with_values(self, df: DataFrame) -> tuple[DataFrame, dict[str, Column], Column]:
-        """The input with what its values are checked to be; then the columns ``value``, ``data``, ``schema_id`` and
-        :data:`VALUE_SIZE` of it, and the reason why a value can't be stored, null where it can.
+        """The input with what its values are checked to be; then the columns ``value``, ``data``, ``schema_id``,
+        :data:`VALUE_SIZE` and :data:`ERROR` of it, and the reason why a value can't be stored, null where it can.
 
         Raises:
             InvalidArgumentError: a column of a type that can't be the field's.
@@ -85,34 +89,34 @@ class TypedInput:
         result = pa.struct([(DATA, self.physical), (VALUE_SIZE, pa.int64()), ("reason", pa.string())])
         df = df.withColumn(_CHECKED, self._check(is_bytes, from_arrow_type(result))(value))
         checked = F.col(_CHECKED)
-        undecoded = F.when(checked["reason"].isNotNull(), value) if is_bytes and self.keeps_undecodable else F.lit(None)
+        nothing, keeps_undecodable = F.lit(None).cast("string"), is_bytes and self.keeps_undecodable
+        undecodable = checked["reason"] if keeps_undecodable else nothing
+        stays = undecodable.isNotNull() | F.lit(is_bytes and self.keeps_bytes)
         columns = {
-            "value": undecoded.cast("binary"),
+            "value": F.when(stays, value).cast("binary"),
             DATA: checked[DATA],
             SCHEMA_ID: F.when(checked[DATA].isNotNull(), F.lit(self.schema_id)),
             VALUE_SIZE: checked[VALUE_SIZE],
+            ERROR: undecodable,
         }
-        reason = F.lit(None).cast("string") if is_bytes and self.keeps_undecodable else checked["reason"]
-        return df, columns, reason
+        return df, columns, nothing if keeps_undecodable else checked["reason"]
 
     def _check(self, is_bytes: bool, kind: Any) -> Any:
         from pyspark.sql.functions import arrow_udf
 
-        schema, value_format, physical = self.schema, self.value_format, self.physical
+        schema, codec, physical = self.schema, self.codec, self.physical
 
         def check(values: pa.Array) -> pa.Array:
-            found = decoded(values, value_format, schema) if is_bytes else _each_struct(values, schema)
-            data, reasons = found
+            if is_bytes:
+                data, errors = codec.decode(values, schema.struct_type)
+            else:
+                data, errors = _each_struct(values, schema, 0)
+                errors |= codec.unmet(data)
+            reasons = pa.array([errors.get(place) for place in range(len(values))], pa.string())
             columns = [conform_values(data, physical), pa.array(value_sizes(data)), reasons]
             return pa.StructArray.from_arrays(columns, [DATA, VALUE_SIZE, "reason"])
 
         return arrow_udf(check, kind)
-
-
-def decoded(values: pa.Array, value_format: str, schema: ValueSchema) -> tuple[pa.StructArray, pa.Array]:
-    """Bytes as values of a schema, and the reason (text) where one can't be decoded."""
-    data, errors = decode(value_format, schema, values)
-    return data, pa.array([errors.get(place) for place in range(len(values))], pa.string())
 
 
 def checked_structs(values: pa.Array, schema: ValueSchema, physical: pa.StructType) -> pa.StructArray:
@@ -125,14 +129,14 @@ def checked_structs(values: pa.Array, schema: ValueSchema, physical: pa.StructTy
         raise InvalidArgumentError(f"merge_ingest: {error}") from error
 
 
-def _each_struct(values: pa.Array, schema: ValueSchema) -> tuple[pa.StructArray, pa.Array]:
-    """Structs as values of a schema; where some can't be, the others all the same, and the reason."""
+def _each_struct(values: pa.Array, schema: ValueSchema, first: int) -> tuple[pa.StructArray, dict[int, str]]:
+    """Structs as values of a schema, null where one can't be; and why, by place from ``first`` on."""
     try:
-        return conform(values, schema), pa.nulls(len(values), pa.string())
+        return conform(values, schema), {}
     except InvalidArgumentError as error:
         if len(values) == 1:
-            return pa.nulls(1, schema.struct_type), pa.array([str(error)])
+            return pa.nulls(1, schema.struct_type), {first: str(error)}
     middle = len(values) // 2
-    halves = [_each_struct(values.slice(*part), schema) for part in ((0, middle), (middle,))]
-    data, reasons = zip(*halves, strict=True)
-    return pa.concat_arrays(data), pc.cast(pa.concat_arrays(reasons), pa.string())
+    low, errors = _each_struct(values.slice(0, middle), schema, first)
+    high, more = _each_struct(values.slice(middle), schema, first + middle)
+    return pa.concat_arrays([low, high]), errors | more

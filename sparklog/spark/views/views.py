@@ -282,7 +282,7 @@ def _schemas_of(head: TopicHead, newest: TopicHead) -> TopicSchemas | None:
     """The schemas that a topic had by then, of those that it has."""
     if newest.schemas is None or newest.topic_id != head.topic_id or not head.value_schema_id:
         return None
-    return TopicSchemas(newest.schemas.texts[: head.value_schema_id])
+    return newest.schemas.until(head.value_schema_id)
 
 
 def _as_json(options: Mapping[str, Any]) -> str:

@@ -67,7 +67,9 @@ def test_fields_structs_and_bytes_become_columns(spark, tmp_path):
         11,
     ]
     with Consumer("t", cluster=str(tmp_path), auto_offset_reset="earliest", consumer_timeout_ms=300) as consumer:
-        assert [json.loads(record.value).get("id") for record in consumer if record.value][-2:] == ["x", 11]
+        records = [record for record in consumer if record.value]
+    assert [json.loads(record.value).get("id") for record in records][-2:] == ["x", 11]
+    assert [[name for name, _ in record.headers] for record in records[-2:]] == [["sparklog.value.error"], []]
 
 
 def test_columns_are_those_of_the_values_or_value():

@@ -1,0 +1,129 @@
+"""Values of a typed topic as bytes of its ``value.format``, both ways, by the schemas that they were written by.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.config import TopicConfig
+from sparklog.errors import InvalidConfigurationError
+from sparklog.log.data.value_columns import conform_values
+from sparklog.log.value_schemas import TopicSchemas
+from sparklog.schemas import ValueSchema, check_format, decode, encode, frame_ids, unmet_demands
+
+__all__ = ["ValueBytes"]
+
+_BY_ID = ("avro-confluent", "protobuf-confluent")
+"""Formats whose bytes can be read by the schema alone that they were written by, whose id is in their frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueBytes:
+    """The bytes of a topic's values."""
+
+    value_format: str
+    schemas: tuple[ValueSchema, ...]
+    """All that the topic has, by id from 1 on."""
+
+    @classmethod
+    def of(cls, schemas: TopicSchemas, config: TopicConfig) -> ValueBytes:
+        """The bytes of a topic with these schemas and settings."""
+        return cls(str(config["value.format"]), schemas.all())
+
+    def check(self) -> None:
+        """Raise ``InvalidConfigurationError`` where the newest schema can't be that of the format's bytes, or its
+        registry's id is that of another schema."""
+        check_format(self.value_format, self.schemas[-1])
+        ids = [self.frame_id(number) for number in range(1, len(self.schemas) + 1)]
+        if ids[-1] in ids[:-1]:
+            raise InvalidConfigurationError(
+                f"the registry's id {ids[-1]} is that of schema {ids.index(ids[-1]) + 1}; expected one for each schema"
+            )
+
+    def frame_id(self, schema_id: int) -> int:
+        """The id in the frame of a schema's bytes: a registry's, or its own."""
+        registry_id = self.schemas[schema_id - 1].registry_id
+        return schema_id if registry_id is None else registry_id
+
+    def lacks_schema(self, values: pa.Array) -> bool:
+        """Is any of the values framed as of a schema that isn't known here, though it must be?"""
+        if self.value_format not in _BY_ID or values.null_count == len(values):
+            return False
+        known = {None, *(self.frame_id(number) for number in range(1, len(self.schemas) + 1))}
+        return not known.issuperset(frame_ids(values))
+
+    def decode(self, values: pa.Array, kind: pa.StructType) -> tuple[pa.StructArray, dict[int, str]]:
+        """Bytes that are sent now as values of a type, and what is wrong with some, by place.
+
+        They are read by the newest schema; with a frame of Avro or Protobuf by that of its id, which must be known.
+        """
+        if self.value_format in _BY_ID:
+            return self._by_frames(values, kind)
+        return self._by(self.schemas[-1], values, kind)
+
+    def decode_stored(self, values: pa.Array, kind: pa.StructType) -> pa.StructArray:
+        """Bytes that a table has as they were sent, as values of a type; null where they can't be decoded.
+
+        Avro without an id is read by the first schema, the oldest first, that leaves nothing over: most are of before
+        the topic was typed, which its first schema describes.
+        """
+        if self.value_format != "avro":
+            return self.decode(values, kind)[0]
+        found = pa.nulls(len(values), kind)
+        for schema in dict.fromkeys(self.schemas):
+            if values.null_count == len(values):
+                break
+            decoded, _ = self._by(schema, values, kind)
+            found = pc.if_else(found.is_valid(), found, decoded)
+            values = pc.if_else(found.is_valid(), pa.scalar(None, pa.binary()), values)
+        return found
+
+    def encode(self, values: pa.StructArray, schema_id: int) -> pa.Array:
+        """Values of a schema as bytes. Raises ``UnwritableError``."""
+        schema = self.schemas[schema_id - 1]
+        return encode(self.value_format, schema, values, schema_id=self.frame_id(schema_id))
+
+    def unmet(self, values: pa.StructArray) -> dict[int, str]:
+        """The values of the newest schema that can't be bytes of the format, by place, with the reason."""
+        source = self.schemas[-1].source
+        if source is None or self.value_format.removesuffix("-confluent") != source.language:
+            return {}
+        return unmet_demands(self.schemas[-1], values)
+
+    def _by_frames(self, values: pa.Array, kind: pa.StructType) -> tuple[pa.StructArray, dict[int, str]]:
+        ids = frame_ids(values)
+        known = {self.frame_id(number): number for number in range(1, len(self.schemas) + 1)}
+        errors: dict[int, str] = {}
+        by_schema: dict[int, list[int]] = {}
+        for place, (schema_id, is_there) in enumerate(zip(ids, values.is_valid().to_pylist(), strict=True)):
+            if not is_there:
+                continue
+            number = len(self.schemas) if schema_id is None else known.get(schema_id)
+            if number is None:
+                errors[place] = f"framed as of schema {schema_id}, which the topic doesn't have; expected one of " + (
+                    ", ".join(map(str, known))
+                )
+            else:
+                by_schema.setdefault(number, []).append(place)
+        if not errors and len(by_schema) == 1:
+            [number] = by_schema
+            return self._by(self.schemas[number - 1], values, kind)
+        parts, order = [pa.nulls(1, kind)], np.zeros(len(values), np.int64)
+        start = 1
+        for number, places in by_schema.items():
+            found, wrong = self._by(self.schemas[number - 1], values.take(pa.array(places)), kind)
+            parts.append(found)
+            order[places] = np.arange(start, start + len(places))
+            start += len(places)
+            errors |= {places[at]: reason for at, reason in wrong.items()}
+        return pa.concat_arrays(parts).take(pa.array(order)), errors
+
+    def _by(self, schema: ValueSchema, values: pa.Array, kind: pa.StructType) -> tuple[pa.StructArray, dict[int, str]]:
+        found, errors = decode(self.value_format, schema, values)
+        return conform_values(found, kind), errors

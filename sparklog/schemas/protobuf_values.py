@@ -1,0 +1,294 @@
+"""Values in Protobuf: many messages at once to columns, and dicts to messages."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import attrgetter, methodcaller
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.errors import InvalidConfigurationError
+from sparklog.schemas.canonical import ValueSchema
+from sparklog.schemas.protobuf_schema import (
+    ENUM,
+    GROUP,
+    MESSAGE,
+    TIMESTAMP_MESSAGE,
+    is_map,
+    is_repeated,
+    is_wrapper,
+    message_of_source,
+)
+from sparklog.schemas.undecodable import UndecodableError, shown
+
+__all__ = ["message_indexes", "protobuf_to_struct", "protobuf_writer", "without_indexes"]
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_SECONDS_OF_YEARS = (-62_135_596_800, 253_402_300_799)
+"""The years 1 to 9999. Source: Protobuf, timestamp.proto."""
+_TIMESTAMP = pa.timestamp("us", "UTC")
+_WRITE_ERRORS = (TypeError, ValueError, OverflowError)
+
+
+def protobuf_to_struct(schema: ValueSchema, values: pa.Array) -> tuple[pa.StructArray, dict[int, str]]:
+    """Messages as values of a schema, and what is wrong with some, by place; those are null, as those that are null.
+
+    A field without presence (proto3's plain ones) is its default where a message lacks it, any other null. Fields that
+    the schema's message doesn't have are passed over. An enumeration's number without a name is its digits.
+
+    Args:
+        values: binary.
+    Raises:
+        InvalidConfigurationError: the schema wasn't made of a Protobuf message.
+    """
+    descriptor = _descriptor(schema)
+    parse = _message_class(descriptor).FromString
+    errors: dict[int, str] = {}
+    places: list[int] = []
+    messages: list[Any] = []
+    for place, raw in enumerate(values.to_pylist()):
+        if raw is None:
+            continue
+        try:
+            message = parse(raw)
+        except _decode_error() as error:
+            errors[place] = f"no Protobuf of {descriptor.full_name}: {error}: {shown(raw)}"
+            continue
+        if not message.IsInitialized():
+            missing = ", ".join(message.FindInitializationErrors())
+            errors[place] = f"no Protobuf of {descriptor.full_name}: {missing} is required: {shown(raw)}"
+            continue
+        places.append(place)
+        messages.append(message)
+    found, wrong = _structs(schema, descriptor, messages)
+    errors |= {places[at]: reason for at, reason in wrong.items()}
+    if len(messages) == len(values):
+        return found, errors
+    at = np.zeros(len(values), np.int64)
+    at[places] = np.arange(len(places))
+    is_there = np.zeros(len(values), np.bool_)
+    is_there[places] = True
+    return (found.take(pa.array(at, mask=~is_there)) if messages else pa.nulls(len(values), schema.struct_type)), errors
+
+
+def _structs(schema: ValueSchema, descriptor: Any, messages: Sequence[Any]) -> tuple[pa.StructArray, dict[int, str]]:
+    """All at once; where that fails, each half, down to those that fail alone."""
+    try:
+        return _struct(descriptor, schema.struct_type, messages), {}
+    except (*_WRITE_ERRORS, pa.ArrowException) as error:
+        if len(messages) == 1:
+            reason = f"no value of {descriptor.full_name}: {error}"
+            return pa.nulls(1, schema.struct_type), {0: reason}
+    middle = len(messages) // 2
+    first, wrong = _structs(schema, descriptor, messages[:middle])
+    second, others = _structs(schema, descriptor, messages[middle:])
+    return pa.concat_arrays([first, second]), wrong | {middle + at: reason for at, reason in others.items()}
+
+
+def _struct(descriptor: Any, kind: pa.StructType, messages: Sequence[Any], mask: Any = None) -> pa.StructArray:
+    """The fields of messages as columns; null where the mask is true."""
+    columns = [_field(descriptor.fields_by_name[field.name], field.type, messages) for field in kind]
+    nulls = None if mask is None or not mask.any() else pa.array(mask)
+    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=nulls)
+
+
+def _field(field: Any, kind: pa.DataType, messages: Sequence[Any]) -> pa.Array:
+    values = list(map(attrgetter(field.name), messages))
+    if is_map(field):
+        offsets = np.concatenate([[0], np.cumsum([len(each) for each in values])]).astype(np.int32)
+        key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
+        keys = _values(key, kind.key_type, [each for one in values for each in one], None)
+        items = _values(value, kind.item_type, [one[each] for one in values for each in one], None)
+        return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=kind)
+    if is_repeated(field):
+        offsets = np.concatenate([[0], np.cumsum([len(each) for each in values])]).astype(np.int32)
+        elements = _values(field, kind.value_type, [each for one in values for each in one], None)
+        return pa.ListArray.from_arrays(pa.array(offsets), elements, type=kind)
+    if not field.has_presence:
+        return _values(field, kind, values, None)
+    is_there = np.fromiter(map(methodcaller("HasField", field.name), messages), np.bool_, len(messages))
+    return _values(field, kind, values, ~is_there)
+
+
+def _values(field: Any, kind: pa.DataType, values: list[Any], mask: Any) -> pa.Array:
+    """One value for each place; null where the mask is true."""
+    if field.type in (MESSAGE, GROUP):
+        message = field.message_type
+        if message.full_name == TIMESTAMP_MESSAGE:
+            return _moments(field, values, mask)
+        if not is_wrapper(message):
+            return _struct(message, kind, values, mask)
+        values = list(map(attrgetter("value"), values))
+    elif field.type == ENUM:
+        names = {each.number: each.name for each in reversed(field.enum_type.values)}
+        values = [names.get(each) or str(each) for each in values]
+    return pa.array(values, kind, mask=mask)
+
+
+def _moments(field: Any, values: list[Any], mask: Any) -> pa.Array:
+    seconds, nanos = (
+        np.fromiter(map(attrgetter(name), values), np.int64, len(values)) for name in ("seconds", "nanos")
+    )
+    low, high = _SECONDS_OF_YEARS
+    if ((seconds < low) | (seconds > high) | (nanos < 0) | (nanos >= 1_000_000_000)).any():
+        raise ValueError(f"field {field.name}: a time before year 1 or after year 9999, or nanos beyond a second")
+    return pa.array(seconds * 1_000_000 + nanos // 1_000, mask=mask).view(_TIMESTAMP)
+
+
+def protobuf_writer(schema: ValueSchema) -> Callable[[Any], bytes]:
+    """A dict of a schema to a message's bytes; a field that is null is left out. The function raises ``ValueError`` or
+    ``TypeError`` for what the message can't hold."""
+    descriptor = _descriptor(schema)
+    new, fill = _message_class(descriptor), _filler(descriptor)
+
+    def write(row: Any) -> bytes:
+        message = new()
+        fill(message, row)
+        if not message.IsInitialized():
+            raise ValueError(f"{', '.join(message.FindInitializationErrors())} is required")
+        return bytes(message.SerializeToString(deterministic=True))
+
+    return write
+
+
+_Fill = Callable[[Any, Any], None]
+_Convert = Callable[[Any], Any]
+
+
+def _filler(descriptor: Any) -> _Fill:
+    setters = {field.name: _setter(field) for field in descriptor.fields}
+
+    def fill(message: Any, row: Any) -> None:
+        for name, value in row.items():
+            if value is not None:
+                setters[name](message, value)
+
+    return fill
+
+
+def _setter(field: Any) -> _Fill:
+    name = field.name
+    if is_map(field):
+        return _map_setter(name, field.message_type.fields_by_name["value"])
+    if field.type in (MESSAGE, GROUP):
+        return _part_setter(field)
+    convert = _converter(field)
+    if is_repeated(field):
+        return lambda message, found: getattr(message, name).extend(map(convert, found))
+    return lambda message, value: setattr(message, name, convert(value))
+
+
+def _part_setter(field: Any) -> _Fill:
+    name, fill = field.name, _message_filler(field.message_type)
+
+    def set_one(message: Any, value: Any) -> None:
+        part = getattr(message, name)
+        part.SetInParent()
+        fill(part, value)
+
+    def set_many(message: Any, values: Any) -> None:
+        parts = getattr(message, name)
+        for value in values:
+            fill(parts.add(), value)
+
+    return set_many if is_repeated(field) else set_one
+
+
+def _map_setter(name: str, value: Any) -> _Fill:
+    if value.type in (MESSAGE, GROUP):
+        fill = _message_filler(value.message_type)
+
+        def fill_map(message: Any, found: Any) -> None:
+            target = getattr(message, name)
+            for key, each in found.items():
+                fill(target[_plain(key)], each)
+
+        return fill_map
+    convert = _converter(value)
+    return lambda message, found: getattr(message, name).update({_plain(key): convert(v) for key, v in found.items()})
+
+
+def _plain(value: Any) -> Any:
+    """A decimal is how a table holds integers of 64 bits without a sign."""
+    return value if isinstance(value, str | bool) else int(value)
+
+
+def _message_filler(descriptor: Any) -> _Fill:
+    if descriptor.full_name == TIMESTAMP_MESSAGE:
+        return _fill_moment
+    if not is_wrapper(descriptor):
+        return _filler(descriptor)
+    convert = _converter(descriptor.fields_by_name["value"])
+    return lambda message, value: setattr(message, "value", convert(value))
+
+
+def _fill_moment(message: Any, value: datetime.datetime) -> None:
+    microseconds = (value - _EPOCH) // _MICROSECOND
+    message.seconds, rest = divmod(microseconds, 1_000_000)
+    message.nanos = rest * 1_000
+
+
+def _converter(field: Any) -> _Convert:
+    if field.type == ENUM:
+        numbers = {value.name: value.number for value in field.enum_type.values}
+        return lambda value: numbers[value] if value in numbers else int(value)
+    if field.cpp_type in (field.CPPTYPE_UINT64, field.CPPTYPE_UINT32):
+        return int
+    return lambda value: value
+
+
+def message_indexes(schema: ValueSchema) -> bytes:
+    """The bytes behind the id in Confluent's framing: where the message is in its file. Source: Confluent, "Wire
+    format": the number of indexes and each of them as zigzag varints, and a single 0 for the first message."""
+    path: list[int] = []
+    at = _descriptor(schema)
+    while at is not None:
+        parent = at.containing_type
+        siblings = parent.nested_types if parent is not None else list(at.file.message_types_by_name.values())
+        path.insert(0, [each.full_name for each in siblings].index(at.full_name))
+        at = parent
+    return b"\0" if path == [0] else b"".join(map(_varint, (len(path), *path)))
+
+
+def _varint(number: int) -> bytes:
+    number, found = number << 1, bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def without_indexes(raw: bytes, expected: bytes) -> bytes:
+    """A message without the indexes before it. Raises ``UndecodableError``: they aren't those that are expected."""
+    first = b"\2\0"  # the same as a single 0, in full
+    for indexes in (expected, first if expected == b"\0" else expected):
+        if raw.startswith(indexes):
+            return raw[len(indexes) :]
+    raise UndecodableError(f"Confluent's framing of another message: got {shown(raw[:16])}, expected {expected!r}")
+
+
+def _descriptor(schema: ValueSchema) -> Any:
+    if schema.source is None or schema.source.language != "protobuf":
+        raise InvalidConfigurationError(
+            "value.format=protobuf: the schema wasn't made of a Protobuf message; expected a message's class, its "
+            "descriptor, or a file of protoc --descriptor_set_out"
+        )
+    return message_of_source(schema.source.text)
+
+
+@lru_cache(maxsize=64)
+def _message_class(descriptor: Any) -> Any:
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(descriptor)
+
+
+def _decode_error() -> Any:
+    from google.protobuf import message
+
+    return (message.DecodeError, UnicodeDecodeError)

@@ -17,6 +17,7 @@ from sparklog.cli.check import check
 from sparklog.cli.completion import completion
 from sparklog.cli.consume import consume
 from sparklog.cli.cost import cost
+from sparklog.cli.delayed import delayed
 from sparklog.cli.dlq import dlq
 from sparklog.cli.groups import groups
 from sparklog.cli.maintain import maintain
@@ -76,7 +77,21 @@ def cli() -> None:
     """
 
 
-for _command in (topics, groups, transactions, dlq, produce, consume, sql, maintain, check, cost, outbox, completion):
+for _command in (
+    topics,
+    groups,
+    transactions,
+    delayed,
+    dlq,
+    produce,
+    consume,
+    sql,
+    maintain,
+    check,
+    cost,
+    outbox,
+    completion,
+):
     cli.add_command(_command)
 
 

@@ -30,6 +30,7 @@ KAFKA_DEFAULTS = {
 OURS = {
     "log.retention.ms": 86_400_000,
     "foreign.gap.interval.ms": -1,
+    "delay": False,
     "value.compatibility": "BACKWARD",
     "value.bytes": "drop",
     "value.format": "json",

@@ -17,6 +17,7 @@ from sparklog.cli.check import check
 from sparklog.cli.completion import completion
 from sparklog.cli.consume import consume
 from sparklog.cli.cost import cost
+from sparklog.cli.delayed import delayed
 from sparklog.cli.dlq import dlq
 from sparklog.cli.groups import groups
 from sparklog.cli.maintain import maintain
@@ -77,11 +78,12 @@ def cli() -> None:
     """
 
 
-_COMMANDS = (
+for _command in (
     topics,
     schemas,
     groups,
     transactions,
+    delayed,
     dlq,
     produce,
     consume,
@@ -91,8 +93,7 @@ _COMMANDS = (
     cost,
     outbox,
     completion,
-)
-for _command in _COMMANDS:
+):
     cli.add_command(_command)
 
 

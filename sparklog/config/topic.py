@@ -46,7 +46,8 @@ def _setting(name: str, parse: Callable[[str], Value], default: Value, *, provid
 
 
 # Defaults: Apache Kafka 4.3 TopicConfig / LogConfig. Sparklog's own are log.retention.ms (protocol rule L3, cleanup)
-# and foreign.gap.interval.ms (rule F5, gaps), and those of typed topics, value.* (decision 0027).
+# and foreign.gap.interval.ms (rule F5, gaps), delay (decision 0033), and those of
+# typed topics, value.* (decision 0027).
 TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         setting.name: setting
@@ -73,6 +74,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = MappingProxyType(
             _setting("segment.jitter.ms", whole_number(0, LONG_MAX), 0),
             _setting("segment.ms", whole_number(1, LONG_MAX), 7 * _DAY_MS),
             _setting("unclean.leader.election.enable", boolean, False, provided_by_store=True),
+            _setting("delay", boolean, False),
             _setting("foreign.gap.interval.ms", whole_number(-1, LONG_MAX), -1),
             _setting("log.retention.ms", whole_number(600_000, LONG_MAX), _DAY_MS),
             _setting("value.bytes", one_of("drop", "keep"), "drop"),

@@ -1,4 +1,5 @@
-"""Patterns of applications over topics: handlers with retries and dead letters (:class:`App`), and the inbox.
+"""Patterns of applications over topics: handlers with retries and dead letters (:class:`App`), delayed
+records (:class:`DelayMover`), and the inbox.
 
 A name is imported when it is first used: the inbox needs none of the others. See docs/processing.md.
 """
@@ -9,6 +10,7 @@ from sparklog.lazy_imports import import_on_use
 
 if TYPE_CHECKING:
     from sparklog.processing.app import App
+    from sparklog.processing.delayed import DelayedError, DelayMover, MoverTakenOverError
     from sparklog.processing.health import Health, State
     from sparklog.processing.messages import Batch, Record, Send
     from sparklog.processing.moves import DeadLetter, Origin
@@ -19,6 +21,7 @@ else:
         __name__,
         {
             "sparklog.processing.app": ("App",),
+            "sparklog.processing.delayed": ("DelayMover", "DelayedError", "MoverTakenOverError"),
             "sparklog.processing.health": ("Health", "State"),
             "sparklog.processing.messages": ("Batch", "Record", "Send"),
             "sparklog.processing.moves": ("DeadLetter", "Origin"),
@@ -31,10 +34,13 @@ __all__ = [
     "App",
     "Batch",
     "DeadLetter",
+    "DelayMover",
+    "DelayedError",
     "Exponential",
     "Fixed",
     "Health",
     "Limits",
+    "MoverTakenOverError",
     "Origin",
     "Record",
     "Retry",

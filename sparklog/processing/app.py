@@ -43,7 +43,8 @@ class App:
             their own and restart often: each new id leaves two small objects in the store.
         auto_offset_reset: where a group begins that has committed nothing.
         commit_interval_ms: how often to commit, more than 0; less often while commits take longer than that.
-        drain_timeout_s: how long the end, or a partition that is taken away, waits for handlers at work.
+        drain_timeout_s: how long the end, or a partition that is taken away, waits for handlers at work; for a
+            partition half of ``max_poll_interval_ms`` at most.
         handler_timeout_s: a handler that takes longer than that hangs: the worker ends with an error.
         patience_s: how long to go on while the store refuses commits or reads, for reasons that may pass.
         limits: bounds of what is read ahead.

@@ -81,6 +81,12 @@ class Retry:
             return []
         return list(dict.fromkeys(self.topic(topic, number) for number in range(1, self.attempts)))
 
+    def longest_waits_ms(self, topic: str) -> dict[str, int]:
+        """By delay topic of a topic: how long a record is to wait there."""
+        if not self.topics:
+            return {}
+        return {self.topic(topic, number): self.backoff.delay_ms(number) for number in range(1, self.attempts)}
+
 
 def span(duration_ms: int) -> str:
     """A duration as names of topics have it: ``1m``, ``90s``, ``250ms``."""

@@ -81,7 +81,8 @@ class Work:
         self._clock = clock
         self._limits = limits
         self._stations: dict[str, Station] = {}
-        self._delayed: set[str] = set()
+        self._delayed: dict[str, int] = {}
+        """By delay topic: milliseconds that a record is to wait there."""
         self.frontiers: dict[TopicPartition, Frontier] = {}
         self.pending = Pending()
         self.stations: list[Station] = []
@@ -91,7 +92,8 @@ class Work:
             station = Station(subscriber, lanes, handling)
             self.stations.append(station)
             self._stations.update(dict.fromkeys(subscriber.topics, station))
-            self._delayed.update(subscriber.delay_topics())
+            for topic in subscriber.topics:
+                self._delayed.update(subscriber.retry.longest_waits_ms(topic))
             self._stations.update(dict.fromkeys(subscriber.delay_topics(), station))
 
     @property
@@ -114,9 +116,12 @@ class Work:
         for partition, records in polled.items():
             frontier = self.frontiers.get(partition) or self._new_frontier(partition)
             if frontier.is_delayed:
-                to_ticks = self._clock.ticks_ms() - self._clock.now_ms()
+                # Who moved it may have another clock: nothing waits for longer than its topic's delay from now on.
+                now_ms = self._clock.now_ms()
+                latest_ms, to_ticks = now_ms + self._delayed[partition.topic], self._clock.ticks_ms() - now_ms
                 entries = [
-                    Entry(record, frontier, attempts_of(record), due_ms_of(record) + to_ticks) for record in records
+                    Entry(record, frontier, attempts_of(record), min(due_ms_of(record), latest_ms) + to_ticks)
+                    for record in records
                 ]
             else:
                 entries = [Entry(record, frontier) for record in records]

@@ -6,6 +6,7 @@ Everything but handlers runs in one thread.
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ __all__ = ["AppSettings", "AppWorker"]
 _LOGGER = logging.getLogger("sparklog.processing")
 _IDLE_POLL_MS, _BUSY_POLL_MS = 200.0, 10.0
 _CLOSE_S = 30.0
+_SPAN = re.compile(r"[0-9]+(?:ms|s|m|h)")
+"""A delay in the name of a delay topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +107,14 @@ class AppWorker:
         self._seen: dict[int, tuple[Entry, int, float]] = {}
         """By slot: the record that it was at when it was looked at, its tries, and when it was first seen there."""
         self._counts = Counts()
+        self._max_poll_interval_ms = float(settings.consumer.get("max_poll_interval_ms", 300_000))
 
     def run(self) -> None:
         """Work until :meth:`stop`, or until an error, which is kept in ``error``. Ends what it has begun."""
         try:
             self.state = State.STARTING
             self._check_topics()
+            self._warn_of_other_delay_topics()
             listener = _Partitions(self._work.assign, self._revoked, self._lost)
             self._consumer.subscribe(self._work.topics, listener=listener)
             self._threads.start()
@@ -130,11 +135,10 @@ class AppWorker:
         now, error = self._clock.ticks_ms(), self.error
         since_ms = now - self._round_ticks_ms
         is_ending = self.state in (State.DRAINING, State.STOPPED)
-        interval_ms = float(self._settings.consumer.get("max_poll_interval_ms", 300_000))
         assigned = len(self._work.frontiers)
         return Health(
             state=self.state,
-            is_alive=error is None and (is_ending or since_ms <= interval_ms),
+            is_alive=error is None and (is_ending or since_ms <= self._max_poll_interval_ms),
             is_ready=self.state is State.RUNNING and assigned > 0,
             assigned=assigned,
             in_flight=sum(frontier.in_flight for frontier in list(self._work.frontiers.values())),
@@ -265,8 +269,9 @@ class AppWorker:
     def _revoked(self, partitions: Collection[TopicPartition]) -> None:
         """End what is being handled of them, commit what is done, forget the rest: their next owner reads it again."""
         is_busy = self._work.halt(partitions)
-        timeout_s = 0.0 if self._is_hung else self._settings.drain_timeout_s
-        deadline = self._clock.deadline_in(timeout_s * 1_000)
+        # This is inside of a poll: what takes longer than max_poll_interval_ms would cost all partitions.
+        wait_ms = min(self._settings.drain_timeout_s * 1_000, self._max_poll_interval_ms / 2)
+        deadline = self._clock.deadline_in(0.0 if self._is_hung else wait_ms)
         while is_busy() and not deadline.has_passed:
             self._clock.sleep_ms(1)
         try:
@@ -302,6 +307,28 @@ class AppWorker:
             if self._consumer.partitions_for_topic(topic) is None:
                 raise UnknownTopicOrPartitionError(
                     f"unknown topic: {topic!r} ({why}); create it, or have app.create_topics() do so"
+                )
+
+    def _warn_of_other_delay_topics(self) -> None:
+        """Tell of delay topics that another version of this worker has left records in, and that this one doesn't
+        read."""
+        known = set(self._work.topics)
+        names = [f"{topic}-retry-" for station in self._work.stations for topic in station.subscriber.topics]
+        for topic in sorted(self._consumer.topics() - known):
+            if not any(topic.startswith(name) and _SPAN.fullmatch(topic[len(name) :]) for name in names):
+                continue
+            numbers = sorted(self._consumer.partitions_for_topic(topic) or ())
+            partitions = [TopicPartition(topic, number) for number in numbers]
+            starts, ends = self._consumer.beginning_offsets(partitions), self._consumer.end_offsets(partitions)
+            # What another group alone has there is counted, too: whose a record is only it itself tells.
+            left = sum(ends[at] - max(self._consumer.committed(at) or 0, starts[at]) for at in partitions)
+            if left > 0:
+                _LOGGER.warning(
+                    "group %s: %d records wait in %r, which nothing here reads: of another group, or of an earlier "
+                    "Retry(…); then run a worker with that Retry until they are done",
+                    self._settings.group_id,
+                    left,
+                    topic,
                 )
 
     def _make_producer(self) -> Producer:

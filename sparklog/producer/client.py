@@ -6,6 +6,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -26,6 +27,13 @@ from sparklog.log import Cluster, open_cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.producer.arrow_tables import check_table, split_table
 from sparklog.producer.batch import TableBatch, Unacknowledged
+from sparklog.producer.delayed_records import (
+    as_cancellation,
+    as_delayed,
+    delay_pipeline,
+    deliver_at_ms,
+    serialized_key,
+)
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata, future_of_only_record
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
 from sparklog.producer.metrics import ProducerMetrics
@@ -95,6 +103,8 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        *,
+        deliver_at: datetime | int | None = None,
     ) -> FutureRecordMetadata:
         """Send a record; returns before it is stored.
 
@@ -105,18 +115,21 @@ class Producer:
             headers: a list of (name, bytes or None).
             partition: chosen by key if None.
             timestamp_ms: now if None.
+            deliver_at: a moment with a time zone, or milliseconds since 1970: no consumer sees the record before. It
+                waits in ``delayed.<topic>``, of which the future tells, until ``sparklog delayed run`` delivers it.
+                The topic must have ``delay=true``.
         Returns:
             A future of :class:`~sparklog.model.RecordMetadata`.
         Raises:
             UnknownTopicOrPartitionError, InvalidTopicError.
             InvalidTypeError: key or value aren't bytes, and no serializer is set; headers of another shape.
             InvalidRecordError: a value that the topic's schema doesn't allow; names field, type and value.
-            InvalidArgumentError: a negative timestamp.
+            InvalidArgumentError: a negative timestamp; ``deliver_at`` to a topic that takes none.
             MessageSizeTooLargeError: beyond ``max_request_size`` or the topic's ``max.message.bytes``.
             KafkaTimeoutError: the buffer was full for ``max_block_ms``.
             IllegalStateError: closed, or in a forked child.
         """
-        if headers is None and partition is None and timestamp_ms is None:
+        if headers is None and partition is None and timestamp_ms is None and deliver_at is None:
             queue = self._pipelines.plain_queues.get(topic)
             if queue is not None:
                 future = queue.add_plain(key, value)
@@ -124,10 +137,22 @@ class Producer:
                     return future
         record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         try:
-            return self._send(record)
+            return self._send(record, None if deliver_at is None else deliver_at_ms(deliver_at))
         except SparklogError as error:
             self._interceptors.on_acknowledgement(None, error)
             raise
+
+    def cancel_delayed(self, topic: str, key: Any) -> FutureRecordMetadata:
+        """Cancel all records of a key that were sent to a topic with ``deliver_at`` before, and whose time hasn't come.
+        None of them is delivered, if this is acknowledged before its time by the mover's clock.
+
+        Raises:
+            InvalidTypeError: a key that isn't bytes, also after serializing. InvalidArgumentError, and as :meth:`send`.
+        """
+        self._check_transaction()
+        pipeline = delay_pipeline(self._pipelines, self._cluster, self._pipelines.get(topic).topic)
+        record = as_cancellation(serialized_key(key, topic, self._config), pipeline)
+        return pipeline.queue.add(record.key, record.value, record.memory_bytes, record.details)
 
     def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch) -> FutureBatchMetadata:
         """Send the rows of an Arrow table: the fast path. All of it is checked before any of it is sent.
@@ -340,15 +365,18 @@ class Producer:
         if pipelines is not None and pipelines.ended is None and pipelines.has_open:
             warnings.warn(f"unclosed producer {self!r}: call close()", ResourceWarning, stacklevel=2)
 
-    def _send(self, record: ProducerRecord) -> FutureRecordMetadata:
+    def _send(self, record: ProducerRecord, due_ms: int | None) -> FutureRecordMetadata:
         self._check_transaction()
         pipeline = self._pipelines.get(record.topic)
         serialized = serialize_record(record, pipeline.topic, self._config)
+        if due_ms is not None:
+            pipeline = delay_pipeline(self._pipelines, self._cluster, pipeline.topic)
+            serialized = as_delayed(serialized, due_ms, pipeline)
         future = pipeline.queue.add(serialized.key, serialized.value, serialized.memory_bytes, serialized.details)
         if self._interceptors:
             self._interceptors.watch(future)
         if self._config.acks == 0:
-            return future_of_only_record(serialized.unacknowledged(record.topic, self._now_ms()))
+            return future_of_only_record(serialized.unacknowledged(pipeline.topic.name, self._now_ms()))
         return future
 
     def _may_wait(self, topic: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,7 +49,7 @@ class Before(WrappedStore):
         super().__init__(store)
         self._part, self._others_act, self._skip = part, others_act, skip
 
-    def read_many(self, paths: Iterable[str]) -> list[bytes | None]:
+    def read_many(self, paths: Iterable[str]) -> Sequence[bytes | None]:
         wanted = list(paths)
         if any(self._part in path for path in wanted):
             self._skip -= 1
@@ -138,6 +138,7 @@ def test_an_id_whose_old_entries_were_cleaned_hinders_nothing() -> None:
         driver.commit()
     driver.complete()
     newest = newest_entry(cluster)
+    assert newest is not None
     memory.delete([transaction_entry("tx", number) for number in range(1, newest.version - 1)])
     assert cut(cluster, "t", "u") == {"t": ["a"], "u": ["b", "c", "d"]}
 

@@ -88,8 +88,8 @@ def test_the_newest_cut_is_found_where_there_is_one(seed: int, before: int, afte
     else:
         assert isinstance(found, Partial)
         assert found.missing[found.transaction]
-        for transaction, topics in found.missing.items():
-            assert set(topics) < world.named[transaction]
+        for transaction, lacking in found.missing.items():
+            assert set(lacking) < world.named[transaction]
 
     # As it is asked: of what is carried out nobody knows the topics.
     carried_out = world.carried_out()

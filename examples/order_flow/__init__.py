@@ -1,0 +1,1 @@
+"""Order, payment, mail: each once, whatever fails."""

@@ -1,0 +1,342 @@
+"""Delayed records: each is delivered once, not before its time, unless it was cancelled; whoever dies when."""
+
+from __future__ import annotations
+
+import gc
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog import Admin, NewTopic, Producer
+from sparklog.compaction import maintain
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, SparklogError
+from sparklog.log import Cluster, open_cluster
+from sparklog.processing.delayed import (
+    DelayedError,
+    DelayMover,
+    MoverTakenOverError,
+    delayed_topics,
+    read_schedule,
+)
+from sparklog.processing.schedule import Schedule
+from sparklog.producer.delayed_records import CancelAll, Ended, Waiting
+from sparklog.storage import MemoryStore
+from sparklog.testing import Call, Fault, FaultKind, FaultyStore, ManualClock, SimulatedCrash
+from tests.consumer.support import a_cluster
+from tests.depth import each_nth
+from tests.processing.support import records
+from tests.support import T0_MS
+
+MINUTE_MS = 60_000
+
+
+def a_world(*, partitions: int = 2) -> tuple[MemoryStore, ManualClock, Cluster]:
+    """A topic that takes delays; the mover's clock is of the tests, the clients' is the machine's."""
+    store = MemoryStore()
+    cluster = a_cluster(store)
+    with Admin(cluster) as admin:
+        admin.create_topics([NewTopic("t", partitions, configs={"delay": True})])
+    return store, ManualClock(start_ms=T0_MS), cluster
+
+
+def schedule(cluster: Cluster, *values: str, at_ms: int, key: bytes | None = None) -> None:
+    with Producer(cluster) as producer:
+        for value in values:
+            producer.send("t", value.encode(), key, deliver_at=at_ms)
+
+
+def delivered(cluster: Cluster) -> list[str]:
+    return sorted(record.value.decode() for record in records(cluster, "t"))
+
+
+def a_mover(cluster: Cluster, clock: ManualClock, **options: Any) -> DelayMover:
+    return DelayMover(cluster, "t", max_outage_s=0, clock=clock, **options)
+
+
+def test_a_record_is_delivered_at_its_time_and_not_before():
+    _, clock, cluster = a_world()
+    schedule(cluster, "a", at_ms=T0_MS + MINUTE_MS)
+    schedule(cluster, "b", at_ms=T0_MS + 2 * MINUTE_MS)
+    with a_mover(cluster, clock) as mover:
+        clock.advance(MINUTE_MS - 1)
+        assert mover.run_once() == 0
+        assert delivered(cluster) == []
+        clock.advance(1)
+        assert mover.run_once() == 1
+        assert delivered(cluster) == ["a"]
+        assert mover.metrics()["records-waiting"] == 1
+        clock.advance(MINUTE_MS)
+        assert mover.run_until_done() == 1
+        assert mover.run_until_done() == 0
+        assert mover.metrics() == {
+            "records-waiting": 0,
+            "records-delivered-total": 2,
+            "records-cancelled-total": 0,
+        }
+    assert delivered(cluster) == ["a", "b"]
+
+
+def test_it_is_delivered_as_it_was_sent():
+    _, clock, cluster = a_world()
+    with Producer(cluster) as producer:
+        producer.send("t", b"v", b"k", [("a", b"1"), ("b", None)], 1, 1_000, deliver_at=T0_MS)
+        producer.send("t", None, b"k", deliver_at=T0_MS)
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == 2
+    found = {record.value: record for record in records(cluster, "t")}
+    first, last = found[b"v"], found[None]
+    assert (first.key, first.headers, first.partition) == (b"k", [("a", b"1"), ("b", None)], 1)
+    assert first.timestamp == 1_000
+    assert (last.key, last.headers) == (b"k", [])
+    assert last.timestamp > 1_700_000_000_000  # when it was delivered
+
+
+def test_the_earliest_is_delivered_first_in_batches():
+    _, clock, cluster = a_world(partitions=1)
+    for number in (5, 3, 9, 1, 7):
+        schedule(cluster, str(number), at_ms=T0_MS + number)
+    clock.advance(8)
+    with a_mover(cluster, clock, batch_size=2) as mover:
+        assert [mover.run_once() for _ in range(3)] == [2, 2, 0]
+    assert [record.value for record in records(cluster, "t")] == [b"1", b"3", b"5", b"7"]
+
+
+def test_what_is_cancelled_before_its_time_is_never_delivered():
+    _, clock, cluster = a_world()
+    schedule(cluster, "a", "b", at_ms=T0_MS + MINUTE_MS, key=b"k")
+    schedule(cluster, "other", at_ms=T0_MS + MINUTE_MS, key=b"l")
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == 0  # it knows them
+        clock.advance(MINUTE_MS - 1)
+        with Producer(cluster) as producer:
+            producer.cancel_delayed("t", b"k").get()
+        schedule(cluster, "later", at_ms=T0_MS + MINUTE_MS, key=b"k")
+        clock.advance(1)
+        assert mover.run_once() == 2
+        assert mover.metrics()["records-cancelled-total"] == 3
+    with a_mover(cluster, clock) as other:
+        assert other.run_once() == 0
+    assert delivered(cluster) == ["later", "other"]
+    assert read_schedule(cluster, "t") == []
+
+
+def test_a_second_mover_takes_over_and_the_first_ends_with_an_error():
+    _, clock, cluster = a_world()
+    schedule(cluster, *"abc", at_ms=T0_MS)
+    first, second = a_mover(cluster, clock, batch_size=1), a_mover(cluster, clock)
+    assert first.run_once() == 1
+    assert second.run_once() == 2
+    schedule(cluster, "d", at_ms=T0_MS)
+    with pytest.raises(MoverTakenOverError, match="another mover of topic 't'"):
+        first.run_once()
+    assert second.run_once() == 1
+    first.close()
+    second.close()
+    assert delivered(cluster) == [*"abcd"]
+
+
+@pytest.mark.parametrize("difference_ms", [-MINUTE_MS, MINUTE_MS])
+def test_clocks_that_differ_move_the_time_and_deliver_nothing_twice(difference_ms):
+    """A mover whose clock is wrong delivers early or late; the one that takes over knows what was delivered."""
+    _, clock, cluster = a_world()
+    schedule(cluster, "a", at_ms=T0_MS + MINUTE_MS // 2)
+    wrong = ManualClock(start_ms=T0_MS + difference_ms)
+    with a_mover(cluster, wrong) as mover:
+        assert mover.run_once() == (1 if difference_ms > 0 else 0)
+    clock.advance(MINUTE_MS)
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == (0 if difference_ms > 0 else 1)
+    assert delivered(cluster) == ["a"]
+
+
+def test_a_record_that_the_topic_refuses_stops_the_mover_until_it_is_cancelled():
+    """Nothing is skipped. ✗ It is passed over, or delivered to nowhere."""
+    _, clock, cluster = a_world(partitions=1)
+    schedule(cluster, "x" * 200, at_ms=T0_MS, key=b"k")
+    schedule(cluster, "a", at_ms=T0_MS)
+    with Admin(cluster) as admin:
+        admin.alter_configs({"t": {"max.message.bytes": 150}})
+    with a_mover(cluster, clock) as mover:
+        for _ in range(2):
+            with pytest.raises(DelayedError, match=r"delayed\.t-0, offset 0, id \w+, can't be delivered to topic 't'"):
+                mover.run_once()
+        with Producer(cluster) as producer:
+            producer.cancel_delayed("t", b"k").get()
+        assert mover.run_once() == 1
+    assert delivered(cluster) == ["a"]
+
+
+def test_a_topic_that_is_gone_stops_the_mover():
+    _, clock, cluster = a_world()
+    schedule(cluster, "a", at_ms=T0_MS)
+    with Admin(cluster) as admin:
+        admin.delete_topics(["t"])
+    with a_mover(cluster, clock) as mover, pytest.raises(DelayedError, match="topic 't' was deleted"):
+        mover.run_once()
+    assert len(read_schedule(cluster, "t")) == 1
+
+
+def test_a_record_that_somebody_else_wrote_to_the_delay_topic_is_named():
+    _, clock, cluster = a_world(partitions=1)
+    schedule(cluster, "a", at_ms=T0_MS)
+    with Producer(cluster) as producer:
+        producer.send("delayed.t", b"what is this", b"key")
+    with (
+        a_mover(cluster, clock) as mover,
+        pytest.raises(CorruptRecordError, match=r"delayed\.t-0, offset 1, is no delayed"),
+    ):
+        mover.run_once()
+
+
+def test_before_anything_is_delayed_there_is_nothing_to_do():
+    _, clock, cluster = a_world()
+    assert delayed_topics(cluster) == []
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == 0
+        schedule(cluster, "a", at_ms=T0_MS)
+        assert mover.run_once() == 1
+    assert delayed_topics(cluster) == ["t"]
+    refused: list[dict[str, Any]] = [{"batch_size": 0}, {"poll_interval_s": 0}, {"max_outage_s": -1}]
+    for options in refused:
+        with pytest.raises(InvalidArgumentError, match=next(iter(options))):
+            DelayMover(cluster, "t", **options)
+
+
+def test_what_is_done_is_removed_from_the_beginning_and_what_waits_is_kept():
+    _, clock, cluster = a_world(partitions=1)
+    schedule(cluster, *"abc", at_ms=T0_MS)
+    schedule(cluster, "late", at_ms=T0_MS + 60 * MINUTE_MS)
+    with a_mover(cluster, clock) as mover:
+        mover.run_until_done()
+        clock.advance(6 * MINUTE_MS)
+        mover.run_once()
+    with Admin(cluster) as admin:
+        [described] = admin.describe_topics(["delayed.t"])
+    assert described.log_start_offsets == (3,)
+    clock.advance(60 * MINUTE_MS)
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == 1
+    assert delivered(cluster) == ["a", "b", "c", "late"]
+
+
+def test_maintenance_keeps_what_waits():
+    """Records that end others replace them, as they have their keys."""
+    _, clock, cluster = a_world(partitions=1)
+    schedule(cluster, *"abc", at_ms=T0_MS)
+    schedule(cluster, "late", at_ms=T0_MS + 90 * 24 * 60 * MINUTE_MS, key=b"k")
+    with a_mover(cluster, clock) as mover:
+        mover.run_until_done()
+    with Admin(cluster) as admin:
+        admin.alter_configs({"delayed.t": {"min.cleanable.dirty.ratio": 0, "segment.ms": 1}})
+    schedule(cluster, "later", at_ms=T0_MS + 90 * 24 * 60 * MINUTE_MS)
+    maintain(cluster, ["delayed.t"])
+    assert len(records(cluster, "delayed.t")) < 8
+    with a_mover(cluster, clock) as mover:
+        assert mover.run_once() == 0
+        clock.advance(91 * 24 * 60 * MINUTE_MS)
+        assert mover.run_once() == 2
+    assert delivered(cluster) == ["a", "b", "c", "late", "later"]
+
+
+def is_write(call: Call) -> bool:
+    return call.op in ("put", "create", "delete")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # clients that died unclosed
+@pytest.mark.parametrize("kind", [FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER])
+def test_killed_at_any_write(kind):
+    wanted = [*"abcde"]
+    for number in each_nth(range(30), 3):
+        store, clock, cluster = a_world()
+        schedule(cluster, *wanted, at_ms=T0_MS)
+        schedule(cluster, "cancelled", at_ms=T0_MS, key=b"k")
+        with Producer(cluster) as producer:
+            producer.cancel_delayed("t", b"k").get()
+        faulty = FaultyStore(store, Fault(kind=kind, when=is_write, skip=number))
+        first = a_mover(a_cluster(faulty, retry_ms=1_000), clock, batch_size=2)
+        with suppress(SimulatedCrash, SparklogError):
+            first.run_until_done()
+        with a_mover(cluster, clock, batch_size=2) as second:
+            second.run_until_done()
+            assert second.run_until_done() == 0
+        assert delivered(cluster) == wanted, number
+        del first
+        gc.collect()  # its clients died unclosed, of which Python warns
+
+
+@pytest.mark.slow
+def test_movers_that_are_killed_deliver_each_record_once(tmp_path):
+    root = f"{tmp_path}/cluster"
+    cluster = open_cluster(root)
+    with Admin(cluster) as admin:
+        admin.create_topics([NewTopic("t", 2, configs={"delay": True})])
+    command = [sys.executable, "-m", "sparklog", "delayed", "run", "--batch-size", "7", "--poll-interval-ms", "5"]
+    delays = random.Random(17)
+    total = 0
+    for _ in range(6):
+        now_ms = int(time.time() * 1_000)
+        with Producer(cluster) as producer:
+            for number in range(total, total + 60):
+                producer.send("t", b"%d" % number, deliver_at=now_ms + number % 60 * 10)
+        before, total = total, total + 60
+        with subprocess.Popen([*command, "--cluster", root]) as mover:
+            deadline = time.monotonic() + 60
+            while len(records(cluster, "t")) <= before and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(delays.uniform(0, 0.3))
+            mover.kill()
+    with DelayMover(cluster, "t") as mover:
+        while len(read_schedule(cluster, "t")):
+            mover.run_until_done()
+    assert Counter(int(record.value) for record in records(cluster, "t")) == Counter(range(total))
+
+
+# The schedule
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["wait", "end", "cancel"]), st.integers(0, 5), st.integers(0, 20)), max_size=40
+    )
+)
+def test_a_schedule_is_what_waits(steps):
+    """Against a list that is searched through."""
+    made, expected, ends = Schedule(), dict[bytes, tuple[int, int, bytes]](), set[bytes]()
+    for offset, (what, which, due_ms) in enumerate(steps):
+        name, key = b"%d" % offset, b"k%d" % (which % 3)
+        if what == "wait":
+            found: Waiting | Ended | CancelAll = Waiting(
+                id=name, deliver_at_ms=due_ms, key=key, value=b"", headers=[], partition=None, timestamp_ms=None
+            )
+            expected[name] = (due_ms, offset, key)
+        elif what == "cancel":
+            found = CancelAll(id=name, key=key)
+            gone = [each for each, (_, _, own) in expected.items() if own == key]
+            ends |= {name, *gone}
+            for each in gone:
+                del expected[each]
+        else:
+            ended = b"%d" % max(0, offset - 1 - which)
+            found = Ended(id=ended)
+            expected.pop(ended, None)
+            ends.discard(ended)
+        made.apply(found, partition=0, offset=offset)
+        due = sorted((at, number, each) for each, (at, number, _) in expected.items() if at <= 10)
+        assert [place.id for place in made.due(10, most=3)] == [each for _, _, each in due[:3]]
+        assert {place.id for place in made.cancelled(most=1_000)} == ends
+        assert [place.id for place in made.waiting()] == [
+            each for _, _, each in sorted((at, number, each) for each, (at, number, _) in expected.items())
+        ]
+        left = [number for _, number, _ in expected.values()] + [int(each) for each in ends]
+        assert made.first_offset(0, 1_000) == min(left, default=1_000)
+    assert len(made) == len(expected)

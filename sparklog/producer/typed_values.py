@@ -36,7 +36,10 @@ class ValueEncoding:
 
     topic: str
     schema: ValueSchema
+    """The newest one, which values are checked against."""
     schema_id: int
+    physical: ValueSchema
+    """The fields of all schemas."""
     codec: ValueBytes
     """By which values of bytes are decoded."""
     keeps_undecodable: bool
@@ -53,6 +56,7 @@ class ValueEncoding:
             topic=topic,
             schema=head.schemas.newest,
             schema_id=head.schemas.newest_id,
+            physical=ValueSchema(pa.schema(list(head.schemas.physical))),
             codec=ValueBytes.of(head.schemas, head.config),
             keeps_undecodable=head.config["value.on.error"] == "keep",
             keeps_bytes=head.config["value.bytes"] == "keep",
@@ -60,8 +64,9 @@ class ValueEncoding:
 
     @property
     def type(self) -> pa.StructType:
-        """The type of the column ``data`` in files that are written now."""
-        return pa.struct(list(self.schema.arrow))
+        """The type of the column ``data`` in files that are written now. It has the fields of all schemas: a value that
+        was taken before the newest schema left a field out is stored with it."""
+        return self.physical.struct_type
 
     @property
     def width(self) -> int:
@@ -95,7 +100,7 @@ class ValueEncoding:
             table = table.drop_columns([DATA])
         if given:
             rows = [given.get(place) for place in range(table.num_rows)]
-            found, wrong = python_rows_to_struct(self.schema, rows, checked=True)
+            found, wrong = python_rows_to_struct(self.physical, rows, checked=True)
             parts.append(found)
             errors |= wrong
         values = one_array(table["value"])
@@ -105,7 +110,8 @@ class ValueEncoding:
             table = self._without_decoded(table, values, undecodable)
             errors |= {} if self.keeps_undecodable else undecodable
         data = _together(parts, table.num_rows, self.type)
-        errors |= {place: reason for place, reason in self.codec.unmet(data).items() if not values[place].is_valid}
+        unmet = self.codec.unmet(conform_values(data, self.schema.struct_type))
+        errors |= {place: reason for place, reason in unmet.items() if not values[place].is_valid}
         table = table.append_column(pa.field(DATA, self.type), data)
         table = table.append_column(SCHEMA_ID, _ids(data, self.schema_id))
         refused: dict[int, SparklogError] = {

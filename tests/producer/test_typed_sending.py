@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -207,6 +208,21 @@ def test_dicts_are_packed_by_the_schema_that_was_the_newest_when_they_were_sent(
         None,
         (4, None),
     ]
+
+
+@pytest.mark.parametrize("value", [{"id": 8, "total": 1.5}, {"id": np.int64(8), "total": 1.5}, "table"])
+def test_a_field_that_is_left_out_while_values_wait_is_stored_all_the_same(value):
+    cluster = a_topic()
+    table = pa.table({"id": [8], "total": [1.5]})
+    with a_producer(cluster, linger_ms=60_000) as producer:
+        producer.partitions_for("t")
+        producer.send("t", value) if isinstance(value, dict) else producer.send_batch("t", table)
+        alter_value_schema(cluster.topic_log("t"), "t", value_schema("total DOUBLE"))
+        producer._pipelines.get("t").topic.refresh()
+        producer.flush()
+    assert [row["total"] for row in values(cluster)] == [1.5]
+    [row] = values(cluster, value_schema_id=1)
+    assert row["id"] == 8
 
 
 def test_bytes_of_before_the_topic_was_typed_are_read_by_its_format():

@@ -18,6 +18,7 @@ from sparklog.cli.completion import completion
 from sparklog.cli.consume import consume
 from sparklog.cli.cost import cost
 from sparklog.cli.dlq import dlq
+from sparklog.cli.exporter import exporter
 from sparklog.cli.groups import groups
 from sparklog.cli.maintain import maintain
 from sparklog.cli.options import ENVIRONMENT, connection_options, is_debugging
@@ -89,6 +90,7 @@ _COMMANDS = (
     maintain,
     check,
     cost,
+    exporter,
     outbox,
     completion,
 )

@@ -36,7 +36,7 @@ LAYERS = [
     {"producer", "consumer", "compaction", "integrity", "admin"},
     {"sql", "observe"},
     {"streaming"},
-    {"spark", "kafka", "outbox", "processing", "__init__"},
+    {"spark", "kafka", "outbox", "processing", "exporter", "__init__"},
     {"aio"},
     {"cli", "jobs"},
     {"__main__"},

@@ -19,13 +19,16 @@ from sparklog.cli.consume import consume
 from sparklog.cli.cost import cost
 from sparklog.cli.delayed import delayed
 from sparklog.cli.dlq import dlq
+from sparklog.cli.exporter import exporter
 from sparklog.cli.groups import groups
+from sparklog.cli.health import health
 from sparklog.cli.maintain import maintain
 from sparklog.cli.options import ENVIRONMENT, connection_options, is_debugging
 from sparklog.cli.outbox import outbox
 from sparklog.cli.produce import produce
 from sparklog.cli.schemas import schemas
 from sparklog.cli.sql import sql
+from sparklog.cli.top import top
 from sparklog.cli.topics import topics
 from sparklog.cli.transactions import transactions
 from sparklog.errors import SparklogError
@@ -91,6 +94,9 @@ for _command in (
     maintain,
     check,
     cost,
+    health,
+    top,
+    exporter,
     outbox,
     completion,
 ):

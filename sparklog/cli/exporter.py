@@ -1,0 +1,143 @@
+"""``sparklog exporter``: metrics of a cluster for Prometheus."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog.cli.options import cluster_of, connection_options, root_of
+
+if TYPE_CHECKING:
+    from sparklog.observe import ClusterWatch, Shard
+
+__all__ = ["exporter", "stopped_by_signals", "watch_opener"]
+
+_SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
+
+
+@click.command()
+@click.option(
+    "--listen",
+    default="127.0.0.1:9308",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to answer; :9308 for every address of the machine, port 0 for any that is free.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(1, 300),
+    default=15.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to look at the cluster, whoever scrapes how often.",
+)
+@click.option(
+    "--shard",
+    default="1/1",
+    show_default=True,
+    metavar="I/N",
+    help="Look at one of N parts of the topics, by their names: 2/3 is the second of three exporters.",
+)
+@click.option("--once", is_flag=True, help="Look once, print the metrics, and end.")
+@connection_options()
+@click.pass_context
+def exporter(ctx: click.Context, listen: str, interval: float, shard: str, once: bool) -> None:
+    """Tell Prometheus of topics, groups, transactions and maintenance.
+
+    Answers /metrics, under the names of kafka_exporter and names of its own that begin with sparklog_; and /healthz and
+    /readyz. It looks at the cluster by itself, and answers from what it saw last: a scrape never waits for the store.
+    It only reads. Ends by SIGTERM or Ctrl-C.
+    """
+    from sparklog.errors import InvalidArgumentError
+    from sparklog.exporter import ExporterApp, ExporterServer, parse_address
+    from sparklog.observe.watching import Watching
+
+    part = _parse_shard(shard)
+    app = ExporterApp()
+    watching = Watching(watch_opener(ctx, part), interval_ms=interval * 1_000, on_figures=app.keep)
+    app.watch(watching)
+    if once:
+        watching.look()
+        error = watching.status().error
+        if error is not None:
+            raise error
+        click.echo(app.respond("/metrics").body.decode(), nl=False)
+        return
+    try:
+        host, port = parse_address(listen)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(str(error), param_hint="--listen") from None
+    with stopped_by_signals() as stopped:
+        server = ExporterServer(app, host, port)
+        try:
+            watching.start()
+            click.echo(f"listening at http://{host or '*'}:{server.port}/metrics", err=True)
+            while not stopped.wait(0.5):
+                pass
+        finally:
+            server.close()
+            watching.stop()
+
+
+def watch_opener(ctx: click.Context, shard: Shard | None = None) -> _Opener:
+    """Opens the cluster when it is called, and again as long as the store is away. Raises ``click.UsageError`` where no
+    cluster is named, and ``InvalidArgumentError`` where there is none."""
+    root_of(ctx)
+    return _Opener(ctx, shard)
+
+
+class _Opener:
+    def __init__(self, ctx: click.Context, shard: Shard | None) -> None:
+        from sparklog.errors import StoreError
+
+        self._ctx = ctx
+        self._shard = shard
+        self._first: ClusterWatch | None = None
+        try:
+            self._first = self._open()
+        except StoreError as error:
+            if not error.retriable:
+                raise
+            click.echo(f"sparklog: the store is away, trying again: {error}", err=True)
+
+    def __call__(self) -> ClusterWatch:
+        first, self._first = self._first, None
+        return first or self._open()
+
+    def _open(self) -> ClusterWatch:
+        from sparklog.observe import ClusterWatch
+
+        return ClusterWatch(cluster_of(self._ctx), shard=self._shard)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set, instead of what they do else."""
+    stopped = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _parse_shard(text: str) -> Shard:
+    from sparklog.errors import InvalidArgumentError
+    from sparklog.observe import Shard
+
+    found = _SHARD.fullmatch(text)
+    if not found:
+        raise click.BadParameter(f"got {text!r}, expected I/N, such as 1/3", param_hint="--shard")
+    try:
+        return Shard(int(found[1]) - 1, int(found[2]))
+    except InvalidArgumentError as error:
+        raise click.BadParameter(str(error), param_hint="--shard") from None

@@ -1,0 +1,136 @@
+"""Is a cluster fit for use from this machine: can it be read and written, is the clock sane, does maintenance run?"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparklog.errors import SparklogError, UnsafeStoreError
+from sparklog.log.cluster import Cluster
+from sparklog.paths import CLUSTER_FILE, MAINTENANCE_NOTES, TOPICS_FOLDER, new_probe
+from sparklog.storage import CreateResult
+
+__all__ = ["HealthCheck", "Verdict", "check_health", "clock_check", "maintenance_check"]
+
+_CLOCK_WARNS_MS = 30_000
+_CLOCK_FAILS_MS = 300_000
+_MAINTENANCE_WARNS_MS = 2 * 86_400_000
+"""Maintenance looks at each topic once a day, and notes it."""
+
+
+class Verdict(str, enum.Enum):
+    """The outcome of a check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """It works; somebody should look at it."""
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """One check."""
+
+    name: str
+    """``read``, ``create``, ``clock`` or ``maintenance``."""
+    verdict: Verdict
+    detail: str
+    """Words that tell what was seen."""
+    took_ms: float = 0.0
+    error: SparklogError | None = None
+
+
+def check_health(cluster: Cluster, *, writes: bool = True) -> list[HealthCheck]:
+    """Check a cluster from this machine. Ten requests; a check that fails hinders no other.
+
+    Args:
+        writes: create an object under ``probes/``, and delete it; without, neither that nor the clock is checked.
+    """
+    created: list[int] = []
+    checks = [_timed(cluster, "read", lambda: _read(cluster))]
+    if writes:
+        checks.append(_timed(cluster, "create", lambda: _create(cluster, created)))
+    else:
+        checks.append(HealthCheck(name="create", verdict=Verdict.SKIPPED, detail="nothing was to be written"))
+    if created:
+        checks.append(clock_check(created[0]))
+    else:
+        detail = "the store's time shows on an object that was created"
+        checks.append(HealthCheck(name="clock", verdict=Verdict.SKIPPED, detail=detail))
+    checks.append(_timed(cluster, "maintenance", lambda: _maintenance(cluster)))
+    return checks
+
+
+def clock_check(ahead_ms: int) -> HealthCheck:
+    """The verdict on a clock that is so far ahead of the store's; less than 0: behind. Pure."""
+    by = f"{abs(ahead_ms) / 1_000:.1f} s {'ahead of' if ahead_ms > 0 else 'behind'} the store's"
+    if abs(ahead_ms) <= _CLOCK_WARNS_MS:
+        return HealthCheck(name="clock", verdict=Verdict.OK, detail=by)
+    verdict = Verdict.WARNING if abs(ahead_ms) <= _CLOCK_FAILS_MS else Verdict.FAILED
+    detail = f"this machine's clock is {by}: records that are sent from here get its time"
+    return HealthCheck(name="clock", verdict=verdict, detail=detail)
+
+
+def maintenance_check(age_ms: int | None, *, topic_count: int) -> HealthCheck:
+    """The verdict on maintenance whose notes are so old; None: there are none. Pure."""
+    if age_ms is None:
+        verdict = Verdict.OK if topic_count == 0 else Verdict.WARNING
+        detail = "it never ran" + ("" if topic_count == 0 else ": call `sparklog maintain` every few minutes or hours")
+        return HealthCheck(name="maintenance", verdict=verdict, detail=detail)
+    detail = f"its newest notes are {max(0, age_ms) / 3_600_000:.1f} h old"
+    if age_ms <= _MAINTENANCE_WARNS_MS:
+        return HealthCheck(name="maintenance", verdict=Verdict.OK, detail=detail)
+    return HealthCheck(
+        name="maintenance", verdict=Verdict.WARNING, detail=f"{detail}: expected a day at most; does its job run?"
+    )
+
+
+def _timed(cluster: Cluster, name: str, check: Callable[[], HealthCheck]) -> HealthCheck:
+    began = cluster.clock.ticks_ms()
+    try:
+        found = check()
+        error = None
+    except SparklogError as caught:
+        error = caught.with_traceback(None)
+        found = HealthCheck(name=name, verdict=Verdict.FAILED, detail=" ".join(str(caught).split()))
+    took_ms = cluster.clock.ticks_ms() - began
+    return HealthCheck(name=name, verdict=found.verdict, detail=found.detail, took_ms=took_ms, error=error)
+
+
+def _read(cluster: Cluster) -> HealthCheck:
+    cluster.store.read(CLUSTER_FILE)
+    count = len(cluster.store.list_names(TOPICS_FOLDER))
+    topics = "1 topic" if count == 1 else f"{count} topics"
+    return HealthCheck(name="read", verdict=Verdict.OK, detail=f"{cluster.store.uri}, {topics}")
+
+
+def _create(cluster: Cluster, ahead_ms: list[int]) -> HealthCheck:
+    """Create an object twice: the second attempt must be refused. How far ahead the clock is goes into ``ahead_ms``."""
+    store, probe = cluster.store, new_probe()
+    try:
+        before = cluster.clock.now_ms()
+        first = store.create(probe, b"health")
+        after = cluster.clock.now_ms()
+        second = store.create(probe, b"health again")
+        folder = f"{probe.rpartition('/')[0]}/"
+        listed = next((found for found in store.list(folder) if found.path == probe), None)
+    finally:
+        store.delete([probe])
+    if second is not CreateResult.EXISTS:
+        raise UnsafeStoreError(f"{store.uri}/{probe} was created twice: commits would overwrite each other")
+    if listed is not None:
+        nearest = min(max(listed.modified_ms, before), after)
+        ahead_ms.append(nearest - listed.modified_ms)
+    detail = "an object was created once, and refused a second time"
+    verdict = Verdict.OK if first is CreateResult.CREATED else Verdict.WARNING
+    return HealthCheck(name="create", verdict=verdict, detail=detail)
+
+
+def _maintenance(cluster: Cluster) -> HealthCheck:
+    store = cluster.store
+    listed = store.list(f"{MAINTENANCE_NOTES.rpartition('/')[0]}/")
+    notes = next((found.modified_ms for found in listed if found.path == MAINTENANCE_NOTES), None)
+    age_ms = None if notes is None else cluster.clock.now_ms() - notes
+    return maintenance_check(age_ms, topic_count=len(store.list_names(TOPICS_FOLDER)))

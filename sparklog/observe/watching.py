@@ -1,0 +1,149 @@
+"""A thread that looks at a cluster again and again, so that whoever shows figures never waits for the store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sparklog.clock import Clock, SystemClock
+from sparklog.errors import SparklogError
+from sparklog.interrupts import EventCount
+from sparklog.observe.cluster_watch import ClusterWatch
+from sparklog.observe.figures import ClusterFigures
+from sparklog.workers import Worker
+
+__all__ = ["WatchStatus", "Watching"]
+
+_LOGGER = logging.getLogger("sparklog.observe")
+_STALE_INTERVALS = 4
+_LEAST_STALE_MS = 120_000.0
+_LONGEST_LOOK_MS = 900_000.0
+"""The first look at very many topics takes minutes; one that takes longer hangs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchStatus:
+    """The state of a thread that looks, as of one moment."""
+
+    figures: ClusterFigures | None
+    """Found by the newest look that succeeded; None before the first."""
+    error: Exception | None
+    """Why the newest look failed; None where it didn't."""
+    age_ms: float | None
+    """How long ago the newest look ended that succeeded; None before the first."""
+    is_alive: bool
+    """Does the thread go on? A look that takes more than a quarter of an hour hangs."""
+    is_fresh: bool
+    """Is what it knows not too old? Too old is more than four intervals, two minutes at least."""
+    look_count: int
+    failed_count: int
+
+    @property
+    def is_up(self) -> bool:
+        """Did the newest look succeed?"""
+        return self.error is None and self.figures is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    figures: ClusterFigures | None = None
+    error: Exception | None = None
+    active_ticks_ms: float
+    looked_ticks_ms: float | None = None
+    look_count: int = 0
+    failed_count: int = 0
+
+
+class Watching:
+    """Looks at a cluster at intervals, in a thread of its own. Other methods may be called by any thread."""
+
+    def __init__(
+        self,
+        open_watch: Callable[[], ClusterWatch],
+        *,
+        interval_ms: float,
+        on_figures: Callable[[ClusterFigures], object] = lambda figures: None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Starts nothing.
+
+        Args:
+            open_watch: called at the first look, and again as long as it fails.
+            interval_ms: from the beginning of one look to that of the next.
+            on_figures: called in the thread with what each look finds, before anybody else sees it.
+        """
+        self._open_watch = open_watch
+        self._interval_ms = interval_ms
+        self._on_figures = on_figures
+        self._clock = clock or SystemClock()
+        self._watch: ClusterWatch | None = None
+        self._state = _State(active_ticks_ms=self._clock.ticks_ms())
+        self._is_stopped = False
+        self._changed = EventCount()
+        self._worker = Worker("watch", self._run)
+
+    def start(self) -> None:
+        """Begin, once."""
+        self._worker.start()
+
+    def stop(self, timeout_s: float | None = 5.0) -> None:
+        """End; waits for a look that is under way, within the bound."""
+        self._is_stopped = True
+        self._changed.notify_all()
+        self._worker.join(timeout_s)
+
+    def wait_for_look(self, timeout_s: float | None, *, beyond: int = 0) -> bool:
+        """Wait until more than ``beyond`` looks have ended. False: not within the time, or it was stopped before."""
+        self._changed.wait_for(lambda: self._is_stopped or self._state.look_count > beyond, timeout_s)
+        return self._state.look_count > beyond
+
+    def status(self) -> WatchStatus:
+        """The state as of now. Calls no store."""
+        state, now = self._state, self._clock.ticks_ms()
+        stale_ms = max(_LEAST_STALE_MS, _STALE_INTERVALS * self._interval_ms)
+        age_ms = None if state.looked_ticks_ms is None else now - state.looked_ticks_ms
+        return WatchStatus(
+            figures=state.figures,
+            error=state.error,
+            age_ms=age_ms,
+            is_alive=not self._is_stopped and now - state.active_ticks_ms <= self._interval_ms + _LONGEST_LOOK_MS,
+            is_fresh=age_ms is not None and age_ms <= stale_ms,
+            look_count=state.look_count,
+            failed_count=state.failed_count,
+        )
+
+    def look(self) -> None:
+        """Look once, in the caller's thread: what the thread does again and again. Raises nothing: the status tells."""
+        before = self._state
+        figures: ClusterFigures | None = None
+        error: Exception | None = None
+        try:
+            if self._watch is None:
+                self._watch = self._open_watch()
+            figures = self._watch.look()
+            self._on_figures(figures)
+        except SparklogError as caught:
+            if before.error is None:
+                _LOGGER.warning("the cluster can't be looked at: %s", caught)
+            error = caught.with_traceback(None)
+        except Exception as caught:  # the thread goes on: what it shows is marked as old
+            _LOGGER.exception("a look at the cluster failed")
+            error = caught.with_traceback(None)
+        now = self._clock.ticks_ms()
+        self._state = _State(
+            figures=before.figures if error is not None else figures,
+            error=error,
+            active_ticks_ms=now,
+            looked_ticks_ms=before.looked_ticks_ms if error is not None else now,
+            look_count=before.look_count + 1,
+            failed_count=before.failed_count + (error is not None),
+        )
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            began = self._clock.ticks_ms()
+            self.look()
+            left_ms = self._interval_ms - (self._clock.ticks_ms() - began)
+            self._changed.wait_for(lambda: self._is_stopped, max(0.0, left_ms) / 1_000)

@@ -1,0 +1,79 @@
+"""``sparklog top`` shows lag and rates, once or again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import a_cluster, done, failure
+
+
+@pytest.fixture
+def cluster() -> str:
+    found: str = a_cluster()
+    done("topics", "create", "orders", cluster=found)
+    done("produce", "orders", cluster=found, input="a\nb\nc\n")
+    done("consume", "orders", "--group", "billing", "--max-messages", "2", "--from-beginning", cluster=found)
+    return found
+
+
+def test_once_shows_groups_and_topics(cluster: str) -> None:
+    lines = done("top", "--once", "--interval", "0.1", cluster=cluster).splitlines()
+    assert "1 topic  1 group  0 overdue transactions  0 unreadable" in lines[0]
+    assert [line.split() for line in lines[2:4]] == [
+        ["group", "topic", "members", "lag", "lag", "s", "read/s"],
+        ["billing", "orders", "0", "1", lines[3].split()[4], "0.0"],
+    ]
+    row = dict(zip(("topic", "partitions", "records"), lines[6].split(), strict=False))
+    assert row == {"topic": "orders", "partitions": "1", "records": "3"}
+
+
+def test_json_is_an_object_a_look(cluster: str) -> None:
+    found = json.loads(done("top", "--once", "--json", "--interval", "0.1", cluster=cluster))
+    assert found["up"] is True
+    assert [(one["group_id"], one["lag"]) for one in found["groups"]] == [("billing", 1)]
+    assert [(one["name"], one["record_count"]) for one in found["topics"]] == [("orders", 3)]
+
+
+def test_what_cannot_be_read_at_all_is_an_error() -> None:
+    assert "no sparklog cluster" in failure("top", "--once", cluster=a_cluster())
+
+
+@pytest.mark.slow
+def test_pages_follow_each_other_until_ctrl_c(tmp_path: Path) -> None:
+    done("topics", "create", "orders", cluster=str(tmp_path))
+    command = [sys.executable, "-m", "sparklog", "-c", str(tmp_path), "top", "--interval", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        headlines = 0
+        while headlines < 3:
+            headlines += "1 topic" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.slow
+def test_on_a_terminal_pages_replace_each_other(tmp_path: Path) -> None:
+    done("topics", "create", "orders", cluster=str(tmp_path))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "sparklog", "-c", str(tmp_path), "top", "--interval", "0.1"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environment) as process:
+        os.close(theirs)
+        seen = b""
+        while seen.count(b"last commit") < 2:
+            seen += os.read(ours, 65_536)
+        assert b"\x1b[?1049h" in seen  # the alternate screen
+        process.send_signal(signal.SIGINT)
+        while b"\x1b[?1049l" not in seen:
+            seen += os.read(ours, 65_536)
+        assert process.wait(30) == 0
+    os.close(ours)

@@ -1,0 +1,101 @@
+"""Alerts and dashboards name what the exporter shows, and each alert has a runbook and a test."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparklog.exporter import CLUSTER_METRICS, EXPORTER_METRICS, metric_names
+
+REPOSITORY = Path(__file__).parent.parent.parent
+PROMETHEUS = REPOSITORY / "deploy" / "prometheus"
+RULES = (PROMETHEUS / "rules.yml").read_text()
+RULES_TEST = (PROMETHEUS / "rules_test.yml").read_text()
+DASHBOARDS = sorted((REPOSITORY / "deploy" / "grafana").glob("*.json"))
+ALERTS = re.findall(r"- alert: (\w+)", RULES)
+OWN_LABELS = {"job", "instance", "severity", "alertname"}
+"""Labels that Prometheus or the rules give."""
+LABELS = OWN_LABELS.union(*(one.labels for one in CLUSTER_METRICS), *(one.labels for one in EXPORTER_METRICS))
+METRIC = re.compile(r"\b(?:kafka|sparklog)_[a-z_]+")
+
+
+def panels(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(path.read_text())["panels"]
+    return found
+
+
+def expressions(path: Path) -> list[str]:
+    return [target["expr"] for panel in panels(path) for target in panel.get("targets", ())]
+
+
+def labels_of(text: str) -> set[str]:
+    """Labels by which an expression groups or joins, which it selects by, or which a text shows."""
+    lists = re.findall(r"\b(?:by|without|on|ignoring) \(([^)]*)\)", text)
+    named = {name.strip() for each in lists for name in each.split(",")}
+    return named | set(re.findall(r"(\w+)=~?\"", text)) | set(re.findall(r"\$labels\.(\w+)", text))
+
+
+@pytest.mark.parametrize("path", [PROMETHEUS / "rules.yml", PROMETHEUS / "rules_test.yml", *DASHBOARDS], ids=str)
+def test_every_metric_and_label_is_exported(path: Path) -> None:
+    text = "\n".join(expressions(path)) if path.suffix == ".json" else path.read_text()
+    assert set(METRIC.findall(text)) <= metric_names()
+    assert labels_of(text) <= LABELS
+    assert len(set(METRIC.findall(text))) > 5
+
+
+def test_a_metric_that_is_not_exported_would_be_found() -> None:
+    assert set(METRIC.findall("rate(kafka_topic_partition_offset[5m])")) - metric_names()
+    assert labels_of('sum by (topic, group) (x{topics="a"})') - LABELS == {"group", "topics"}
+
+
+def test_the_page_names_every_metric_and_no_other() -> None:
+    page = (REPOSITORY / "docs" / "monitoring.md").read_text()
+    assert set(re.findall(r"`((?:kafka|sparklog)_[a-z_]+)`", page)) == metric_names()
+
+
+def test_every_alert_has_a_runbook() -> None:
+    page = (REPOSITORY / "docs" / "operations.md").read_text()
+    assert re.findall(r"^### (Sparklog\w+)$", page, re.MULTILINE) == ALERTS
+    runbooks = re.findall(r"runbook: (\S+)", RULES)
+    assert runbooks == [f"docs/operations.md#{name.lower()}" for name in ALERTS]
+    assert len(re.findall("severity: (?:warning|critical)}", RULES)) == len(ALERTS)
+    assert len(re.findall("summary: ", RULES)) == len(ALERTS)
+
+
+def test_every_alert_is_played_until_it_fires() -> None:
+    fired = re.findall(r"alertname: (\w+)\n +exp_alerts:\n +- exp_labels", RULES_TEST)
+    assert sorted(set(fired)) == sorted(ALERTS)
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
+def test_a_dashboard_is_whole(path: Path) -> None:
+    found = panels(path)
+    assert len({panel["id"] for panel in found}) == len(found)
+    assert all(panel["targets"] for panel in found if panel["type"] != "row")
+    variables = {one["name"] for one in json.loads(path.read_text())["templating"]["list"]}
+    used = {name for text in expressions(path) for name in re.findall(r"\$(\w+)", text)}
+    assert used - {"__rate_interval"} <= variables
+    for one, other in combinations((panel["gridPos"] for panel in found), 2):
+        assert (
+            one["x"] + one["w"] <= other["x"]
+            or other["x"] + other["w"] <= one["x"]
+            or one["y"] + one["h"] <= other["y"]
+            or other["y"] + other["h"] <= one["y"]
+        )
+
+
+@pytest.mark.slow
+def test_rules_do_as_their_tests_say() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("there is no promtool: apt-get install prometheus")
+    for arguments in (["check", "config", "prometheus.yml"], ["test", "rules", "rules_test.yml"]):
+        done = subprocess.run([promtool, *arguments], cwd=PROMETHEUS, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,104 @@
+"""A cluster is fit for use if it can be read and written from here; a clock and a job that look odd are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.errors import StorePermissionError
+from sparklog.log import Cluster
+from sparklog.observe.health import HealthCheck, Verdict, check_health, clock_check, maintenance_check
+from sparklog.storage import CreateResult, ObjectStore
+from sparklog.storage.retrying import RetryingStore
+from sparklog.testing import ManualClock, WrappedStore
+from tests.observe.support import Watched, watched
+from tests.support import DAY_MS, T0_MS
+
+OK, WARNING, FAILED, SKIPPED = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.SKIPPED
+
+
+@pytest.fixture
+def here() -> Watched:
+    return watched()
+
+
+def verdicts(checks: list[HealthCheck]) -> dict[str, Verdict]:
+    return {check.name: check.verdict for check in checks}
+
+
+def behind(here: Watched, store: ObjectStore, *, ahead_ms: int = 0) -> Cluster:
+    """The cluster on another store, and on a clock that is ahead of the store's."""
+    clock = ManualClock(start_ms=T0_MS + ahead_ms)
+    return Cluster(cluster_id="c", store=RetryingStore(store, clock=clock, retry_ms=0), clock=clock)
+
+
+def test_a_cluster_in_shape_is_healthy_and_nothing_is_left_behind(here: Watched) -> None:
+    before = [found.path for found in here.memory.list("")]
+    here.requests()
+    checks = check_health(here.cluster)
+    assert verdicts(checks) == {"read": OK, "create": OK, "clock": OK, "maintenance": OK}
+    assert [found.path for found in here.memory.list("")] == before
+    assert here.requests() <= 10
+
+
+def test_without_writes_nothing_is_written(here: Watched) -> None:
+    here.requests()
+    assert verdicts(check_health(here.cluster, writes=False)) == {
+        "read": OK,
+        "create": SKIPPED,
+        "clock": SKIPPED,
+        "maintenance": OK,
+    }
+    assert here.store.counts().keys() <= {"get", "list"}
+
+
+def test_a_store_that_refuses_fails_what_it_refuses(here: Watched) -> None:
+    class ReadOnly(WrappedStore):
+        def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+            raise StorePermissionError(f"{path}: read-only")
+
+    checks = check_health(behind(here, ReadOnly(here.memory)))
+    assert verdicts(checks) == {"read": OK, "create": FAILED, "clock": SKIPPED, "maintenance": OK}
+    here.failing.is_away = True
+    checks = check_health(behind(here, here.failing))
+    assert verdicts(checks) == {"read": FAILED, "create": FAILED, "clock": SKIPPED, "maintenance": FAILED}
+    assert all(check.error is not None and check.error.retriable for check in checks if check.verdict is FAILED)
+
+
+def test_a_store_that_lets_two_win_is_found(here: Watched) -> None:
+    class Overwriting(WrappedStore):
+        def create(self, path: str, data: bytes, *, sync: bool = False) -> CreateResult:
+            self._store.put(path, data)
+            return CreateResult.CREATED
+
+    checks = check_health(behind(here, Overwriting(here.memory)))
+    assert verdicts(checks)["create"] is FAILED
+    assert "created twice" in checks[1].detail
+    assert [*here.memory.list("probes/")] == []
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "verdict"),
+    [
+        (0, OK),
+        (30_000, OK),
+        (-30_000, OK),
+        (30_001, WARNING),
+        (-300_000, WARNING),
+        (300_001, FAILED),
+        (-DAY_MS, FAILED),
+    ],
+)
+def test_a_clock_that_is_off_is_told(here: Watched, ahead_ms: int, verdict: Verdict) -> None:
+    assert clock_check(ahead_ms).verdict is verdict
+    assert verdicts(check_health(behind(here, here.memory, ahead_ms=ahead_ms)))["clock"] is verdict
+
+
+def test_maintenance_that_does_not_run_is_told(here: Watched) -> None:
+    assert maintenance_check(None, topic_count=0).verdict is OK
+    assert maintenance_check(None, topic_count=1).verdict is WARNING
+    assert maintenance_check(DAY_MS, topic_count=1).verdict is OK
+    assert maintenance_check(3 * DAY_MS, topic_count=1).verdict is WARNING
+    here.topic("t")
+    here.memory.put("maintenance/notes.json", b"")
+    here.clock.advance(3 * DAY_MS)
+    assert "72.0 h" in check_health(here.cluster)[3].detail

@@ -25,7 +25,7 @@ from sparklog.log.data.record_reading import conform, kind_of, object_path
 from sparklog.log.data.record_streaming import RowGroup
 from sparklog.log.data.schema import DATA_SCHEMA, PARTITION_COLUMNS
 from sparklog.log.data.segments import Segment, overlapping
-from sparklog.log.data.value_columns import DATA, SCHEMA_ID, is_tombstone
+from sparklog.log.data.value_columns import DATA, SCHEMA_ID, is_tombstone, stored_type
 from sparklog.schemas import merged_type
 
 __all__ = ["ALL_COLUMNS", "PRODUCER", "TOMBSTONE", "OpenRange"]
@@ -167,7 +167,7 @@ class OpenRange:
             files = [self._file(segment)[1] for segment in segments]
             for file in {id(file): file for file in [*files, *self._files.values()]}.values():
                 if DATA in file.schema_arrow.names:
-                    own = file.schema_arrow.field(DATA).type
+                    own = stored_type(file.schema_arrow.field(DATA).type)
                     values = own if values is None else _merged(self._log.table, values, own)
         fields = [
             pa.field(name, pa.bool_() if name == TOMBSTONE else kind_of(name, values))

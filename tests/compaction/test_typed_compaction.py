@@ -1,6 +1,9 @@
 """Maintenance of a typed topic: a tombstone has no value and no columns, and no job loses a column."""
 
+from datetime import date, datetime, timezone
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparklog.compaction.clean_arrow import CleanPass, clean_with_arrow
@@ -12,11 +15,14 @@ from sparklog.compaction.retention import retain_topic
 from sparklog.delta.actions import AddFile
 from sparklog.integrity import check_cluster
 from sparklog.log import create_topic
+from sparklog.log.data.encode import decode_file
+from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.record_streaming import open_segments
 from sparklog.log.data.value_columns import DATA
 from sparklog.log.state import load_state
 from sparklog.log.topic import alter_value_schema
 from sparklog.producer import Producer
+from sparklog.schemas import value_schema
 from sparklog.testing import ManualClock
 from tests.compaction.support import live
 from tests.producer.support import a_cluster
@@ -131,6 +137,45 @@ def test_rewritten_files_have_statistics_of_the_leaves_that_the_topic_names(step
     found = [(one.stats or {})["minValues"][DATA] for one in actions if isinstance(one, AddFile)]
     assert found
     assert all(one == {"total": 2.5} for one in found)
+
+
+def test_files_that_other_engines_wrote_anew_are_merged_with_those_of_producers():
+    """As after an UPDATE: Spark writes times as INT96, Rust's engines texts of another width."""
+    cluster = a_cluster(clock=ManualClock(start_ms=T0_MS))
+    log = cluster.topic_log("t")
+    fields = [
+        ("at", pa.timestamp("us", "UTC")),
+        ("note", pa.string()),
+        ("stops", pa.list_(pa.struct([("x", pa.date32())]))),
+    ]
+    create_topic(log, "t", value_schema=value_schema(pa.schema(fields)))
+    at = datetime(2024, 5, 1, tzinfo=timezone.utc)
+    row = {"at": at, "note": "n", "stops": [{"x": date(2024, 5, 1)}, None]}
+    send(cluster, *((b"k", row) for _ in range(6)))
+    before = contents(log)
+    changed = live(log)[2:4]
+    for segment, is_spark in zip(changed, (True, False), strict=True):
+        path = object_path(log.table, segment.path)
+        table = decode_file(path, log.store.read(path))
+        kind = pa.struct(
+            [
+                ("at", pa.timestamp("us", "UTC")),
+                ("note", pa.large_string()),
+                ("stops", pa.large_list(fields[2][1].value_type)),
+            ]
+        )
+        if not is_spark:
+            found = table["data"].combine_chunks()
+            columns = [found.field(number).cast(field.type) for number, field in enumerate(kind)]
+            table = table.set_column(
+                table.schema.get_field_index("data"), "data", pa.StructArray.from_arrays(columns, fields=list(kind))
+            )
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, use_deprecated_int96_timestamps=is_spark)
+        log.store.put(path, sink.getvalue().to_pybytes())
+    [merged] = optimize_topic(log, "t", policy=OptimizePolicy(min_files=2, growth=1.01)).ranges
+    assert merged.error == ""
+    assert contents(log) == before
 
 
 def test_retention_removes_typed_files():

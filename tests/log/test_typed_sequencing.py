@@ -98,3 +98,17 @@ def test_a_value_that_would_stop_each_consumer_is_refused_and_hinders_no_other_f
     [seen] = result.refused.values()
     assert reason in seen
     assert values(tmp_path) == [{"field": None, "id": 2}]
+
+
+def test_a_field_that_another_engine_added_may_be_null_everywhere(root):
+    """As in every file of Spark's, once somebody has added the field to the table."""
+    kind = pa.struct([*SCHEMA.arrow, ("extra", pa.int32()), ("place", pa.struct([("city", pa.string())]))])
+    write(root, data=pa.array([ROW, None], kind))
+    assert Admin(str(root)).sequence("t").refused == {}
+    assert values(root) == [ROW, None]
+    write(root, data=pa.array([{**ROW, "extra": 1}], kind))
+    [reason] = Admin(str(root)).sequence("t").refused.values()
+    assert "fields that no schema of the topic has: extra; expected" in reason
+    Admin(str(root)).alter_value_schema("t", pa.schema([*SCHEMA.arrow, ("extra", pa.int32())]))
+    assert Admin(str(root)).sequence("t").refused == {}
+    assert [value and value["extra"] for value in values(root)] == [None, None, 1]

@@ -23,7 +23,9 @@ __all__ = [
     "leaf_name",
     "leaves_of",
     "skipping_columns",
+    "stored_type",
     "unknown_fields",
+    "unknown_values",
     "with_value_columns",
 ]
 
@@ -149,6 +151,26 @@ def _conform_map(array: pa.MapArray, kind: pa.MapType) -> pa.Array:
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
 
 
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """The type of values in a file of another engine, as a topic's own files have it: Spark's INT96 has no time zone,
+    others have texts of another width. Types of other meaning stay as they are."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, stored_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(stored_type(kind.key_type), stored_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(pa.field("element", stored_type(kind.value_type)))
+    if pa.types.is_dictionary(kind):
+        return stored_type(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    return kind
+
+
 def unknown_fields(given: pa.DataType, known: pa.DataType) -> list[str]:
     """The fields of a type, at any depth, that another doesn't have; names of nested ones with dots."""
     if pa.types.is_struct(given) and pa.types.is_struct(known):
@@ -164,6 +186,26 @@ def unknown_fields(given: pa.DataType, known: pa.DataType) -> list[str]:
         return unknown_fields(given.value_type, known.value_type)
     if pa.types.is_map(given) and pa.types.is_map(known):
         return unknown_fields(given.item_type, known.item_type)
+    return []
+
+
+def unknown_values(values: pa.Array, known: pa.DataType) -> list[str]:
+    """The fields of some values, at any depth, that a type doesn't have, and that aren't null everywhere; names as of
+    :func:`unknown_fields`."""
+    kind = values.type
+    if pa.types.is_struct(kind) and pa.types.is_struct(known):
+        found: list[str] = []
+        for number, field in enumerate(kind):
+            column, at = values.field(number), known.get_field_index(field.name)
+            if at < 0:
+                found += [field.name] if column.null_count < len(column) else []
+            else:
+                found += [f"{field.name}.{name}" for name in unknown_values(column, known.field(at).type)]
+        return found
+    if pa.types.is_list(kind) and pa.types.is_list(known):
+        return unknown_values(values.values, known.value_type)
+    if pa.types.is_map(kind) and pa.types.is_map(known):
+        return unknown_values(values.items, known.item_type)
     return []
 
 

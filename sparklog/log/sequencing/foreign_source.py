@@ -17,7 +17,7 @@ from sparklog.log.data.range_file import RangeFile
 from sparklog.log.data.record_reading import conform
 from sparklog.log.data.record_streaming import RowGroup
 from sparklog.log.data.schema import PARTITION_COLUMNS, data_schema
-from sparklog.log.data.value_columns import DATA, unknown_fields
+from sparklog.log.data.value_columns import DATA, unknown_fields, unknown_values
 from sparklog.schemas import unreadable_leaf
 from sparklog.storage.base import ObjectStore
 
@@ -134,12 +134,18 @@ class ForeignSource:
             )
 
     def _check_fields(self, values: pa.StructType) -> None:
-        """Raise ``InvalidRecordError`` where a value has a field that no schema of the topic has: it would be lost."""
-        unknown = unknown_fields(self._parquet.schema_arrow.field(DATA).type, values)
-        if unknown and self._has_values(DATA):
+        """Raise ``InvalidRecordError`` where a field that no schema of the topic has holds a value: it would be lost.
+        Nulls are no error, as in columns."""
+        if not unknown_fields(self._parquet.schema_arrow.field(DATA).type, values):
+            return
+        unknown: dict[str, None] = {}
+        for piece in self._decoded([DATA]):
+            for chunk in piece[DATA].chunks:
+                unknown.update(dict.fromkeys(unknown_values(chunk, values)))
+        if unknown:
             raise InvalidRecordError(
                 f"its column {DATA!r} has fields that no schema of the topic has: {', '.join(unknown)}; "
-                f"expected {', '.join(field.name for field in values)}"
+                f"expected {', '.join(field.name for field in values)}; a schema with them lets it in"
             )
 
     def _has_values(self, name: str) -> bool:

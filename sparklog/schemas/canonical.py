@@ -128,6 +128,10 @@ class ValueSchema:
         return tuple(_leaves(self.arrow, ""))
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((self.to_json(), self.source, self.registry_id))
 
 

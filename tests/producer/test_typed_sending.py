@@ -274,3 +274,17 @@ def test_statistics_of_zeros_hold_both_zeros():
         producer.send_batch("t", pa.table({"total": [0.0, -0.0]}))
     [found] = stats(cluster)
     assert (str(found["minValues"]["total"]), str(found["maxValues"]["total"])) == ("-0.0", "0.0")
+
+
+def test_what_was_sent_by_a_schema_keeps_the_fields_that_the_next_one_leaves_out():
+    cluster = a_topic()
+    with a_producer(cluster, linger_ms=60_000) as producer:
+        producer.send("t", ROW)
+        producer.send("t", ROW, headers=[("h", b"1")])
+        producer.send_batch("t", pa.table({"id": [7], "total": [12.5], "tags": [["a"]]}))
+        alter_value_schema(cluster.topic_log("t"), "t", value_schema("id BIGINT"))
+        producer.partitions_for("t")  # it knows the newest schema before it writes
+        producer.send("t", {"id": 8})
+        producer.flush()
+    assert values(cluster) == [{"id": 7}, {"id": 7}, {"id": 7}, {"id": 8}]
+    assert values(cluster, value_schema_id=1) == [ROW, ROW, ROW, {"id": 8, "total": None, "tags": None}]

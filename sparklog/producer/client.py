@@ -25,7 +25,7 @@ from sparklog.errors import (
 from sparklog.interrupts import EventCount, uninterrupted
 from sparklog.log import Cluster, open_cluster
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from sparklog.producer.arrow_tables import check_table, split_table
+from sparklog.producer.arrow_tables import split_table
 from sparklog.producer.batch import TableBatch, Unacknowledged
 from sparklog.producer.delayed_records import (
     as_cancellation,
@@ -37,7 +37,7 @@ from sparklog.producer.delayed_records import (
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata, future_of_only_record
 from sparklog.producer.interceptors import Interceptors, ProducerRecord
 from sparklog.producer.metrics import ProducerMetrics
-from sparklog.producer.record_arguments import serialize_record
+from sparklog.producer.record_arguments import check_sent_table, serialize_record
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_pipelines import TopicPipelines
 from sparklog.producer.topic_queue import Buffer
@@ -171,14 +171,7 @@ class Producer:
         """
         self._check_transaction()
         pipeline = self._pipelines.get(topic)
-        checked = check_table(
-            topic,
-            table,
-            now_ms=self._now_ms(),
-            partition_count=pipeline.topic.partition_count,
-            max_record_bytes=pipeline.topic.max_record_bytes,
-            encoding=pipeline.topic.value_encoding,
-        )
+        checked = check_sent_table(table, pipeline.topic, self._now_ms())
         now = self._cluster.clock.ticks_ms()
         batches = [
             TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any, NamedTuple, SupportsIndex
 
+import pyarrow as pa
+
 from sparklog.config import ProducerConfig
 from sparklog.errors import (
     InvalidArgumentError,
@@ -15,13 +17,14 @@ from sparklog.errors import (
 )
 from sparklog.log.data.value_sizes import copied, python_size
 from sparklog.model import Headers
+from sparklog.producer.arrow_tables import check_table
 from sparklog.producer.batch import Details, Unacknowledged
 from sparklog.producer.interceptors import ProducerRecord
 from sparklog.producer.topic_queue import memory_bytes
 from sparklog.producer.typed_values import ValueEncoding
 from sparklog.producer.writable_topic import WritableTopic
 
-__all__ = ["SerializedRecord", "serialize_record"]
+__all__ = ["SerializedRecord", "check_sent_table", "serialize_record"]
 
 _BYTES = (bytes, bytearray, memoryview, type(None))
 _ROW_BYTES = 232
@@ -106,6 +109,33 @@ def _check_value(topic: WritableTopic, encoding: ValueEncoding, value: Any) -> V
         newest.check(value)
         return newest
     return encoding
+
+
+def check_sent_table(table: pa.Table | pa.RecordBatch, topic: WritableTopic, now_ms: int) -> pa.Table:
+    """Check what ``send_batch`` was given, see :func:`~sparklog.producer.arrow_tables.check_table`: by the newest
+    schema that is known; a table that it doesn't allow, by the newest that there is."""
+    encoding = topic.value_encoding
+
+    def check(by: ValueEncoding | None) -> pa.Table:
+        return check_table(
+            topic.name,
+            table,
+            now_ms=now_ms,
+            partition_count=topic.partition_count,
+            max_record_bytes=topic.max_record_bytes,
+            encoding=by,
+        )
+
+    try:
+        return check(encoding)
+    except InvalidArgumentError:
+        if encoding is None:
+            raise
+        topic.refresh()  # the schema may be new
+        newest = topic.value_encoding
+        if newest is None or newest.schema_id == encoding.schema_id:
+            raise
+        return check(newest)
 
 
 class _Partitions:

@@ -1,6 +1,7 @@
 """The admin client: each call, bad input, and what it leaves alone."""
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -345,3 +346,11 @@ def test_a_closed_admin_says_so_and_none_can_be_pickled(admin):
     admin.close()
     with pytest.raises(IllegalStateError, match="closed"):
         admin.list_topics()
+
+
+def test_keys_have_no_schema(admin):
+    untyped_arguments: dict[str, Any] = {"key_schema": "id BIGINT"}
+    with pytest.raises(TypeError, match="key_schema"):
+        NewTopic("orders", **untyped_arguments)
+    with pytest.raises(InvalidConfigurationError, match=r"key\.format"):
+        admin.create_topics([NewTopic("orders", configs={"key.format": "json"})])

@@ -288,3 +288,12 @@ def test_what_was_sent_by_a_schema_keeps_the_fields_that_the_next_one_leaves_out
         producer.flush()
     assert values(cluster) == [{"id": 7}, {"id": 7}, {"id": 7}, {"id": 8}]
     assert values(cluster, value_schema_id=1) == [ROW, ROW, ROW, {"id": 8, "total": None, "tags": None}]
+
+
+def test_a_table_of_a_schema_that_the_producer_does_not_know_yet_is_taken():
+    cluster = a_topic()
+    with a_producer(cluster) as producer:
+        producer.send("t", ROW).get()
+        alter_value_schema(cluster.topic_log("t"), "t", WIDER)
+        producer.send_batch("t", pa.table({"id": [8], "note": ["n"]}))
+    assert [row["note"] for row in values(cluster)] == [None, "n"]

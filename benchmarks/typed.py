@@ -11,7 +11,6 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,6 +187,17 @@ def fill(root: str, *, count: int) -> int:
     return count
 
 
+def optimize(root: str, *, topic: str) -> int:
+    """Merge small files; how many there are then."""
+    from sparklog.compaction import optimize_topic
+    from sparklog.log.cluster import open_cluster
+    from sparklog.log.state import load_state
+
+    log = open_cluster(root).topic_log(topic)
+    optimize_topic(log, topic)
+    return load_state(log).head.live_file_count
+
+
 def fill_kafka(bootstrap: str, topic: str, *, count: int) -> int:
     """Send the same JSON to Kafka."""
     from confluent_kafka import Producer
@@ -213,29 +223,38 @@ def typed_queries(quick: bool) -> None:
             make_topic(root, topic, is_typed=topic == TYPED)
         progress("filling the topics")
         run(fill, root=root, count=count)
-        sizes = {topic: _size(Path(root) / "topics" / topic) for topic in (BYTES, TYPED)}
+        sizes = {topic: _live_size(root, topic) for topic in (BYTES, TYPED)}
         ways = dict(_ways(session, broker, root, count))
-        rows = []
-        for question in ("1 % by time", "count by customer"):
-            warm_memory()
-            answers: dict[str, Mapping[str, Any]] = {}
-            for way, (ask, _) in ways.items():
-                progress(f"{question}: {way}")
-                answers[way] = _best([ask(question) for _ in range(3)])
-            progress("")
-            expected = next(iter(answers.values()))["answer"]
-            for way, found in answers.items():
-                expect(f"{way}: {question}", found["answer"], expected)
-                topic = ways[way][1]
-                peer = answers[way.partition(",")[0] + ", JSON in bytes"]
-                share = f"{found['read'] / sizes[topic]:.1%}" if topic in sizes else ""
-                read = f"{found['read'] / 1e6:,.1f}" if topic in sizes else ""
-                times = f"{peer['wall_s'] / found['wall_s']:.1f}"
-                rows.append(
-                    [f"{question}: {way}", f"{found['wall_s']:.2f}", f"{found['cpu_s']:.2f}", read, share, times]
-                )
-        print(", ".join(f"{topic}: {size / 1e6:,.0f} MB" for topic, size in sizes.items()))
+        rows = _answers(ways, sizes)
+        for topic in (BYTES, TYPED):
+            progress(f"merging the files of {topic}")
+            run(optimize, root=root, topic=topic)
+        merged = {name: way for name, way in ways.items() if way[1] in sizes}
+        sizes = {topic: _live_size(root, topic) for topic in (BYTES, TYPED)}
+        rows += [[f"{name}, merged", *figures] for name, *figures in _answers(merged, sizes)]
+        print(", ".join(f"{topic}: {size / 1e6:,.0f} MB, merged" for topic, size in sizes.items()))
         print_table(["", "s", "CPU s", "MB read", "of the topic", "× JSON in bytes"], rows)
+
+
+def _answers(ways: Mapping[str, tuple[Any, str]], sizes: Mapping[str, int]) -> list[list[str]]:
+    """Ask all questions in all ways; a row of figures for each."""
+    rows = []
+    for question in ("1 % by time", "count by customer"):
+        warm_memory()
+        answers: dict[str, Mapping[str, Any]] = {}
+        for way, (ask, _) in ways.items():
+            progress(f"{question}: {way}")
+            answers[way] = _best([ask(question) for _ in range(2)])
+        progress("")
+        expected = next(iter(answers.values()))["answer"]
+        for way, found in answers.items():
+            expect(f"{way}: {question}", found["answer"], expected)
+            size = sizes.get(ways[way][1])
+            peer = answers[way.partition(",")[0] + ", JSON in bytes"]
+            read = ["", ""] if size is None else [f"{found['read'] / 1e6:,.1f}", f"{found['read'] / size:.1%}"]
+            times = f"{peer['wall_s'] / found['wall_s']:.1f}"
+            rows.append([f"{question}: {way}", f"{found['wall_s']:.2f}", f"{found['cpu_s']:.2f}", *read, times])
+    return rows
 
 
 def _ways(session: Session, broker: Broker | None, root: str, count: int) -> Iterator[tuple[str, tuple[Any, str]]]:
@@ -315,5 +334,10 @@ def _found(answer: Any, usage: Usage, read: int) -> Mapping[str, Any]:
     return {"answer": [list(row) for row in answer], "wall_s": usage.wall_s, "cpu_s": usage.cpu_s, "read": read}
 
 
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+def _live_size(root: str, topic: str) -> int:
+    """Bytes of the files that are live."""
+    from sparklog.log.cluster import open_cluster
+    from sparklog.log.state import load_state
+
+    segments = load_state(open_cluster(root).topic_log(topic)).require_whole().index.by_path.values()
+    return sum(segment.size_bytes for segment in segments)

@@ -145,6 +145,16 @@ def test_a_setting_without_meaning_here_is_refused_by_name_and_told_why(name):
         TopicConfig.parse({name: "1"})
 
 
+def test_a_setting_may_be_named_as_its_table_property_is():
+    config = TopicConfig.parse({"sparklog.delay": "true", "retention.ms": 5})
+    assert config.explicit == {"delay": True, "retention.ms": 5}
+    assert config.with_changes({"sparklog.retention.ms": None}).explicit == {"delay": True}
+    with pytest.raises(InvalidConfigurationError, match=r"delay and sparklog\.delay are one setting"):
+        TopicConfig.parse({"sparklog.delay": True, "delay": False})
+    with pytest.raises(InvalidConfigurationError, match="unknown topic setting 'x'"):
+        TopicConfig.parse({"sparklog.x": 1})
+
+
 def test_every_topic_setting_of_kafka_is_either_known_or_refused():
     assert set(KAFKA_DEFAULTS).isdisjoint(WITHOUT_MEANING)
     assert set(TOPIC_SETTINGS) == set(KAFKA_DEFAULTS) | set(OURS)

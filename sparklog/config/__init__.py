@@ -4,7 +4,7 @@ from sparklog.config.admin import ADMIN_SETTINGS, AdminConfig
 from sparklog.config.consumer import CONSUMER_SETTINGS, ConsumerConfig, ResetPolicy
 from sparklog.config.producer import ACKS_ALL, PRODUCER_SETTINGS, ProducerConfig
 from sparklog.config.settings import Setting, Value
-from sparklog.config.topic import TOPIC_SETTINGS, TopicConfig
+from sparklog.config.topic import TOPIC_SETTINGS, TopicConfig, setting_names
 
 __all__ = [
     "ACKS_ALL",
@@ -19,4 +19,5 @@ __all__ = [
     "Setting",
     "TopicConfig",
     "Value",
+    "setting_names",
 ]

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from sparklog.config.settings import (
     INT_MAX,
@@ -24,7 +25,7 @@ from sparklog.config.settings import (
 )
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["TOPIC_SETTINGS", "TopicConfig"]
+__all__ = ["TOPIC_SETTINGS", "TopicConfig", "setting_names"]
 
 _LOGGER = logging.getLogger(__name__)
 _DAY_MS = 86_400_000
@@ -112,6 +113,24 @@ _REFUSED: Mapping[str, str] = MappingProxyType(
 )
 
 
+PROPERTY_PREFIX = "sparklog."
+"""Before a setting's name: the name of its table property."""
+
+
+def setting_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their names, some of which were given as their table properties are called.
+
+    Raises ``InvalidConfigurationError``: one is there under both names.
+    """
+    named: dict[str, Any] = {}
+    for name, value in given.items():
+        bare = name.removeprefix(PROPERTY_PREFIX)
+        if bare in named:
+            raise InvalidConfigurationError(f"{bare} and {PROPERTY_PREFIX}{bare} are one setting; expected one of them")
+        named[bare] = value
+    return named
+
+
 def _known(name: str) -> Setting:
     if name in _REFUSED:
         raise InvalidConfigurationError(f"{name} is not supported: {_REFUSED[name]}")
@@ -131,13 +150,13 @@ class TopicConfig:
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> TopicConfig:
-        """Read settings that a user gave by Kafka's names.
+        """Read settings that a user gave by Kafka's names, or by those of their table properties.
 
         Raises:
             InvalidConfigurationError: an unknown setting, one that has no meaning here, or a value that isn't
                 allowed, alone or beside the others; the message names the setting.
         """
-        config = cls({name: _known(name).parse_value(value) for name, value in given.items()})
+        config = cls({name: _known(name).parse_value(value) for name, value in setting_names(given).items()})
         config.check()
         return config
 
@@ -152,7 +171,7 @@ class TopicConfig:
 
     @classmethod
     def from_properties(
-        cls, properties: Mapping[str, str], *, before: TopicConfig | None = None, prefix: str = "sparklog."
+        cls, properties: Mapping[str, str], *, before: TopicConfig | None = None, prefix: str = PROPERTY_PREFIX
     ) -> TopicConfig:
         """Read the settings among a table's properties; those of a newer sparklog are passed over.
 
@@ -181,14 +200,14 @@ class TopicConfig:
             )
         return config
 
-    def to_properties(self, *, prefix: str = "sparklog.") -> dict[str, str]:
+    def to_properties(self, *, prefix: str = PROPERTY_PREFIX) -> dict[str, str]:
         """The explicit settings as table properties."""
         return {prefix + name: to_text(value) for name, value in self.explicit.items()}
 
     def with_changes(self, changes: Mapping[str, object]) -> TopicConfig:
         """These settings with some set anew; None takes one back to its default."""
         explicit = dict(self.explicit)  # those of a newer sparklog stay as they are
-        for name, value in changes.items():
+        for name, value in setting_names(changes).items():
             setting = _known(name)
             if value is None:
                 explicit.pop(name, None)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from sparklog.clock import Deadline
-from sparklog.config import TopicConfig
+from sparklog.config import TopicConfig, setting_names
 from sparklog.delta.actions import FAR_FUTURE_MS, Action, Metadata, Protocol, RemoveFile, SetTransaction
 from sparklog.delta.log import DeltaLog
 from sparklog.delta.properties import check_removal

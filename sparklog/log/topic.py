@@ -139,7 +139,7 @@ def alter_topic(
 
     def plan_new_settings(state: TopicState) -> Commit | None:
         head = replace(state.head, config=state.head.config.with_changes(changes))
-        if {"value.index", "value.format"} & {*changes}:
+        if {"value.index", "value.format"} & {*setting_names(changes)}:
             check_values(head)
         # Somebody may have set a property to what isn't allowed: taking the setting back to its default mends that.
         if head == state.head and _metadata(state, head) == state.require_whole().metadata:

@@ -45,6 +45,10 @@ class DelayedError(SparklogError):
     cancelled."""
 
 
+class _RefusedTogetherError(Exception):
+    """The topic refuses one of several records: each is to be sent alone, to learn which."""
+
+
 class MoverTakenOverError(SparklogError):
     """Another mover of the same topic has begun after this one, which may deliver nothing any more."""
 
@@ -170,6 +174,8 @@ class DelayMover:
         self._trimmed_ticks_ms = float("-inf")
         self._delivered_count = self._cancelled_count = 0
         self._waiting_count = 0
+        self._alone_count = 0
+        """So many records are delivered one by one, as one among them was refused."""
 
     def run(self) -> None:
         """Deliver what is due and what becomes due, until :meth:`stop` is called.
@@ -179,7 +185,7 @@ class DelayMover:
             SparklogError: the store can't be reached for ``max_outage_s``, or refuses for good.
         """
         while not self._stopping.is_set():
-            if self.run_once() < self._batch_size:
+            if self.run_once() == 0:
                 self._stopping.wait(self._poll_interval_s)
 
     def run_once(self) -> int:
@@ -228,16 +234,21 @@ class DelayMover:
             return 0
         delayed, producer = opened
         cancelled = delayed.schedule.cancelled(most=self._batch_size)
-        due = delayed.schedule.due(now_ms, most=self._batch_size)
+        due = delayed.schedule.due(now_ms, most=1 if self._alone_count else self._batch_size)
         self._waiting_count = len(delayed.schedule)
         if due or cancelled:
             try:
                 self._commit(producer, delayed, due, cancelled)
+            except _RefusedTogetherError:
+                self._begin_anew()
+                self._alone_count = len(due)
+                return self._move()  # only once: what is sent alone is named
             except BaseException:
                 self._begin_anew()  # whether it is committed isn't known: the next schedule tells
                 raise
             for place in (*due, *cancelled):
                 delayed.schedule.end(place.id)
+            self._alone_count = max(0, self._alone_count - len(due))
             self._delivered_count += len(due)
             self._cancelled_count += len(cancelled)
             self._waiting_count = len(delayed.schedule)
@@ -271,23 +282,25 @@ class DelayMover:
         records = delayed.read(due)
         try:
             producer.begin_transaction()
-            futures = [(place, self._send(producer, place, records[place.id])) for place in due]
+            for place in due:
+                self._send(producer, place, records[place.id])
             for place in (*due, *cancelled):
                 producer.send(delayed.follower.topic, None, place.id, partition=place.partition)
             try:
                 producer.commit_transaction()
-            except TransactionAbortableError:
-                for place, future in futures:
-                    error = future.exception() if future.is_done else None
-                    if error is not None and not _may_pass(error):
-                        raise self._refused(place, error) from error
-                raise
+            except TransactionAbortableError as error:
+                refusal = error.__cause__
+                if refusal is None or _may_pass(refusal):
+                    raise
+                if len(due) == 1:
+                    raise self._refused(due[0], refusal) from error
+                raise _RefusedTogetherError from error
         except ProducerFencedError as error:
             raise MoverTakenOverError(f"another mover of topic {self.topic!r} has begun: {error}") from error
 
-    def _send(self, producer: Producer, place: Place, record: Waiting) -> Any:
+    def _send(self, producer: Producer, place: Place, record: Waiting) -> None:
         try:
-            return producer.send(
+            producer.send(
                 self.topic, record.value, record.key, record.headers or None, record.partition, record.timestamp_ms
             )
         except SparklogError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import random
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from sparklog import Admin, NewTopic, Producer
 from sparklog.compaction import maintain
-from sparklog.errors import CorruptRecordError, InvalidArgumentError, SparklogError
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, InvalidTypeError, SparklogError
 from sparklog.log import Cluster, open_cluster
 from sparklog.processing.delayed import (
     DelayedError,
@@ -33,6 +34,8 @@ from sparklog.testing import Call, Fault, FaultKind, FaultyStore, ManualClock, S
 from tests.consumer.support import a_cluster
 from tests.depth import each_nth
 from tests.processing.support import records
+from tests.producer.test_typed_sending import ROW, read
+from tests.producer.test_typed_sending import a_topic as a_typed_topic
 from tests.support import T0_MS
 
 MINUTE_MS = 60_000
@@ -340,3 +343,31 @@ def test_a_schedule_is_what_waits(steps):
         left = [number for _, number, _ in expected.values()] + [int(each) for each in ends]
         assert made.first_offset(0, 1_000) == min(left, default=1_000)
     assert len(made) == len(expected)
+
+
+def test_to_a_typed_topic_bytes_are_delayed_and_become_columns_when_delivered():
+    cluster = a_typed_topic(configs={"delay": True})
+    with Producer(cluster) as producer:
+        with pytest.raises(InvalidTypeError, match=r"waits as bytes; encode it in the topic's value\.format"):
+            producer.send("t", ROW, deliver_at=T0_MS)
+        producer.send("t", json.dumps(ROW).encode(), deliver_at=T0_MS).get()
+    with a_mover(cluster, ManualClock(start_ms=T0_MS)) as mover:
+        assert mover.run_once() == 1
+    assert [record.value for record in read(cluster)] == [ROW]
+
+
+def test_a_value_that_a_typed_topic_refuses_is_named_and_others_delivered():
+    cluster = a_typed_topic(configs={"delay": True})
+    good = json.dumps(ROW).encode()
+    with Producer(cluster) as producer:
+        for number, value in enumerate((good, good, b"no JSON", good)):
+            producer.send("t", value, b"k%d" % (number == 2), deliver_at=T0_MS + number).get()
+    with a_mover(cluster, ManualClock(start_ms=T0_MS + 10)) as mover:
+        for _ in range(2):
+            with pytest.raises(DelayedError, match=r"delayed\.t-0, offset 2, id \w+, can't be .* no JSON"):
+                mover.run_until_done()
+            assert [record.value for record in read(cluster)] == [ROW, ROW]
+        with Producer(cluster) as producer:
+            producer.cancel_delayed("t", b"k1").get()
+        assert mover.run_until_done() == 1
+    assert [record.value for record in read(cluster)] == [ROW, ROW, ROW]

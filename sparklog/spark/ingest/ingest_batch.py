@@ -95,12 +95,7 @@ def conform(df: DataFrame, head: TopicHead, *, now_ms: int) -> DataFrame:
     if "timestamp" in types and config["message.timestamp.type"] != "LogAppendTime":
         given = _moment(types["timestamp"])
     columns["timestamp"] = F.timestamp_millis(F.unix_millis(F.coalesce(given, now)))
-    if "partition" in types:
-        columns["partition"] = F.col("partition").try_cast("int")
-    elif count == 1:
-        columns["partition"] = F.lit(0)
-    else:
-        columns["partition"] = _chosen_partition(count)(columns["key"], columns["producer_id"], columns["sequence"])
+    columns["partition"] = _partition("partition" in types, count, columns)
     refusals += [
         (columns[name].isNull() | (columns[name] < 0), f"{name} isn't a whole number from 0 on that fits {kind}")
         for name, kind in _NUMBERS.items()
@@ -151,6 +146,18 @@ def _packed(producer_ids: pa.Array, sequences: pa.Array) -> pa.Array:
         rows[name] = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)  # a row without them is refused
     fixed = pa.Array.from_buffers(pa.binary(12), len(rows), [None, pa.py_buffer(rows.tobytes())])
     return fixed.cast(pa.binary())
+
+
+def _partition(is_given: bool, partition_count: int, columns: Mapping[str, Column]) -> Column:
+    """The partition of a row: the one that it asks for, or that of its key."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if is_given:
+        return F.col("partition").try_cast("int")
+    if partition_count == 1:
+        return F.lit(0)
+    chosen: Column = _chosen_partition(partition_count)(*(columns[name] for name in ("key", "producer_id", "sequence")))
+    return chosen
 
 
 def _chosen_partition(partition_count: int) -> Any:

@@ -18,6 +18,7 @@ from sparklog.errors import (
     ProducerFencedError,
     SparklogError,
     TransactionAbortableError,
+    TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import Cluster, open_cluster
@@ -25,7 +26,7 @@ from sparklog.outbox.positions import encode_position, ensure_position_topic, po
 from sparklog.outbox.rows import Row, backlog, read_rows, settle_rows
 from sparklog.outbox.tables import DEFAULT_NAME, OutboxTable, inspect_table
 from sparklog.outbox.waiting import Waiter, waiter_for
-from sparklog.producer import Producer
+from sparklog.producer import FutureRecordMetadata, Producer
 
 __all__ = ["OutboxError", "Relay", "RelayTakenOverError"]
 
@@ -221,10 +222,12 @@ class Relay:
             producer.send(position_topic(self.name), value=encode_position(ids), key=self.name.encode())
             try:
                 producer.commit_transaction()
-            except TransactionAbortableError:
+            except TransactionAbortableError:  # a record can't be stored: the abort tells which
+                producer.abort_transaction()
                 for row, future in futures:
-                    if future.is_done and future.exception() is not None:
-                        raise self._refused(row, future.exception()) from future.exception()
+                    error = future.exception if future.is_done else None
+                    if error is not None and not isinstance(error, TransactionAbortedError):
+                        raise self._refused(row, error) from error
                 raise
         except ProducerFencedError as error:
             self._end_producer()
@@ -233,7 +236,7 @@ class Relay:
             self._end_producer()
             raise
 
-    def _send(self, producer: Producer, row: Row) -> Any:
+    def _send(self, producer: Producer, row: Row) -> FutureRecordMetadata:
         try:
             return producer.send(row.topic, row.value, row.key, row.headers)
         except UnknownTopicOrPartitionError as error:

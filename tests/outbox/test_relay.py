@@ -282,6 +282,18 @@ def test_a_row_that_is_too_large_is_named(sqlite):
         relay.run()
 
 
+def test_a_row_that_its_typed_topic_refuses_is_named_and_nothing_is_sent(sqlite):
+    cluster = a_cluster()
+    Admin(cluster).alter_value_schema(ORDERS, "id BIGINT")
+    with sqlite.begin() as connection:
+        send(connection, ORDERS, {"id": 1}, id="right")
+        send(connection, ORDERS, {"id": "x"}, id="wrong")
+    with Relay(cluster, sqlite) as relay, pytest.raises(OutboxError, match=r"row wrong .*field id: got 'x'"):
+        relay.run_until_empty()
+    assert records_of(cluster) == []
+    assert rows_left(sqlite) == 2
+
+
 def test_what_the_table_lacks_is_named(sqlite):
     cluster = a_cluster()
     with pytest.raises(InvalidArgumentError, match=r"no table 'other'.*create-table"):

@@ -93,7 +93,7 @@ class TypedInput:
         undecodable = checked["reason"] if keeps_undecodable else nothing
         stays = undecodable.isNotNull() | F.lit(is_bytes and self.keeps_bytes)
         columns = {
-            "value": F.when(stays, value).cast("binary"),
+            "value": F.when(stays, value) if is_bytes else nothing.cast("binary"),
             DATA: checked[DATA],
             SCHEMA_ID: F.when(checked[DATA].isNotNull(), F.lit(self.schema_id)),
             VALUE_SIZE: checked[VALUE_SIZE],

@@ -99,7 +99,8 @@ def _map_from_json(kind: pa.MapType) -> _ToObject | None:
         if isinstance(found, dict):
             return {key(name): each if each is None else value(each) for name, each in found.items()}
         if isinstance(found, list) and all(isinstance(each, dict) and {*each} == {"key", "value"} for each in found):
-            return [(key(each["key"]), each["value"] and value(each["value"])) for each in found]
+            pairs = [(each["key"], each["value"]) for each in found]
+            return [(key(name), each if each is None else value(each)) for name, each in pairs]
         return found
 
     return convert

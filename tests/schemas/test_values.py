@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError, InvalidRecordError, InvalidTypeError
@@ -117,7 +117,11 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+BYTES_BY_NUMBER = value_schema(pa.schema([("c", pa.map_(pa.int64(), pa.binary()))]))
+
+
 @settings(max_examples=150, deadline=None)
+@example((BYTES_BY_NUMBER, [{"c": {0: b"", 1: None}}]))
 @given(schemas_and_rows())
 def test_any_values_of_any_schema_come_back_from_columns_and_every_format(found):
     schema, rows = found

@@ -7,6 +7,7 @@ import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -93,6 +94,7 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> SendFuture[RecordMetadata]:
         """Send a record; returns before it is stored, with a future. Waits only for a topic's first opening, and while
         the buffer is full; a send that is cancelled meanwhile is sent. Otherwise as :meth:`sparklog.Producer.send`.
@@ -100,7 +102,7 @@ class Producer:
         producer = self._producer
         if producer is None or self._thread.is_ended:
             producer = self._started()
-        if not self._thread.pending_count:  # or this would overtake what waits there
+        if not self._thread.pending_count and deliver_at is None:  # or this would overtake what waits there
             if headers is None and partition is None and timestamp_ms is None:
                 queue = producer._pipelines.plain_queues.get(topic)
                 sent = None if queue is None else queue.add_plain(key, value)
@@ -109,7 +111,9 @@ class Producer:
             if not producer._may_wait(topic):
                 sent = producer.send(topic, value, key, headers, partition, timestamp_ms)
                 return SendFuture(sent, self._settlements)
-        sent = await self._thread.call(lambda: producer.send(topic, value, key, headers, partition, timestamp_ms))
+        sent = await self._thread.call(
+            lambda: producer.send(topic, value, key, headers, partition, timestamp_ms, deliver_at)
+        )
         return SendFuture(sent, self._settlements)
 
     async def send_and_wait(
@@ -120,9 +124,15 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> RecordMetadata:
         """Send a record and wait until it is stored; within a transaction, until it is uploaded."""
-        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+        return await (await self.send(topic, value, key, headers, partition, timestamp_ms, deliver_at))
+
+    async def cancel_delayed(self, topic: str, key: Any) -> SendFuture[RecordMetadata]:
+        """Cancel what waits for a key; see :meth:`sparklog.Producer.cancel_delayed`."""
+        producer = self._started()
+        return SendFuture(await self._thread.call(lambda: producer.cancel_delayed(topic, key)), self._settlements)
 
     async def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch) -> SendFuture[BatchMetadata]:
         """Send the rows of an Arrow table, as :meth:`sparklog.Producer.send_batch`; returns before they are stored."""

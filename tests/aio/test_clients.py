@@ -198,6 +198,20 @@ def test_a_full_buffer_blocks_no_loop_and_a_cancelled_send_is_sent(uri):
     asyncio.run(main())
 
 
+def test_records_are_delayed_and_cancelled(uri):
+    async def main():
+        async with Admin(uri) as admin:
+            await admin.alter_configs({"t": {"delay": True}})
+        async with Producer(uri) as producer:
+            sent = await producer.send_and_wait("t", b"v", b"k", deliver_at=4_102_444_800_000)
+            assert sent.topic == "delayed.t"
+            assert (await (await producer.cancel_delayed("t", b"k"))).topic == "delayed.t"
+        async with reader(uri) as consumer:
+            assert await consumer.getmany(timeout_ms=100) == {}
+
+    asyncio.run(main())
+
+
 def test_transactions_commit_and_abort(uri):
     async def main():
         async with Producer(uri, transactional_id="x") as producer:

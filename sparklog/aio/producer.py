@@ -94,6 +94,7 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        *,
         deliver_at: datetime | int | None = None,
     ) -> SendFuture[RecordMetadata]:
         """Send a record; returns before it is stored, with a future. Waits only for a topic's first opening, and while
@@ -112,7 +113,7 @@ class Producer:
                 sent = producer.send(topic, value, key, headers, partition, timestamp_ms)
                 return SendFuture(sent, self._settlements)
         sent = await self._thread.call(
-            lambda: producer.send(topic, value, key, headers, partition, timestamp_ms, deliver_at)
+            lambda: producer.send(topic, value, key, headers, partition, timestamp_ms, deliver_at=deliver_at)
         )
         return SendFuture(sent, self._settlements)
 
@@ -124,10 +125,11 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        *,
         deliver_at: datetime | int | None = None,
     ) -> RecordMetadata:
         """Send a record and wait until it is stored; within a transaction, until it is uploaded."""
-        return await (await self.send(topic, value, key, headers, partition, timestamp_ms, deliver_at))
+        return await (await self.send(topic, value, key, headers, partition, timestamp_ms, deliver_at=deliver_at))
 
     async def cancel_delayed(self, topic: str, key: Any) -> SendFuture[RecordMetadata]:
         """Cancel what waits for a key; see :meth:`sparklog.Producer.cancel_delayed`."""

@@ -1,0 +1,1 @@
+"""Kafka's wire protocol in front of a cluster (``docs/gateway.md``)."""

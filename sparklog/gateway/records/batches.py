@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 from sparklog.gateway.records.crc32c import crc32c
 
-__all__ = ["CODECS", "HEADER_BYTES", "BatchError", "BatchHeader", "UnsupportedCodecError", "UnsupportedMagicError"]
+__all__ = [
+    "CODECS",
+    "HEADER_BYTES",
+    "BatchError",
+    "BatchHeader",
+    "TooLargeError",
+    "UnsupportedCodecError",
+    "UnsupportedMagicError",
+]
 __all__ += ["batch_headers", "batch_with_header"]
 
 HEADER_BYTES = 61
@@ -28,6 +36,10 @@ class BatchError(ValueError):
 
 class UnsupportedMagicError(BatchError):
     """A format of before Kafka 0.11."""
+
+
+class TooLargeError(BatchError):
+    """Records that are more than the limit once decompressed."""
 
 
 class UnsupportedCodecError(BatchError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sparklog.gateway.records.batches import BatchError
+from sparklog.gateway.records.batches import BatchError, TooLargeError
 
 __all__ = ["compress", "decompress"]
 
@@ -34,7 +34,7 @@ def compress(data: bytes | memoryview, codec: str) -> bytes:
 
 def _check_size(size: int, limit_bytes: int) -> None:
     if size > limit_bytes:
-        raise BatchError(f"records of more than {limit_bytes} bytes once decompressed")
+        raise TooLargeError(f"records of more than {limit_bytes} bytes once decompressed")
 
 
 def _from_snappy(data: memoryview, limit_bytes: int) -> bytes:

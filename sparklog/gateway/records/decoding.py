@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparklog.gateway.records.batches import BatchError, BatchHeader
+from sparklog.gateway.records.batches import BatchError, BatchHeader, TooLargeError
 from sparklog.gateway.records.compression import decompress
 from sparklog.log.data.schema import HEADERS
 from sparklog.log.data.varints import decode_varints
@@ -38,7 +38,7 @@ def decode_batches(batches: Sequence[BatchHeader], *, limit_bytes: int) -> pa.Ta
         part = batch.records if batch.codec is None else decompress(batch.records, batch.codec, limit_bytes=left)
         left -= len(part)
         if left < 0:
-            raise BatchError(f"records of more than {limit_bytes} bytes")
+            raise TooLargeError(f"records of more than {limit_bytes} bytes")
         starts += _starts(part, batch.count, begin)
         begin += len(part)
         parts.append(part)

@@ -36,14 +36,16 @@ class Message:
             raise WireError(f"{self.name} {version}: expected version {self.versions.first} to {self.versions.last}")
         return _codec(self.name, version)
 
-    def decode(self, data: bytes | bytearray | memoryview, version: int) -> dict[str, Any]:
-        """The message that all of ``data`` is. Its records are views of ``data``.
+    def decode(self, data: bytes | bytearray | memoryview, version: int, *, is_exact: bool = True) -> dict[str, Any]:
+        """The message that ``data`` is. Its records are views of ``data``.
 
+        Args:
+            is_exact: whether something behind it is an error.
         Raises ``WireError``: it isn't one, or something follows it.
         """
         source = Input(data)
         value: dict[str, Any] = self.codec(version).read(source)
-        if source.left:
+        if source.left and is_exact:
             raise WireError(f"{self.name} {version}: {source.left} bytes too many")
         return value
 

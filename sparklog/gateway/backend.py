@@ -1,4 +1,4 @@
-"""What the handlers of all connections share: sparklog's own clients, and threads in which they may block."""
+"""The state that handlers of all connections share: sparklog's own clients, and threads in which they may block."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Backend:
         """Host and port that clients are told; None: those by which each came."""
         self.admin = Admin(cluster)
         self.topic_names: dict[uuid.UUID, str] = {}
-        """Of topics that were seen, by id."""
+        """Names of topics that were seen, by id."""
         self.extras: dict[str, Any] = {}
-        """What groups of handlers keep, by their names."""
+        """The state that groups of handlers keep, by their names."""
         self._producers: dict[str, Producer] = {}
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparklog-gateway")
         self._is_closed = False

@@ -21,7 +21,7 @@ _LOGGER = logging.getLogger("sparklog.gateway")
 _READ_AHEAD = 8
 """Requests of a connection that are read and not answered."""
 _SMALL_REQUEST_BYTES = 8_388_608
-"""Of a request that isn't Produce: decoded it takes many times its size."""
+"""Bound of a request that isn't Produce: decoded it takes many times its size."""
 
 _CANCELLATIONS = 50
 

@@ -96,7 +96,7 @@ _FETCH_SESSION_ID_NOT_FOUND = 70
 
 
 async def _look(backend: Backend, fetching: Fetching, request: Request) -> tuple[list[dict[str, Any]], int, bool]:
-    """What there is now, how many bytes, and whether a partition has an error."""
+    """Records that there are now, how many bytes, and whether a partition has an error."""
     left = min(request.body.get("max_bytes", 2**31 - 1), backend.settings.fetch_max_bytes)
     size, has_error, responses = 0, False, []
     for topic in request.body["topics"]:

@@ -28,13 +28,13 @@ class _Span:
     """Encoded batches of a partition that follow each other."""
 
     batches: list[tuple[int, int, bytes]]
-    """Of each the first offset, the last one, and its bytes."""
+    """The first offset of each, the last one, and its bytes."""
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a partition has from an offset on."""
+    """The records that a partition has from an offset on."""
 
     records: bytes
     """Whole batches; the first one holds the offset, or is the next there is."""

@@ -14,7 +14,7 @@ _XERIAL_HEADER_BYTES = 16
 
 
 def decompress(data: memoryview, codec: str, *, limit_bytes: int) -> bytes:
-    """What was compressed. Raises ``BatchError``: it can't be, or is larger than the limit."""
+    """The bytes that were compressed. Raises ``BatchError``: it can't be, or is larger than the limit."""
     try:
         if codec == "snappy":
             return _from_snappy(data, limit_bytes)

@@ -50,7 +50,7 @@ def _apply(columns: list[int], value: int) -> int:
 
 @lru_cache(maxsize=40)
 def _zeros(doublings: int) -> list[int]:
-    """What ``2 ** doublings`` zero bytes make of a checksum."""
+    """The map: ``2 ** doublings`` zero bytes behind a checksum."""
     if doublings == 0:
         return [_TABLE[1 << bit & 255] ^ (1 << bit >> 8) for bit in range(32)]
     return _after_zeros(_zeros(doublings - 1))

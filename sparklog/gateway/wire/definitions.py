@@ -26,7 +26,7 @@ class Message:
     api_key: int
     """-1 of a header."""
     versions: Versions
-    """Those that Kafka 4.3 knows."""
+    """The ones that Kafka 4.3 knows."""
     flexible: Versions
     fields: tuple[Field, ...]
 

@@ -57,7 +57,7 @@ class Field:
     """Where other than the message's."""
     default: Any
     fields: tuple[Field, ...]
-    """Of a struct, or of an array's elements."""
+    """Fields of a struct, or of an array's elements."""
 
     @classmethod
     def parse(cls, found: Mapping[str, Any], structs: Mapping[str, Any]) -> Field:

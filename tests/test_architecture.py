@@ -37,7 +37,7 @@ LAYERS = [
     {"sql", "observe"},
     {"streaming"},
     {"spark", "kafka", "outbox", "processing", "exporter", "__init__"},
-    {"aio"},
+    {"aio", "gateway"},
     {"cli", "jobs"},
     {"__main__"},
 ]
@@ -47,6 +47,7 @@ LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
 INNER_LAYERS = {
     "log": ([{"data"}, {"announced", "sequencing"}], {"announced", "sequencing"}),
     "groups": ([{"assignors", "offsets"}, {"membership"}, {"admin"}], set()),
+    "gateway": ([{"wire", "records"}], set()),
     "spark": ([{"sink"}, {"source"}, {"session"}, {"views"}, {"ingest", "maintenance"}], set()),
 }
 OUTSIDE = {

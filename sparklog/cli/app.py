@@ -20,6 +20,7 @@ from sparklog.cli.cost import cost
 from sparklog.cli.delayed import delayed
 from sparklog.cli.dlq import dlq
 from sparklog.cli.exporter import exporter
+from sparklog.cli.gateway import gateway
 from sparklog.cli.groups import groups
 from sparklog.cli.health import health
 from sparklog.cli.maintain import maintain
@@ -98,6 +99,7 @@ for _command in (
     top,
     exporter,
     outbox,
+    gateway,
     completion,
 ):
     cli.add_command(_command)

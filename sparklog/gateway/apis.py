@@ -1,0 +1,70 @@
+"""Which requests are served, in which versions, and by what. A further group of keys is a module, and lines here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.gateway import fetch, offsets, topics
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.wire import Message, message
+
+__all__ = ["APIS", "API_VERSIONS", "PRODUCE", "Api", "api_versions"]
+
+Handle = Callable[[Backend, Request], Awaitable[dict[str, Any]]]
+PRODUCE, API_VERSIONS = 0, 18
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A request that is served."""
+
+    name: str
+    first: int
+    last: int
+    """Versions, inclusive."""
+    handle: Handle | None
+    """None: by the connection itself."""
+    advertised_first: int | None = None
+    """Where clients are told of lower versions than are served."""
+
+    @property
+    def request(self) -> Message:
+        """The message of the request."""
+        return message(f"{self.name}Request")
+
+    @property
+    def response(self) -> Message:
+        """The message of the response."""
+        return message(f"{self.name}Response")
+
+
+async def api_versions(backend: Backend, request: Request) -> dict[str, Any]:
+    """The list of what is served. A version of this request that isn't served has the same answer, with an error."""
+    known = APIS[API_VERSIONS]
+    keys = [
+        {
+            "api_key": key,
+            "min_version": api.first if api.advertised_first is None else api.advertised_first,
+            "max_version": api.last,
+        }
+        for key, api in sorted(APIS.items())
+    ]
+    is_known = known.first <= request.api_version <= known.last
+    return {"error_code": ErrorCode.NONE if is_known else ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}
+
+
+APIS = {
+    # librdkafka takes what it may send from the lowest version of Produce (KAFKA-18659).
+    PRODUCE: Api("Produce", 3, 11, None, advertised_first=0),
+    1: Api("Fetch", 4, 16, fetch.fetch),
+    2: Api("ListOffsets", 1, 8, offsets.list_offsets),
+    3: Api("Metadata", 0, 13, topics.metadata),
+    API_VERSIONS: Api("ApiVersions", 0, 4, api_versions),
+    19: Api("CreateTopics", 2, 7, topics.create_topics),
+    20: Api("DeleteTopics", 1, 6, topics.delete_topics),
+    32: Api("DescribeConfigs", 1, 4, topics.describe_configs),
+}
+"""By API key."""

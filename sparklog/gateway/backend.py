@@ -1,0 +1,112 @@
+"""The state that handlers of all connections share: sparklog's own clients, and threads in which they may block."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from sparklog.admin import Admin
+from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.gateway.settings import GatewaySettings
+from sparklog.log.cluster import Cluster
+from sparklog.log.topic import TopicDescription
+from sparklog.producer import Producer
+
+__all__ = ["NODE_ID", "Backend", "Handler", "Request"]
+
+NODE_ID = 0
+"""Every gateway says of itself that it is the only broker, and leads all partitions."""
+_THREADS = 16
+T = TypeVar("T")
+
+
+class Request:
+    """One request, as a handler gets it."""
+
+    __slots__ = ("api_version", "body", "client_id", "local_address")
+
+    def __init__(self, api_version: int, body: dict[str, Any], client_id: str, local_address: tuple[str, int]) -> None:
+        self.api_version = api_version
+        self.body = body
+        self.client_id = client_id
+        self.local_address = local_address
+        """Where the client reached this gateway."""
+
+
+Handler = Callable[["Backend", Request], Any]
+"""Returns an awaitable of the response; None: there is no response."""
+
+
+class Backend:
+    """A cluster's clients for one gateway. Its methods are called in the event loop's thread."""
+
+    def __init__(self, cluster: Cluster, settings: GatewaySettings, advertised: tuple[str, int] | None) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        self.advertised = advertised
+        """Host and port that clients are told; None: those by which each came."""
+        self.admin = Admin(cluster)
+        self.topic_names: dict[uuid.UUID, str] = {}
+        """Names of topics that were seen, by id."""
+        self.extras: dict[str, Any] = {}
+        """The state that groups of handlers keep, by their names."""
+        self._producers: dict[str, Producer] = {}
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparklog-gateway")
+        self._is_closed = False
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Do in a thread what may block."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def producer(self, acks: int) -> Producer:
+        """The producer of an acknowledgement: of -1, or of 0 and 1, which differ in who waits."""
+        name = "all" if acks == -1 else "one"
+        found = self._producers.get(name)
+        if found is None:
+            timeout_ms = self.settings.delivery_timeout_ms
+            found = self._producers[name] = Producer(
+                self.cluster,
+                acks="all" if acks == -1 else 1,
+                linger_ms=0,
+                delivery_timeout_ms=timeout_ms,
+                request_timeout_ms=timeout_ms,
+                max_block_ms=timeout_ms,
+                max_request_size=self.settings.max_decoded_bytes,
+            )
+        return found
+
+    def describe(self, name: str) -> TopicDescription:
+        """A topic as of now. May block. Raises ``UnknownTopicOrPartitionError``, ``InvalidTopicError``."""
+        (topic,) = self.admin.describe_topics([name])
+        self.topic_names[uuid.UUID(topic.topic_id)] = name
+        return topic
+
+    def describe_all(self) -> list[TopicDescription]:
+        """All topics as of now. May block."""
+        topics = self.admin.describe_topics()
+        self.topic_names = {uuid.UUID(topic.topic_id): topic.name for topic in topics}
+        return topics
+
+    def name_of(self, topic_id: uuid.UUID) -> str:
+        """The topic that has an id. May block. Raises ``UnknownTopicOrPartitionError``."""
+        if topic_id not in self.topic_names:
+            self.describe_all()
+        name = self.topic_names.get(topic_id)
+        if name is None:
+            raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}")
+        return name
+
+    async def close(self) -> None:
+        """Deliver what was sent, and end the threads."""
+        for extra in self.extras.values():
+            await extra.close()
+        await self.run(self._close_clients)
+        self._threads.shutdown(wait=True)
+
+    def _close_clients(self) -> None:
+        for producer in self._producers.values():
+            producer.close(self.settings.delivery_timeout_ms / 1_000)
+        self.admin.close()

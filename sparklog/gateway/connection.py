@@ -1,0 +1,188 @@
+"""One client's connection: frames are read ahead, requests are carried out and answered in their order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sparklog.errors import SparklogError
+from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.produce import begin_produce
+from sparklog.gateway.wire import WireError
+from sparklog.gateway.wire.frames import read_request_header, response_frame, unversioned_header
+
+__all__ = ["ByteBudget", "Connection"]
+
+_LOGGER = logging.getLogger("sparklog.gateway")
+_READ_AHEAD = 8
+"""Requests of a connection that are read and not answered."""
+_SMALL_REQUEST_BYTES = 8_388_608
+"""Bound of a request that isn't Produce: decoded it takes many times its size."""
+
+_CANCELLATIONS = 50
+
+_Answer = Callable[[], Awaitable[bytes | None]]
+
+
+class ByteBudget:
+    """Memory of requests that all connections share."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0
+        self._changed = asyncio.Condition()
+
+    async def take(self, size: int) -> None:
+        """Wait until there is room; a request larger than all of it goes alone."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._used_bytes or self._used_bytes + size <= self._limit_bytes)
+            self._used_bytes += size
+
+    async def give_back(self, size: int) -> None:
+        """Let others have it."""
+        async with self._changed:
+            self._used_bytes -= size
+            self._changed.notify_all()
+
+
+class Connection:
+    """Serves one client until it goes, or does what Kafka disconnects for."""
+
+    def __init__(
+        self, backend: Backend, budget: ByteBudget, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._backend = backend
+        self._budget = budget
+        self._reader = reader
+        self._writer = writer
+        self._idle_s = backend.settings.max_idle_ms / 1_000
+        self._peer = writer.get_extra_info("peername")
+        self._local: tuple[str, int] = writer.get_extra_info("sockname")[:2]
+        self._answers: asyncio.Queue[tuple[_Answer, int] | None] = asyncio.Queue(_READ_AHEAD)
+
+    async def serve(self) -> None:
+        """Read and answer; returns when the connection is over."""
+        answering = asyncio.ensure_future(self._answer_all())
+        reading = asyncio.ensure_future(self._read_all())
+        try:
+            await asyncio.wait([answering, reading], return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                with contextlib.suppress(asyncio.TimeoutError):  # a full queue of a client that reads nothing
+                    await asyncio.wait_for(self._answers.put(None), self._idle_s)
+                await asyncio.wait([answering], timeout=self._idle_s)
+        finally:
+            await _end([reading, answering])
+            for task in (reading, answering):
+                if task.done() and not task.cancelled():
+                    self._report(task.exception())
+            await self._forget_unanswered()
+            self._writer.close()
+            if not self._writer.transport.get_write_buffer_size():
+                with contextlib.suppress(ConnectionError, asyncio.TimeoutError):
+                    await asyncio.wait_for(self._writer.wait_closed(), 1)
+            self._writer.transport.abort()  # what the client doesn't read would be kept for ever
+
+    def _report(self, error: BaseException | None) -> None:
+        if isinstance(error, WireError):
+            _LOGGER.warning("client %s was disconnected: %s", self._peer, error)
+        elif isinstance(error, asyncio.TimeoutError):
+            _LOGGER.info("client %s was idle for too long", self._peer)
+        elif error is not None and not isinstance(error, (EOFError, ConnectionError)):
+            _LOGGER.error("client %s was disconnected by an error", self._peer, exc_info=error)
+
+    async def _forget_unanswered(self) -> None:
+        while not self._answers.empty():
+            item = self._answers.get_nowait()
+            if item is not None:
+                await self._budget.give_back(item[1])
+
+    async def _read_all(self) -> None:
+        while True:
+            try:
+                head = await asyncio.wait_for(self._reader.readexactly(4), self._idle_s)
+            except asyncio.IncompleteReadError:
+                return
+            size = int.from_bytes(head, "big", signed=True)
+            if not 8 <= size <= self._backend.settings.max_request_bytes:
+                raise WireError(f"a frame of {size} bytes: expected 8 to {self._backend.settings.max_request_bytes}")
+            await self._budget.take(size)
+            is_queued = False
+            try:
+                start = await asyncio.wait_for(self._reader.readexactly(8), self._idle_s)
+                if size > _SMALL_REQUEST_BYTES and int.from_bytes(start[:2], "big") != PRODUCE:
+                    raise WireError(f"a frame of {size} bytes that isn't Produce: expected {_SMALL_REQUEST_BYTES}")
+                rest = await asyncio.wait_for(self._reader.readexactly(size - 8), self._idle_s)
+                await self._answers.put((await self._begin(memoryview(start + rest)), size))
+                is_queued = True
+            finally:
+                if not is_queued:
+                    await self._budget.give_back(size)
+
+    async def _begin(self, frame: memoryview) -> _Answer:
+        """Begin a request; what it returns carries it on when its turn has come, and has its answer's bytes.
+
+        Raises ``WireError``: the client is to be disconnected, as Kafka does.
+        """
+        key, version, correlation_id = unversioned_header(frame)
+        api = APIS.get(key)
+        if api is None:
+            raise WireError(f"API key {key} isn't served")
+        if not api.first <= version <= api.last:
+            if key != API_VERSIONS:
+                raise WireError(f"{api.name} of version {version}: expected {api.first} to {api.last}")
+            # Source: KIP-511: whatever the version, an answer of version 0.
+            request = Request(version, {}, "", self._local)
+            return lambda: self._answered(api, request, 0, correlation_id)
+        header = read_request_header(frame, api.request)
+        # librdkafka ends its Metadata requests with bytes too many, which Kafka's brokers pass over.
+        body = api.request.decode(header.body, version, is_exact=False)
+        request = Request(version, body, header.client_id or "", self._local)
+        if key != PRODUCE:
+            return lambda: self._answered(api, request, version, correlation_id)
+        pending = await begin_produce(self._backend, request)
+        return lambda: self._produced(api, pending, version, correlation_id)
+
+    async def _answered(self, api: Api, request: Request, version: int, correlation_id: int) -> bytes | None:
+        if api.handle is None:
+            raise WireError(f"{api.name} has no handler")
+        response = await api.handle(self._backend, request)
+        return response_frame(api.response, version, correlation_id, api.response.encode(response, version))
+
+    async def _produced(
+        self, api: Api, pending: Awaitable[dict[str, Any]] | None, version: int, correlation_id: int
+    ) -> bytes | None:
+        if pending is None:
+            return None
+        return response_frame(api.response, version, correlation_id, api.response.encode(await pending, version))
+
+    async def _answer_all(self) -> None:
+        while True:
+            item = await self._answers.get()
+            if item is None:
+                return
+            answer, size = item
+            try:
+                data = await answer()
+            except SparklogError as error:  # what no part of the answer can say
+                raise WireError(f"{type(error).__name__}: {error}") from error
+            finally:
+                await self._budget.give_back(size)
+            if data is not None:
+                self._writer.write(data)
+                await asyncio.wait_for(self._writer.drain(), self._idle_s)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: before Python 3.12 ``wait_for`` may swallow a cancellation."""
+    left = set(tasks)
+    for _ in range(_CANCELLATIONS):
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.1)
+        if not left:
+            return
+    _LOGGER.error("%d tasks of a connection couldn't be ended", len(left))

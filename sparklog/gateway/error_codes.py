@@ -1,0 +1,82 @@
+"""Kafka's error codes, and which of them a sparklog error is. Source: Kafka ``Errors``."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from sparklog import errors
+
+__all__ = ["ErrorCode", "code_of"]
+
+
+class ErrorCode(IntEnum):
+    """Kafka's codes, by Kafka's names: those that the gateway answers."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_NOT_AVAILABLE = 15
+    INVALID_TOPIC_EXCEPTION = 17
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    TOPIC_AUTHORIZATION_FAILED = 29
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    KAFKA_STORAGE_ERROR = 56
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    UNKNOWN_TOPIC_ID = 100
+
+
+_CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
+    # Nobody knows whether it was stored: what Kafka answers where replicas didn't acknowledge in time.
+    (errors.KafkaTimeoutError, ErrorCode.REQUEST_TIMED_OUT),
+    (errors.UnknownTopicOrPartitionError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (errors.OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (errors.CorruptRecordError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (errors.MessageSizeTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
+    (errors.InvalidRecordError, ErrorCode.INVALID_RECORD),
+    (errors.InvalidTimestampError, ErrorCode.INVALID_TIMESTAMP),
+    (errors.InvalidTopicError, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    (errors.TopicAlreadyExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
+    (errors.InvalidPartitionsError, ErrorCode.INVALID_PARTITIONS),
+    (errors.InvalidConfigurationError, ErrorCode.INVALID_CONFIG),
+    (errors.PolicyViolationError, ErrorCode.POLICY_VIOLATION),
+    (errors.OffsetMetadataTooLargeError, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+    (errors.UnstableOffsetCommitError, ErrorCode.UNSTABLE_OFFSET_COMMIT),
+    (errors.CommitFailedError, ErrorCode.UNKNOWN_MEMBER_ID),
+    (errors.UnknownMemberIdError, ErrorCode.UNKNOWN_MEMBER_ID),
+    (errors.IllegalGenerationError, ErrorCode.ILLEGAL_GENERATION),
+    (errors.GroupIdNotFoundError, ErrorCode.GROUP_ID_NOT_FOUND),
+    (errors.StoreUnavailableError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (errors.StoreError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (errors.InvalidArgumentError, ErrorCode.INVALID_REQUEST),
+    (errors.InvalidTypeError, ErrorCode.INVALID_REQUEST),
+)
+
+
+def code_of(error: BaseException) -> ErrorCode:
+    """The code that answers an error; ``UNKNOWN_SERVER_ERROR`` where Kafka has none for it."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,0 +1,145 @@
+"""Fetch: whole record batches, as soon as there are enough of them or the client has waited for long enough."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.topic_view import BatchCache, TopicView
+
+__all__ = ["Fetching", "fetch", "fetching_of"]
+
+_SOON_S = 0.002
+_MANY_TOPICS = 1_000
+
+
+class Fetching:
+    """The topics that are fetched from, for all connections. Belongs to the event loop."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._cache = BatchCache(backend.settings.cache_bytes)
+        self._views: dict[str, TopicView] = {}
+        self._polling: dict[str, asyncio.Task[None]] = {}
+        self._news = asyncio.Event()
+
+    def notify(self) -> None:
+        """Something was produced here: whoever waits looks at once."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until something may be new."""
+        try:
+            await asyncio.wait_for(self._news.wait(), min(timeout_s, self._backend.settings.fetch_poll_ms / 1_000))
+        except asyncio.TimeoutError:  # only since Python 3.11 the built-in one
+            return
+
+    async def view(self, topic: str) -> TopicView:
+        """A topic as of now, at most one look of it at a time. Raises what opening or polling a topic raises."""
+        polling = self._polling.get(topic)
+        if polling is None:
+            polling = asyncio.ensure_future(self._poll(topic))
+            self._polling[topic] = polling
+            polling.add_done_callback(lambda _: self._polling.pop(topic, None))
+        await asyncio.shield(polling)
+        return self._views[topic]
+
+    async def _poll(self, topic: str) -> None:
+        known = self._views.get(topic)
+        try:
+            if known is not None:
+                await self._backend.run(known.poll)
+                return
+            if len(self._views) >= _MANY_TOPICS:
+                self._views.pop(next(iter(self._views)))
+            self._views[topic] = await self._backend.run(lambda: TopicView(self._backend.cluster, topic, self._cache))
+        except UnknownTopicOrPartitionError:  # it may have been created again
+            self._views.pop(topic, None)
+            raise
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for polling in list(self._polling.values()):
+            polling.cancel()
+
+
+def fetching_of(backend: Backend) -> Fetching:
+    """The one of a gateway."""
+    found: Fetching | None = backend.extras.get("fetch")
+    if found is None:
+        found = backend.extras["fetch"] = Fetching(backend)
+    return found
+
+
+async def fetch(backend: Backend, request: Request) -> dict[str, Any]:
+    """Answer a Fetch. Sessions aren't kept: every answer says session 0, and clients name all partitions each time."""
+    body = request.body
+    if body.get("session_id", 0) != 0:
+        return {"error_code": _FETCH_SESSION_ID_NOT_FOUND, "session_id": 0, "responses": []}
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + max(0, body["max_wait_ms"]) / 1_000
+    fetching = fetching_of(backend)
+    while True:
+        responses, size, has_error = await _look(backend, fetching, request)
+        left = deadline - loop.time()
+        if size >= body["min_bytes"] or has_error or left <= 0 or not responses:
+            return {"session_id": 0, "responses": responses}
+        await fetching.wait(max(left, _SOON_S))
+
+
+_FETCH_SESSION_ID_NOT_FOUND = 70
+
+
+async def _look(backend: Backend, fetching: Fetching, request: Request) -> tuple[list[dict[str, Any]], int, bool]:
+    """Records that there are now, how many bytes, and whether a partition has an error."""
+    left = min(request.body.get("max_bytes", 2**31 - 1), backend.settings.fetch_max_bytes)
+    size, has_error, responses = 0, False, []
+    for topic in request.body["topics"]:
+        answers = []
+        for partition in topic["partitions"]:
+            answer = await _partition(backend, fetching, topic, partition, left, least_one=size == 0)
+            size += len(answer.get("records") or b"")
+            left -= len(answer.get("records") or b"")
+            has_error = has_error or bool(answer.get("error_code"))
+            answers.append(answer)
+        by = {"topic": topic.get("topic", ""), "topic_id": topic.get("topic_id", uuid.UUID(int=0))}
+        responses.append({**by, "partitions": answers})
+    return responses, size, has_error
+
+
+async def _partition(
+    backend: Backend,
+    fetching: Fetching,
+    topic: dict[str, Any],
+    partition: dict[str, Any],
+    left: int,
+    *,
+    least_one: bool,
+) -> dict[str, Any]:
+    index, offset = partition["partition"], partition["fetch_offset"]
+    name: str = topic.get("topic") or ""
+    try:
+        if not name:
+            name = await backend.run(lambda: backend.name_of(topic["topic_id"]))
+        view = await fetching.view(name)
+        most = min(left, partition["partition_max_bytes"])
+        found = await backend.run(lambda: view.fetch(index, offset, most, least_one=least_one))
+    except SparklogError as error:
+        code = code_of(error)
+        if not name and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        unknown = {"high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1}
+        return {"partition_index": index, "error_code": code, **unknown, "aborted_transactions": None, "records": b""}
+    return {
+        "partition_index": index,
+        "high_watermark": found.log_end_offset,
+        "last_stable_offset": found.log_end_offset,  # what isn't committed is in no topic
+        "log_start_offset": found.log_start_offset,
+        "aborted_transactions": None,
+        "records": found.records,
+    }

@@ -1,0 +1,42 @@
+"""ListOffsets: where partitions begin and end, and offsets by time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.errors import SparklogError
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.error_codes import code_of
+from sparklog.model import TopicPartition
+
+__all__ = ["list_offsets"]
+
+_EARLIEST, _EARLIEST_LOCAL = -2, -4
+"""Nothing is tiered: the local log is the log. Source: Kafka ``ListOffsetsRequest``."""
+
+
+async def list_offsets(backend: Backend, request: Request) -> dict[str, Any]:
+    """Offsets by time, or the start and the end of partitions."""
+
+    def look(topic: str, partition: dict[str, Any]) -> dict[str, Any]:
+        at, spec = TopicPartition(topic, partition["partition_index"]), partition["timestamp"]
+        try:
+            spec = _EARLIEST if spec == _EARLIEST_LOCAL else spec
+            found = backend.admin.list_offsets({at: spec})[at]
+        except SparklogError as error:
+            return {"partition_index": at.partition, "error_code": code_of(error), "timestamp": -1, "offset": -1}
+        epoch = 0 if found.offset >= 0 else -1
+        return {
+            "partition_index": at.partition,
+            "timestamp": found.timestamp,
+            "offset": found.offset,
+            "leader_epoch": epoch,
+        }
+
+    def topics() -> list[dict[str, Any]]:
+        return [
+            {"name": topic["name"], "partitions": [look(topic["name"], one) for one in topic["partitions"]]}
+            for topic in request.body["topics"]
+        ]
+
+    return {"topics": await backend.run(topics)}

@@ -1,0 +1,135 @@
+"""Produce: record batches of a request become Arrow tables of sparklog's own producer.
+
+Sending begins when the request was read, in the order of a connection's requests; the answer comes when it is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidRecordError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.records import BatchError, batch_headers, decode_batches
+from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecError, UnsupportedMagicError
+
+__all__ = ["begin_produce"]
+
+_Answer = dict[str, Any]
+
+
+async def begin_produce(backend: Backend, request: Request) -> Awaitable[_Answer] | None:
+    """Send what a request holds; the answer follows when it is stored. None: the client wants no answer (acks=0)."""
+    acks, pending = request.body["acks"], []
+    for topic in request.body["topic_data"]:
+        for partition in topic["partition_data"]:
+            pending.append(await _begin(backend, request, topic, partition))
+    if acks == 0:
+        return None
+    return _answer(backend, request, pending)
+
+
+async def _begin(
+    backend: Backend, request: Request, topic: dict[str, Any], partition: dict[str, Any]
+) -> asyncio.Future[_Answer]:
+    """Send the records of a partition; the future never fails, and has the partition's part of the answer."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Answer] = loop.create_future()
+
+    def settle(answer: _Answer) -> None:
+        if not done.done():
+            done.set_result({"index": partition["index"], **answer})
+
+    def fail(error: BaseException, code: ErrorCode | None = None) -> None:
+        settle({"error_code": code or code_of(error), "base_offset": -1, "error_message": str(error)})
+
+    def later(call: Any, *arguments: Any) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(call, *arguments)
+
+    def send() -> None:
+        name = topic.get("name") or backend.name_of(topic["topic_id"])
+        table = _table(backend, request, partition)
+        producer = backend.producer(request.body["acks"])
+        try:
+            future = producer.send_batch(name, table)
+        except InvalidArgumentError:
+            if partition["index"] not in producer.partitions_for(name):
+                raise UnknownTopicOrPartitionError(f"topic {name!r} has no partition {partition['index']}") from None
+            future = producer.send_batch(name, table)  # the partition was new
+        future.add_callback(lambda found: later(settle, {"base_offset": found.offsets[0].as_py()}))
+        future.add_errback(lambda error: later(fail, error))
+
+    try:
+        if request.body["acks"] not in (-1, 0, 1):
+            raise _RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.body['acks']}: expected -1, 0 or 1")
+        await backend.run(send)
+    except _RefusedError as error:
+        fail(error, error.code)
+    except SparklogError as error:
+        fail(error)
+    return done
+
+
+class _RefusedError(ValueError):
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> pa.Table:
+    """The records of a partition, as ``send_batch`` takes them. Raises ``_RefusedError``."""
+    limit_bytes = backend.settings.max_decoded_bytes
+    try:
+        batches = [*batch_headers(partition["records"] or b"")]
+        if not any(batch.count for batch in batches):
+            raise _RefusedError(ErrorCode.INVALID_RECORD, "a Produce request without records")
+        for batch in batches:
+            if batch.is_transactional or request.body.get("transactional_id") is not None:
+                raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION, "transactions aren't served yet")
+            if batch.producer_id >= 0:
+                raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION, "idempotent producers aren't served yet")
+            if batch.is_control:
+                raise InvalidRecordError("a control batch of a client")
+        records = decode_batches(batches, limit_bytes=limit_bytes)
+    except UnsupportedMagicError as error:
+        raise _RefusedError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from error
+    except UnsupportedCodecError as error:
+        raise _RefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
+    except TooLargeError as error:
+        raise _RefusedError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
+    except BatchError as error:
+        raise _RefusedError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    if records.nbytes > limit_bytes:  # else the producer would cut it, and its offsets might not follow each other
+        raise _RefusedError(
+            ErrorCode.MESSAGE_TOO_LARGE, f"{records.nbytes} bytes of records: expected at most {limit_bytes}"
+        )
+    column = pa.array(np.full(records.num_rows, partition["index"], np.int32))
+    return records.drop_columns(["offset"]).append_column("partition", column)
+
+
+async def _answer(backend: Backend, request: Request, pending: list[asyncio.Future[_Answer]]) -> _Answer:
+    left = iter(await asyncio.gather(*pending))
+    responses = [
+        {
+            "name": topic.get("name", ""),
+            "topic_id": topic.get("topic_id", uuid.UUID(int=0)),
+            "partition_responses": [next(left) for _ in topic["partition_data"]],
+        }
+        for topic in request.body["topic_data"]
+    ]
+    fetching = backend.extras.get("fetch")
+    if fetching is not None:
+        fetching.notify()
+    return {"responses": responses}

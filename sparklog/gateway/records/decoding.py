@@ -1,0 +1,187 @@
+"""Record batches to Arrow columns: a loop over the records' lengths alone, the rest by numpy and Arrow.
+
+A column of keys is a ``take`` from an array whose elements are the pieces of all records one after the other: [head |
+key | between | value]. So nothing is copied but by Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sparklog.gateway.records.batches import BatchError, BatchHeader, TooLargeError
+from sparklog.gateway.records.compression import decompress
+from sparklog.log.data.schema import HEADERS
+from sparklog.log.data.varints import decode_varints
+
+__all__ = ["decode_batches"]
+
+_Ints = npt.NDArray[np.int64]
+
+
+def decode_batches(batches: Sequence[BatchHeader], *, limit_bytes: int) -> pa.Table:
+    """The records of batches, in their order.
+
+    Args:
+        limit_bytes: of all records together, once decompressed; less than 2 GiB.
+    Returns:
+        Columns ``offset`` (int64), ``timestamp`` (int64 ms), ``key``, ``value`` (binary), ``headers``.
+    Raises:
+        BatchError: the records aren't as many as the header says, or lie outside of it, or are more than the limit.
+    """
+    parts, starts, left = [], [], limit_bytes
+    begin = 0
+    for batch in batches:
+        part = batch.records if batch.codec is None else decompress(batch.records, batch.codec, limit_bytes=left)
+        left -= len(part)
+        if left < 0:
+            raise TooLargeError(f"records of more than {limit_bytes} bytes")
+        starts += _starts(part, batch.count, begin)
+        begin += len(part)
+        parts.append(part)
+    raw = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+    counts = np.array([batch.count for batch in batches], np.int64)
+    return _columns(raw, np.array(starts, np.int64).reshape(-1, 2), batches, counts)
+
+
+def _starts(part: bytes | memoryview, count: int, begin: int) -> list[tuple[int, int]]:
+    """Where each record begins behind its length, and where it ends, counted from ``-begin``."""
+    data = bytes(part)
+    end, at = len(data), 0
+    if count * 7 > end:  # the least that a record takes; before memory is taken for them
+        raise BatchError(f"{count} records in {end} bytes")
+    found: list[tuple[int, int]] = []
+    for _ in range(count):
+        if at >= end:
+            raise BatchError(f"a batch of {count} records ends after {len(found)}")
+        byte = data[at]
+        if byte < 128:
+            size, at = byte >> 1 ^ -(byte & 1), at + 1
+        else:
+            size, at = _length(data, at)
+        if size < 6 or size > end - at:
+            raise BatchError(f"a record of {size} bytes where {end - at} are left")
+        found.append((at + begin, at + size + begin))
+        at += size
+    if at != end:
+        raise BatchError(f"{end - at} bytes behind the {count} records of a batch")
+    return found
+
+
+def _length(data: bytes, at: int) -> tuple[int, int]:
+    try:
+        (size,), behind = decode_varints(data, at, 1)
+    except ValueError as error:
+        raise BatchError(str(error)) from error
+    return size, behind
+
+
+def _varints(data: npt.NDArray[np.uint8], at: _Ints, ends: _Ints) -> tuple[_Ints, _Ints]:
+    """The zigzag numbers at positions, and the positions behind them; each ends before its ``ends``."""
+    if (at >= ends).any():
+        raise BatchError("a record ends within a number")
+    byte = data[at]
+    value = (byte & 127).astype(np.uint64)
+    behind = at + 1
+    more = np.flatnonzero(byte > 127)
+    shift = 7
+    while more.size:
+        if shift > 63 or (behind[more] >= ends[more]).any():
+            raise BatchError("a record ends within a number, or it takes more than 64 bits")
+        byte = data[behind[more]]
+        value[more] |= (byte & 127).astype(np.uint64) << np.uint64(shift)
+        behind[more] += 1
+        more = more[byte > 127]
+        shift += 7
+    return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64), behind
+
+
+def _sized(at: _Ints, sizes: _Ints, ends: _Ints) -> _Ints:
+    """Where bytes of sizes end; -1: null, which has none."""
+    if (sizes < -1).any() or (sizes > ends - at).any():
+        raise BatchError("a key or value that is larger than its record")
+    return at + np.maximum(sizes, 0)
+
+
+def _columns(raw: bytes, spans: _Ints, batches: Sequence[BatchHeader], counts: _Ints) -> pa.Table:
+    at, ends = spans[:, 0], spans[:, 1]
+    data, total = np.frombuffer(raw, np.uint8), len(at)
+    times, behind = _varints(data, at + 1, ends)  # after the attributes, which mean nothing yet
+    deltas, behind = _varints(data, behind, ends)
+    key_sizes, keys = _varints(data, behind, ends)
+    keys_end = _sized(keys, key_sizes, ends)
+    value_sizes, values = _varints(data, keys_end, ends)
+    values_end = _sized(values, value_sizes, ends)
+    header_counts, headers = _varints(data, values_end, ends)
+    if (header_counts < 0).any() or (headers[header_counts == 0] != ends[header_counts == 0]).any():
+        raise BatchError("a record that doesn't end after its headers")
+    _check_deltas(deltas, batches)
+    bounds = np.zeros(4 * total + 1, np.int32)
+    bounds[0::4][:total], bounds[1::4], bounds[2::4], bounds[3::4] = at, keys, keys_end, values
+    bounds[4::4] = values_end
+    if total:
+        bounds[0] = at[0]
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(raw)]
+    cells = pa.Array.from_buffers(pa.binary(), 4 * total, buffers)
+    place = np.arange(total, dtype=np.int32) * 4
+    base_times = np.repeat(np.array([batch.base_timestamp_ms for batch in batches], np.int64), counts)
+    base_offsets = np.repeat(np.array([batch.base_offset for batch in batches], np.int64), counts)
+    return pa.table(
+        {
+            "offset": pa.array(base_offsets + deltas),
+            "timestamp": pa.array(_times(base_times + times, batches, counts)),
+            "key": cells.take(pa.array(place + 1, mask=key_sizes < 0)),
+            "value": cells.take(pa.array(place + 3, mask=value_sizes < 0)),
+            "headers": _headers(raw, headers, header_counts, ends),
+        }
+    )
+
+
+def _times(times: _Ints, batches: Sequence[BatchHeader], counts: _Ints) -> _Ints:
+    appended = np.repeat(np.array([batch.is_log_append_time for batch in batches], bool), counts)
+    if not appended.any():
+        return times
+    return np.where(
+        appended, np.repeat(np.array([batch.max_timestamp_ms for batch in batches], np.int64), counts), times
+    )
+
+
+def _check_deltas(deltas: _Ints, batches: Sequence[BatchHeader]) -> None:
+    at = 0
+    for batch in batches:
+        found = deltas[at : at + batch.count]
+        at += batch.count
+        if batch.count and (found[0] < 0 or found[-1] > batch.last_offset_delta or (np.diff(found) <= 0).any()):
+            raise BatchError("a batch whose offset deltas don't rise from 0 to the last one")
+
+
+def _headers(raw: bytes, at: _Ints, counts: _Ints, ends: _Ints) -> pa.Array:
+    rows: list[list[dict[str, object]] | None] = [None] * len(counts)
+    for row in np.flatnonzero(counts):
+        rows[row] = _row_headers(raw, int(at[row]), int(counts[row]), int(ends[row]))
+    return pa.array(rows, HEADERS)
+
+
+def _row_headers(raw: bytes, at: int, count: int, end: int) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    if count * 2 > end - at:
+        raise BatchError(f"{count} headers in {end - at} bytes")
+    for _ in range(count):
+        size, at = _length(raw, at)
+        if not 0 <= size <= end - at:
+            raise BatchError(f"a header's key of {size} bytes where {end - at} are left")
+        try:
+            key = raw[at : at + size].decode()
+        except UnicodeDecodeError as error:
+            raise BatchError(f"a header's key that isn't UTF-8: {error}") from error
+        size, at = _length(raw, at + size)
+        if not -1 <= size <= end - at:
+            raise BatchError(f"a header's value of {size} bytes where {end - at} are left")
+        found.append({"key": key, "value": None if size < 0 else raw[at : at + size]})
+        at += max(0, size)
+    if at != end:
+        raise BatchError(f"{end - at} bytes behind the headers of a record")
+    return found

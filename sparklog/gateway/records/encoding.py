@@ -1,0 +1,136 @@
+"""Arrow columns to record batches: the numbers by numpy, and Arrow puts the pieces of all records together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.gateway.records.batches import CODECS, BatchHeader, batch_with_header
+from sparklog.gateway.records.compression import compress
+from sparklog.log.data.varints import encode_varints
+
+__all__ = ["encode_batches"]
+
+_Ints = npt.NDArray[np.int64]
+_NOBODY = -1
+_MAX_DELTA = 2**31 - 1
+_CODEC_BITS = {name: bits for bits, name in CODECS.items()}
+
+
+def encode_batches(records: pa.Table, *, batch_bytes: int = 1_048_576, codec: str | None = None) -> Iterator[bytes]:
+    """Record batches of about a size.
+
+    Args:
+        records: columns ``offset`` (int64, rising), ``timestamp`` (int64 ms), ``key``, ``value`` (binary), ``headers``.
+        batch_bytes: keys and values of a batch; a record is never cut.
+        codec: gzip, snappy, lz4 or zstd; None: none.
+    """
+    records = records.combine_chunks()
+    sizes = sum(
+        pc.fill_null(pc.binary_length(records[name]), 0).to_numpy().astype(np.int64) for name in ("key", "value")
+    )
+    ends = np.cumsum(sizes + 8)
+    offsets = records["offset"].to_numpy()
+    start, before = 0, 0
+    while start < records.num_rows:
+        end = max(start + 1, int(np.searchsorted(ends, before + batch_bytes, side="right")))
+        end = min(end, int(np.searchsorted(offsets, offsets[start] + _MAX_DELTA, side="right")))
+        yield _batch(records.slice(start, end - start), codec)
+        start, before = end, int(ends[end - 1])
+
+
+def _batch(records: pa.Table, codec: str | None) -> bytes:
+    offsets, times = (records[name].to_numpy().astype(np.int64) for name in ("offset", "timestamp"))
+    raw = _records(records, times - times[0], offsets - offsets[0])
+    header = BatchHeader(
+        base_offset=int(offsets[0]),
+        attributes=_CODEC_BITS[codec],
+        last_offset_delta=int(offsets[-1] - offsets[0]),
+        base_timestamp_ms=int(times[0]),
+        max_timestamp_ms=int(times.max()),
+        producer_id=_NOBODY,
+        producer_epoch=_NOBODY,
+        base_sequence=_NOBODY,
+        count=records.num_rows,
+        records=raw if codec is None else memoryview(compress(raw, codec)),
+    )
+    return batch_with_header(header)
+
+
+def _records(records: pa.Table, times: _Ints, deltas: _Ints) -> memoryview:
+    keys, values = _one(records["key"]), _one(records["value"])
+    headers, header_sizes = _headers(_one(records["headers"]))
+    key_sizes, value_sizes = (
+        pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        for column in (keys, values)
+    )
+    pieces = [_zigzags(numbers) for numbers in (times, deltas, key_sizes, value_sizes)]
+    sizes = 1 + sum(size for _, size in pieces) + np.maximum(key_sizes, 0) + np.maximum(value_sizes, 0) + header_sizes
+    (time, _), (delta, _), (key_size, _), (value_size, _) = pieces
+    nothing = pa.scalar(b"", pa.binary())
+    joined = pc.binary_join_element_wise(
+        _zigzags(sizes)[0],
+        pa.scalar(b"\0", pa.binary()),
+        time,
+        delta,
+        key_size,
+        pc.fill_null(keys, b""),
+        value_size,
+        pc.fill_null(values, b""),
+        headers,
+        nothing,
+    )
+    _, bounds, data = joined.buffers()
+    first, last = np.frombuffer(bounds, np.int32)[[joined.offset, joined.offset + len(joined)]]
+    return memoryview(data)[first:last]
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _zigzags(numbers: _Ints) -> tuple[pa.Array, _Ints]:
+    """Each number as bytes, and how many they are."""
+    left = (numbers << 1 ^ numbers >> 63).view(np.uint64)
+    sizes = np.ones(len(left), np.int64)
+    for bits in range(7, 64, 7):
+        larger = left >= np.uint64(1) << np.uint64(bits)
+        if not larger.any():
+            break
+        sizes += larger
+    bounds = np.zeros(len(left) + 1, np.int32)
+    np.cumsum(sizes, out=bounds[1:])
+    out = np.empty(int(bounds[-1]), np.uint8)
+    for place in range(int(sizes.max(initial=0))):
+        here = np.flatnonzero(sizes > place)
+        part = left[here] >> np.uint64(7 * place) & np.uint64(127)
+        goes_on = np.where(sizes[here] > place + 1, 128, 0)
+        out[bounds[here] + place] = part.astype(np.uint8) | goes_on.astype(np.uint8)
+    return pa.Array.from_buffers(pa.binary(), len(left), [None, pa.py_buffer(bounds), pa.py_buffer(out)]), sizes
+
+
+def _headers(column: pa.Array) -> tuple[pa.Array | pa.Scalar, _Ints]:
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    if not counts.any():
+        return pa.scalar(b"\0", pa.binary()), np.ones(len(column), np.int64)
+    rows = [b"\0"] * len(column)
+    for row in np.flatnonzero(counts):
+        rows[row] = _row(column[int(row)].as_py())
+    return pa.array(rows, pa.binary()), np.array([len(row) for row in rows], np.int64)
+
+
+def _row(headers: list[dict[str, bytes | str | None]]) -> bytes:
+    out = bytearray(encode_varints([len(headers)]))
+    for header in headers:
+        key, value = str(header["key"] or "").encode(), header["value"]
+        out += encode_varints([len(key)]) + key
+        if isinstance(value, bytes):
+            out += encode_varints([len(value)]) + value
+        else:
+            out += encode_varints([-1])
+    return bytes(out)

@@ -1,0 +1,35 @@
+"""Settings of a gateway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["GatewaySettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """Sizes in bytes, times in milliseconds."""
+
+    auto_create_topics: bool = False
+    """Create a topic that a client asks for, where the client allows it. Kafka's ``auto.create.topics.enable``."""
+    num_partitions: int = 1
+    """Partitions of a topic that is created without saying how many."""
+    max_request_bytes: int = 104_857_600
+    """Bound of a frame; a client that announces a larger one is disconnected. Kafka's ``socket.request.max.bytes``."""
+    queued_bytes: int = 268_435_456
+    """Bound of all requests that are read and not answered yet; beyond it nothing more is read, but for one request."""
+    max_connections: int = 2_000
+    """Further ones are closed at once."""
+    max_idle_ms: int = 600_000
+    """A connection that sends nothing, or reads nothing of what it is sent, for so long is closed."""
+    fetch_max_bytes: int = 57_671_680
+    """Bound of an answer to Fetch, but that a first batch is always sent. Kafka's ``fetch.max.bytes`` of a broker."""
+    fetch_poll_ms: int = 50
+    """How often a topic is looked at while a Fetch waits for records that others produce."""
+    cache_bytes: int = 67_108_864
+    """Bound of record batches kept for the next Fetch, for all partitions together."""
+    max_decoded_bytes: int = 6_291_456
+    """Bound of a partition's records in one Produce, once decompressed: they are committed together."""
+    delivery_timeout_ms: int = 25_000
+    """Time after which a record that isn't stored is answered with ``REQUEST_TIMED_OUT``. Below clients' 30 s."""

@@ -1,0 +1,167 @@
+"""Topics as Fetch reads them: one follower each, and the record batches that were encoded last."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from sparklog.errors import InvalidRecordError, ObjectNotFoundError
+from sparklog.gateway.records import encode_batches
+from sparklog.log.cluster import Cluster
+from sparklog.log.data.record_reading import milliseconds, object_path
+from sparklog.log.data.record_streaming import is_read_whole, open_segments
+from sparklog.log.follow import TopicFollower
+
+__all__ = ["BatchCache", "Fetched", "TopicView"]
+
+_BATCH_BYTES = 262_144
+_PIECE_BYTES = 1_048_576
+_AHEAD_BYTES = 2_097_152
+"""Encoded at a time, so that the next Fetch of a reader finds it in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Encoded batches of a partition that follow each other."""
+
+    batches: list[tuple[int, int, bytes]]
+    """The first offset of each, the last one, and its bytes."""
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The records that a partition has from an offset on."""
+
+    records: bytes
+    """Whole batches; the first one holds the offset, or is the next there is."""
+    log_start_offset: int
+    log_end_offset: int
+
+
+@dataclass
+class BatchCache:
+    """Spans of all partitions, those used last; within a bound. For several threads."""
+
+    limit_bytes: int
+    _spans: OrderedDict[tuple[str, int, int], _Span] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def find(self, topic_id: str, partition: int, offset: int) -> tuple[tuple[str, int, int], _Span] | None:
+        """The span that begins at an offset, and its key."""
+        key = (topic_id, partition, offset)
+        with self._lock:
+            found = self._spans.get(key)
+            if found is None:
+                return None
+            self._spans.move_to_end(key)
+            return key, found
+
+    def keep(self, topic_id: str, partition: int, offset: int, span: _Span) -> None:
+        """Keep a span of what follows an offset; forget those used longest ago where they are too many."""
+        with self._lock:
+            self._spans[topic_id, partition, offset] = span
+            while self._spans and sum(one.size_bytes for one in self._spans.values()) > self.limit_bytes:
+                self._spans.popitem(last=False)
+
+
+class TopicView:
+    """One topic for all Fetches of a gateway. Its methods may block; several threads may call them."""
+
+    def __init__(self, cluster: Cluster, topic: str, cache: BatchCache) -> None:
+        """Load the topic. Raises ``UnknownTopicOrPartitionError``, ``StoreError``."""
+        self._follower = TopicFollower(cluster.topic_log(topic), topic)
+        self._cache = cache
+        self._lock = threading.Lock()
+
+    @property
+    def version(self) -> int:
+        """The newest version that is known."""
+        return self._follower.head.delta_version
+
+    def poll(self) -> None:
+        """Learn what is new. Raises ``UnknownTopicOrPartitionError``: the topic was deleted."""
+        with self._lock:
+            self._follower.poll()
+
+    def fetch(self, partition: int, offset: int, max_bytes: int, *, least_one: bool) -> Fetched:
+        """Whole batches from an offset on.
+
+        Args:
+            max_bytes: of the batches; where ``least_one`` is true the first may be larger.
+        Raises:
+            OffsetOutOfRangeError, UnknownTopicOrPartitionError, StoreError.
+            InvalidRecordError: the topic is typed, and not served yet.
+        """
+        with self._lock:
+            head = self._follower.head
+            groups = self._follower.segment_groups(partition, offset)  # checks the offset
+            end = head.log_end_offsets[partition]
+            if head.schemas is not None:
+                raise InvalidRecordError(f"topic {self._follower.topic!r} is typed: the gateway doesn't serve it yet")
+            start = head.log_start_offsets[partition]
+            if offset >= end:
+                return Fetched(b"", start, end)
+            del groups
+            taken: list[bytes] = []
+            left, at = max_bytes, offset
+            while at < end and (left > 0 or not taken):
+                span = self._span(head.topic_id, partition, at)
+                before = at
+                for _, last, data in span.batches:
+                    if len(data) > left and (taken or not least_one):
+                        return Fetched(b"".join(taken), start, end)
+                    taken.append(data)
+                    left -= len(data)
+                    at = last + 1
+                if at == before:
+                    break
+            return Fetched(b"".join(taken), start, end)
+
+    def _span(self, topic_id: str, partition: int, offset: int) -> _Span:
+        found = self._cache.find(topic_id, partition, offset)
+        if found is not None:
+            return found[1]
+        try:
+            span = self._read(partition, offset)
+        except ObjectNotFoundError:  # a file was replaced meanwhile (rule L10, orphans)
+            self._follower.reload()
+            span = self._read(partition, offset)
+        if span.batches:
+            self._cache.keep(topic_id, partition, offset, span)
+            # What a reader asks for next, if it takes fewer of them than there are.
+            for number in range(1, len(span.batches)):
+                rest = span.batches[number:]
+                self._cache.keep(topic_id, partition, rest[0][0], _Span(rest, sum(len(data) for _, _, data in rest)))
+        return span
+
+    def _read(self, partition: int, offset: int) -> _Span:
+        batches: list[tuple[int, int, bytes]] = []
+        size = 0
+        log = self._follower.log
+        for group in self._follower.segment_groups(partition, offset):
+            data = None
+            if is_read_whole(group):
+                data = [log.store.read(object_path(log.table, segment.path)) for segment in group]
+            opened = open_segments(log, group, data, start_offset=offset, piece_bytes=_PIECE_BYTES)
+            for piece in opened.pieces:
+                for encoded, first, last in _encoded(piece):
+                    batches.append((first, last, encoded))
+                    size += len(encoded)
+                if size >= _AHEAD_BYTES:
+                    return _Span(batches, size)
+        return _Span(batches, size)
+
+
+def _encoded(piece: pa.RecordBatch) -> list[tuple[bytes, int, int]]:
+    table = pa.Table.from_batches([piece])
+    times = milliseconds(table["timestamp"]).fill_null(-1)
+    table = table.set_column(table.column_names.index("timestamp"), "timestamp", times)
+    found = []
+    for encoded in encode_batches(table, batch_bytes=_BATCH_BYTES):
+        first = int.from_bytes(encoded[:8], "big")
+        found.append((encoded, first, first + int.from_bytes(encoded[23:27], "big")))
+    return found

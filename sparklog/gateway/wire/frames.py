@@ -1,0 +1,61 @@
+"""Frames: a length, a header, a message. Source: kafka.apache.org, "Common Request and Response Structure"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparklog.gateway.wire.definitions import Message, message
+from sparklog.gateway.wire.primitives import FIXED, Input, WireError
+
+__all__ = ["API_VERSIONS_KEY", "RequestFrame", "read_request_header", "response_frame", "unversioned_header"]
+
+API_VERSIONS_KEY = 18
+_INT16, _INT32 = FIXED["int16"], FIXED["int32"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFrame:
+    """A request whose header is read."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: memoryview
+
+
+def unversioned_header(data: memoryview) -> tuple[int, int, int]:
+    """Key, version and correlation id of a request: what every header begins with. Raises ``WireError``."""
+    source = Input(data)
+    return _INT16.read(source), _INT16.read(source), _INT32.read(source)
+
+
+def read_request_header(data: memoryview, request: Message) -> RequestFrame:
+    """The header of a request of a version that is known; the body is what follows.
+
+    Raises ``WireError``: it isn't one.
+    """
+    _, version, _ = unversioned_header(data)
+    source = Input(data)
+    header = message("RequestHeader").codec(2 if version in request.flexible else 1).read(source)
+    return RequestFrame(
+        header["request_api_key"],
+        header["request_api_version"],
+        header["correlation_id"],
+        header["client_id"],
+        data[source.at :],
+    )
+
+
+def response_frame(response: Message, version: int, correlation_id: int, body: bytes | bytearray) -> bytes:
+    """A response with its header and length."""
+    # A client that doesn't know the versions yet must be able to read this one. Source: KIP-511.
+    is_flexible = version in response.flexible and response.api_key != API_VERSIONS_KEY
+    out = bytearray(4)
+    message("ResponseHeader").codec(1 if is_flexible else 0).write(out, {"correlation_id": correlation_id})
+    out += body
+    size = len(out) - 4
+    if size >= 2**31:
+        raise WireError(f"a response of {size} bytes")
+    out[:4] = size.to_bytes(4, "big")
+    return bytes(out)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from sparklog.delta.log import DeltaLog
@@ -16,13 +17,12 @@ from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_bounds import value_bounds
-from sparklog.log.data.value_columns import DATA, leaves_of
+from sparklog.log.data.value_columns import DATA, Leaf, leaves_of
 from sparklog.log.state import TopicState, load_state
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
-from sparklog.sql.fields_dataset import FieldsDataset, field_column
 from sparklog.sql.files import files_of
 
-__all__ = ["TOPIC_COLUMNS", "fields_dataset", "topic_dataset"]
+__all__ = ["TOPIC_COLUMNS", "topic_dataset"]
 
 TOPIC_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 """The columns of each topic's view, as Spark's Kafka source has them."""
@@ -57,16 +57,6 @@ def topic_dataset(cluster: Cluster, topic: str, state: TopicState | None = None)
     Raises:
         UnknownTopicOrPartitionError, and what reading a log raises.
     """
-    return _dataset(cluster, topic, state, has_fields=False)
-
-
-def fields_dataset(cluster: Cluster, topic: str, state: TopicState | None = None) -> Any:
-    """The same records for DuckDB: of a typed topic with the fields of values as columns in place of ``data``, so that
-    each is read alone. Raises as :func:`topic_dataset`."""
-    return _dataset(cluster, topic, state, has_fields=True)
-
-
-def _dataset(cluster: Cluster, topic: str, state: TopicState | None, *, has_fields: bool) -> Any:
     log = cluster.topic_log(topic)
     state = load_living(log, topic) if state is None else state
     head, whole = state.head, state.require_whole()
@@ -79,28 +69,24 @@ def _dataset(cluster: Cluster, topic: str, state: TopicState | None, *, has_fiel
     }
     files = files_of(cluster.store, list(live))
     format_ = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
-    fragments, known_of_fields = [], []
-    for path, (segment, partition) in live.items():
-        known = (
-            _equal("topic", topic)
+    fragments = [
+        format_.make_fragment(
+            path,
+            filesystem=files.filesystem,
+            partition_expression=_equal("topic", topic)
             & _equal("partition", partition)
             & _equal("log_start_offset", head.log_start_offsets[partition])
             & _equal("timestamp_type", time_type)
             & _known(segment)
+            & _known_values(whole.statistics.get(segment.path, {}), leaves),
         )
-        stats = whole.statistics.get(segment.path)
-        bounds = [] if stats is None else list(value_bounds(stats, leaves))
-        if has_fields:
-            of_fields = [(ds.field(field_column(leaf[0]), *leaf[1:]), *both) for leaf, *both in bounds]
-            known_of_fields.append(_bounded(known, of_fields))
-        else:
-            known = _bounded(known, [(ds.field(DATA, *leaf), *both) for leaf, *both in bounds])
-        fragments.append(format_.make_fragment(path, filesystem=files.filesystem, partition_expression=known))
+        for path, (segment, partition) in live.items()
+    ]
     schema = _SCHEMA if head.values is None else _SCHEMA.append(pa.field(DATA, head.values))
     dataset = ds.FileSystemDataset(fragments, schema, format_, filesystem=files.filesystem)
     if files.copy is not None:
         weakref.finalize(dataset, files.copy.cleanup)
-    return FieldsDataset.of(dataset, known_of_fields) if has_fields and head.values is not None else dataset
+    return dataset
 
 
 def _equal(name: str, value: Any) -> Any:
@@ -129,9 +115,11 @@ def load_living(log: DeltaLog, topic: str) -> TopicState:
     return state
 
 
-def _bounded(known: Any, bounds: Iterable[tuple[Any, pa.Scalar | None, pa.Scalar | None]]) -> Any:
-    """An expression of what is known of every record, with the bounds of values."""
-    for field, low, high in bounds:
+def _known_values(stats: str | Mapping[str, Any], leaves: Sequence[tuple[Leaf, pa.DataType]]) -> Any:
+    """An expression of what a file's statistics tell of the values of every record."""
+    known = pc.scalar(True)
+    for leaf, low, high in value_bounds(stats, leaves) if stats else ():
+        field = ds.field(DATA, *leaf)
         if low is not None:
             known &= (field >= low) | field.is_null()
         if high is not None:

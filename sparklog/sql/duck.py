@@ -19,11 +19,11 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
+from sparklog.log.data.value_columns import DATA
 from sparklog.log.typed_records import view_columns
 from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
-from sparklog.sql.dataset import TOPIC_COLUMNS, fields_dataset
-from sparklog.sql.fields_dataset import FieldsDataset, field_column
+from sparklog.sql.dataset import TOPIC_COLUMNS, topic_dataset
 from sparklog.sql.names import check_names, system_names
 from sparklog.sql.system import read_view
 from sparklog.storage import ObjectStore
@@ -169,7 +169,7 @@ def _connect(
         for topic, dataset in _datasets(cluster, topics, skip_deleted=skip_deleted, consistent=consistent).items():
             if dataset is not None:
                 records = connection.from_arrow(dataset).filter(_READABLE)
-                records.project(_PROJECTION + _fields_of(dataset)).create_view(topic)
+                records.project(_PROJECTION + _fields_of(dataset.schema)).create_view(topic)
         for view, name in system.items():
             connection.from_arrow(pa.Table.from_batches([read_view(cluster, view)])).create_view(name)
     except BaseException:
@@ -178,12 +178,13 @@ def _connect(
     return connection
 
 
-def _fields_of(dataset: Any) -> str:
-    """The part of a projection that has the fields of a typed topic's values under the names that people expect."""
-    if not isinstance(dataset, FieldsDataset):
+def _fields_of(schema: pa.Schema) -> str:
+    """The part of a projection that makes the fields of a typed topic's values columns."""
+    if DATA not in schema.names:
         return ""
-    columns = view_columns((field.name for field in dataset.fields.values()), TOPIC_COLUMNS)
-    return "".join(f", {_quoted(field_column(field))} as {_quoted(column)}" for field, column in columns.items())
+    fields = [field.name for field in schema.field(DATA).type]
+    columns = view_columns(fields, TOPIC_COLUMNS)
+    return "".join(f", {DATA}.{_quoted(field)} as {_quoted(column)}" for field, column in columns.items())
 
 
 def _quoted(name: str) -> str:
@@ -197,7 +198,7 @@ def _datasets(
     wanted = list(topics)
     if consistent:
         states = load_consistent(cluster, wanted, skip_missing=skip_deleted)
-        return dict(zip(states, parallel_map(lambda at: fields_dataset(cluster, *at), states.items()), strict=True))
+        return dict(zip(states, parallel_map(lambda at: topic_dataset(cluster, *at), states.items()), strict=True))
     found = parallel_map(lambda topic: _dataset(cluster, topic, skip_deleted=skip_deleted), wanted)
     return dict(zip(wanted, found, strict=True))
 
@@ -205,7 +206,7 @@ def _datasets(
 def _dataset(cluster: Cluster, topic: str, *, skip_deleted: bool) -> Any:
     """A topic's records; None for one that is passed over as it isn't there."""
     try:
-        return fields_dataset(cluster, topic)
+        return topic_dataset(cluster, topic)
     except (UnknownTopicOrPartitionError, NotATopicError):
         if skip_deleted:
             return None

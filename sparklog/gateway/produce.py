@@ -61,7 +61,6 @@ async def _begin(
     def send() -> None:
         name = topic.get("name") or backend.name_of(topic["topic_id"])
         table = _table(backend, request, partition)
-        producer = backend.producer(request.body["acks"])
         try:
             future = producer.send_batch(name, table)
         except InvalidArgumentError:
@@ -74,6 +73,7 @@ async def _begin(
     try:
         if request.body["acks"] not in (-1, 0, 1):
             raise _RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.body['acks']}: expected -1, 0 or 1")
+        producer = backend.producer(request.body["acks"])  # here: two threads would make two
         await backend.run(send)
     except _RefusedError as error:
         fail(error, error.code)

@@ -19,6 +19,7 @@ __all__ = [
     "MAINTENANCE_NOTES",
     "OPEN_TRANSACTIONS_FOLDER",
     "PROBES_FOLDER",
+    "SHARE_GROUPS_FOLDER",
     "STAGE_PREFIX",
     "TOPICS_FOLDER",
     "TRANSACTIONS_FOLDER",
@@ -40,6 +41,8 @@ __all__ = [
     "new_probe",
     "open_transactions",
     "sequencing_claim",
+    "share_entry",
+    "share_log",
     "topic_table",
     "transaction_entry",
     "transaction_log",
@@ -51,6 +54,7 @@ ANNOUNCED_FOLDER = "announced/"
 CLUSTER_FILE = "cluster.json"
 TOPICS_FOLDER = "topics/"
 GROUPS_FOLDER = "groups/"
+SHARE_GROUPS_FOLDER = "share-groups/"
 TRANSACTIONS_FOLDER = "transactions/"
 OPEN_TRANSACTIONS_FOLDER = "transactions-open/"
 PROBES_FOLDER = "probes/"
@@ -129,6 +133,17 @@ def member_heartbeat(group: str, member: str) -> str:
 def group_probes(group: str) -> str:
     """The folder for objects whose modification time tells the store's own time, with its trailing slash."""
     return f"{GROUPS_FOLDER}{encode_id(group)}/probes/"
+
+
+def share_log(group: str, topic: str, partition: int) -> str:
+    """The folder of a share group's log of a partition, with its trailing slash. Raises ``InvalidArgumentError``,
+    ``InvalidTopicError``."""
+    return f"{SHARE_GROUPS_FOLDER}{encode_id(group)}/partitions/{check_topic_name(topic)}/{partition}/"
+
+
+def share_entry(group: str, topic: str, partition: int, number: int) -> str:
+    """Entry ``number`` of a share group's log of a partition; listings sort by it."""
+    return f"{share_log(group, topic, partition)}{number:020d}.json"
 
 
 def transaction_log(transactional_id: str) -> str:

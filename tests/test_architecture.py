@@ -46,7 +46,7 @@ LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
 # line don't know each other, and import of the room's own modules only what is named after the line.
 INNER_LAYERS = {
     "log": ([{"data"}, {"announced", "sequencing"}], {"announced", "sequencing"}),
-    "groups": ([{"assignors", "offsets"}, {"membership"}, {"admin"}], set()),
+    "groups": ([{"assignors", "offsets", "sharing"}, {"membership"}, {"admin"}], set()),
     "gateway": ([{"wire", "records"}], set()),
     "spark": ([{"sink"}, {"source"}, {"session"}, {"views"}, {"ingest", "maintenance"}], set()),
 }

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from proof.model import append_cleanup, group_commit, transactions
+from proof.model import append_cleanup, group_commit, sharing, transactions
 from proof.model.append_cleanup import AppendCleanup
 from proof.model.group_commit import GroupCommit, Owner
 from proof.model.search import Found, Model, Violation, search
+from proof.model.sharing import Sharing
 from proof.model.transactions import Transactions
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "DEEPEST",
     "GROUP_COMMITS",
     "GROUP_COMMIT_FAULTS",
+    "SHARING",
+    "SHARING_FAULTS",
     "TRANSACTIONS",
     "TRANSACTION_FAULTS",
     "Fault",
@@ -29,7 +32,7 @@ __all__ = [
     "violation_of",
 ]
 
-Bounds = append_cleanup.Bounds | group_commit.Bounds | transactions.Bounds
+Bounds = append_cleanup.Bounds | group_commit.Bounds | sharing.Bounds | transactions.Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ def model_of(bounds: Bounds, *without: str) -> Model[Any]:
         return AppendCleanup(append_cleanup.Rules().without(*without), bounds)
     if isinstance(bounds, group_commit.Bounds):
         return GroupCommit(group_commit.Rules().without(*without), bounds)
+    if isinstance(bounds, sharing.Bounds):
+        return Sharing(sharing.Rules().without(*without), bounds)
     return Transactions(transactions.Rules().without(*without), bounds)
 
 
@@ -116,6 +121,18 @@ GROUP_COMMITS = [
     World("lost positions", _group(_TWO_AND_ONE, loads=1, faults=1, gives_up=1), 40, 23_000),
     World("an announcer that lies", _group(is_lied_to=True), 40, 50),
 ]
+_share = sharing.Bounds
+_CLEANED = _share(records=2, cleanings=1, faults=1)
+SHARING = [
+    World("three members", _share(members=3, records=2), 40, 10_000),
+    World("locks end", _share(entries=8, ticks=4), 40, 10_000),
+    World("locks end, two records", _share(records=2, entries=5, ticks=2), 40, 8_000),
+    World("a share group's lost answers", _share(records=2, entries=5, faults=1, gives_up=1), 40, 20_000),
+    World("locks are renewed", _share(ticks=2, renews=True), 40, 10_000),
+    World("who sleeps while a share group's log is cleaned", _share(entries=8, cleanings=2, ticks=2), 40, 7_000),
+    World("a lost answer that was cleaned", _CLEANED, 9, 50_000),
+    World("a share group's topic made anew", _share(anew=2), 40, 25_000),
+]
 DEEPEST = [
     World("sleeps and cleanup", _appends(others=3, sleeps=1), 16, 500_000),
     World("looks, lost answers, sleeps", _appends(others=3, sleeps=1, faults=1, looks=1, places=TAIL), 10, 250_000),
@@ -132,6 +149,12 @@ DEEPEST = [
     World("two and two flushes", _group((Owner(2), Owner(2)), overlaps=2, gives_up=1), 40, 52_000),
     World("more flushes of two parts", _group(_TWO_AND_ONE, parts=2, faults=1, gives_up=1), 40, 35_000),
     World("two flushes with acks=all", _group((Owner(2, acks_all=True), Owner(2)), faults=1), 40, 30_000),
+    World("locks end, lost answers", _share(entries=5, ticks=2, faults=1), 40, 50_000),
+    World("locks end, cleaned, lost answers", _share(ticks=2, faults=1, cleanings=1), 40, 190_000),
+    World("more renewals", _share(entries=7, ticks=3, renews=True), 40, 95_000),
+    World("two records, three ticks", _share(records=2, ticks=3), 40, 175_000),
+    World("a topic made anew, and time", _share(anew=1, ticks=2), 40, 95_000),
+    World("more of a lost answer that was cleaned", _CLEANED, 11, 200_000),
     World("a week, gives up", _group(faults=1, weeks=1, sweeps=1, gives_up=1), 40, 47_000),
     World("a week, lost positions", _group(weeks=1, sweeps=1, faults=1, loads=1, gives_up=1), 40, 98_000),
 ]
@@ -220,6 +243,21 @@ GROUP_COMMIT_FAULTS = [
     Fault(("order",), "no flush is passed over", _group(_TWO_AND_ONE)),
     Fault(("sync_included",), "what acks=all acknowledged survives a power loss", _ALL_AND_ONE),
     Fault(("sync_found",), "what acks=all acknowledged survives a power loss", _ALL_AND_ONE),
+]
+
+SHARING_FAULTS = [
+    Fault(("lock",), "an acknowledgement counts for its own delivery", _share(ticks=2)),
+    Fault(("count",), "no record is delivered more often than is allowed", _share()),
+    Fault(("archive",), "no record is delivered more often than is allowed", _share()),
+    Fault(("show_afterwards",), "what is shown is locked for whom it is shown to", _share()),
+    Fault(("settle_unknown",), "what was refused wasn't acknowledged", _share(faults=1, gives_up=1)),
+    Fault(("cleaned_unknown",), "what was refused wasn't acknowledged", _CLEANED),
+    Fault(("read_token",), "what is shown is locked for whom it is shown to", _share(faults=1)),
+    Fault(("whole_duration",), "no lock is taken back before its time", _share()),
+    Fault(("renewed_lock",), "no lock is taken back before its time", _share(ticks=2, renews=True)),
+    Fault(("decide_again",), "nobody acquires what another has", _share()),
+    Fault(("verify",), "what is shown is locked for whom it is shown to", _share(cleanings=1)),
+    Fault(("topic_afterwards",), "what was acknowledged is never delivered again", _share(anew=1)),
 ]
 
 

@@ -48,7 +48,8 @@ _MOST_TOGETHER = 2_048
 _FILES_EVERY_MS = 60_000.0
 _AGAIN_EVERY_MS = 60_000.0
 """How often what can't be read is tried again."""
-_VACUUM = "vacuum"
+_OFTEN_CHECKPOINTED = 100
+"""Versions after which a checkpoint is likely: only then is it looked for."""
 
 _NO_TOPIC = (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError)
 
@@ -137,9 +138,8 @@ class ClusterWatch:
         if self._clock.ticks_ms() - self._files_ticks_ms >= _FILES_EVERY_MS:
             self._files_ticks_ms = self._clock.ticks_ms()
             self._each("topic", [watch for watch in busy if watch.is_behind], TopicWatch.catch_up_files)
-            self._each(
-                "topic", [watch for watch in known if self._lacks_checkpoint(watch)], TopicWatch.refresh_checkpoint
-            )
+            old = [watch for watch in known if watch.figures.uncheckpointed_count > _OFTEN_CHECKPOINTED]
+            self._each("topic", old, TopicWatch.refresh_checkpoint)
         now_ms = self._clock.now_ms()
         self._each("topic", [watch for watch in known if _is_outdated(watch, now_ms)], TopicWatch.recompute)
         new = [name for name in names if name not in self._topics and self._is_due("topic", name)]
@@ -190,9 +190,6 @@ class ClusterWatch:
     def _maintained_ms(self) -> int | None:
         listed = self._cluster.store.list(f"{MAINTENANCE_NOTES.rpartition('/')[0]}/")
         return next((found.modified_ms for found in listed if found.path == MAINTENANCE_NOTES), None)
-
-    def _lacks_checkpoint(self, watch: TopicWatch) -> bool:
-        return watch.figures.is_due(_VACUUM, now_ms=self._clock.now_ms())
 
     def _each(
         self, kind: str, watches: Sequence[W], call: Callable[[W], T], *, at_once: int = _AT_ONCE

@@ -62,7 +62,7 @@ class TopicWatch:
         self._commit: tuple[int, int | None] = (-1, None)
         """The newest version, and when it was committed."""
         self.is_busy = False
-        """Were there more commits since the last look than a look reads?"""
+        """May there be more new commits than a look reads one by one? So it is held of a topic that was just loaded."""
         self.computed_ms = 0
         """When the figures were computed, ms since the epoch."""
         self._load()
@@ -182,7 +182,7 @@ class TopicWatch:
 
     def _load(self) -> None:
         self._keep(load_state(self._log), None)
-        self.is_busy = False
+        self.is_busy = True
 
     def _change(self, change: Callable[[], list[Entry]]) -> None:
         """Unpack the files, let ``change`` apply entries, and pack them again, also where it fails half-way."""

@@ -51,6 +51,7 @@ def test_a_topic_with_many_commits_is_followed_by_its_newest_one(here: Watched) 
     busy = here.topic("busy")
     watch = ClusterWatch(here.cluster)
     watch.look()
+    watch.look()  # nothing has happened: from now on the next entries are asked for one by one
     for _ in range(10):
         here.append(busy, "a")
     assert ends(watch.look(), "busy") == [3]  # three requests

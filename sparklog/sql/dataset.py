@@ -1,4 +1,4 @@
-"""A topic as an Arrow dataset: the live segments, each with what the log knows of it, so that filters skip files."""
+"""A topic as an Arrow dataset: the records as a query sees them, from files that the log can't rule out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import UnknownTopicOrPartitionError
@@ -17,42 +18,60 @@ from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_bounds import value_bounds
-from sparklog.log.data.value_columns import DATA, Leaf, leaves_of
+from sparklog.log.data.value_columns import Leaf, leaves_of
 from sparklog.log.state import TopicState, load_state
+from sparklog.log.typed_records import view_columns
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
+from sparklog.sql.column_use import columns_used
 from sparklog.sql.files import files_of
+from sparklog.sql.segment_rows import RowSource, SegmentRows, read_batches
 
 __all__ = ["TOPIC_COLUMNS", "topic_dataset"]
 
 TOPIC_COLUMNS = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 """The columns of each topic's view, as Spark's Kafka source has them."""
 
-_READ = ("offset_delta", "timestamp", "key", "value", "headers")
-_SCHEMA = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("base_offset", pa.int64()),
-        pa.field("log_start_offset", pa.int64()),
-        pa.field("timestamp_type", pa.int32()),
-        *(DATA_SCHEMA.field(name) for name in _READ),
-    ]
-)
+_KINDS: Mapping[str, pa.DataType] = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": TIMESTAMP,
+    "timestamp_type": pa.int32(),
+    **{name: DATA_SCHEMA.field(name).type for name in ("key", "value", "headers")},
+}
 
 
-def topic_dataset(cluster: Cluster, topic: str, state: TopicState | None = None) -> Any:
+class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
+    """The records of a topic as of a version, with a column for each field of its values.
+
+    All methods of Python's that read go through :meth:`scanner`. What Arrow itself knows is which segments there are
+    and what holds for each, by which it rules some out; it has numbers in place of their paths, so whoever passes
+    ``scanner`` by gets an error, not records that were deleted.
+    """
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
+        """A scanner of the records, as of any dataset: files that the filter rules out aren't read, of others the
+        columns that it and ``columns`` need."""
+        needed = columns_used(self.schema, columns, filter)
+        segments = (self.segments[int(fragment.path)] for fragment in self.get_fragments(filter))
+        schema = pa.schema([self.schema.field(name) for name in needed])
+        batches = read_batches(self.source, segments, schema, filter)
+        return ds.Scanner.from_batches(batches, schema=schema, columns=columns, filter=filter, **options)
+
+    segments: Sequence[SegmentRows]
+    source: RowSource
+
+
+def topic_dataset(cluster: Cluster, topic: str, state: TopicState | None = None) -> TopicDataset:
     """The records of a topic, a ``pyarrow.dataset.Dataset``: as of now, or of a whole ``state``.
 
-    Of a folder or an S3 bucket nothing but the log is read yet, and Arrow reads the files by itself; of other stores
-    they are copied now.
+    Of a folder or an S3 bucket nothing but the log is read yet; of other stores the files are copied now.
 
-    Columns: ``topic``, ``partition``, ``base_offset``, ``log_start_offset``, ``timestamp_type`` (constant in each file,
-    known from the log), ``offset_delta``, ``timestamp`` (UTC), ``key``, ``value``, ``headers``. A record's offset is
-    ``base_offset + offset_delta``; one below ``log_start_offset`` was deleted and must be left out. Of a typed topic
-    also ``data``, a struct of all fields that its values ever had.
+    Columns: those of :data:`TOPIC_COLUMNS`, and of a typed topic the fields that its values ever had, those of a name
+    that is taken with ``value_`` before it.
 
-    Filters on partition, timestamp and the indexed fields of values skip files by the log alone. Files without offsets
-    yet are not part of it.
+    Filters on partition, offset, timestamp and the indexed fields of values skip files by the log alone. Files without
+    offsets yet are not part of it.
 
     Raises:
         UnknownTopicOrPartitionError, and what reading a log raises.
@@ -60,43 +79,48 @@ def topic_dataset(cluster: Cluster, topic: str, state: TopicState | None = None)
     log = cluster.topic_log(topic)
     state = load_living(log, topic) if state is None else state
     head, whole = state.head, state.require_whole()
-    leaves = [] if head.values is None else list(leaves_of(head.values))
+    values = pa.struct([]) if head.values is None else head.values
+    fields = view_columns([field.name for field in values], TOPIC_COLUMNS)
+    leaves = list(leaves_of(values))
     time_type = LOG_APPEND_TIME if head.config["message.timestamp.type"] == "LogAppendTime" else CREATE_TIME
-    live = {
-        object_path(log.table, segment.path): (segment, partition)
+    segments = [
+        SegmentRows(object_path(log.table, segment.path), segment, partition, start)
         for partition, start in enumerate(head.log_start_offsets)
         for segment in whole.index.from_offset(partition, start)
-    }
-    files = files_of(cluster.store, list(live))
-    format_ = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+    ]
+    always = _equal("topic", topic) & _equal("timestamp_type", time_type)
+    partitions = [always & _equal("partition", partition) for partition in range(len(head.log_start_offsets))]
+    format_, numbers = ds.ParquetFileFormat(), pafs.LocalFileSystem()
     fragments = [
         format_.make_fragment(
-            path,
-            filesystem=files.filesystem,
-            partition_expression=_equal("topic", topic)
-            & _equal("partition", partition)
-            & _equal("log_start_offset", head.log_start_offsets[partition])
-            & _equal("timestamp_type", time_type)
-            & _known(segment)
-            & _known_values(whole.statistics.get(segment.path, {}), leaves),
+            str(number),
+            filesystem=numbers,
+            partition_expression=partitions[rows.partition]
+            & _known(rows.segment)
+            & _known_values(whole.statistics.get(rows.segment.path, {}), leaves, fields),
         )
-        for path, (segment, partition) in live.items()
+        for number, rows in enumerate(segments)
     ]
-    schema = _SCHEMA if head.values is None else _SCHEMA.append(pa.field(DATA, head.values))
-    dataset = ds.FileSystemDataset(fragments, schema, format_, filesystem=files.filesystem)
+    schema = pa.schema([*_KINDS.items(), *((fields[field.name], field.type) for field in values)])
+    dataset = TopicDataset(fragments, schema, format_, numbers)
+    files = files_of(cluster.store, [rows.path for rows in segments])
+    dataset.segments = segments
+    dataset.source = RowSource(files.filesystem, topic, time_type, values, fields)
     if files.copy is not None:
         weakref.finalize(dataset, files.copy.cleanup)
     return dataset
 
 
 def _equal(name: str, value: Any) -> Any:
-    return ds.field(name) == pa.scalar(value, _SCHEMA.field(name).type)
+    return ds.field(name) == pa.scalar(value, _KINDS[name])
 
 
 def _known(segment: Segment) -> Any:
     """An expression of what the log tells of every record of a segment."""
-    known = _equal("base_offset", segment.base_offset)
-    time = ds.field("timestamp")
+    offset, time = ds.field("offset"), ds.field("timestamp")
+    known = offset >= segment.first_offset
+    if segment.max_offset_delta is not None:
+        known &= offset <= segment.last_offset
     if segment.min_timestamp_ms is not None:
         known &= (time >= _time(segment.min_timestamp_ms)) | time.is_null()
     if segment.max_timestamp_ms is not None:
@@ -115,11 +139,13 @@ def load_living(log: DeltaLog, topic: str) -> TopicState:
     return state
 
 
-def _known_values(stats: str | Mapping[str, Any], leaves: Sequence[tuple[Leaf, pa.DataType]]) -> Any:
+def _known_values(
+    stats: str | Mapping[str, Any], leaves: Sequence[tuple[Leaf, pa.DataType]], fields: Mapping[str, str]
+) -> Any:
     """An expression of what a file's statistics tell of the values of every record."""
     known = pc.scalar(True)
     for leaf, low, high in value_bounds(stats, leaves) if stats else ():
-        field = ds.field(DATA, *leaf)
+        field = ds.field(fields[leaf[0]], *leaf[1:])
         if low is not None:
             known &= (field >= low) | field.is_null()
         if high is not None:

@@ -19,11 +19,9 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import Cluster, open_cluster, topic_names
-from sparklog.log.data.value_columns import DATA
-from sparklog.log.typed_records import view_columns
 from sparklog.parallel import parallel_map
 from sparklog.paths import TOPICS_FOLDER
-from sparklog.sql.dataset import TOPIC_COLUMNS, topic_dataset
+from sparklog.sql.dataset import topic_dataset
 from sparklog.sql.names import check_names, system_names
 from sparklog.sql.system import read_view
 from sparklog.storage import ObjectStore
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["QueryResult", "connect", "duckdb_module", "query", "told_in_one_line"]
 
 _BATCH_ROWS = 10_000
-_PROJECTION = "topic, partition, base_offset + offset_delta as offset, timestamp, timestamp_type, key, value, headers"
-_READABLE = "base_offset + offset_delta >= log_start_offset"
 
 
 def connect(
@@ -168,27 +164,13 @@ def _connect(
         connection.execute("set TimeZone = 'UTC'")
         for topic, dataset in _datasets(cluster, topics, skip_deleted=skip_deleted, consistent=consistent).items():
             if dataset is not None:
-                records = connection.from_arrow(dataset).filter(_READABLE)
-                records.project(_PROJECTION + _fields_of(dataset.schema)).create_view(topic)
+                connection.from_arrow(dataset).create_view(topic)
         for view, name in system.items():
             connection.from_arrow(pa.Table.from_batches([read_view(cluster, view)])).create_view(name)
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def _fields_of(schema: pa.Schema) -> str:
-    """The part of a projection that makes the fields of a typed topic's values columns."""
-    if DATA not in schema.names:
-        return ""
-    fields = [field.name for field in schema.field(DATA).type]
-    columns = view_columns(fields, TOPIC_COLUMNS)
-    return "".join(f", {DATA}.{_quoted(field)} as {_quoted(column)}" for field, column in columns.items())
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _datasets(

@@ -11,7 +11,7 @@ from sparklog.lazy_imports import import_on_use
 
 if TYPE_CHECKING:
     from sparklog.admin import Admin, GroupDescription, NewPartitions, NewTopic, ResetTo, TopicDescription
-    from sparklog.consumer import Consumer, ConsumerRebalanceListener
+    from sparklog.consumer import AcknowledgeType, Consumer, ConsumerRebalanceListener, ShareConsumer
     from sparklog.model import (
         ConsumerGroupMetadata,
         ConsumerRecord,
@@ -26,7 +26,7 @@ else:
         __name__,
         {
             "sparklog.admin": ("Admin", "GroupDescription", "NewPartitions", "NewTopic", "ResetTo", "TopicDescription"),
-            "sparklog.consumer": ("Consumer", "ConsumerRebalanceListener"),
+            "sparklog.consumer": ("AcknowledgeType", "Consumer", "ConsumerRebalanceListener", "ShareConsumer"),
             "sparklog.model": (
                 "ConsumerGroupMetadata",
                 "ConsumerRecord",
@@ -40,6 +40,7 @@ else:
     )
 
 __all__ = [
+    "AcknowledgeType",
     "Admin",
     "BatchMetadata",
     "Consumer",
@@ -55,6 +56,7 @@ __all__ = [
     "ProducerRecord",
     "RecordMetadata",
     "ResetTo",
+    "ShareConsumer",
     "TopicDescription",
     "TopicPartition",
     "__version__",

@@ -62,6 +62,7 @@ __all__ = [
     "InvalidPartitionsError",
     "InvalidProducerEpochError",
     "InvalidRecordError",
+    "InvalidRecordStateError",
     "InvalidTimestampError",
     "InvalidTopicError",
     "InvalidTransactionTimeoutError",
@@ -211,6 +212,11 @@ class ProducerFencedError(SparklogError):
     """A newer producer uses the same ``transactional_id`` (Kafka error 90)."""
 
     fatal = True
+
+
+class InvalidRecordStateError(SparklogError):
+    """An acknowledgement came too late: the record isn't held by this member of the share group any more (Java's
+    ``InvalidRecordStateException``). It is, or was, delivered to another."""
 
 
 class InvalidTxnStateError(SparklogError):

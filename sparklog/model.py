@@ -10,6 +10,7 @@ __all__ = [
     "NO_HEADERS",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
+    "DeliveredRecord",
     "Headers",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -127,3 +128,26 @@ class ConsumerRecord(NamedTuple):
     """Bytes; -1 without a value."""
     serialized_header_size: int
     """Bytes of names and values; -1 without headers."""
+
+    @property
+    def delivery_count(self) -> int | None:
+        """How often a share group has acquired the record; None for any other consumer."""
+        return None
+
+
+class DeliveredRecord(ConsumerRecord):
+    """A record as a share consumer gets it."""
+
+    _delivery_count: int
+
+    @classmethod
+    def of(cls, record: ConsumerRecord, delivery_count: int) -> DeliveredRecord:
+        """A record that was acquired for the ``delivery_count``-th time, from 1 on."""
+        found = tuple.__new__(cls, record)
+        found._delivery_count = delivery_count
+        return found
+
+    @property
+    def delivery_count(self) -> int:
+        """How often the share group has acquired the record, this time among them."""
+        return self._delivery_count

@@ -36,12 +36,15 @@ __all__ = [
     "group_offsets_table",
     "group_probes",
     "member_heartbeat",
+    "member_heartbeat_in",
     "member_state",
+    "member_state_in",
     "new_data_file",
     "new_probe",
     "open_transactions",
     "sequencing_claim",
     "share_entry",
+    "share_group_members",
     "share_log",
     "topic_table",
     "transaction_entry",
@@ -122,17 +125,32 @@ def group_members(group: str) -> str:
 
 def member_state(group: str, member: str) -> str:
     """The object of a member's state; rewritten when it changes."""
-    return f"{group_members(group)}{encode_id(member)}/state.json"
+    return member_state_in(group_members(group), member)
+
+
+def member_state_in(folder: str, member: str) -> str:
+    """The same, in the folder of a group's members."""
+    return f"{folder}{encode_id(member)}/state.json"
 
 
 def member_heartbeat(group: str, member: str) -> str:
     """The object that a member rewrites to show that it lives."""
-    return f"{group_members(group)}{encode_id(member)}/heartbeat"
+    return member_heartbeat_in(group_members(group), member)
+
+
+def member_heartbeat_in(folder: str, member: str) -> str:
+    """The same, in the folder of a group's members."""
+    return f"{folder}{encode_id(member)}/heartbeat"
 
 
 def group_probes(group: str) -> str:
     """The folder for objects whose modification time tells the store's own time, with its trailing slash."""
     return f"{GROUPS_FOLDER}{encode_id(group)}/probes/"
+
+
+def share_group_members(group: str) -> str:
+    """The folder of a share group's members, with its trailing slash. Raises ``InvalidArgumentError``."""
+    return f"{SHARE_GROUPS_FOLDER}{encode_id(group)}/members/"
 
 
 def share_log(group: str, topic: str, partition: int) -> str:

@@ -47,6 +47,7 @@ LEVEL = {room: level for level, layer in enumerate(LAYERS) for room in layer}
 INNER_LAYERS = {
     "log": ([{"data"}, {"announced", "sequencing"}], {"announced", "sequencing"}),
     "groups": ([{"assignors", "offsets", "sharing"}, {"membership"}, {"admin"}], set()),
+    "consumer": ([{"sharing"}], {"sharing"}),
     "gateway": ([{"wire", "records"}], set()),
     "spark": ([{"sink"}, {"source"}, {"session"}, {"views"}, {"ingest", "maintenance"}], set()),
 }

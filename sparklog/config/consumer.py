@@ -24,7 +24,7 @@ from sparklog.config.clients import (
 from sparklog.config.settings import INT_MAX, LONG_MAX, boolean, one_of
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["CONSUMER_SETTINGS", "ConsumerConfig", "Deserialize", "ResetPolicy"]
+__all__ = ["CONSUMER_SETTINGS", "ConsumerConfig", "Deserialize", "ResetPolicy", "reset_policy"]
 
 Deserialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
 """Called with topic, headers and data."""
@@ -46,8 +46,11 @@ class ResetPolicy:
     """With ``by_duration``: how long ago the first record to read may be."""
 
 
-def _reset_policy(value: object) -> ResetPolicy:
-    """Source: Kafka ``AutoOffsetResetStrategy.fromString``; the smallest and the largest are librdkafka's words."""
+def reset_policy(value: object) -> ResetPolicy:
+    """The policy that a text names.
+
+    Source: Kafka ``AutoOffsetResetStrategy.fromString``; the smallest and the largest are librdkafka's words.
+    """
     expected = "expected earliest, latest, none or by_duration:<ISO 8601 duration, as P3D or PT1H30M>"
     if not isinstance(value, str):
         raise ValueError(expected)
@@ -66,7 +69,7 @@ class ConsumerConfig:
     """The settings of a consumer. Times in milliseconds, sizes in bytes."""
 
     auto_commit_interval_ms: int = setting(number(0, INT_MAX), 5_000)
-    auto_offset_reset: ResetPolicy = setting(_reset_policy, ResetPolicy("latest"))
+    auto_offset_reset: ResetPolicy = setting(reset_policy, ResetPolicy("latest"))
     check_crcs: bool = setting(from_text(boolean), True)
     """Kept; Parquet pages are read without checksums."""
     client_id: str | None = setting(optional(text), None)

@@ -8,7 +8,7 @@ from sparklog.clock import Clock
 from sparklog.errors import CorruptLogError
 from sparklog.groups.membership.liveness import LivenessTracker, MemberMarks
 from sparklog.groups.membership.member_state import MemberState, decode_member, encode_member
-from sparklog.paths import decode_id, group_members, member_heartbeat, member_state
+from sparklog.paths import decode_id, group_members, member_heartbeat_in, member_state_in
 from sparklog.storage import ObjectStore
 
 __all__ = ["Roster", "read_members"]
@@ -17,35 +17,41 @@ _LOGGER = logging.getLogger("sparklog.groups")
 
 
 class Roster:
-    """A group's members as one process sees them, and that process's own objects; owned by one thread."""
+    """A group's members as one process sees them, and that process's own objects; owned by one thread.
 
-    def __init__(self, store: ObjectStore, clock: Clock, group: str, *, heartbeat_interval_ms: float) -> None:
+    Args:
+        folder: the members'; by default that of a consumer group.
+    """
+
+    def __init__(
+        self, store: ObjectStore, clock: Clock, group: str, *, heartbeat_interval_ms: float, folder: str = ""
+    ) -> None:
         self.tracker = LivenessTracker(heartbeat_interval_ms=heartbeat_interval_ms)
         self._store = store
         self._clock = clock
-        self._group = group
+        self._folder = folder or group_members(group)
         self._heartbeats = 0
 
     def write_state(self, state: MemberState) -> None:
         """Write a member's state. One PUT, which the others also take for a heartbeat."""
-        self._store.put(member_state(self._group, state.member_id), encode_member(state))
+        self._store.put(member_state_in(self._folder, state.member_id), encode_member(state))
 
     def write_heartbeat(self, member_id: str) -> None:
         """Write a member's heartbeat. One PUT; never the same bytes twice, so its ETag changes too."""
         self._heartbeats += 1
-        self._store.put(member_heartbeat(self._group, member_id), b"%d" % self._heartbeats)
+        self._store.put(member_heartbeat_in(self._folder, member_id), b"%d" % self._heartbeats)
 
     def refresh(self) -> None:
         """List the members. One LIST, and a GET for each member whose state was written since the last listing."""
         began = self._clock.ticks_ms()
-        listed = list_members(self._store, self._group)
+        listed = _list_folder(self._store, self._folder)
         changed = self.tracker.update(listed, now_ticks_ms=self._clock.ticks_ms(), began_ticks_ms=began)
-        for member_id, state in read_members(self._store, self._group, changed).items():
+        for member_id, state in _read_folder(self._store, self._folder, changed).items():
             self.tracker.set_state(member_id, state)
 
     def delete(self, *member_ids: str) -> None:
         """Delete members' objects: they have left, or are dead. One request for all, none where there is no member."""
-        paths = [path_of(self._group, i) for i in member_ids for path_of in (member_state, member_heartbeat)]
+        paths = [path_of(self._folder, i) for i in member_ids for path_of in (member_state_in, member_heartbeat_in)]
         if paths:
             self._store.delete(paths)
         for member_id in member_ids:
@@ -54,7 +60,10 @@ class Roster:
 
 def list_members(store: ObjectStore, group: str) -> dict[str, MemberMarks]:
     """Every member's marks, by member id. One LIST."""
-    folder = group_members(group)
+    return _list_folder(store, group_members(group))
+
+
+def _list_folder(store: ObjectStore, folder: str) -> dict[str, MemberMarks]:
     objects: dict[str, dict[str, str]] = {}
     for listed in store.list(folder):
         part, _, name = listed.path[len(folder) :].partition("/")
@@ -67,7 +76,11 @@ def list_members(store: ObjectStore, group: str) -> dict[str, MemberMarks]:
 
 def read_members(store: ObjectStore, group: str, member_ids: list[str]) -> dict[str, MemberState | None]:
     """The states of members; None for one that is gone, or whose object can't be understood."""
-    paths = [member_state(group, member_id) for member_id in member_ids]
+    return _read_folder(store, group_members(group), member_ids)
+
+
+def _read_folder(store: ObjectStore, folder: str, member_ids: list[str]) -> dict[str, MemberState | None]:
+    paths = [member_state_in(folder, member_id) for member_id in member_ids]
     states: dict[str, MemberState | None] = {}
     for member_id, path, data in zip(member_ids, paths, store.read_many(paths) if paths else (), strict=True):
         try:

@@ -1,0 +1,92 @@
+"""Settings of share consumers: Kafka's names with underscores, and Kafka's defaults.
+
+Kafka has some of them as settings of the group or the broker. Here each member has its own: its locks last as
+long as it says, and the others read that in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.config.clients import (
+    ClientSetting,
+    from_text,
+    number,
+    optional,
+    read_settings,
+    serializer,
+    setting,
+    settings_of,
+    text,
+)
+from sparklog.config.consumer import Deserialize, ResetPolicy, reset_policy
+from sparklog.config.settings import INT_MAX, one_of
+from sparklog.errors import InvalidConfigurationError
+
+__all__ = ["SHARE_CONSUMER_SETTINGS", "ShareConsumerConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareConsumerConfig:
+    """The settings of a share consumer. Times in milliseconds."""
+
+    client_id: str | None = setting(optional(text), None)
+    default_api_timeout_ms: int = setting(number(0, INT_MAX), 60_000)
+    group_id: str | None = setting(optional(text), None)
+    """The share group; must be given."""
+    group_share_delivery_count_limit: int = setting(number(1, 32_767), 5)
+    """A record that was delivered so often and is given back is archived."""
+    group_share_partition_max_record_locks: int = setting(number(1, 10_000), 2_000)
+    """Records in flight in a partition above which no new ones are acquired."""
+    isolation_level: str = setting(from_text(one_of("read_uncommitted", "read_committed")), "read_uncommitted")
+    """Both levels read the same: nothing uncommitted is ever in a log."""
+    key_deserializer: Deserialize | None = setting(serializer("deserialize"), None)
+    max_poll_records: int = setting(number(1, INT_MAX), 500)
+    share_acknowledgement_mode: str = setting(from_text(one_of("implicit", "explicit")), "implicit")
+    """``implicit``: the next poll accepts what the last one has returned. ``explicit``: each record must be
+    acknowledged before the next poll."""
+    share_auto_offset_reset: ResetPolicy = setting(reset_policy, ResetPolicy("latest"))
+    """Where a group begins in a partition: ``earliest``, ``latest`` or ``by_duration:<ISO 8601 duration>``."""
+    share_heartbeat_interval_ms: int = setting(number(1, INT_MAX), 5_000)
+    """How often a member shows that it lives, when it polls."""
+    share_record_lock_duration_ms: int = setting(number(1, INT_MAX), 30_000)
+    """After so long a record that wasn't acknowledged is delivered again."""
+    share_session_timeout_ms: int = setting(number(1, INT_MAX), 45_000)
+    """A member that wasn't seen to poll for so long, or for as long as its locks last, is taken for dead."""
+    value_deserializer: Deserialize | None = setting(serializer("deserialize"), None)
+    value_format: str = setting(from_text(one_of("bytes", "python")), "bytes")
+    """Sparklog's own: as of a consumer."""
+    value_schema_id: int | None = setting(optional(number(1, INT_MAX)), None)
+    """Sparklog's own: as of a consumer."""
+
+    @property
+    def group(self) -> str:
+        """``group_id``, which is there."""
+        return self.group_id or ""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object]) -> ShareConsumerConfig:
+        """Read settings that a user gave by Kafka's names, with dots or underscores.
+
+        Raises:
+            InvalidConfigurationError: see :func:`read_settings`; or settings that contradict one another.
+        """
+        values: dict[str, Any] = read_settings("share consumer", SHARE_CONSUMER_SETTINGS, given)
+        if not values["group_id"]:
+            raise InvalidConfigurationError("group_id: expected one, a share consumer is a member of a group")
+        if values["share_auto_offset_reset"].kind == "none":
+            raise InvalidConfigurationError("share_auto_offset_reset=none: expected earliest, latest or by_duration:…")
+        if values["value_format"] == "python" and values["value_deserializer"] is not None:
+            raise InvalidConfigurationError("value_format=python: expected no value_deserializer beside it")
+        if values["share_heartbeat_interval_ms"] >= values["share_session_timeout_ms"]:
+            raise InvalidConfigurationError(
+                f"share_heartbeat_interval_ms={values['share_heartbeat_interval_ms']}: expected less than "
+                f"share_session_timeout_ms={values['share_session_timeout_ms']}"
+            )
+        return cls(**values)
+
+
+SHARE_CONSUMER_SETTINGS: Mapping[str, ClientSetting] = settings_of(ShareConsumerConfig)
+"""The settings by name. Defaults: Apache Kafka 4.3 ConsumerConfig, GroupConfig and GroupCoordinatorConfig."""

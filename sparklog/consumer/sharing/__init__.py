@@ -1,0 +1,1 @@
+"""The consumer of share groups (``docs/share_groups.md``)."""

@@ -1,0 +1,240 @@
+"""The share consumer: takes records as the workers at a queue do, and acknowledges each (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+from sparklog.clock import Clock
+from sparklog.config import ShareConsumerConfig
+from sparklog.consumer.arguments import check_count, check_partition, check_timeout
+from sparklog.consumer.sharing.runtime import Acknowledged, Found, ShareRuntime
+from sparklog.consumer.single_thread_guard import SingleThreadGuard
+from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidConfigurationError, SparklogError
+from sparklog.groups.sharing.changes import AcknowledgeType
+from sparklog.log import Cluster, open_cluster
+from sparklog.model import ConsumerRecord, TopicPartition
+from sparklog.paths import check_topic_name, encode_id
+
+__all__ = ["ShareConsumer"]
+
+_CLOSE_MS = 30_000.0
+
+
+class ShareConsumer:
+    """Takes records of topics as a member of a share group, and acknowledges each.
+
+    The members of a group share the records of every partition, so there may be more members than partitions. A record
+    that is returned is locked for this member; it is delivered again, to whichever member, where it is released, or not
+    acknowledged before the lock's time is over; at most ``group_share_delivery_count_limit`` times. So records come in
+    no order once one was given back, and at least once.
+
+    With ``share_acknowledgement_mode="implicit"`` the next :meth:`poll`, :meth:`commit_sync` or :meth:`commit_async`
+    accepts all that the last poll returned and that :meth:`acknowledge` hasn't been called for. With ``explicit`` each
+    record must be acknowledged before the next poll.
+
+    A share consumer is for one thread at a time; others may call :meth:`wakeup`. It has no thread of its own: it shows
+    that it lives when it polls. Calls raise ``IllegalStateError`` after :meth:`close`, and in a process that was
+    forked off.
+
+    Args:
+        topics: to subscribe to.
+        cluster: the cluster's root (a path or URI), or an open cluster. There must be one.
+        storage_options: of the store, with a root.
+        clock: the cluster's by default.
+        settings: Kafka's with underscores; see :class:`sparklog.config.ShareConsumerConfig`; ``group_id`` must be
+            among them.
+
+    Raises:
+        InvalidConfigurationError: an unknown setting, or a value that isn't allowed; names it.
+        InvalidArgumentError: there is no cluster at the root.
+    Source: Java ``KafkaShareConsumer``, by names and by what it promises.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        cluster: str | Path | Cluster,
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
+        config = ShareConsumerConfig.parse(settings)
+        try:
+            encode_id(config.group)
+        except InvalidArgumentError as error:
+            raise InvalidConfigurationError(f"group_id={config.group!r}: {error}") from None
+        for topic in topics:
+            check_topic_name(topic)
+        self._owns_store = not isinstance(cluster, Cluster)
+        if isinstance(cluster, Cluster):
+            if storage_options is not None:
+                raise InvalidArgumentError("storage_options: expected none beside an open cluster")
+            opened = cluster if clock is None else replace(cluster, clock=clock)
+        else:
+            opened = open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
+        self._guard = SingleThreadGuard()
+        self._runtime = ShareRuntime(opened, config)
+        self._is_implicit = config.share_acknowledgement_mode == "implicit"
+        if topics:
+            self.subscribe(topics)
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Take records of these topics, and of no others any more. They must exist when the next poll comes.
+
+        Raises:
+            InvalidTopicError, TypeError.
+        """
+        with self._guard:
+            if isinstance(topics, str):
+                raise TypeError(f"topics: got {topics!r}, expected a list of names")
+            self._runtime.subscribe(check_topic_name(topic) for topic in topics)
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed."""
+        with self._guard:
+            return set(self._runtime.topics)
+
+    def unsubscribe(self) -> None:
+        """Take records of no topic any more, and leave the group; what is in hand is released."""
+        with self._guard:
+            self._runtime.close(_CLOSE_MS)
+            self._runtime.subscribe(())
+
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> Found:
+        """Take records, by partition; none if there are none within ``timeout_ms``. Each has a ``delivery_count``, 1 at
+        the first time.
+
+        What was acknowledged before is sent along, by the same request.
+
+        Args:
+            timeout_ms: to wait where there is nothing; 0 doesn't wait.
+            max_records: ``max_poll_records`` by default.
+        Raises:
+            IllegalStateError: nothing is subscribed, or records of the last poll weren't acknowledged (``explicit``).
+            UnknownTopicOrPartitionError: a topic doesn't exist.
+            RecordDeserializationError: a deserializer failed; the record was released, so it is delivered again, up to
+                the limit.
+            WakeupError: another thread called :meth:`wakeup`.
+            CorruptRecordError, CommitStateUnknownError, StoreError, CorruptLogError, UnsupportedVersionError.
+        """
+        with self._guard:
+            limit = self._runtime.config.max_poll_records if max_records is None else max_records
+            check_count("max_records", limit)
+            check_timeout(timeout_ms)
+            if not self._runtime.topics:
+                raise IllegalStateError("nothing is subscribed: call subscribe first")
+            self._begin()
+            unmarked = self._runtime.deliveries.unmarked_count
+            if unmarked:
+                raise IllegalStateError(
+                    f"{unmarked} records of the last poll weren't acknowledged; with "
+                    "share_acknowledgement_mode=explicit each must be before the next poll"
+                )
+            found = self._runtime.poll(limit, timeout_ms)
+        self._runtime.deliveries.show()  # the last step: what an interrupted poll has acquired is given back
+        return found
+
+    def acknowledge(
+        self,
+        record: ConsumerRecord | TopicPartition,
+        type: AcknowledgeType = AcknowledgeType.ACCEPT,
+        *,
+        offset: int | None = None,
+    ) -> None:
+        """Say what became of a record of the last poll. The next poll or commit sends it.
+
+        Args:
+            record: as :meth:`poll` returned it; or its partition, with ``offset``: of a record that couldn't be
+                deserialized.
+            type: ``ACCEPT``: processed; ``RELEASE``: deliver it again; ``REJECT``: never deliver it again; ``RENEW``:
+                still being processed, hold it for another lock duration.
+        Raises:
+            IllegalStateError: it isn't in hand: another poll returned it, or it was acknowledged already.
+            TypeError.
+        """
+        with self._guard:
+            if not isinstance(type, AcknowledgeType):
+                raise TypeError(f"type: got {type!r}, expected an AcknowledgeType")
+            if isinstance(record, ConsumerRecord):
+                partition, offset = TopicPartition(record.topic, record.partition), record.offset
+            else:
+                partition = check_partition(record)
+            if offset is None:
+                raise TypeError("acknowledge: expected a record, or a partition and an offset")
+            self._runtime.deliveries.mark(partition, offset, type)
+
+    def commit_sync(self, timeout_ms: float | None = None) -> dict[TopicPartition, SparklogError | None]:
+        """Send what was acknowledged, and wait for the outcome.
+
+        Args:
+            timeout_ms: ``default_api_timeout_ms`` by default.
+        Returns:
+            For each partition None, or why not: ``InvalidRecordStateError``: too late, the records are delivered again;
+            ``KafkaTimeoutError``: not done, the next call sends it again; ``CommitStateUnknownError``: perhaps done,
+            the next call finds out.
+        Raises:
+            StoreError, CorruptLogError, UnsupportedVersionError.
+        """
+        with self._guard:
+            check_timeout(0 if timeout_ms is None else timeout_ms)
+            self._begin()
+            return self._runtime.commit(timeout_ms)
+
+    def commit_async(self) -> None:
+        """Let the next poll or commit send what was acknowledged. The callback is told the outcome."""
+        with self._guard:
+            self._begin()
+
+    def set_acknowledgement_commit_callback(self, callback: Acknowledged | None) -> None:
+        """Have ``callback(outcomes)`` called, inside of later calls and in their thread, with what :meth:`commit_sync`
+        returns; None: no more."""
+        with self._guard:
+            self._runtime.on_acknowledged = callback
+
+    def acquisition_lock_timeout_ms(self) -> int:
+        """How long a record is locked that was returned."""
+        return self._runtime.config.share_record_lock_duration_ms
+
+    def wakeup(self) -> None:
+        """Let the poll that waits now, or else the next one, raise ``WakeupError``. From any thread."""
+        self._runtime.wake()
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """Send what was acknowledged, release what is in hand besides, and leave the group; a second call does nothing.
+
+        Args:
+            timeout_ms: for all of this; 30 s by default.
+        Raises:
+            StoreError: then locks last until their time is over.
+        """
+        if self._guard.is_closed or self._guard.is_forked:
+            return
+        check_timeout(0 if timeout_ms is None else timeout_ms)
+        with self._guard:
+            self._guard.is_closed = True
+            try:
+                self._runtime.close(_CLOSE_MS if timeout_ms is None else timeout_ms)
+            finally:
+                if self._owns_store:
+                    self._runtime.cluster.store.close()
+
+    def __enter__(self) -> ShareConsumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a ShareConsumer can't be pickled or copied: make one where it is used")
+
+    def _begin(self) -> None:
+        """Settle what the last poll returned, or had acquired when it failed."""
+        self._runtime.deliveries.release_unshown()
+        if self._is_implicit:
+            self._runtime.deliveries.mark_rest(AcknowledgeType.ACCEPT)

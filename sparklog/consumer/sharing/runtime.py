@@ -1,0 +1,311 @@
+"""The work of a share consumer: acknowledge and acquire, partition by partition; one entry does both."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from sparklog.clock import Deadline
+from sparklog.config import ShareConsumerConfig
+from sparklog.consumer.records import RecordMaker
+from sparklog.consumer.sharing.deliveries import Deliveries
+from sparklog.consumer.sharing.member import ShareMember
+from sparklog.consumer.sharing.shared_topic import SharedPartition, SharedTopic
+from sparklog.errors import (
+    CommitStateUnknownError,
+    GroupIdNotFoundError,
+    InvalidRecordStateError,
+    KafkaTimeoutError,
+    SparklogError,
+    UnknownTopicOrPartitionError,
+    WakeupError,
+)
+from sparklog.groups.sharing.changes import AcknowledgeType, ShareChange, ShareDecision
+from sparklog.groups.sharing.exchange import Outcome
+from sparklog.groups.sharing.spreading import spread
+from sparklog.groups.sharing.states import StateRange
+from sparklog.log import Cluster
+from sparklog.log.follow import poll_all
+from sparklog.model import ConsumerRecord, DeliveredRecord, TopicPartition
+
+__all__ = ["Acknowledged", "ShareRuntime"]
+
+_LOGGER = logging.getLogger("sparklog.consumer")
+_FIRST_WAIT_MS = 2.0
+_LONGEST_WAIT_MS = 100.0
+"""Between two looks at topics in which nothing is new."""
+_LOOK_MS = 500.0
+"""Between two looks at a partition's log in which nothing could be acquired."""
+
+Acknowledged = Callable[[dict[TopicPartition, SparklogError | None]], object]
+"""Called with the outcome of acknowledgements, by partition."""
+Found = dict[TopicPartition, list[ConsumerRecord]]
+
+
+class ShareRuntime:
+    """Used by the consumer's own thread alone, but for :meth:`wake`."""
+
+    def __init__(self, cluster: Cluster, config: ShareConsumerConfig) -> None:
+        self.cluster = cluster
+        self.config = config
+        self.topics: frozenset[str] = frozenset()
+        self.deliveries = Deliveries()
+        self.on_acknowledged: Acknowledged | None = None
+        self._clock = cluster.clock
+        self._open: dict[str, SharedTopic] = {}
+        self._outcomes: dict[TopicPartition, SparklogError | None] = {}
+        self._errors: deque[SparklogError] = deque()
+        """Errors that the next polls raise, one each."""
+        self._turn = 0
+        self._is_woken = False
+        self._maker = RecordMaker(
+            config.key_deserializer, config.value_deserializer, wants_python=config.value_format == "python"
+        )
+        self._member = ShareMember(
+            cluster,
+            config.group,
+            config.client_id or "",
+            interval_ms=config.share_heartbeat_interval_ms,
+            session_timeout_ms=max(config.share_session_timeout_ms, config.share_record_lock_duration_ms),
+        )
+
+    def wake(self) -> None:
+        """Let the call that waits now, or else the next one, raise ``WakeupError``. From any thread."""
+        self._is_woken = True
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Take records of these topics from now on. What is in hand of others is released by the next call."""
+        self.topics = frozenset(topics)
+
+    def poll(self, max_records: int, timeout_ms: float) -> Found:
+        """Send what was acknowledged, and acquire records: those of one partition after the other's."""
+        self.deliveries.release_unshown()
+        if self._errors:
+            raise self._errors.popleft()
+        deadline = self._clock.deadline_in(timeout_ms)
+        bound = self._clock.deadline_in(max(timeout_ms, float(self.config.default_api_timeout_ms)))
+        wait_ms = _FIRST_WAIT_MS
+        self._join(bound)
+        while True:
+            found = self._pass(max_records, bound)
+            self._call_back()
+            if found:
+                return found
+            if self._errors:
+                raise self._errors.popleft()
+            self._check_woken()
+            if deadline.has_passed:
+                return found
+            self._clock.sleep_ms(min(wait_ms, deadline.left_ms))
+            wait_ms = min(2 * wait_ms, _LONGEST_WAIT_MS)
+            self._check_woken()
+            self._refresh(bound)
+
+    def commit(self, timeout_ms: float | None) -> dict[TopicPartition, SparklogError | None]:
+        """Send what was acknowledged; the outcome by partition."""
+        bound = float(self.config.default_api_timeout_ms) if timeout_ms is None else timeout_ms
+        deadline = self._clock.deadline_in(bound)
+        for partition in self.deliveries.waiting():
+            self._serve_by_name(partition, deadline)
+        outcomes = dict(self._outcomes)
+        self._call_back()
+        return outcomes
+
+    def close(self, timeout_ms: float) -> None:
+        """Release what is in hand, and leave the group."""
+        try:
+            self.deliveries.mark_rest(AcknowledgeType.RELEASE)
+            self.commit(timeout_ms)
+        finally:
+            self._member.leave_quietly()
+
+    # Membership and topics.
+
+    def _join(self, deadline: Deadline) -> None:
+        self._member.beat(self.topics, now=self._open.keys() != self.topics)
+        for name in sorted(self.topics - self._open.keys()):
+            topic = SharedTopic(self.cluster, name, self.config)
+            topic.open(deadline=deadline)
+            self._open[name] = topic
+        self._refresh(deadline)
+
+    def _refresh(self, deadline: Deadline) -> None:
+        """Look at the topics: one call to the store for all."""
+        self._member.beat(self.topics)
+        topics = [topic for name, topic in self._open.items() if name in self.topics]
+        for topic, result in zip(topics, poll_all([topic.follower for topic in topics]), strict=True):
+            if isinstance(result, UnknownTopicOrPartitionError):
+                self._restart(topic)
+            elif isinstance(result, Exception):
+                raise result
+            topic.open(deadline=deadline)
+
+    def _restart(self, topic: SharedTopic) -> None:
+        try:
+            topic.restart()
+        except UnknownTopicOrPartitionError:
+            del self._open[topic.name]
+            for partition in topic.partitions.values():
+                self.deliveries.forget(partition.at)
+            raise
+
+    def _own(self) -> list[SharedPartition]:
+        """The partitions that this member takes from first, another one first each time."""
+        counts = {name: len(topic.partitions) for name, topic in self._open.items() if name in self.topics}
+        mine = spread(self._member.subscriptions(), counts).get(self._member.member_id, frozenset())
+        found = [self._open[topic].partitions[number] for topic, number in sorted(mine)]
+        self._turn += 1
+        return found[self._turn % len(found) :] + found[: self._turn % len(found)] if found else []
+
+    # Acknowledging and acquiring.
+
+    def _pass(self, max_records: int, deadline: Deadline) -> Found:
+        """Serve each own partition once; where nothing was found, one of the others', whose member may be busy."""
+        found: Found = {}
+        left = max_records
+        own = self._own()
+        for partition in own:
+            try:
+                records = self._serve(partition, left, deadline)
+            except SparklogError as error:
+                if not found:
+                    raise
+                self._errors.append(error)  # what was found is returned first
+                break
+            if records:
+                found[partition.at] = records
+                left -= len(records)
+            if left <= 0:
+                break
+        if not self._errors:
+            self._send_waiting(deadline)
+        return found or self._pass_of_others(own, max_records, deadline)
+
+    def _send_waiting(self, deadline: Deadline) -> None:
+        """Send what was acknowledged of partitions from which nothing was acquired now."""
+        for at in self.deliveries.waiting():
+            try:
+                self._serve_by_name(at, deadline)
+            except SparklogError as error:
+                self._errors.append(error)
+
+    def _pass_of_others(self, own: list[SharedPartition], max_records: int, deadline: Deadline) -> Found:
+        now = self._clock.ticks_ms()
+        for topic in [topic for name, topic in self._open.items() if name in self.topics]:
+            for partition in topic.partitions.values():
+                if partition in own or now - partition.looked_ticks_ms < _LOOK_MS:
+                    continue
+                partition.look()
+                records = self._serve(partition, max_records, deadline)
+                return {partition.at: records} if records else {}
+        return {}
+
+    def _serve_by_name(self, at: TopicPartition, deadline: Deadline) -> None:
+        topic = self._open.get(at.topic)
+        if topic is None or at.partition not in topic.partitions:
+            self.deliveries.forget(at)
+            return
+        self._serve(topic.partitions[at.partition], 0, deadline)
+
+    def _serve(self, partition: SharedPartition, max_records: int, deadline: Deadline) -> list[ConsumerRecord]:
+        """Send what was acknowledged of a partition, and acquire up to ``max_records``, by one entry."""
+        exchange, at = partition.exchange, partition.at
+        found = self._settle(partition, deadline)
+        if found:
+            return found
+        if self._clock.ticks_ms() - partition.looked_ticks_ms >= _LOOK_MS:
+            partition.look()
+        if exchange.state is None:  # the group was deleted
+            partition.begin(self.config.share_auto_offset_reset, deadline=deadline)
+        acknowledgements = self.deliveries.acknowledgements(at)
+        read_of, _ = partition.facts(False)
+        change = ShareChange(
+            acknowledgements=acknowledgements,
+            over=exchange.over(self._member.gone(partition.holders)),
+            acquisition=partition.acquisition(self._member.member_id, max_records) if max_records else None,
+            delivery_limit=self.config.group_share_delivery_count_limit,
+        )
+        if not (acknowledgements or change.over or change.acquisition):
+            return []
+        try:
+            decision = exchange.submit(change, partition.facts, read_of=read_of, deadline=deadline)
+        except CommitStateUnknownError as error:
+            if acknowledgements:
+                self._outcomes[at] = error
+                return []
+            raise
+        except (GroupIdNotFoundError, UnknownTopicOrPartitionError):
+            self._forget(at)
+            raise
+        except KafkaTimeoutError as error:
+            if not acknowledgements:
+                return []
+            self._outcomes[at] = error
+            return []
+        records = self._finish(partition, change, decision)
+        if not records and acknowledgements and max_records:  # what was released may be delivered now
+            return self._serve(partition, max_records, deadline)
+        return records
+
+    def _settle(self, partition: SharedPartition, deadline: Deadline) -> list[ConsumerRecord]:
+        """Find out what became of the last entry, where that isn't known (rule S4)."""
+        settled = partition.exchange.settle(deadline=deadline)
+        if settled is None or settled.outcome is Outcome.TAKEN:
+            return []
+        if settled.outcome is Outcome.CREATED:
+            return self._finish(partition, settled.change, settled.decision)
+        state = partition.exchange.state
+        given = settled.change.acknowledgements
+        held = [state is not None and state.holds(each.first, each.last, each.lock) for each in given]
+        lost = [each for each, is_held in zip(given, held, strict=True) if not is_held]
+        if lost:  # what is held still is sent again
+            self.deliveries.sent(partition.at, lost, [False] * len(lost), renewed=0)
+            self._outcomes[partition.at] = CommitStateUnknownError(
+                f"whether {len(lost)} acknowledgements of {partition.at} counted will never be known: the group's log "
+                "was cleaned meanwhile; the records may be delivered again"
+            )
+        return []
+
+    def _finish(self, partition: SharedPartition, change: ShareChange, decision: ShareDecision) -> list[ConsumerRecord]:
+        """Take note of an entry that was created: what was acknowledged, and what was acquired (rule S3)."""
+        if change.acknowledgements:
+            error: InvalidRecordStateError | None = self.deliveries.sent(
+                partition.at, change.acknowledgements, decision.accepted, renewed=partition.exchange.version
+            )
+            self._outcomes[partition.at] = error
+        records: list[ConsumerRecord] = []
+        for acquired in decision.acquired:
+            self.deliveries.deliver(partition.at, acquired)
+            records += self._records(partition, acquired)
+        return records
+
+    def _records(self, partition: SharedPartition, acquired: StateRange) -> list[ConsumerRecord]:
+        """The records of a range. One that can't be deserialized is released, and the next poll says so."""
+        topic = self._open[partition.at.topic]
+        found: list[ConsumerRecord] = []
+        for batch in partition.window.records(acquired.first, acquired.last):
+            while len(batch):
+                made, error = self._maker.make(batch, partition.at, topic.timestamp_type, topic.values)
+                found += [DeliveredRecord.of(record, acquired.delivery_count) for record in made]
+                if error is None:
+                    break
+                self.deliveries.mark(partition.at, error.offset, AcknowledgeType.RELEASE)
+                self._errors.append(error)
+                batch = batch.slice(len(made) + 1)
+        return found
+
+    def _forget(self, at: TopicPartition) -> None:
+        if self.deliveries.acknowledgements(at):
+            self._outcomes[at] = InvalidRecordStateError(f"acknowledged too late: the topic or group of {at} is gone")
+        self.deliveries.forget(at)
+
+    def _call_back(self) -> None:
+        outcomes, self._outcomes = self._outcomes, {}
+        if outcomes and self.on_acknowledged is not None:
+            self.on_acknowledged(outcomes)
+
+    def _check_woken(self) -> None:
+        if self._is_woken:
+            self._is_woken = False
+            raise WakeupError("wakeup() was called")

@@ -46,6 +46,7 @@ __all__ = [
     "share_entry",
     "share_group_members",
     "share_log",
+    "share_partitions",
     "topic_table",
     "transaction_entry",
     "transaction_log",
@@ -156,7 +157,12 @@ def share_group_members(group: str) -> str:
 def share_log(group: str, topic: str, partition: int) -> str:
     """The folder of a share group's log of a partition, with its trailing slash. Raises ``InvalidArgumentError``,
     ``InvalidTopicError``."""
-    return f"{SHARE_GROUPS_FOLDER}{encode_id(group)}/partitions/{check_topic_name(topic)}/{partition}/"
+    return f"{share_partitions(group)}{check_topic_name(topic)}/{partition}/"
+
+
+def share_partitions(group: str) -> str:
+    """The folder of a share group's logs, with its trailing slash. Raises ``InvalidArgumentError``."""
+    return f"{SHARE_GROUPS_FOLDER}{encode_id(group)}/partitions/"
 
 
 def share_entry(group: str, topic: str, partition: int, number: int) -> str:

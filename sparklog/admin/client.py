@@ -21,6 +21,7 @@ from sparklog.admin.many import (
     listed,
 )
 from sparklog.admin.offsets import EARLIEST, LATEST, check_spec, partition_offsets
+from sparklog.admin.share_groups import ShareGroupCalls
 from sparklog.admin.value_schemas import ValueSchemaCalls
 from sparklog.admin.values import ConfigEntry, NewPartitions, NewTopic, config_entries
 from sparklog.clock import Clock
@@ -47,7 +48,7 @@ from sparklog.txn.states import TransactionState
 __all__ = ["Admin"]
 
 
-class Admin(ValueSchemaCalls):
+class Admin(ValueSchemaCalls, ShareGroupCalls):
     """Creates, describes, changes and deletes topics; describes, sets and deletes consumer groups; describes, aborts
     and recovers transactions.
 
@@ -439,8 +440,7 @@ class Admin(ValueSchemaCalls):
 
     def _deciding(self, timeout_ms: float) -> Deciding:
         """The way to decide transactions that left offsets of a group pending."""
-        reason = "an administrator changed the offsets of its group"
-        return deciding_for(self._cluster(), reason=reason, timeout_ms=timeout_ms)
+        return deciding_for(self._cluster(), reason="an administrator changed its group", timeout_ms=timeout_ms)
 
     def _bound_ms(self, timeout_ms: float | None) -> float:
         if timeout_ms is None:

@@ -28,6 +28,7 @@ from sparklog.cli.options import ENVIRONMENT, connection_options, is_debugging
 from sparklog.cli.outbox import outbox
 from sparklog.cli.produce import produce
 from sparklog.cli.schemas import schemas
+from sparklog.cli.share_groups import share_groups
 from sparklog.cli.sql import sql
 from sparklog.cli.top import top
 from sparklog.cli.topics import topics
@@ -86,6 +87,7 @@ for _command in (
     topics,
     schemas,
     groups,
+    share_groups,
     transactions,
     delayed,
     dlq,

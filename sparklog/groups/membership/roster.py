@@ -11,7 +11,7 @@ from sparklog.groups.membership.member_state import MemberState, decode_member, 
 from sparklog.paths import decode_id, group_members, member_heartbeat_in, member_state_in
 from sparklog.storage import ObjectStore
 
-__all__ = ["Roster", "read_members"]
+__all__ = ["Roster", "list_members", "list_members_in", "read_members", "read_members_in"]
 
 _LOGGER = logging.getLogger("sparklog.groups")
 
@@ -44,9 +44,9 @@ class Roster:
     def refresh(self) -> None:
         """List the members. One LIST, and a GET for each member whose state was written since the last listing."""
         began = self._clock.ticks_ms()
-        listed = _list_folder(self._store, self._folder)
+        listed = list_members_in(self._store, self._folder)
         changed = self.tracker.update(listed, now_ticks_ms=self._clock.ticks_ms(), began_ticks_ms=began)
-        for member_id, state in _read_folder(self._store, self._folder, changed).items():
+        for member_id, state in read_members_in(self._store, self._folder, changed).items():
             self.tracker.set_state(member_id, state)
 
     def delete(self, *member_ids: str) -> None:
@@ -60,10 +60,11 @@ class Roster:
 
 def list_members(store: ObjectStore, group: str) -> dict[str, MemberMarks]:
     """Every member's marks, by member id. One LIST."""
-    return _list_folder(store, group_members(group))
+    return list_members_in(store, group_members(group))
 
 
-def _list_folder(store: ObjectStore, folder: str) -> dict[str, MemberMarks]:
+def list_members_in(store: ObjectStore, folder: str) -> dict[str, MemberMarks]:
+    """The same, of the folder of a group's members."""
     objects: dict[str, dict[str, str]] = {}
     for listed in store.list(folder):
         part, _, name = listed.path[len(folder) :].partition("/")
@@ -76,10 +77,11 @@ def _list_folder(store: ObjectStore, folder: str) -> dict[str, MemberMarks]:
 
 def read_members(store: ObjectStore, group: str, member_ids: list[str]) -> dict[str, MemberState | None]:
     """The states of members; None for one that is gone, or whose object can't be understood."""
-    return _read_folder(store, group_members(group), member_ids)
+    return read_members_in(store, group_members(group), member_ids)
 
 
-def _read_folder(store: ObjectStore, folder: str, member_ids: list[str]) -> dict[str, MemberState | None]:
+def read_members_in(store: ObjectStore, folder: str, member_ids: list[str]) -> dict[str, MemberState | None]:
+    """The same, of the folder of a group's members."""
     paths = [member_state_in(folder, member_id) for member_id in member_ids]
     states: dict[str, MemberState | None] = {}
     for member_id, path, data in zip(member_ids, paths, store.read_many(paths) if paths else (), strict=True):

@@ -81,7 +81,8 @@ def test_the_next_poll_accepts_what_the_last_one_returned(stage):
 
 def test_a_commit_accepts_it_too_and_says_so(stage):
     stage.send(b"a")
-    member, seen = stage.member(), []
+    member = stage.member()
+    seen: list[object] = []
     member.set_acknowledgement_commit_callback(seen.append)
     assert member.commit_sync() == {}
     member.poll()

@@ -9,7 +9,6 @@ from types import FrameType
 
 from proof.processes.group_members import Diary
 from sparklog import AcknowledgeType, ShareConsumer
-from sparklog.errors import SparklogError
 
 LOCK_MS = 1_500
 LIMIT = 50
@@ -18,7 +17,7 @@ LIMIT = 50
 def take(root: str, diary_path: str, name: str, *, seed: int, pause_s: float = 0.0) -> None:
     """Take records, write them down, acknowledge most of them, give back some; until SIGTERM.
 
-    An acknowledgement is written down before it is sent (``accepting``) and once it is reported to count (``accepted``).
+    An acknowledgement is written down before it is sent (``accepting``), and when it is known to count (``accepted``).
     """
     diary, is_over, chance = Diary(diary_path, name), False, random.Random(seed)
 
@@ -52,7 +51,5 @@ def take(root: str, diary_path: str, name: str, *, seed: int, pause_s: float = 0
                 continue
             diary.write("accepting", offsets=accepting)
             errors = {at.partition: error for at, error in consumer.commit_sync().items()}
-            counted = {
-                number: found for number, found in accepting.items() if errors.get(number, SparklogError()) is None
-            }
-            diary.write("accepted", offsets=counted)
+            counted = [number for number in accepting if number in errors and errors[number] is None]
+            diary.write("accepted", offsets={number: accepting[number] for number in counted})

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -239,6 +240,7 @@ class ClusterWatch:
         now_ms = self._clock.now_ms()
         living = {name: watch for name, watch in sorted(self._topics.items()) if not watch.is_deleted}
         disk = _disk_usage(self._cluster.store.uri)
+        pending = Counter(name for watch in self._groups.values() for name in watch.pending_ids())
         return ClusterFigures(
             cluster_id=self._cluster.cluster_id,
             uri=self._cluster.store.uri,
@@ -246,7 +248,7 @@ class ClusterWatch:
             took_ms=took_ms,
             topics=tuple(watch.figures for watch in living.values()),
             groups=tuple(self._group_figures(living, now_ms=now_ms)),
-            transactions=tuple(transactions),
+            transactions=tuple(replace(one, pending_count=pending[one.transactional_id]) for one in transactions),
             problems=tuple(
                 Problem(kind=kind, name=name, error=found.error)
                 for (kind, name), found in sorted(self._unreadable.items(), key=lambda item: item[0])

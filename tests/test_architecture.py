@@ -36,7 +36,7 @@ LAYERS = [
     {"producer", "consumer", "compaction", "integrity", "admin"},
     {"sql", "observe"},
     {"streaming"},
-    {"spark", "kafka", "outbox", "processing", "exporter", "__init__"},
+    {"spark", "kafka", "outbox", "processing", "exporter", "prometheus", "__init__"},
     {"aio", "gateway"},
     {"cli", "jobs"},
     {"__main__"},
@@ -61,6 +61,7 @@ OUTSIDE = {
     "duckdb": "sql",
     "click": "cli",
     "rich": "cli",
+    "prometheus_client": "prometheus",
     "pyspark": "spark",
     "delta": "spark",
 }

@@ -20,6 +20,7 @@ from sparklog.aio.send_future import SendFuture, Settlements
 from sparklog.config import ProducerConfig
 from sparklog.errors import IllegalStateError, InvalidArgumentError
 from sparklog.log import Cluster
+from sparklog.metrics import ClientMetrics
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
 from sparklog.producer import BatchMetadata
 
@@ -154,6 +155,13 @@ class Producer:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Kafka's metrics: group to name to value."""
         return self._started().metrics()
+
+    def _client_metrics(self) -> ClientMetrics:
+        """From any thread."""
+        client = self._producer
+        if client is None:
+            return ClientMetrics(kind="producer", client_id=None, is_closed=self._thread.is_ended)
+        return client._client_metrics()
 
     async def begin_transaction(self) -> None:
         """Begin a transaction; see :meth:`sparklog.Producer.begin_transaction`."""

@@ -24,6 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.interrupts import EventCount, uninterrupted
 from sparklog.log import Cluster, open_cluster
+from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.producer.arrow_tables import split_table
 from sparklog.producer.batch import TableBatch, Unacknowledged
@@ -193,7 +194,8 @@ class Producer:
         """
         transactions = self._require_transactions("init_transactions")
         self._refuse_in_callback("init_transactions")
-        transactions.init_transactions()
+        with self._metrics.transaction_call("init"):
+            transactions.init_transactions()
 
     def begin_transaction(self) -> None:
         """Begin a transaction: what is sent from now on becomes visible together, or not at all. Costs nothing.
@@ -204,7 +206,8 @@ class Producer:
         """
         transactions = self._require_transactions("begin_transaction")
         self._refuse_in_callback("begin_transaction")
-        transactions.begin_transaction()
+        with self._metrics.transaction_call("begin"):
+            transactions.begin_transaction()
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
@@ -224,7 +227,8 @@ class Producer:
         """
         transactions = self._require_transactions("send_offsets_to_transaction")
         self._refuse_in_callback("send_offsets_to_transaction")
-        transactions.send_offsets_to_transaction(offsets, group_metadata)
+        with self._metrics.transaction_call("send-offsets"):
+            transactions.send_offsets_to_transaction(offsets, group_metadata)
 
     def commit_transaction(self) -> None:
         """Commit: once this returns, everything that was sent is visible, and the offsets are committed.
@@ -242,7 +246,8 @@ class Producer:
         """
         transactions = self._require_transactions("commit_transaction")
         self._refuse_in_callback("commit_transaction")
-        transactions.commit_transaction()
+        with self._metrics.transaction_call("commit"):
+            transactions.commit_transaction()
 
     def abort_transaction(self) -> None:
         """Abort: nothing that was sent will ever be visible; the futures fail with ``TransactionAbortedError``.
@@ -256,7 +261,8 @@ class Producer:
         """
         transactions = self._require_transactions("abort_transaction")
         self._refuse_in_callback("abort_transaction")
-        transactions.abort_transaction()
+        with self._metrics.transaction_call("abort"):
+            transactions.abort_transaction()
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything that was sent before is stored or has failed, and its callbacks have run. Within a
@@ -295,11 +301,19 @@ class Producer:
         return set(range(pipeline.topic.partition_count))
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Kafka's metrics: group to name to value, over the last 30 to 60 seconds."""
+        """Kafka's metrics: group to name to value, over the last 30 to 60 seconds; docs/monitoring.md lists them."""
         if isinstance(self._pipelines.ended, _ForkedError):
             self._pipelines.raise_if_ended()
+        return by_group(self._client_metrics().groups)
+
+    def _client_metrics(self) -> ClientMetrics:
         in_flight_count = sum(pipeline.in_flight_count for pipeline in self._pipelines.all())
-        return self._metrics.snapshot(requests_in_flight=in_flight_count)
+        return ClientMetrics(
+            kind="producer",
+            client_id=self._config.client_id,
+            is_closed=self._is_closed or isinstance(self._pipelines.ended, _ForkedError),
+            groups=self._metrics.groups(requests_in_flight=in_flight_count),
+        )
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver what was sent, then end. An open transaction is aborted. Closing again does nothing but wait for the

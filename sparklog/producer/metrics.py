@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from sparklog.clock import Clock
 from sparklog.log import StagedFile
-from sparklog.metrics import Sensor
+from sparklog.metrics import MetricGroup, Sensor
 from sparklog.producer.batch import Batch
 from sparklog.producer.topic_queue import Buffer
 
 __all__ = ["ProducerMetrics"]
+
+_TRANSACTION_CALLS = ("init", "begin", "send-offsets", "commit", "abort")
 
 
 class _Topic:
@@ -35,6 +38,7 @@ class ProducerMetrics:
         self._file_bytes = Sensor(clock)
         self._failed = Sensor(clock)
         self._flush_ns = Sensor(clock)
+        self._transaction_ns = {call: Sensor(clock) for call in _TRANSACTION_CALLS}
 
     def add_topic(self, topic: str) -> None:
         """Before anything of the topic is recorded."""
@@ -69,8 +73,17 @@ class ProducerMetrics:
         """A flush took so long."""
         self._flush_ns.record(duration_ms * 1e6)
 
-    def snapshot(self, *, requests_in_flight: int) -> dict[str, dict[str, float]]:
-        """Group to name to value."""
+    @contextmanager
+    def transaction_call(self, call: str) -> Iterator[None]:
+        """Count the time of a call for transactions: ``init``, ``begin``, ``send-offsets``, ``commit`` or ``abort``."""
+        began = self._clock.ticks_ms()
+        try:
+            yield
+        finally:
+            self._transaction_ns[call].record((self._clock.ticks_ms() - began) * 1e6)
+
+    def groups(self, *, requests_in_flight: int) -> list[MetricGroup]:
+        """All values: of the producer, and of each topic."""
         topics = list(self._topics.items())
         producer = {
             "record-send-rate": sum(topic.sent.count_rate() for _, topic in topics),
@@ -96,19 +109,27 @@ class ProducerMetrics:
             "buffer-total-bytes": float(self._buffer.limit_bytes),
             "buffer-available-bytes": float(max(0, self._buffer.limit_bytes - self._buffer.used_bytes)),
             "waiting-threads": float(self._buffer.waiting_count),
+            "bufferpool-wait-time-ns-total": self._buffer.waited_ms * 1e6,
+            "buffer-exhausted-total": float(self._buffer.exhausted_count),
             "flush-time-ns-total": self._flush_ns.total,
+            **{f"txn-{call}-time-ns-total": sensor.total for call, sensor in self._transaction_ns.items()},
         }
-        groups = {"producer-metrics": producer}
-        for name, topic in topics:
-            groups[f"producer-topic-metrics.{name}"] = {
-                "record-send-rate": topic.sent.count_rate(),
-                "record-send-total": float(topic.sent.count),
-                "byte-rate": topic.sent.rate(),
-                "byte-total": topic.sent.total,
-                "record-error-rate": topic.failed.rate(),
-                "record-error-total": topic.failed.total,
-            }
-        return groups
+        of_topics = [
+            MetricGroup(
+                name="producer-topic-metrics",
+                labels={"topic": name},
+                values={
+                    "record-send-rate": topic.sent.count_rate(),
+                    "record-send-total": float(topic.sent.count),
+                    "byte-rate": topic.sent.rate(),
+                    "byte-total": topic.sent.total,
+                    "record-error-rate": topic.failed.rate(),
+                    "record-error-total": topic.failed.total,
+                },
+            )
+            for name, topic in topics
+        ]
+        return [MetricGroup(name="producer-metrics", values=producer), *of_topics]
 
 
 def _ratio(part: float, whole: float) -> float:

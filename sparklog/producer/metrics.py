@@ -57,10 +57,10 @@ class ProducerMetrics:
         self._request_ms.record(latency_ms)
 
     def settled(self, topic: str, batches: Sequence[Batch]) -> None:
-        """Batches are stored, or failed."""
+        """Batches are stored, or uploaded within a transaction, or failed."""
         sensors = self._topics[topic]
         for batch in batches:
-            outcome = batch.outcome
+            outcome = batch.outcome or batch.uploaded_outcome
             failed = batch.count if outcome is None or outcome.error else len(outcome.refused or ())
             if failed:
                 self._failed.record(failed)

@@ -122,6 +122,7 @@ def test_calls_of_transactions_are_counted() -> None:
         producer.send("t", b"v")
         producer.commit_transaction()
         found = producer.metrics()["producer-metrics"]
+    assert (found["record-send-total"], found["record-error-total"]) == (1, 0)
     for call in ("init", "commit"):
         assert found[f"txn-{call}-time-ns-total"] > 0
     assert found["txn-abort-time-ns-total"] == 0

@@ -39,6 +39,7 @@ from sparklog.model import (
     OffsetAndTimestamp,
     TopicPartition,
 )
+from sparklog.new_clients import announce
 from sparklog.paths import check_topic_name
 
 __all__ = ["Consumer"]
@@ -91,6 +92,7 @@ class Consumer:
         self._guard = self._runtime.guard
         self._records: Iterator[ConsumerRecord] = iter(())
         """Records that iteration has polled and not returned yet."""
+        announce(self)
         if topics:
             self.subscribe(topics)
 

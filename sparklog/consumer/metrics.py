@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Any
 
 from sparklog.clock import Clock
+from sparklog.consumer.observer import ConsumerObserver
 from sparklog.metrics import MetricGroup, Sensor
 from sparklog.model import TopicPartition
 
@@ -28,6 +31,7 @@ class ConsumerMetrics:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.observer: ConsumerObserver | None = None
         self._records = Sensor(clock)
         self._bytes = Sensor(clock)
         self._latency = Sensor(clock)
@@ -57,6 +61,8 @@ class ConsumerMetrics:
 
     def poll_begins(self) -> None:
         """Note that the application polls."""
+        if self.observer is not None:
+            self.observer.poll_begins()
         now = self._clock.ticks_ms()
         if self._began_ticks_ms is not None:
             between = now - self._began_ticks_ms
@@ -65,12 +71,16 @@ class ConsumerMetrics:
                 self._idle.record((self._ended_ticks_ms - self._began_ticks_ms) / between)
         self._began_ticks_ms = now
 
-    def poll_ends(self) -> None:
-        """Note that a poll returns to the application."""
+    def poll_ends(self, error: BaseException | None) -> None:
+        """Note that a poll returns to the application, or raises."""
+        if self.observer is not None:
+            self.observer.poll_ends(error)
         self._ended_ticks_ms = self._clock.ticks_ms()
 
     def consumed(self, partition: TopicPartition, record_count: int, size_bytes: int, *, lag: int, lead: int) -> None:
         """Count records that were returned; ``lag``, ``lead``: position before the log end, beyond the log start."""
+        if self.observer is not None:
+            self.observer.consumed(partition, record_count)
         self._records.record(record_count)
         self._bytes.record(size_bytes)
         self._lag.record(lag)
@@ -93,9 +103,17 @@ class ConsumerMetrics:
         topics = {partition.topic for partition in kept}
         self._topics = {name: topic for name, topic in self._topics.items() if name in topics}
 
-    def committed(self, took_ms: float) -> None:
-        """Count a commit that was carried out, or refused."""
-        self._commits.record(took_ms)
+    def committing(self, partitions: Collection[TopicPartition]) -> Callable[[Future[Any]], None]:
+        """A commit begins. Returns what counts it at its end: carried out, or refused."""
+        began = self._clock.ticks_ms()
+        observed = None if self.observer is None else self.observer.commit(partitions)
+
+        def ended(future: Future[Any]) -> None:
+            self._commits.record(self._clock.ticks_ms() - began)
+            if observed is not None:
+                observed(CancelledError() if future.cancelled() else future.exception())
+
+        return ended
 
     def heartbeat(self) -> None:
         """Count a heartbeat: the others could see that this member lives."""

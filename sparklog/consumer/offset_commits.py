@@ -95,18 +95,19 @@ class OffsetCommits:
         """
         timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         topic_ids = self._topic_ids(offsets)
-        began = self._clock.ticks_ms()
         if self._member.is_subscribed:
             stamps = self._member.membership.stamps(offsets)
             missing = sorted(set(offsets) - stamps.keys())
             if missing:
                 raise self._not_owned(missing[0])
             change = CommitOffsets(offsets=dict(offsets), stamps=stamps, topic_ids=topic_ids)
+            ended = self._metrics.committing(offsets)
             future = self._commit_thread.change(change, timeout_ms=timeout_ms)
         else:
             unowned = UnownedCommit(self._empty_group, offsets, topic_ids)
+            ended = self._metrics.committing(offsets)
             future = self._commit_thread.change(unowned.make, timeout_ms=timeout_ms, again=unowned.again)
-        future.add_done_callback(lambda _: self._metrics.committed(self._clock.ticks_ms() - began))
+        future.add_done_callback(ended)
         return future
 
     def commit_sync(self, offsets: Offsets, timeout_ms: float, *, wait: Wait) -> None:

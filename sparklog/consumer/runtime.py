@@ -175,9 +175,12 @@ class ConsumerRuntime:
             raise IllegalStateError("poll: subscribe to topics or assign partitions first")
         self.metrics.poll_begins()
         try:
-            return self.wait(partial(self._poll_once, take), timeout_ms)
-        finally:
-            self.metrics.poll_ends()
+            found = self.wait(partial(self._poll_once, take), timeout_ms)
+        except BaseException as error:
+            self.metrics.poll_ends(error)
+            raise
+        self.metrics.poll_ends(None)
+        return found
 
     def _poll_once(self, take: Callable[[], T]) -> T | None:
         if self.coordinator is not None:

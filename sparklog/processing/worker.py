@@ -19,7 +19,9 @@ from sparklog.consumer import Consumer, ConsumerRebalanceListener
 from sparklog.errors import HandlerError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, open_cluster
 from sparklog.model import TopicPartition
+from sparklog.opentelemetry.automatic import instrument_if_traced, process_telemetry
 from sparklog.processing.commits import Commits
+from sparklog.processing.deduplication import AlreadyProcessedError
 from sparklog.processing.frontier import Entry
 from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.moves import DeadLetter
@@ -82,6 +84,9 @@ class AppWorker:
             clock=self._clock,
             limits=settings.limits,
             run_async=self._loop.run,
+            telemetry=process_telemetry(
+                group_id=settings.group_id, cluster_id=self._cluster.cluster_id, passing=(AlreadyProcessedError,)
+            ),
         )
         self._threads = HandlerThreads(self._work.stations)
         self._consumer = Consumer(
@@ -96,6 +101,7 @@ class AppWorker:
                 "isolation_level": "read_committed",
             },
         )
+        instrument_if_traced(self._consumer)
         self._commits = Commits(self._work, self._consumer, self._make_producer)
         self._pace = CommitPace(settings.commit_interval_ms, settings.most_per_commit)
         self._commit_patience = Patience(settings.patience_s * 1_000)
@@ -335,7 +341,9 @@ class AppWorker:
         settings = self._settings
         transactional_id = settings.transactional_id or f"{settings.group_id}-{uuid.uuid4().hex[:12]}"
         given = {**settings.producer, "transactional_id": transactional_id}
-        return Producer(self._cluster, clock=settings.clock, **given)
+        producer = Producer(self._cluster, clock=settings.clock, **given)
+        instrument_if_traced(producer)
+        return producer
 
     def _end(self) -> None:
         """Hand over what it has, and close everything. What fails is logged, if it is not what ended the worker."""

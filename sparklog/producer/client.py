@@ -26,6 +26,7 @@ from sparklog.interrupts import EventCount, uninterrupted
 from sparklog.log import Cluster, open_cluster
 from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sparklog.new_clients import announce
 from sparklog.producer.arrow_tables import split_table
 from sparklog.producer.batch import TableBatch, Unacknowledged
 from sparklog.producer.delayed_records import (
@@ -95,6 +96,7 @@ class Producer:
         if self._config.transactional_id is not None:
             self._transactions = self._manage_transactions()
         _LIVE.add(self._pipelines)
+        announce(self)
 
     def send(
         self,
@@ -136,12 +138,10 @@ class Producer:
                 future = queue.add_plain(key, value)
                 if future is not None:
                     return future
-        record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
-        try:
-            return self._send(record, None if deliver_at is None else deliver_at_ms(deliver_at))
-        except SparklogError as error:
-            self._interceptors.on_acknowledgement(None, error)
-            raise
+        record, observer = ProducerRecord(topic, value, key, headers, partition, timestamp_ms), self._metrics.observer
+        if observer is None:
+            return self._send_intercepted(record, deliver_at)
+        return observer.send(record, lambda observed: self._send_intercepted(observed, deliver_at))
 
     def cancel_delayed(self, topic: str, key: Any) -> FutureRecordMetadata:
         """Cancel all records of a key that were sent to a topic with ``deliver_at`` before, and whose time hasn't come.
@@ -170,6 +170,12 @@ class Producer:
         Raises:
             As :meth:`send`, and InvalidArgumentError for columns that are unknown, missing or of a wrong type.
         """
+        observer = self._metrics.observer
+        if observer is None:
+            return self._send_table(topic, table)
+        return observer.send_table(topic, table.num_rows, lambda: self._send_table(topic, table))
+
+    def _send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> FutureBatchMetadata:
         self._check_transaction()
         pipeline = self._pipelines.get(topic)
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
@@ -193,7 +199,6 @@ class Producer:
             SparklogError: what can't be finished; names it.
         """
         transactions = self._require_transactions("init_transactions")
-        self._refuse_in_callback("init_transactions")
         with self._metrics.transaction_call("init"):
             transactions.init_transactions()
 
@@ -205,7 +210,6 @@ class Producer:
             TransactionAbortableError: the open one failed: abort it. ProducerFencedError: close this producer.
         """
         transactions = self._require_transactions("begin_transaction")
-        self._refuse_in_callback("begin_transaction")
         with self._metrics.transaction_call("begin"):
             transactions.begin_transaction()
 
@@ -226,7 +230,6 @@ class Producer:
             InvalidTypeError, InvalidArgumentError: the transaction stays as it is.
         """
         transactions = self._require_transactions("send_offsets_to_transaction")
-        self._refuse_in_callback("send_offsets_to_transaction")
         with self._metrics.transaction_call("send-offsets"):
             transactions.send_offsets_to_transaction(offsets, group_metadata)
 
@@ -245,7 +248,6 @@ class Producer:
             IllegalStateError: no transaction is open.
         """
         transactions = self._require_transactions("commit_transaction")
-        self._refuse_in_callback("commit_transaction")
         with self._metrics.transaction_call("commit"):
             transactions.commit_transaction()
 
@@ -260,7 +262,6 @@ class Producer:
             IllegalStateError: no transaction is open.
         """
         transactions = self._require_transactions("abort_transaction")
-        self._refuse_in_callback("abort_transaction")
         with self._metrics.transaction_call("abort"):
             transactions.abort_transaction()
 
@@ -372,6 +373,14 @@ class Producer:
         if pipelines is not None and pipelines.ended is None and pipelines.has_open:
             warnings.warn(f"unclosed producer {self!r}: call close()", ResourceWarning, stacklevel=2)
 
+    def _send_intercepted(self, record: ProducerRecord, deliver_at: datetime | int | None) -> FutureRecordMetadata:
+        record = self._interceptors.on_send(record)
+        try:
+            return self._send(record, None if deliver_at is None else deliver_at_ms(deliver_at))
+        except SparklogError as error:
+            self._interceptors.on_acknowledgement(None, error)
+            raise
+
     def _send(self, record: ProducerRecord, due_ms: int | None) -> FutureRecordMetadata:
         self._check_transaction()
         pipeline = self._pipelines.get(record.topic)
@@ -408,6 +417,7 @@ class Producer:
         self._pipelines.raise_if_ended()
         if self._transactions is None:
             raise IllegalStateError(f"{call}: this producer has no transactional_id")
+        self._refuse_in_callback(call)
         return self._transactions
 
     def _check_transaction(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from sparklog.clock import Clock
 from sparklog.log import StagedFile
 from sparklog.metrics import MetricGroup, Sensor
-from sparklog.producer.batch import Batch
+from sparklog.producer.batch import Batch, Outcome
+from sparklog.producer.observer import ProducerObserver
 from sparklog.producer.topic_queue import Buffer
 
 __all__ = ["ProducerMetrics"]
@@ -29,6 +30,7 @@ class ProducerMetrics:
     def __init__(self, clock: Clock, buffer: Buffer) -> None:
         self._clock = clock
         self._buffer = buffer
+        self.observer: ProducerObserver | None = None
         self._topics: dict[str, _Topic] = {}
         self._batch_bytes = Sensor(clock)
         self._queue_ms = Sensor(clock)
@@ -68,6 +70,14 @@ class ProducerMetrics:
             if batch.count > failed:
                 sensors.sent.record(batch.size_bytes, count=batch.count - failed)
                 self._record_bytes.record(batch.size_bytes, count=batch.count, greatest=batch.size_bytes / batch.count)
+            if self.observer is not None:
+                self.observer.settled(
+                    topic,
+                    sent=batch.count - failed,
+                    failed=failed,
+                    error=_error_of(outcome),
+                    took_s=(self._clock.ticks_ms() - batch.created_ticks_ms) / 1_000,
+                )
 
     def flushed(self, duration_ms: float) -> None:
         """A flush took so long."""
@@ -76,9 +86,10 @@ class ProducerMetrics:
     @contextmanager
     def transaction_call(self, call: str) -> Iterator[None]:
         """Count the time of a call for transactions: ``init``, ``begin``, ``send-offsets``, ``commit`` or ``abort``."""
-        began = self._clock.ticks_ms()
+        began, observer = self._clock.ticks_ms(), self.observer
         try:
-            yield
+            with observer.transaction_call(call) if observer is not None else nullcontext():
+                yield
         finally:
             self._transaction_ns[call].record((self._clock.ticks_ms() - began) * 1e6)
 
@@ -134,3 +145,10 @@ class ProducerMetrics:
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else float("nan")
+
+
+def _error_of(outcome: Outcome | None) -> BaseException | None:
+    """The error of a batch, or of one of its records that were refused."""
+    if outcome is None:
+        return None
+    return outcome.error or next(iter((outcome.refused or {}).values()), None)

@@ -1,4 +1,4 @@
-"""Who wants to know of each new producer and consumer: nobody, or :mod:`sparklog.opentelemetry`."""
+"""Watchers of new producers and consumers: nobody, or :mod:`sparklog.opentelemetry`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What watches a consumer at work. Nobody does, unless it is instrumented."""
+"""An observer of a consumer at work. Nobody does, unless it is instrumented."""
 
 from __future__ import annotations
 

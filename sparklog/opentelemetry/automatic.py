@@ -28,7 +28,7 @@ def instrument_if_traced(client: Any) -> None:
 def process_telemetry(
     *, group_id: str, cluster_id: str, passing: tuple[type[BaseException], ...]
 ) -> ProcessTelemetry | None:
-    """What traces and measures the work on records; None where the process has no SDK."""
+    """The telemetry of the work on records; None where the process has no SDK."""
     if not _is_traced():
         return None
     from sparklog.opentelemetry.processing import ProcessTelemetry

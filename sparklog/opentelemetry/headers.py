@@ -12,7 +12,7 @@ from sparklog.model import ConsumerRecord
 __all__ = ["links_to", "sent_context", "with_context"]
 
 _MOST_LINKS = 128
-"""As many as an SDK keeps of a span by default."""
+"""An SDK keeps as many of a span by default."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -27,8 +27,10 @@ def with_context(headers: Headers | None, context: Context) -> list[tuple[str, b
 
 def sent_context(headers: Headers | None) -> Context | None:
     """The context that headers carry; None without one."""
+    if not headers:
+        return None
     fields = propagate.get_global_textmap().fields
-    carrier = {name: value.decode("utf-8", "replace") for name, value in headers or () if name in fields and value}
+    carrier = {name: value.decode("utf-8", "replace") for name, value in headers if name in fields and value}
     if not carrier:
         return None
     context = propagate.extract(carrier, Context())

@@ -77,7 +77,7 @@ class SparklogInstrumentor:
         return self._end is not None
 
     def instrumentation_dependencies(self) -> Collection[str]:
-        """What is instrumented comes with this."""
+        """None: the instrumented clients come with this."""
         return ()
 
     def instrument(self, **settings: Any) -> None:

@@ -44,6 +44,8 @@ class ProducerTelemetry:
     def __init__(self, telemetry: Telemetry, *, client_id: str | None, cluster_id: str) -> None:
         self._telemetry = telemetry
         self._of = partial(attributes, client_id=client_id, cluster_id=cluster_id)
+        self._sends: dict[str, tuple[str, dict[str, str | int]]] = {}
+        """By topic: the name of its spans, and their attributes."""
 
     def send(
         self, record: ProducerRecord, send: Callable[[ProducerRecord], FutureRecordMetadata]
@@ -81,7 +83,7 @@ class ProducerTelemetry:
 
     def settled(self, topic: str, *, sent: int, failed: int, error: BaseException | None, took_s: float) -> None:
         """See :class:`~sparklog.producer.observer.ProducerObserver`."""
-        found = self._of("send", topic=topic)
+        _, found = self._of_send(topic)
         if sent:
             self._telemetry.sent.add(sent, found)
         if failed and error is not None:
@@ -93,8 +95,15 @@ class ProducerTelemetry:
         parent: Context | None = None
         if not trace.get_current_span().get_span_context().is_valid:
             parent = sent_context(headers)
-        found = self._of("send", topic=topic)
-        return tracer.start_span(span_name(found), parent, kind=SpanKind.PRODUCER, attributes=found)
+        name, found = self._of_send(topic)
+        return tracer.start_span(name, parent, kind=SpanKind.PRODUCER, attributes=found)
+
+    def _of_send(self, topic: str) -> tuple[str, dict[str, str | int]]:
+        known = self._sends.get(topic)
+        if known is None:
+            found = self._of("send", topic=topic)
+            known = self._sends[topic] = span_name(found), found
+        return known
 
 
 def _end_with(span: Span, future: FutureRecordMetadata | FutureBatchMetadata) -> None:

@@ -27,7 +27,7 @@ from sparklog.opentelemetry.conventions import (
 __all__ = ["Telemetry", "end_span", "telemetry_of"]
 
 _NO_SDK = ("ProxyTracerProvider", "NoOpTracerProvider", "_ProxyMeterProvider", "NoOpMeterProvider")
-"""What the API has in place of an SDK; one of them is private."""
+"""The API's own classes in place of an SDK's; one of them is private."""
 
 
 class Telemetry:

@@ -53,7 +53,7 @@ class Entry:
         self.letter: DeadLetter | None = None
         """Set where it was moved to the dead letters."""
         self.span: Any = None
-        """Of the newest try, where it is traced."""
+        """The span of the newest try, where it is traced."""
 
 
 class Frontier:

@@ -22,6 +22,7 @@ LAYERS = [
         "clock",
         "parallel",
         "paths",
+        "logs",
         "metrics",
         "new_clients",
         "interrupts",

@@ -197,7 +197,8 @@ class Producer:
             try:
                 await self.abort_transaction()
             except Exception as failed:
-                _LOGGER.warning("the transaction of a block that raised %r couldn't be aborted: %s", error, failed)
+                raised = type(error).__name__
+                _LOGGER.warning("the transaction of a block that raised %s couldn't be aborted: %s", raised, failed)
             raise
         await self.commit_transaction()
 

@@ -28,6 +28,7 @@ from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.groups.offsets.rows import OffsetRow, Rows
 from sparklog.interrupts import bounded_s
 from sparklog.log import Cluster
+from sparklog.logs import about
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
 __all__ = ["OffsetCommits", "Offsets", "OnCommit", "Wait"]
@@ -68,7 +69,7 @@ class OffsetCommits:
         self._group_id: str = member.membership.settings.group_id
         self._empty_group = EmptyGroup(cluster, self._group_id)
         """For commits of partitions that the application assigns; used in the commit thread."""
-        self.on_auto_commit: OnCommit = _log_failure
+        self.on_auto_commit: OnCommit = self._log_failure
         """Called with what became of the commits that ``auto_commit_interval_ms`` brings."""
         self._callbacks: deque[_Callback] = deque()
         self._auto_commit_due_ticks_ms = 0.0
@@ -203,7 +204,14 @@ class OffsetCommits:
                 self.give_up(committing, timeout_ms)
             committing.result()
         except SparklogError as error:
-            _LOGGER.warning("group %s: automatic commit: %s", self._group_id, error)
+            _LOGGER.warning("group %s: automatic commit: %s", self._group_id, error, extra=about(group=self._group_id))
+
+    def _log_failure(self, offsets: Offsets, error: Exception | None) -> None:
+        if error is not None:
+            group, count = self._group_id, len(offsets)
+            _LOGGER.warning(
+                "group %s: automatic commit of %d partitions failed: %s", group, count, error, extra=about(group=group)
+            )
 
     # Callbacks.
 
@@ -290,8 +298,3 @@ def _result(future: Future[Rows]) -> Rows:
     if error is not None:
         raise error.with_traceback(None)
     return future.result()
-
-
-def _log_failure(offsets: Offsets, error: Exception | None) -> None:
-    if error is not None:
-        _LOGGER.warning("automatic commit of %d partitions failed: %s", len(offsets), error)

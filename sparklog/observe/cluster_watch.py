@@ -29,6 +29,7 @@ from sparklog.errors import (
 )
 from sparklog.groups.admin.inspection import group_folders
 from sparklog.log.cluster import Cluster
+from sparklog.logs import about
 from sparklog.model import TopicPartition
 from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TransactionFigures
 from sparklog.observe.group_watch import GroupWatch, WatchedTopic, group_figures
@@ -52,6 +53,8 @@ _AGAIN_EVERY_MS = 60_000.0
 _OFTEN_CHECKPOINTED = 100
 """Versions after which a checkpoint is likely: only then is it looked for."""
 
+_ABOUT = {"transaction": "transactional_id"}
+"""The name in log records, where it is another."""
 _NO_TOPIC = (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError)
 
 T = TypeVar("T")
@@ -221,7 +224,7 @@ class ClusterWatch:
     def _note(self, kind: str, name: str, error: SparklogError) -> None:
         is_foreign = kind == "topic" and name not in self._topics and isinstance(error, _NO_TOPIC)
         if (kind, name) not in self._unreadable and not is_foreign:
-            _LOGGER.warning("%s %r can't be read: %s", kind, name, error)
+            _LOGGER.warning("%s %r can't be read: %s", kind, name, error, extra=about(**{_ABOUT.get(kind, kind): name}))
         again = self._clock.ticks_ms() + _AGAIN_EVERY_MS
         self._unreadable[kind, name] = _Unreadable(error.with_traceback(None), is_foreign, again)
 

@@ -18,6 +18,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.logs import without_content
 from sparklog.opentelemetry.automatic import resumed
 from sparklog.processing.frontier import Entry
 from sparklog.processing.moves import Output
@@ -177,7 +178,7 @@ class Commits:
         try:
             producer.abort_transaction()
         except SparklogError as error:
-            _LOGGER.warning("a transaction could not be aborted yet: %s", error)
+            _LOGGER.warning("a transaction could not be aborted yet: %s", without_content(error))
         else:
             self._must_abort = False
 

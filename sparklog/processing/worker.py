@@ -18,6 +18,7 @@ from sparklog.clock import Clock
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
 from sparklog.errors import HandlerError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, open_cluster
+from sparklog.logs import about, without_content
 from sparklog.model import TopicPartition
 from sparklog.opentelemetry.automatic import instrument_if_traced, process_telemetry
 from sparklog.processing.commits import Commits
@@ -180,7 +181,7 @@ class AppWorker:
                 self._poll_patience.succeeded()
             except SparklogError as error:
                 self._poll_patience.failed(error, self._clock.ticks_ms())
-                _LOGGER.warning("group %s: a poll failed, and is tried again: %s", self._settings.group_id, error)
+                self._warn("group %s: a poll failed, and is tried again: %s", error)
         else:
             self._clock.sleep_ms(_BUSY_POLL_MS)
         self._work.wake_due()
@@ -207,7 +208,7 @@ class AppWorker:
         except SparklogError as error:
             self._counts.failed_commits += 1
             self._commit_patience.failed(error, self._clock.ticks_ms())
-            _LOGGER.warning("group %s: a commit failed, and is tried again: %s", self._settings.group_id, error)
+            self._warn("group %s: a commit failed, and is tried again: %s", error)
 
     def _commit(self) -> None:
         began = self._clock.ticks_ms()
@@ -285,9 +286,8 @@ class AppWorker:
             if self._work.collect().count:  # the first may have asked only how the commit before it ended
                 self._commit()
         except SparklogError as error:
-            _LOGGER.warning(
+            self._warn(
                 "group %s: what was done of partitions that are taken away isn't committed, and is done again: %s",
-                self._settings.group_id,
                 error,
             )
             if not may_pass(error):
@@ -335,6 +335,7 @@ class AppWorker:
                     self._settings.group_id,
                     left,
                     topic,
+                    extra=about(group=self._settings.group_id, topic=topic),
                 )
 
     def _make_producer(self) -> Producer:
@@ -344,6 +345,10 @@ class AppWorker:
         producer = Producer(self._cluster, clock=settings.clock, **given)
         instrument_if_traced(producer)
         return producer
+
+    def _warn(self, text: str, error: BaseException) -> None:
+        group = self._settings.group_id
+        _LOGGER.warning(text, group, without_content(error), extra=about(group=group))
 
     def _end(self) -> None:
         """Hand over what it has, and close everything. What fails is logged, if it is not what ended the worker."""
@@ -360,7 +365,7 @@ class AppWorker:
             try:
                 step()
             except BaseException as error:
-                _LOGGER.warning("group %s: closing failed: %s", self._settings.group_id, error)
+                self._warn("group %s: closing failed: %s", error)
                 self.error = self.error or error
         if self._threads.failures:
             self.error = self.error or self._threads.failures[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -14,6 +15,7 @@ from sparklog.producer.topic_queue import Buffer
 
 __all__ = ["ProducerMetrics"]
 
+_LOGGER = logging.getLogger("sparklog.producer")
 _TRANSACTION_CALLS = ("init", "begin", "send-offsets", "commit", "abort")
 
 
@@ -71,13 +73,19 @@ class ProducerMetrics:
                 sensors.sent.record(batch.size_bytes, count=batch.count - failed)
                 self._record_bytes.record(batch.size_bytes, count=batch.count, greatest=batch.size_bytes / batch.count)
             if self.observer is not None:
-                self.observer.settled(
-                    topic,
-                    sent=batch.count - failed,
-                    failed=failed,
-                    error=_error_of(outcome),
-                    took_s=(self._clock.ticks_ms() - batch.created_ticks_ms) / 1_000,
-                )
+                self._observe(self.observer, batch, outcome, failed)
+
+    def _observe(self, observer: ProducerObserver, batch: Batch, outcome: Outcome | None, failed: int) -> None:
+        try:
+            observer.settled(
+                batch.topic,
+                sent=batch.count - failed,
+                failed=failed,
+                error=_error_of(outcome),
+                took_s=(self._clock.ticks_ms() - batch.created_ticks_ms) / 1_000,
+            )
+        except Exception:  # the thread that commits must go on, whatever an SDK does
+            _LOGGER.exception("an observer of a producer failed")
 
     def flushed(self, duration_ms: float) -> None:
         """A flush took so long."""

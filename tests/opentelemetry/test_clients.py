@@ -13,7 +13,12 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
 from sparklog import Consumer, Producer, aio
-from sparklog.errors import InvalidTypeError, MessageSizeTooLargeError, TransactionAbortedError
+from sparklog.errors import (
+    InvalidTypeError,
+    MessageSizeTooLargeError,
+    RecordDeserializationError,
+    TransactionAbortedError,
+)
 from sparklog.kafka import KafkaConsumer, KafkaProducer
 from sparklog.log import Cluster
 from sparklog.opentelemetry import SparklogInstrumentor, instrument, process, uninstrument
@@ -138,6 +143,30 @@ def test_messages_and_durations_are_measured(here: Telemetered, producer: Produc
     assert all(found.items() >= common.items() for found, _ in sent)
     ((_, count),) = here.measured("messaging.client.operation.duration")
     assert count >= 1
+
+
+def test_an_sdk_that_fails_keeps_no_record_from_its_end(
+    here: Telemetered, producer: Producer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **settings: object) -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr(producer._metrics.observer, "settled", fail)
+    for _ in range(2):
+        producer.send("t", b"v").get(LONG_S)
+        producer.flush(LONG_S)
+    assert "an observer of a producer failed" in caplog.text
+
+
+def test_a_poll_that_fails_is_a_span(here: Telemetered, cluster: Cluster, producer: Producer) -> None:
+    producer.send("t", b"no number").get(LONG_S)
+    with a_consumer(cluster, value_deserializer=int) as consumer:
+        instrument(consumer, **here.providers)
+        with pytest.raises(RecordDeserializationError):
+            consumer.poll(LONG_S * 1_000)
+    failed = here.span("poll")
+    assert attributes_of(failed)["error.type"] == "RecordDeserializationError"
+    assert "no number" not in failed.to_json()
 
 
 def test_a_transaction_is_traced_to_its_end(here: Telemetered, cluster: Cluster) -> None:

@@ -10,6 +10,8 @@ __all__ = ["about", "warn_of_member", "without_content"]
 
 _QUOTING = (InvalidRecordError, InvalidTypeError, RecordDeserializationError)
 """Errors whose text may quote a value."""
+_DEEPEST = 10
+"""Causes that are looked at."""
 
 
 def about(**names: object) -> dict[str, object]:
@@ -29,9 +31,9 @@ def warn_of_member(logger: logging.Logger, text: str, group: str, member: str) -
 def without_content(error: BaseException) -> str:
     """The text of an error for a log; only its class, and that of its cause, where it may quote a record's value."""
     cause: BaseException | None = error
-    while cause is not None:
+    for _ in range(_DEEPEST):
         if isinstance(cause, _QUOTING):
             name = type(error).__name__
             return name if cause is error else f"{name}, by {type(cause).__name__}"
-        cause = cause.__cause__
+        cause = None if cause is None else cause.__cause__
     return str(error)

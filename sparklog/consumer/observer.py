@@ -1,4 +1,4 @@
-"""An observer of a consumer at work. Nobody does, unless it is instrumented."""
+"""An observer of a consumer at work. There is none, unless the consumer is instrumented."""
 
 from __future__ import annotations
 

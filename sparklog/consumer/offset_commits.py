@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # only since Python 3.11 the built-in one
+from functools import partial
 from typing import NamedTuple
 
 from sparklog.clock import Clock, Deadline
@@ -69,7 +70,7 @@ class OffsetCommits:
         self._group_id: str = member.membership.settings.group_id
         self._empty_group = EmptyGroup(cluster, self._group_id)
         """For commits of partitions that the application assigns; used in the commit thread."""
-        self.on_auto_commit: OnCommit = self._log_failure
+        self.on_auto_commit: OnCommit = partial(_log_failure, self._group_id)
         """Called with what became of the commits that ``auto_commit_interval_ms`` brings."""
         self._callbacks: deque[_Callback] = deque()
         self._auto_commit_due_ticks_ms = 0.0
@@ -206,13 +207,6 @@ class OffsetCommits:
         except SparklogError as error:
             _LOGGER.warning("group %s: automatic commit: %s", self._group_id, error, extra=about(group=self._group_id))
 
-    def _log_failure(self, offsets: Offsets, error: Exception | None) -> None:
-        if error is not None:
-            group, count = self._group_id, len(offsets)
-            _LOGGER.warning(
-                "group %s: automatic commit of %d partitions failed: %s", group, count, error, extra=about(group=group)
-            )
-
     # Callbacks.
 
     def run_callbacks(self) -> None:
@@ -298,3 +292,11 @@ def _result(future: Future[Rows]) -> Rows:
     if error is not None:
         raise error.with_traceback(None)
     return future.result()
+
+
+def _log_failure(group: str, offsets: Offsets, error: Exception | None) -> None:
+    if error is not None:
+        count = len(offsets)
+        _LOGGER.warning(
+            "group %s: automatic commit of %d partitions failed: %s", group, count, error, extra=about(group=group)
+        )

@@ -1,4 +1,4 @@
-"""An observer of a producer at work. Nobody does, unless it is instrumented."""
+"""An observer of a producer at work. There is none, unless the producer is instrumented."""
 
 from __future__ import annotations
 

@@ -3,15 +3,57 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sparklog.clock import Clock
 
-__all__ = ["Sensor"]
+__all__ = ["ClientMetrics", "MetricGroup", "Sensor", "by_group"]
 
 _WINDOW_MS = 30_000.0
 _WINDOWS = 2
 """Kafka's ``metrics.sample.window.ms`` and ``metrics.num.samples``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricGroup:
+    """Metrics of one thing: a client, or one of its topics or partitions."""
+
+    name: str
+    """Kafka's name of the group, such as ``producer-topic-metrics``."""
+    values: Mapping[str, float]
+    """By Kafka's names. Those that end with ``-total`` only grow."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """``topic``, and ``partition``; none for the client itself."""
+
+    @property
+    def key(self) -> str:
+        """The group as ``metrics()`` names it: with the topic behind a dot, and the partition behind a hyphen."""
+        labels = "-".join(self.labels.values())
+        return f"{self.name}.{labels}" if labels else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientMetrics:
+    """A client as a collector of metrics sees it."""
+
+    kind: str
+    """``producer`` or ``consumer``."""
+    client_id: str | None
+    """None where its settings have none."""
+    is_closed: bool
+    """Also in a process that was forked off."""
+    groups: Sequence[MetricGroup] = ()
+    """Empty before a client for asyncio was started."""
+
+
+def by_group(groups: Iterable[MetricGroup]) -> dict[str, dict[str, float]]:
+    """Group to name to value, as ``metrics()`` returns them. Groups of one key (topic ``t-0``; partition 0 of ``t``)
+    become one: they have no names in common."""
+    found: dict[str, dict[str, float]] = {}
+    for group in groups:
+        found.setdefault(group.key, {}).update(group.values)
+    return found
 
 
 @dataclass(slots=True)
@@ -20,6 +62,7 @@ class _Window:
     sum: float = 0.0
     count: int = 0
     greatest: float | None = None
+    least: float | None = None
 
 
 class Sensor:
@@ -44,6 +87,7 @@ class Sensor:
             window.count += count
             top = value if greatest is None else greatest
             window.greatest = top if window.greatest is None else max(window.greatest, top)
+            window.least = value if window.least is None else min(window.least, value)
             self._total += value
             self._count += count
 
@@ -81,6 +125,12 @@ class Sensor:
         with self._lock:
             self._turn()
             return max((w.greatest for w in self._windows if w.greatest is not None), default=float("nan"))
+
+    def minimum(self) -> float:
+        """The smallest of the recent values that were recorded one by one; NaN without one, as Kafka's."""
+        with self._lock:
+            self._turn()
+            return min((w.least for w in self._windows if w.least is not None), default=float("nan"))
 
     def _turn(self) -> None:
         now = self._clock.ticks_ms()

@@ -8,13 +8,14 @@ import sys
 
 import pytest
 
-LAZY = ("sparklog", "sparklog.spark", "sparklog.sql")
+LAZY = ("sparklog", "sparklog.opentelemetry", "sparklog.spark", "sparklog.sql", "sparklog.storage")
 
 
 @pytest.mark.parametrize("package", LAZY)
 def test_every_exported_name_is_there_and_is_listed_before_its_first_use(package):
-    if package == "sparklog.sql":
-        pytest.importorskip("duckdb")
+    needed = {"sparklog.sql": "duckdb", "sparklog.opentelemetry": "opentelemetry"}.get(package)
+    if needed is not None:
+        pytest.importorskip(needed)
     module = importlib.import_module(package)
     assert {*module.__all__} <= {*dir(module)}
     assert [name for name in module.__all__ if getattr(module, name).__class__ is type(sys)] == []
@@ -36,3 +37,10 @@ def test_a_package_alone_imports_no_client():
     before, after = (line.split() for line in told.stdout.splitlines())
     assert {"sparklog.consumer", "sparklog.admin", "sparklog.compaction", "pyspark"} & {*before} == set()
     assert "sparklog.consumer" in after
+
+
+@pytest.mark.slow
+def test_the_command_line_imports_nothing_of_clouds_nor_asyncio():
+    code = "import sys, sparklog.cli, sparklog.exporter, sparklog.observe; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert {"asyncio", "obstore", "duckdb", "deltalake", "prometheus_client"} & {*told.stdout.split()} == set()

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from sparklog.metrics import Sensor
+from sparklog.metrics import MetricGroup, Sensor, by_group
 from sparklog.testing import ManualClock
 
 WINDOW_MS = 30_000  # Source: Kafka metrics.sample.window.ms
@@ -89,3 +89,21 @@ def test_several_threads_record_at_once_and_nothing_is_lost() -> None:
     for thread in threads:
         thread.join()
     assert (sensor.total, sensor.count) == (8_000, 8_000)
+
+
+def test_the_smallest_value_is_of_the_recent_ones() -> None:
+    sensor, clock = a_sensor()
+    assert math.isnan(sensor.minimum())
+    sensor.record(3)
+    clock.advance(WINDOW_MS)
+    sensor.record(7)
+    sensor.record(5)
+    assert sensor.minimum() == 3
+    clock.advance(WINDOW_MS)
+    assert sensor.minimum() == 5
+
+
+def test_groups_of_one_key_are_one() -> None:
+    of_topic = MetricGroup(name="g", labels={"topic": "t-0"}, values={"a": 1})
+    of_partition = MetricGroup(name="g", labels={"topic": "t", "partition": "0"}, values={"b": 2})
+    assert by_group([MetricGroup(name="g", values={}), of_topic, of_partition]) == {"g": {}, "g.t-0": {"a": 1, "b": 2}}

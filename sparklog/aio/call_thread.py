@@ -26,10 +26,12 @@ _LOOK_S = 1.0
 class _Call:
     """A call on its way. ``done`` belongs to the loop; the thread touches nothing but through it."""
 
-    __slots__ = ("done", "function", "is_nested", "is_poll")
+    __slots__ = ("context", "done", "function", "is_nested", "is_poll")
 
     def __init__(self, function: Callable[[], Any], done: asyncio.Future[Any], *, is_nested: bool, is_poll: bool):
         self.function = function
+        self.context = contextvars.copy_context()
+        """The caller's: what is done for it belongs to its trace, say."""
         self.done = done
         self.is_nested = is_nested
         self.is_poll = is_poll
@@ -182,7 +184,7 @@ class LoopThread:
     def _make(self, call: _Call) -> None:
         result, error = None, None
         try:
-            result = call.function()
+            result = call.context.run(call.function)
         except Exception as raised:
             error = raised
         except BaseException as raised:  # a future takes no SystemExit from another thread

@@ -23,6 +23,7 @@ from sparklog.consumer.arguments import check_count, check_offset, check_partiti
 from sparklog.consumer.subscription import EARLIEST, LATEST
 from sparklog.errors import IllegalStateError, WakeupError
 from sparklog.log import Cluster
+from sparklog.metrics import ClientMetrics
 from sparklog.model import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -274,6 +275,13 @@ class Consumer:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Kafka's consumer metrics: group to name to value."""
         return self._started().metrics()
+
+    def _client_metrics(self) -> ClientMetrics:
+        """From any thread."""
+        client = self._consumer
+        if client is None:
+            return ClientMetrics(kind="consumer", client_id=None, is_closed=self._thread.is_ended)
+        return client._client_metrics()
 
     # The end.
 

@@ -20,6 +20,7 @@ from sparklog.aio.send_future import SendFuture, Settlements
 from sparklog.config import ProducerConfig
 from sparklog.errors import IllegalStateError, InvalidArgumentError
 from sparklog.log import Cluster
+from sparklog.metrics import ClientMetrics
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
 from sparklog.producer import BatchMetadata
 
@@ -155,6 +156,13 @@ class Producer:
         """Kafka's metrics: group to name to value."""
         return self._started().metrics()
 
+    def _client_metrics(self) -> ClientMetrics:
+        """From any thread."""
+        client = self._producer
+        if client is None:
+            return ClientMetrics(kind="producer", client_id=None, is_closed=self._thread.is_ended)
+        return client._client_metrics()
+
     async def begin_transaction(self) -> None:
         """Begin a transaction; see :meth:`sparklog.Producer.begin_transaction`."""
         await self._resumable("begin_transaction", self._started().begin_transaction)
@@ -189,7 +197,8 @@ class Producer:
             try:
                 await self.abort_transaction()
             except Exception as failed:
-                _LOGGER.warning("the transaction of a block that raised %r couldn't be aborted: %s", error, failed)
+                raised = type(error).__name__
+                _LOGGER.warning("the transaction of a block that raised %s couldn't be aborted: %s", raised, failed)
             raise
         await self.commit_transaction()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from typing import TYPE_CHECKING
 
@@ -45,6 +44,8 @@ def gateway(
 
     There is no authentication and no encryption yet.
     """
+    import asyncio
+
     from sparklog.gateway.server import parse_address
     from sparklog.gateway.settings import GatewaySettings
 
@@ -71,6 +72,8 @@ async def _run(
     address: tuple[str, int],
     advertised: tuple[str, int] | None,
 ) -> None:
+    import asyncio
+
     from sparklog.gateway.server import Gateway
     from sparklog.log.cluster import open_cluster
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from sparklog.clock import Clock
 from sparklog.config.settings import LONG_MAX
 from sparklog.errors import InvalidArgumentError
+from sparklog.log import Cluster, open_cluster
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.paths import check_topic_name
 
@@ -17,6 +22,7 @@ __all__ = [
     "check_partitions",
     "check_timeout",
     "check_timestamps",
+    "opened_cluster",
 ]
 
 
@@ -80,3 +86,17 @@ def check_count(name: str, count: object) -> int:
     if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
         raise InvalidArgumentError(f"{name}={count!r}: expected a whole number, 1 or more")
     return count
+
+
+def opened_cluster(
+    cluster: str | Path | Cluster, storage_options: Mapping[str, Any] | None, clock: Clock | None
+) -> tuple[Cluster, bool]:
+    """The cluster that a consumer was given, and whether its store is the consumer's own.
+
+    Raises ``InvalidArgumentError``: there is none; options beside one that is open. ``StoreError``.
+    """
+    if not isinstance(cluster, Cluster):
+        return open_cluster(cluster, storage_options=storage_options, clock=clock, create=False), True
+    if storage_options is not None:
+        raise InvalidArgumentError("storage_options: expected none beside an open cluster")
+    return (cluster if clock is None else replace(cluster, clock=clock)), False

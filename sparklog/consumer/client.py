@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NoReturn, overload
@@ -22,6 +21,7 @@ from sparklog.consumer.arguments import (
     check_partitions,
     check_timeout,
     check_timestamps,
+    opened_cluster,
 )
 from sparklog.consumer.assignment import Handover
 from sparklog.consumer.listener import ConsumerRebalanceListener
@@ -30,8 +30,8 @@ from sparklog.consumer.record_buffer import Records
 from sparklog.consumer.runtime import ConsumerRuntime
 from sparklog.consumer.segment_fetcher import ReadLimits
 from sparklog.consumer.subscription import EARLIEST, LATEST
-from sparklog.errors import InvalidArgumentError
-from sparklog.log import Cluster, open_cluster, topic_names
+from sparklog.log import Cluster, topic_names
+from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -39,6 +39,7 @@ from sparklog.model import (
     OffsetAndTimestamp,
     TopicPartition,
 )
+from sparklog.new_clients import announce
 from sparklog.paths import check_topic_name
 
 __all__ = ["Consumer"]
@@ -86,17 +87,12 @@ class Consumer:
         config = ConsumerConfig.parse(settings)
         for topic in topics:
             check_topic_name(topic)
-        is_open = isinstance(cluster, Cluster)
-        if isinstance(cluster, Cluster):
-            if storage_options is not None:
-                raise InvalidArgumentError("storage_options: expected none beside an open cluster")
-            opened = cluster if clock is None else replace(cluster, clock=clock)
-        else:
-            opened = open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
-        self._runtime = ConsumerRuntime(opened, config, read_limits or ReadLimits(), owns_store=not is_open)
+        opened, owns_store = opened_cluster(cluster, storage_options, clock)
+        self._runtime = ConsumerRuntime(opened, config, read_limits or ReadLimits(), owns_store=owns_store)
         self._guard = self._runtime.guard
         self._records: Iterator[ConsumerRecord] = iter(())
         """Records that iteration has polled and not returned yet."""
+        announce(self)
         if topics:
             self.subscribe(topics)
 
@@ -323,9 +319,12 @@ class Consumer:
             return self._runtime.assigned.highwater(check_partition(partition))
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Kafka's consumer metrics: group to name to value. From any thread."""
+        """Kafka's consumer metrics: group to name to value. From any thread; docs/monitoring.md lists them."""
         self._guard.check_process()
-        return self._runtime.metrics_snapshot()
+        return by_group(self._client_metrics().groups)
+
+    def _client_metrics(self) -> ClientMetrics:
+        return self._runtime.client_metrics()
 
     def wakeup(self) -> None:
         """Let the call that waits now, or else the next one, raise ``WakeupError``. From any thread."""

@@ -22,6 +22,7 @@ from sparklog.consumer.subscription import Subscription
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.log import Cluster
+from sparklog.logs import about
 from sparklog.model import ConsumerGroupMetadata
 from sparklog.txn.deciding import deciding_for
 
@@ -116,7 +117,9 @@ class Coordinator:
         self._note_generation()
         lost = membership.take_lost()
         if lost:
-            _LOGGER.warning("group %s: lost %d partitions", self._group_id, len(lost))
+            _LOGGER.warning(
+                "group %s: lost %d partitions", self._group_id, len(lost), extra=about(group=self._group_id)
+            )
             self._metrics.rebalance_failed()
             self._changes.remove(lost, LOST, listener)
         if subscription.pattern is not None:

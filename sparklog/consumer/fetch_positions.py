@@ -10,6 +10,7 @@ from sparklog.consumer.assignment import Assignment, PartitionState
 from sparklog.consumer.followed_topics import TopicView
 from sparklog.consumer.subscription import EARLIEST, HELD
 from sparklog.errors import NoOffsetForPartitionError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from sparklog.logs import about
 
 __all__ = ["TimestampSearch", "set_fetch_offset"]
 
@@ -58,7 +59,7 @@ def set_fetch_offset(
             error = OffsetOutOfRangeError(message, topic_partition=partition, offset=state.fetch_offset)
             assignment.fail(state, error)
             return None
-        _LOGGER.warning("%s; reset to %s", message, policy.kind)
+        _LOGGER.warning("%s; reset to %s", message, policy.kind, extra=about(**partition._asdict()))
         assignment.begin_anew(state, policy)
     return None if state.fetch_offset is not None else _begin(assignment, state, start, end, view)
 

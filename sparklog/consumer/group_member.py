@@ -16,6 +16,7 @@ from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.groups.offsets.rows import Rows, Stamp
 from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
+from sparklog.logs import about
 from sparklog.model import TopicPartition
 from sparklog.storage.retrying import Patience
 
@@ -116,7 +117,9 @@ class GroupMember:
                 rounds.leave()
         except Exception as error:  # also of an assignor that isn't ours
             group_id = self.membership.settings.group_id
-            _LOGGER.warning("group %s: not left, the session ends by itself: %s", group_id, error)
+            _LOGGER.warning(
+                "group %s: not left, the session ends by itself: %s", group_id, error, extra=about(group=group_id)
+            )
 
     def _take(
         self, topic_ids: Mapping[TopicPartition, str], stamp: Stamp, done: Callable[[Rows | Exception], None]

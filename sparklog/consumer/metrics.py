@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Any
 
 from sparklog.clock import Clock
-from sparklog.metrics import Sensor
+from sparklog.consumer.observer import ConsumerObserver
+from sparklog.metrics import MetricGroup, Sensor
 from sparklog.model import TopicPartition
 
 __all__ = ["ASSIGNED", "LOST", "REVOKED", "ConsumerMetrics"]
@@ -14,6 +17,13 @@ ASSIGNED, REVOKED, LOST = "assigned", "revoked", "lost"
 """Events that a rebalance listener is called with."""
 
 _S_PER_HOUR = 3_600
+_FETCH_GROUP = "consumer-fetch-manager-metrics"
+
+
+class _Topic:
+    def __init__(self, clock: Clock) -> None:
+        self.records = Sensor(clock)
+        self.bytes = Sensor(clock)
 
 
 class ConsumerMetrics:
@@ -21,6 +31,7 @@ class ConsumerMetrics:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.observer: ConsumerObserver | None = None
         self._records = Sensor(clock)
         self._bytes = Sensor(clock)
         self._latency = Sensor(clock)
@@ -29,6 +40,7 @@ class ConsumerMetrics:
         self._between = Sensor(clock)
         self._idle = Sensor(clock)
         self._lag = Sensor(clock)
+        self._lead = Sensor(clock)
         self._commits = Sensor(clock)
         self._heartbeats = Sensor(clock)
         self._rebalances = Sensor(clock)
@@ -37,6 +49,7 @@ class ConsumerMetrics:
         self._heartbeat_ticks_ms: float | None = None
         self._rebalance_ticks_ms: float | None = None
         self._partitions: dict[TopicPartition, tuple[Sensor, Sensor, int, int]] = {}
+        self._topics: dict[str, _Topic] = {}
         self._began_ticks_ms: float | None = None
         self._ended_ticks_ms = 0.0
 
@@ -48,6 +61,8 @@ class ConsumerMetrics:
 
     def poll_begins(self) -> None:
         """Note that the application polls."""
+        if self.observer is not None:
+            self.observer.poll_begins()
         now = self._clock.ticks_ms()
         if self._began_ticks_ms is not None:
             between = now - self._began_ticks_ms
@@ -56,15 +71,25 @@ class ConsumerMetrics:
                 self._idle.record((self._ended_ticks_ms - self._began_ticks_ms) / between)
         self._began_ticks_ms = now
 
-    def poll_ends(self) -> None:
-        """Note that a poll returns to the application."""
+    def poll_ends(self, error: BaseException | None) -> None:
+        """Note that a poll returns to the application, or raises."""
+        if self.observer is not None:
+            self.observer.poll_ends(error)
         self._ended_ticks_ms = self._clock.ticks_ms()
 
     def consumed(self, partition: TopicPartition, record_count: int, size_bytes: int, *, lag: int, lead: int) -> None:
         """Count records that were returned; ``lag``, ``lead``: position before the log end, beyond the log start."""
+        if self.observer is not None:
+            self.observer.consumed(partition, record_count)
         self._records.record(record_count)
         self._bytes.record(size_bytes)
         self._lag.record(lag)
+        self._lead.record(lead)
+        topic = self._topics.get(partition.topic)
+        if topic is None:
+            topic = self._topics[partition.topic] = _Topic(self._clock)
+        topic.records.record(record_count)
+        topic.bytes.record(size_bytes)
         known = self._partitions.get(partition)
         lags, leads = known[:2] if known else (Sensor(self._clock), Sensor(self._clock))
         lags.record(lag)
@@ -75,10 +100,20 @@ class ConsumerMetrics:
         """Forget all partitions but these."""
         kept = set(partitions)
         self._partitions = {p: known for p, known in self._partitions.items() if p in kept}
+        topics = {partition.topic for partition in kept}
+        self._topics = {name: topic for name, topic in self._topics.items() if name in topics}
 
-    def committed(self, took_ms: float) -> None:
-        """Count a commit that was carried out, or refused."""
-        self._commits.record(took_ms)
+    def committing(self, partitions: Collection[TopicPartition]) -> Callable[[Future[Any]], None]:
+        """A commit begins. Returns what counts it at its end: carried out, or refused."""
+        began = self._clock.ticks_ms()
+        observed = None if self.observer is None else self.observer.commit(partitions)
+
+        def ended(future: Future[Any]) -> None:
+            self._commits.record(self._clock.ticks_ms() - began)
+            if observed is not None:
+                observed(CancelledError() if future.cancelled() else future.exception())
+
+        return ended
 
     def heartbeat(self) -> None:
         """Count a heartbeat: the others could see that this member lives."""
@@ -98,39 +133,50 @@ class ConsumerMetrics:
         """Count a call of the rebalance listener."""
         self._listener[event].record(took_ms)
 
-    def snapshot(self, *, assigned_count: int) -> dict[str, dict[str, float]]:
-        """All values by group and name; NaN for a mean or a maximum of nothing."""
-        groups: dict[str, dict[str, float]] = {
-            "consumer-metrics": {
-                "poll-idle-ratio-avg": self._idle.mean(),
-                "time-between-poll-avg": self._between.mean(),
-                "time-between-poll-max": self._between.maximum(),
-            },
-            "consumer-coordinator-metrics": self._of_the_group(assigned_count),
-            "consumer-fetch-manager-metrics": {
-                "records-consumed-rate": self._records.rate(),
-                "records-consumed-total": self._records.total,
-                "bytes-consumed-rate": self._bytes.rate(),
-                "bytes-consumed-total": self._bytes.total,
-                "fetch-rate": self._latency.count_rate(),
-                "fetch-total": float(self._latency.count),
-                "fetch-latency-avg": self._latency.mean(),
-                "fetch-latency-max": self._latency.maximum(),
-                "fetch-size-avg": self._fetched_bytes.mean(),
-                "fetch-size-max": self._fetched_bytes.maximum(),
-                "records-per-request-avg": self._fetched_records.mean(),
-                "records-lag-max": self._lag.maximum(),
-            },
+    def groups(self, *, assigned_count: int) -> list[MetricGroup]:
+        """All values: of the consumer, of each topic and partition; NaN for a mean or a maximum of nothing."""
+        polls = {
+            "poll-idle-ratio-avg": self._idle.mean(),
+            "time-between-poll-avg": self._between.mean(),
+            "time-between-poll-max": self._between.maximum(),
+            "last-poll-seconds-ago": self._seconds_since(self._began_ticks_ms),
         }
+        return [
+            MetricGroup(name="consumer-metrics", values=polls),
+            MetricGroup(name="consumer-coordinator-metrics", values=self._of_the_group(assigned_count)),
+            MetricGroup(name=_FETCH_GROUP, values=self._of_fetches()),
+            *(
+                MetricGroup(name=_FETCH_GROUP, labels={"topic": name}, values=_consumed(topic.records, topic.bytes))
+                for name, topic in self._topics.copy().items()
+            ),
+            *self._of_partitions(),
+        ]
+
+    def _of_fetches(self) -> dict[str, float]:
+        return {
+            **_consumed(self._records, self._bytes),
+            "fetch-rate": self._latency.count_rate(),
+            "fetch-total": float(self._latency.count),
+            "fetch-latency-avg": self._latency.mean(),
+            "fetch-latency-max": self._latency.maximum(),
+            "fetch-size-avg": self._fetched_bytes.mean(),
+            "fetch-size-max": self._fetched_bytes.maximum(),
+            "records-per-request-avg": self._fetched_records.mean(),
+            "records-lag-max": self._lag.maximum(),
+            "records-lead-min": self._lead.minimum(),
+        }
+
+    def _of_partitions(self) -> Iterator[MetricGroup]:
         for (topic, number), (lags, leads, lag, lead) in self._partitions.copy().items():
-            groups[f"consumer-fetch-manager-metrics.{topic}-{number}"] = {
+            values = {
                 "records-lag": float(lag),
                 "records-lag-avg": lags.mean(),
                 "records-lag-max": lags.maximum(),
                 "records-lead": float(lead),
                 "records-lead-avg": leads.mean(),
+                "records-lead-min": leads.minimum(),
             }
-        return groups
+            yield MetricGroup(name=_FETCH_GROUP, labels={"topic": topic, "partition": str(number)}, values=values)
 
     def _of_the_group(self, assigned_count: int) -> dict[str, float]:
         return {
@@ -154,3 +200,12 @@ class ConsumerMetrics:
     def _seconds_since(self, ticks_ms: float | None) -> float:
         """Seconds since a time; -1 where there is none, as in Kafka."""
         return -1.0 if ticks_ms is None else (self._clock.ticks_ms() - ticks_ms) // 1_000
+
+
+def _consumed(records: Sensor, size_bytes: Sensor) -> dict[str, float]:
+    return {
+        "records-consumed-rate": records.rate(),
+        "records-consumed-total": records.total,
+        "bytes-consumed-rate": size_bytes.rate(),
+        "bytes-consumed-total": size_bytes.total,
+    }

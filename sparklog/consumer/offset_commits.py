@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # only since Python 3.11 the built-in one
+from functools import partial
 from typing import NamedTuple
 
 from sparklog.clock import Clock, Deadline
@@ -28,6 +29,7 @@ from sparklog.groups.offsets.commit_thread import OffsetCommitThread
 from sparklog.groups.offsets.rows import OffsetRow, Rows
 from sparklog.interrupts import bounded_s
 from sparklog.log import Cluster
+from sparklog.logs import about
 from sparklog.model import OffsetAndMetadata, TopicPartition
 
 __all__ = ["OffsetCommits", "Offsets", "OnCommit", "Wait"]
@@ -68,7 +70,7 @@ class OffsetCommits:
         self._group_id: str = member.membership.settings.group_id
         self._empty_group = EmptyGroup(cluster, self._group_id)
         """For commits of partitions that the application assigns; used in the commit thread."""
-        self.on_auto_commit: OnCommit = _log_failure
+        self.on_auto_commit: OnCommit = partial(_log_failure, self._group_id)
         """Called with what became of the commits that ``auto_commit_interval_ms`` brings."""
         self._callbacks: deque[_Callback] = deque()
         self._auto_commit_due_ticks_ms = 0.0
@@ -95,18 +97,19 @@ class OffsetCommits:
         """
         timeout_ms = self._config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         topic_ids = self._topic_ids(offsets)
-        began = self._clock.ticks_ms()
         if self._member.is_subscribed:
             stamps = self._member.membership.stamps(offsets)
             missing = sorted(set(offsets) - stamps.keys())
             if missing:
                 raise self._not_owned(missing[0])
             change = CommitOffsets(offsets=dict(offsets), stamps=stamps, topic_ids=topic_ids)
+            ended = self._metrics.committing(offsets)
             future = self._commit_thread.change(change, timeout_ms=timeout_ms)
         else:
             unowned = UnownedCommit(self._empty_group, offsets, topic_ids)
+            ended = self._metrics.committing(offsets)
             future = self._commit_thread.change(unowned.make, timeout_ms=timeout_ms, again=unowned.again)
-        future.add_done_callback(lambda _: self._metrics.committed(self._clock.ticks_ms() - began))
+        future.add_done_callback(ended)
         return future
 
     def commit_sync(self, offsets: Offsets, timeout_ms: float, *, wait: Wait) -> None:
@@ -202,7 +205,7 @@ class OffsetCommits:
                 self.give_up(committing, timeout_ms)
             committing.result()
         except SparklogError as error:
-            _LOGGER.warning("group %s: automatic commit: %s", self._group_id, error)
+            _LOGGER.warning("group %s: automatic commit: %s", self._group_id, error, extra=about(group=self._group_id))
 
     # Callbacks.
 
@@ -291,6 +294,9 @@ def _result(future: Future[Rows]) -> Rows:
     return future.result()
 
 
-def _log_failure(offsets: Offsets, error: Exception | None) -> None:
+def _log_failure(group: str, offsets: Offsets, error: Exception | None) -> None:
     if error is not None:
-        _LOGGER.warning("automatic commit of %d partitions failed: %s", len(offsets), error)
+        count = len(offsets)
+        _LOGGER.warning(
+            "group %s: automatic commit of %d partitions failed: %s", group, count, error, extra=about(group=group)
+        )

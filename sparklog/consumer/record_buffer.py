@@ -161,6 +161,8 @@ class RecordBuffer:
         return True
 
     def _intercepted(self, found: Records) -> Records:
+        if self._metrics.observer is not None:
+            self._metrics.observer.received(found)
         for interceptor in self._interceptors:
             try:
                 found = interceptor.on_consume(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import re
 import time
@@ -18,6 +17,7 @@ from sparklog.config import ConsumerConfig
 from sparklog.consumer.arguments import check_timeout
 from sparklog.consumer.assigned_partitions import AssignedPartitions
 from sparklog.consumer.assignment import HANDED_OVER, Handover, PartitionState
+from sparklog.consumer.at_exit import end_at_exit, forget_at_exit
 from sparklog.consumer.coordinator import Coordinator
 from sparklog.consumer.fetch_state import FetchState
 from sparklog.consumer.fetcher import Fetcher
@@ -35,6 +35,7 @@ from sparklog.consumer.ungrouped_assignment import UngroupedAssignment
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, UnknownTopicOrPartitionError, WakeupError
 from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
+from sparklog.metrics import ClientMetrics
 from sparklog.model import ConsumerGroupMetadata, ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 __all__ = ["ConsumerRuntime"]
@@ -42,7 +43,6 @@ __all__ = ["ConsumerRuntime"]
 _LOGGER = logging.getLogger("sparklog.consumer")
 _LONGEST_WAIT_MS = 100.0
 """Between two looks at a clock that may be another than the machine's."""
-_JOIN_AT_EXIT_S = 1.0
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class ConsumerRuntime:
         """None without a group."""
         self._transaction_help = TransactionHelp(cluster)
         weakref.finalize(self, _abandon, self.fetch_state, self.guard, self.coordinator).atexit = False
-        _LIVE.add(self)
+        end_at_exit(self)
 
     # Polling and waiting.
 
@@ -175,9 +175,12 @@ class ConsumerRuntime:
             raise IllegalStateError("poll: subscribe to topics or assign partitions first")
         self.metrics.poll_begins()
         try:
-            return self.wait(partial(self._poll_once, take), timeout_ms)
-        finally:
-            self.metrics.poll_ends()
+            found = self.wait(partial(self._poll_once, take), timeout_ms)
+        except BaseException as error:
+            self.metrics.poll_ends(error)
+            raise
+        self.metrics.poll_ends(None)
+        return found
 
     def _poll_once(self, take: Callable[[], T]) -> T | None:
         if self.coordinator is not None:
@@ -368,9 +371,14 @@ class ConsumerRuntime:
 
     # Metrics, threads and the end.
 
-    def metrics_snapshot(self) -> dict[str, dict[str, float]]:
-        """Kafka's consumer metrics: group to name to value. From any thread."""
-        return self.metrics.snapshot(assigned_count=self.assigned.count())
+    def client_metrics(self) -> ClientMetrics:
+        """Kafka's consumer metrics. From any thread."""
+        return ClientMetrics(
+            kind="consumer",
+            client_id=self.config.client_id,
+            is_closed=self.guard.is_closed or self.guard.is_forked,
+            groups=self.metrics.groups(assigned_count=self.assigned.count()),
+        )
 
     def close(self, timeout_ms: float, *, auto_commit: bool) -> None:
         """Read nothing any more, and end the threads.
@@ -389,7 +397,7 @@ class ConsumerRuntime:
 
     def _close(self, timeout_ms: float) -> None:
         """End the threads; the store is left open for a thread that doesn't end in time."""
-        _LIVE.discard(self)
+        forget_at_exit(self)
         self.stop()
         if not self.join(timeout_ms / 1000):
             _LOGGER.warning("threads did not end within %g ms; they end after their current request", timeout_ms)
@@ -432,18 +440,3 @@ def _abandon(fetch_state: FetchState, guard: SingleThreadGuard, coordinator: Coo
     fetch_state.stop()
     if coordinator is not None:
         coordinator.stop()
-
-
-_LIVE: weakref.WeakSet[ConsumerRuntime] = weakref.WeakSet()
-
-
-def _end_all() -> None:
-    """End the threads of all consumers: one that decodes while the interpreter shuts down would crash it."""
-    runtimes = [runtime for runtime in _LIVE if not runtime.guard.is_forked]
-    for runtime in runtimes:
-        runtime.stop()
-    for runtime in runtimes:
-        runtime.join(_JOIN_AT_EXIT_S)
-
-
-atexit.register(_end_all)

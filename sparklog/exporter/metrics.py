@@ -339,7 +339,7 @@ CLUSTER_METRICS: tuple[Metric[ClusterFigures], ...] = (
     ),
     Metric(
         "sparklog_transaction_overdue",
-        "1: open for longer than one and a half times its time-out, or decided and not carried out for a minute.",
+        "1: a group's offsets wait for a transaction that is past its time-out, or one is decided and not carried out.",
         ("transactional_id", "state"),
         _overdue,
     ),

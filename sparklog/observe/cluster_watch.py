@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,7 @@ from sparklog.errors import (
 )
 from sparklog.groups.admin.inspection import group_folders
 from sparklog.log.cluster import Cluster
+from sparklog.logs import about
 from sparklog.model import TopicPartition
 from sparklog.observe.figures import ClusterFigures, GroupFigures, Problem, TransactionFigures
 from sparklog.observe.group_watch import GroupWatch, WatchedTopic, group_figures
@@ -51,6 +53,8 @@ _AGAIN_EVERY_MS = 60_000.0
 _OFTEN_CHECKPOINTED = 100
 """Versions after which a checkpoint is likely: only then is it looked for."""
 
+_ABOUT = {"transaction": "transactional_id"}
+"""The name in log records, where it is another."""
 _NO_TOPIC = (InvalidTopicError, NotATopicError, UnknownTopicOrPartitionError)
 
 T = TypeVar("T")
@@ -220,7 +224,7 @@ class ClusterWatch:
     def _note(self, kind: str, name: str, error: SparklogError) -> None:
         is_foreign = kind == "topic" and name not in self._topics and isinstance(error, _NO_TOPIC)
         if (kind, name) not in self._unreadable and not is_foreign:
-            _LOGGER.warning("%s %r can't be read: %s", kind, name, error)
+            _LOGGER.warning("%s %r can't be read: %s", kind, name, error, extra=about(**{_ABOUT.get(kind, kind): name}))
         again = self._clock.ticks_ms() + _AGAIN_EVERY_MS
         self._unreadable[kind, name] = _Unreadable(error.with_traceback(None), is_foreign, again)
 
@@ -239,6 +243,7 @@ class ClusterWatch:
         now_ms = self._clock.now_ms()
         living = {name: watch for name, watch in sorted(self._topics.items()) if not watch.is_deleted}
         disk = _disk_usage(self._cluster.store.uri)
+        pending = Counter(name for watch in self._groups.values() for name in watch.pending_ids())
         return ClusterFigures(
             cluster_id=self._cluster.cluster_id,
             uri=self._cluster.store.uri,
@@ -246,7 +251,7 @@ class ClusterWatch:
             took_ms=took_ms,
             topics=tuple(watch.figures for watch in living.values()),
             groups=tuple(self._group_figures(living, now_ms=now_ms)),
-            transactions=tuple(transactions),
+            transactions=tuple(replace(one, pending_count=pending[one.transactional_id]) for one in transactions),
             problems=tuple(
                 Problem(kind=kind, name=name, error=found.error)
                 for (kind, name), found in sorted(self._unreadable.items(), key=lambda item: item[0])

@@ -128,20 +128,25 @@ class TransactionFigures:
 
     transactional_id: str
     state: TransactionState
-    """``Ongoing``: a transaction may be open."""
+    """``Ongoing``: a transaction may be open. Its producer says so from its first to its last one, also while it idles:
+    nothing is written of a transaction before it is decided, but for offsets in groups."""
     producer_id: int
     producer_epoch: int
     since_ms: int
     """When its newest entry was written, or the marker of its session where that is younger; ms since the epoch."""
     timeout_ms: int
     """After so long anybody may abort an open transaction."""
+    pending_count: int = 0
+    """Offsets in groups that wait for its decision: these groups' offsets stand still until then."""
 
     def is_overdue(self, *, now_ms: int) -> bool:
-        """Would maintenance abort or finish it: is it past one and a half times its time-out, or decided and not
-        carried out for a minute?"""
+        """Does something wait for it in vain: offsets of a group for an open transaction that is past one and a half
+        times its time-out, or readers for one that is decided and wasn't carried out for a minute?
+
+        An open transaction without offsets keeps nobody waiting; a producer that idles looks the same."""
         age_ms = now_ms - self.since_ms
         if self.state is TransactionState.ONGOING:
-            return age_ms > 1.5 * self.timeout_ms
+            return self.pending_count > 0 and age_ms > 1.5 * self.timeout_ms
         return self.state.is_prepared and age_ms > 60_000
 
 

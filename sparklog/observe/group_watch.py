@@ -5,7 +5,7 @@ Nothing is written: where an administrator asks for the store's time, a watch co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sparklog.groups.membership.member_state import MemberState
@@ -78,6 +78,10 @@ class GroupWatch:
     def pending_count(self) -> int:
         """Offsets of transactions that aren't settled."""
         return _pending(self.rows)
+
+    def pending_ids(self) -> Iterator[str]:
+        """The transactional ids for whose decisions these offsets wait, one for each offset."""
+        return (row.pending.decider.transactional_id for row in self.rows.values() if row.pending is not None)
 
     @property
     def living(self) -> frozenset[str]:

@@ -22,6 +22,7 @@ from sparklog.errors import (
     UnknownTopicOrPartitionError,
 )
 from sparklog.log.cluster import Cluster, open_cluster
+from sparklog.logs import about, without_content
 from sparklog.outbox.positions import encode_position, ensure_position_topic, position_topic, read_position
 from sparklog.outbox.rows import Row, backlog, read_rows, settle_rows
 from sparklog.outbox.tables import DEFAULT_NAME, OutboxTable, inspect_table
@@ -270,7 +271,10 @@ class Relay:
                 if not _may_pass(error) or deadline.has_passed or self._stopping.is_set():
                     raise
                 self._outage_count += 1
-                _LOGGER.warning("relay %s: tried again in %.1f s: %s", self.name, pause_s, error)
+                told = without_content(error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig else error)
+                _LOGGER.warning(
+                    "relay %s: tried again in %.1f s: %s", self.name, pause_s, told, extra=about(relay=self.name)
+                )
             self._stopping.wait(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from sparklog.consumer import Consumer
 from sparklog.errors import (
@@ -17,6 +18,8 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.logs import without_content
+from sparklog.opentelemetry.automatic import resumed
 from sparklog.processing.frontier import Entry
 from sparklog.processing.moves import Output
 from sparklog.processing.work import Pending, Work
@@ -112,19 +115,27 @@ class Commits:
         """Send all outputs; where one can't be sent by itself: whose it is, and why."""
         self._partition_counts.clear()
         for entry in taken.moves:
-            for output in entry.outputs:
-                try:
-                    self._send(producer, output)
-                except _OF_THE_RECORD as error:
-                    return entry, error
-                except (UnknownTopicOrPartitionError, InvalidTopicError) as error:
-                    at, offset = entry.frontier.partition, entry.record.offset
-                    raise HandlerError(
-                        f"what was made of {at.topic}-{at.partition}, offset {offset}, can't be sent to topic "
-                        f"{output.topic!r}: {error}; the worker stops before this record, nothing is skipped",
-                        topic_partition=at,
-                        offset=offset,
-                    ) from error
+            with nullcontext() if entry.span is None else resumed(entry.span):
+                refused = self._send_outputs(producer, entry)
+            if refused is not None:
+                return entry, refused
+        return None
+
+    def _send_outputs(self, producer: Producer, entry: Entry) -> SparklogError | None:
+        """Send an entry's outputs; where one can't be sent by itself: why."""
+        for output in entry.outputs:
+            try:
+                self._send(producer, output)
+            except _OF_THE_RECORD as error:
+                return error
+            except (UnknownTopicOrPartitionError, InvalidTopicError) as error:
+                at, offset = entry.frontier.partition, entry.record.offset
+                raise HandlerError(
+                    f"what was made of {at.topic}-{at.partition}, offset {offset}, can't be sent to topic "
+                    f"{output.topic!r}: {error}; the worker stops before this record, nothing is skipped",
+                    topic_partition=at,
+                    offset=offset,
+                ) from error
         return None
 
     def _send(self, producer: Producer, output: Output) -> None:
@@ -167,7 +178,7 @@ class Commits:
         try:
             producer.abort_transaction()
         except SparklogError as error:
-            _LOGGER.warning("a transaction could not be aborted yet: %s", error)
+            _LOGGER.warning("a transaction could not be aborted yet: %s", without_content(error))
         else:
             self._must_abort = False
 

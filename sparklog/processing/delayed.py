@@ -24,6 +24,7 @@ from sparklog.errors import (
 from sparklog.log import Cluster, TopicFollower, open_cluster
 from sparklog.log.cluster import topic_names
 from sparklog.log.topic import delete_records
+from sparklog.logs import about, without_content
 from sparklog.processing.schedule import Place, Schedule
 from sparklog.producer import Producer
 from sparklog.producer.delayed_records import DELAY_PREFIX, Waiting, delay_topic, parse_delayed
@@ -338,7 +339,10 @@ class DelayMover:
         try:
             delete_records(delayed.follower.log, delayed.follower.topic, below, timeout_ms=_TRIM_TIMEOUT_MS)
         except SparklogError as error:  # it costs room; the next time comes
-            _LOGGER.warning("topic %s: what was delivered could not be removed: %s", delayed.follower.topic, error)
+            name = delayed.follower.topic
+            _LOGGER.warning(
+                "topic %s: what was delivered could not be removed: %s", name, error, extra=about(topic=name)
+            )
 
     def _despite_outages(self, call: Callable[[], T]) -> T:
         """Call, and again where the store can't be reached now, for ``max_outage_s`` at most."""
@@ -350,7 +354,13 @@ class DelayMover:
             except SparklogError as error:
                 if not _may_pass(error) or deadline.has_passed or self._stopping.is_set():
                     raise
-                _LOGGER.warning("delayed records of %s: tried again in %.1f s: %s", self.topic, pause_s, error)
+                _LOGGER.warning(
+                    "delayed records of %s: tried again in %.1f s: %s",
+                    self.topic,
+                    pause_s,
+                    without_content(error),
+                    extra=about(topic=self.topic),
+                )
             self._stopping.wait(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 

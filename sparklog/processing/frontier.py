@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.processing.moves import DeadLetter, Output
@@ -30,6 +31,7 @@ class Entry:
         "letter",
         "outputs",
         "record",
+        "span",
     )
 
     def __init__(
@@ -50,6 +52,8 @@ class Entry:
         """The records to be sent once it is done."""
         self.letter: DeadLetter | None = None
         """Set where it was moved to the dead letters."""
+        self.span: Any = None
+        """The span of the newest try, where it is traced."""
 
 
 class Frontier:

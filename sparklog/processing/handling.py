@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparklog.clock import Clock
 from sparklog.errors import HandlerError
@@ -15,6 +15,9 @@ from sparklog.processing.moves import Output, bury, delay, group_of, origin_of
 from sparklog.processing.retries import Again, Bury, Decision, Delay, decide
 from sparklog.processing.subscriber import Subscriber
 from sparklog.processing.values import encode
+
+if TYPE_CHECKING:
+    from sparklog.opentelemetry.processing import ProcessTelemetry
 
 __all__ = ["Await", "Handling", "Slot", "outputs_of"]
 
@@ -42,11 +45,20 @@ class Slot:
 class Handling:
     """The work on records of one subscriber. For several threads, each with a slot of its own."""
 
-    def __init__(self, subscriber: Subscriber, *, group_id: str, clock: Clock, run_async: Await) -> None:
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        *,
+        group_id: str,
+        clock: Clock,
+        run_async: Await,
+        telemetry: ProcessTelemetry | None = None,
+    ) -> None:
         self._subscriber = subscriber
         self._group_id = group_id
         self._clock = clock
         self._run_async = run_async
+        self._telemetry = telemetry
         self._delays: Mapping[str, str] = subscriber.delay_topics()
 
     def work_on(self, entries: Sequence[Entry], slot: Slot) -> Sequence[Entry]:
@@ -66,6 +78,7 @@ class Handling:
 
     def _records(self, entries: Sequence[Entry], slot: Slot) -> Sequence[Entry]:
         decode, handler, is_of_other_group = self._subscriber.decode, self._subscriber.handler, self._is_of_other_group
+        telemetry = self._telemetry
         for at, entry in enumerate(entries):
             frontier = entry.frontier
             if not frontier.is_live:
@@ -81,8 +94,11 @@ class Handling:
                 if decode is not None and value is not None:
                     value = decode(value)
                 is_decoded = True
-                result = handler(Record(record, value, entry.attempts + 1))
-                if result is not None:
+                given = Record(record, value, entry.attempts + 1)
+                if telemetry is not None:
+                    with telemetry.process((record,)) as entry.span:
+                        entry.outputs = self._outputs(handler(given))
+                elif (result := handler(given)) is not None:
                     entry.outputs = self._outputs(result)
             except AlreadyProcessedError:
                 pass  # the inbox knows its message: its effect is there
@@ -112,7 +128,7 @@ class Handling:
             return ()
         attempts = max(entry.attempts for entry in good)
         try:
-            outputs = self._outputs(self._subscriber.handler(Batch(records, attempts + 1)))
+            outputs = self._call_with(Batch(records, attempts + 1), good)
         except BaseException as error:
             slot.failures += 1
             return self._batch_failed(good, error, attempts + 1)
@@ -120,6 +136,14 @@ class Handling:
         for entry in reversed(good):  # the frontier passes all of them together: the first is done last
             entry.is_done = True
         return ()
+
+    def _call_with(self, batch: Batch[Any], good: Sequence[Entry]) -> tuple[Output, ...]:
+        if self._telemetry is None:
+            return self._outputs(self._subscriber.handler(batch))
+        with self._telemetry.process([entry.record for entry in good]) as span:
+            for entry in good:
+                entry.span = span
+            return self._outputs(self._subscriber.handler(batch))
 
     def _batch_failed(self, good: Sequence[Entry], error: BaseException, attempts: int) -> Sequence[Entry]:
         """Try the batch again; one that failed for good is tried record by record, to find out which of them it is."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sparklog.clock import Clock
 from sparklog.errors import IllegalStateError
@@ -16,6 +17,9 @@ from sparklog.processing.handling import Await, Handling
 from sparklog.processing.lanes import Lanes
 from sparklog.processing.moves import DeadLetter, attempts_of, due_ms_of, pointer_only
 from sparklog.processing.subscriber import Subscriber
+
+if TYPE_CHECKING:
+    from sparklog.opentelemetry.processing import ProcessTelemetry
 
 __all__ = ["Limits", "Pending", "Station", "Work"]
 
@@ -77,6 +81,7 @@ class Work:
         clock: Clock,
         limits: Limits,
         run_async: Await,
+        telemetry: ProcessTelemetry | None = None,
     ) -> None:
         self._clock = clock
         self._limits = limits
@@ -88,7 +93,7 @@ class Work:
         self.stations: list[Station] = []
         for subscriber in subscribers:
             lanes = Lanes(subscriber.order_by, clock, most=subscriber.most_at_once)
-            handling = Handling(subscriber, group_id=group_id, clock=clock, run_async=run_async)
+            handling = Handling(subscriber, group_id=group_id, clock=clock, run_async=run_async, telemetry=telemetry)
             station = Station(subscriber, lanes, handling)
             self.stations.append(station)
             self._stations.update(dict.fromkeys(subscriber.topics, station))

@@ -18,8 +18,11 @@ from sparklog.clock import Clock
 from sparklog.consumer import Consumer, ConsumerRebalanceListener
 from sparklog.errors import HandlerError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log import Cluster, open_cluster
+from sparklog.logs import about, without_content
 from sparklog.model import TopicPartition
+from sparklog.opentelemetry.automatic import instrument_if_traced, process_telemetry
 from sparklog.processing.commits import Commits
+from sparklog.processing.deduplication import AlreadyProcessedError
 from sparklog.processing.frontier import Entry
 from sparklog.processing.health import Counts, Health, State
 from sparklog.processing.moves import DeadLetter
@@ -82,6 +85,9 @@ class AppWorker:
             clock=self._clock,
             limits=settings.limits,
             run_async=self._loop.run,
+            telemetry=process_telemetry(
+                group_id=settings.group_id, cluster_id=self._cluster.cluster_id, passing=(AlreadyProcessedError,)
+            ),
         )
         self._threads = HandlerThreads(self._work.stations)
         self._consumer = Consumer(
@@ -96,6 +102,7 @@ class AppWorker:
                 "isolation_level": "read_committed",
             },
         )
+        instrument_if_traced(self._consumer)
         self._commits = Commits(self._work, self._consumer, self._make_producer)
         self._pace = CommitPace(settings.commit_interval_ms, settings.most_per_commit)
         self._commit_patience = Patience(settings.patience_s * 1_000)
@@ -174,7 +181,7 @@ class AppWorker:
                 self._poll_patience.succeeded()
             except SparklogError as error:
                 self._poll_patience.failed(error, self._clock.ticks_ms())
-                _LOGGER.warning("group %s: a poll failed, and is tried again: %s", self._settings.group_id, error)
+                self._warn("group %s: a poll failed, and is tried again: %s", error)
         else:
             self._clock.sleep_ms(_BUSY_POLL_MS)
         self._work.wake_due()
@@ -201,7 +208,7 @@ class AppWorker:
         except SparklogError as error:
             self._counts.failed_commits += 1
             self._commit_patience.failed(error, self._clock.ticks_ms())
-            _LOGGER.warning("group %s: a commit failed, and is tried again: %s", self._settings.group_id, error)
+            self._warn("group %s: a commit failed, and is tried again: %s", error)
 
     def _commit(self) -> None:
         began = self._clock.ticks_ms()
@@ -279,9 +286,8 @@ class AppWorker:
             if self._work.collect().count:  # the first may have asked only how the commit before it ended
                 self._commit()
         except SparklogError as error:
-            _LOGGER.warning(
+            self._warn(
                 "group %s: what was done of partitions that are taken away isn't committed, and is done again: %s",
-                self._settings.group_id,
                 error,
             )
             if not may_pass(error):
@@ -329,13 +335,20 @@ class AppWorker:
                     self._settings.group_id,
                     left,
                     topic,
+                    extra=about(group=self._settings.group_id, topic=topic),
                 )
 
     def _make_producer(self) -> Producer:
         settings = self._settings
         transactional_id = settings.transactional_id or f"{settings.group_id}-{uuid.uuid4().hex[:12]}"
         given = {**settings.producer, "transactional_id": transactional_id}
-        return Producer(self._cluster, clock=settings.clock, **given)
+        producer = Producer(self._cluster, clock=settings.clock, **given)
+        instrument_if_traced(producer)
+        return producer
+
+    def _warn(self, text: str, error: BaseException) -> None:
+        group = self._settings.group_id
+        _LOGGER.warning(text, group, without_content(error), extra=about(group=group))
 
     def _end(self) -> None:
         """Hand over what it has, and close everything. What fails is logged, if it is not what ended the worker."""
@@ -352,7 +365,7 @@ class AppWorker:
             try:
                 step()
             except BaseException as error:
-                _LOGGER.warning("group %s: closing failed: %s", self._settings.group_id, error)
+                self._warn("group %s: closing failed: %s", error)
                 self.error = self.error or error
         if self._threads.failures:
             self.error = self.error or self._threads.failures[0]

@@ -24,7 +24,9 @@ from sparklog.errors import (
 )
 from sparklog.interrupts import EventCount, uninterrupted
 from sparklog.log import Cluster, open_cluster
+from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sparklog.new_clients import announce
 from sparklog.producer.arrow_tables import split_table
 from sparklog.producer.batch import TableBatch, Unacknowledged
 from sparklog.producer.delayed_records import (
@@ -94,6 +96,7 @@ class Producer:
         if self._config.transactional_id is not None:
             self._transactions = self._manage_transactions()
         _LIVE.add(self._pipelines)
+        announce(self)
 
     def send(
         self,
@@ -135,12 +138,10 @@ class Producer:
                 future = queue.add_plain(key, value)
                 if future is not None:
                     return future
-        record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
-        try:
-            return self._send(record, None if deliver_at is None else deliver_at_ms(deliver_at))
-        except SparklogError as error:
-            self._interceptors.on_acknowledgement(None, error)
-            raise
+        record, observer = ProducerRecord(topic, value, key, headers, partition, timestamp_ms), self._metrics.observer
+        if observer is None:
+            return self._send_intercepted(record, deliver_at)
+        return observer.send(record, lambda observed: self._send_intercepted(observed, deliver_at))
 
     def cancel_delayed(self, topic: str, key: Any) -> FutureRecordMetadata:
         """Cancel all records of a key that were sent to a topic with ``deliver_at`` before, and whose time hasn't come.
@@ -169,6 +170,12 @@ class Producer:
         Raises:
             As :meth:`send`, and InvalidArgumentError for columns that are unknown, missing or of a wrong type.
         """
+        observer = self._metrics.observer
+        if observer is None:
+            return self._send_table(topic, table)
+        return observer.send_table(topic, table.num_rows, lambda: self._send_table(topic, table))
+
+    def _send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> FutureBatchMetadata:
         self._check_transaction()
         pipeline = self._pipelines.get(topic)
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
@@ -192,8 +199,8 @@ class Producer:
             SparklogError: what can't be finished; names it.
         """
         transactions = self._require_transactions("init_transactions")
-        self._refuse_in_callback("init_transactions")
-        transactions.init_transactions()
+        with self._metrics.transaction_call("init"):
+            transactions.init_transactions()
 
     def begin_transaction(self) -> None:
         """Begin a transaction: what is sent from now on becomes visible together, or not at all. Costs nothing.
@@ -203,8 +210,8 @@ class Producer:
             TransactionAbortableError: the open one failed: abort it. ProducerFencedError: close this producer.
         """
         transactions = self._require_transactions("begin_transaction")
-        self._refuse_in_callback("begin_transaction")
-        transactions.begin_transaction()
+        with self._metrics.transaction_call("begin"):
+            transactions.begin_transaction()
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
@@ -223,8 +230,8 @@ class Producer:
             InvalidTypeError, InvalidArgumentError: the transaction stays as it is.
         """
         transactions = self._require_transactions("send_offsets_to_transaction")
-        self._refuse_in_callback("send_offsets_to_transaction")
-        transactions.send_offsets_to_transaction(offsets, group_metadata)
+        with self._metrics.transaction_call("send-offsets"):
+            transactions.send_offsets_to_transaction(offsets, group_metadata)
 
     def commit_transaction(self) -> None:
         """Commit: once this returns, everything that was sent is visible, and the offsets are committed.
@@ -241,8 +248,8 @@ class Producer:
             IllegalStateError: no transaction is open.
         """
         transactions = self._require_transactions("commit_transaction")
-        self._refuse_in_callback("commit_transaction")
-        transactions.commit_transaction()
+        with self._metrics.transaction_call("commit"):
+            transactions.commit_transaction()
 
     def abort_transaction(self) -> None:
         """Abort: nothing that was sent will ever be visible; the futures fail with ``TransactionAbortedError``.
@@ -255,8 +262,8 @@ class Producer:
             IllegalStateError: no transaction is open.
         """
         transactions = self._require_transactions("abort_transaction")
-        self._refuse_in_callback("abort_transaction")
-        transactions.abort_transaction()
+        with self._metrics.transaction_call("abort"):
+            transactions.abort_transaction()
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything that was sent before is stored or has failed, and its callbacks have run. Within a
@@ -295,11 +302,19 @@ class Producer:
         return set(range(pipeline.topic.partition_count))
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Kafka's metrics: group to name to value, over the last 30 to 60 seconds."""
+        """Kafka's metrics: group to name to value, over the last 30 to 60 seconds; docs/monitoring.md lists them."""
         if isinstance(self._pipelines.ended, _ForkedError):
             self._pipelines.raise_if_ended()
+        return by_group(self._client_metrics().groups)
+
+    def _client_metrics(self) -> ClientMetrics:
         in_flight_count = sum(pipeline.in_flight_count for pipeline in self._pipelines.all())
-        return self._metrics.snapshot(requests_in_flight=in_flight_count)
+        return ClientMetrics(
+            kind="producer",
+            client_id=self._config.client_id,
+            is_closed=self._is_closed or isinstance(self._pipelines.ended, _ForkedError),
+            groups=self._metrics.groups(requests_in_flight=in_flight_count),
+        )
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver what was sent, then end. An open transaction is aborted. Closing again does nothing but wait for the
@@ -358,6 +373,14 @@ class Producer:
         if pipelines is not None and pipelines.ended is None and pipelines.has_open:
             warnings.warn(f"unclosed producer {self!r}: call close()", ResourceWarning, stacklevel=2)
 
+    def _send_intercepted(self, record: ProducerRecord, deliver_at: datetime | int | None) -> FutureRecordMetadata:
+        record = self._interceptors.on_send(record)
+        try:
+            return self._send(record, None if deliver_at is None else deliver_at_ms(deliver_at))
+        except SparklogError as error:
+            self._interceptors.on_acknowledgement(None, error)
+            raise
+
     def _send(self, record: ProducerRecord, due_ms: int | None) -> FutureRecordMetadata:
         self._check_transaction()
         pipeline = self._pipelines.get(record.topic)
@@ -394,6 +417,7 @@ class Producer:
         self._pipelines.raise_if_ended()
         if self._transactions is None:
             raise IllegalStateError(f"{call}: this producer has no transactional_id")
+        self._refuse_in_callback(call)
         return self._transactions
 
     def _check_transaction(self) -> None:

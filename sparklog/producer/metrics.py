@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 from sparklog.clock import Clock
 from sparklog.log import StagedFile
-from sparklog.metrics import Sensor
-from sparklog.producer.batch import Batch
+from sparklog.metrics import MetricGroup, Sensor
+from sparklog.producer.batch import Batch, Outcome
+from sparklog.producer.observer import ProducerObserver
 from sparklog.producer.topic_queue import Buffer
 
 __all__ = ["ProducerMetrics"]
+
+_LOGGER = logging.getLogger("sparklog.producer")
+_TRANSACTION_CALLS = ("init", "begin", "send-offsets", "commit", "abort")
 
 
 class _Topic:
@@ -26,6 +32,7 @@ class ProducerMetrics:
     def __init__(self, clock: Clock, buffer: Buffer) -> None:
         self._clock = clock
         self._buffer = buffer
+        self.observer: ProducerObserver | None = None
         self._topics: dict[str, _Topic] = {}
         self._batch_bytes = Sensor(clock)
         self._queue_ms = Sensor(clock)
@@ -35,6 +42,7 @@ class ProducerMetrics:
         self._file_bytes = Sensor(clock)
         self._failed = Sensor(clock)
         self._flush_ns = Sensor(clock)
+        self._transaction_ns = {call: Sensor(clock) for call in _TRANSACTION_CALLS}
 
     def add_topic(self, topic: str) -> None:
         """Before anything of the topic is recorded."""
@@ -53,10 +61,10 @@ class ProducerMetrics:
         self._request_ms.record(latency_ms)
 
     def settled(self, topic: str, batches: Sequence[Batch]) -> None:
-        """Batches are stored, or failed."""
+        """Batches are stored, or uploaded within a transaction, or failed."""
         sensors = self._topics[topic]
         for batch in batches:
-            outcome = batch.outcome
+            outcome = batch.outcome or batch.uploaded_outcome
             failed = batch.count if outcome is None or outcome.error else len(outcome.refused or ())
             if failed:
                 self._failed.record(failed)
@@ -64,13 +72,37 @@ class ProducerMetrics:
             if batch.count > failed:
                 sensors.sent.record(batch.size_bytes, count=batch.count - failed)
                 self._record_bytes.record(batch.size_bytes, count=batch.count, greatest=batch.size_bytes / batch.count)
+            if self.observer is not None:
+                self._observe(self.observer, batch, outcome, failed)
+
+    def _observe(self, observer: ProducerObserver, batch: Batch, outcome: Outcome | None, failed: int) -> None:
+        try:
+            observer.settled(
+                batch.topic,
+                sent=batch.count - failed,
+                failed=failed,
+                error=_error_of(outcome),
+                took_s=(self._clock.ticks_ms() - batch.created_ticks_ms) / 1_000,
+            )
+        except Exception:  # the thread that commits must go on, whatever an SDK does
+            _LOGGER.exception("an observer of a producer failed")
 
     def flushed(self, duration_ms: float) -> None:
         """A flush took so long."""
         self._flush_ns.record(duration_ms * 1e6)
 
-    def snapshot(self, *, requests_in_flight: int) -> dict[str, dict[str, float]]:
-        """Group to name to value."""
+    @contextmanager
+    def transaction_call(self, call: str) -> Iterator[None]:
+        """Count the time of a call for transactions: ``init``, ``begin``, ``send-offsets``, ``commit`` or ``abort``."""
+        began, observer = self._clock.ticks_ms(), self.observer
+        try:
+            with observer.transaction_call(call) if observer is not None else nullcontext():
+                yield
+        finally:
+            self._transaction_ns[call].record((self._clock.ticks_ms() - began) * 1e6)
+
+    def groups(self, *, requests_in_flight: int) -> list[MetricGroup]:
+        """All values: of the producer, and of each topic."""
         topics = list(self._topics.items())
         producer = {
             "record-send-rate": sum(topic.sent.count_rate() for _, topic in topics),
@@ -96,20 +128,35 @@ class ProducerMetrics:
             "buffer-total-bytes": float(self._buffer.limit_bytes),
             "buffer-available-bytes": float(max(0, self._buffer.limit_bytes - self._buffer.used_bytes)),
             "waiting-threads": float(self._buffer.waiting_count),
+            "bufferpool-wait-time-ns-total": self._buffer.waited_ms * 1e6,
+            "buffer-exhausted-total": float(self._buffer.exhausted_count),
             "flush-time-ns-total": self._flush_ns.total,
+            **{f"txn-{call}-time-ns-total": sensor.total for call, sensor in self._transaction_ns.items()},
         }
-        groups = {"producer-metrics": producer}
-        for name, topic in topics:
-            groups[f"producer-topic-metrics.{name}"] = {
-                "record-send-rate": topic.sent.count_rate(),
-                "record-send-total": float(topic.sent.count),
-                "byte-rate": topic.sent.rate(),
-                "byte-total": topic.sent.total,
-                "record-error-rate": topic.failed.rate(),
-                "record-error-total": topic.failed.total,
-            }
-        return groups
+        of_topics = [
+            MetricGroup(
+                name="producer-topic-metrics",
+                labels={"topic": name},
+                values={
+                    "record-send-rate": topic.sent.count_rate(),
+                    "record-send-total": float(topic.sent.count),
+                    "byte-rate": topic.sent.rate(),
+                    "byte-total": topic.sent.total,
+                    "record-error-rate": topic.failed.rate(),
+                    "record-error-total": topic.failed.total,
+                },
+            )
+            for name, topic in topics
+        ]
+        return [MetricGroup(name="producer-metrics", values=producer), *of_topics]
 
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else float("nan")
+
+
+def _error_of(outcome: Outcome | None) -> BaseException | None:
+    """The error of a batch, or of one of its records that were refused."""
+    if outcome is None:
+        return None
+    return outcome.error or next(iter((outcome.refused or {}).values()), None)

@@ -16,6 +16,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.logs import about, without_content
 from sparklog.producer.batch import Batch, Outcome
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
@@ -263,12 +264,16 @@ class TopicCommitter:
 
 
 def _log_failures(topic: str, outcomes: Sequence[Outcome]) -> None:
+    extra = about(topic=topic)
     for outcome in outcomes:
         if outcome.error is not None:
-            _LOGGER.warning("records of topic %s with acks=0 were lost: %s", topic, outcome.error)
+            _LOGGER.warning(
+                "records of topic %s with acks=0 were lost: %s", topic, without_content(outcome.error), extra=extra
+            )
         elif outcome.refused:
             first = next(iter(outcome.refused.values()))
-            _LOGGER.warning("%d records of topic %s with acks=0 were refused: %s", len(outcome.refused), topic, first)
+            count, why = len(outcome.refused), without_content(first)
+            _LOGGER.warning("%d records of topic %s with acks=0 were refused: %s", count, topic, why, extra=extra)
 
 
 def _never() -> bool:

@@ -65,6 +65,11 @@ class TopicPipelines:
             pipelines = dict(self._pipelines)  # another thread may be opening a topic
             self.plain_queues = {topic: pipeline.queue for topic, pipeline in pipelines.items()} if allowed else {}
 
+    def forbid_plain(self) -> None:
+        """Let no record be added without asking: somebody watches each. For good."""
+        with self._changing:
+            self._has_plain_records, self.plain_queues = False, {}
+
     def all(self) -> list[TopicPipeline]:
         """Every pipeline, also of topics that were deleted."""
         return [*self._retired, *self._pipelines.values()]

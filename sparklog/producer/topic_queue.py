@@ -59,6 +59,10 @@ class Buffer:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.lock = threading.Lock()
+        self.waited_ms = 0.0
+        """For how long callers have waited for room, all together."""
+        self.exhausted_count = 0
+        """How many of them in vain."""
         self._room = EventCount()
         self._queues: list[TopicQueue] = []
 
@@ -409,8 +413,13 @@ class TopicQueue:
         """Wait until the record fits in; others may be faster than the caller, who waits again then.
 
         Returns the moment at which ``max_block_ms`` are over."""
+        began = self._clock.ticks_ms()
         deadline = deadline or self._clock.deadline_in(self._max_block_ms)
-        if not self._buffer.wait_for_room(size_bytes, deadline.left_ms, given_up=lambda: self._ended is not None):
+        has_room = self._buffer.wait_for_room(size_bytes, deadline.left_ms, given_up=lambda: self._ended is not None)
+        with self.lock:
+            self._buffer.waited_ms += self._clock.ticks_ms() - began
+            self._buffer.exhausted_count += not has_room
+        if not has_room:
             raise KafkaTimeoutError(
                 f"no room for {size_bytes} bytes in max_block_ms={self._max_block_ms}: {self._buffer.used_bytes} of "
                 f"buffer_memory={self._buffer.limit_bytes} wait to be delivered"

@@ -28,6 +28,7 @@ from sparklog.errors import (
 )
 from sparklog.interrupts import CallThread, bounded_s
 from sparklog.log import Cluster, Marker
+from sparklog.logs import about, without_content
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.producer.completion_thread import CompletionThread
 from sparklog.producer.offset_arguments import check_offsets
@@ -310,7 +311,12 @@ class TransactionManager:
                 uploads.topic.delete_files([] if is_named else files)
             except StoreError as refusal:
                 topic = uploads.topic.name
-                _LOGGER.info("files of an aborted transaction in %s are left to the sweep: %s", topic, refusal)
+                _LOGGER.info(
+                    "files of an aborted transaction in %s are left to the sweep: %s",
+                    topic,
+                    refusal,
+                    extra=about(topic=topic),
+                )
 
     def close(self, deadline: Deadline) -> None:
         """Abort what is open, as Kafka's ``close`` does; say that the session is over. Errors are logged: whoever comes
@@ -323,7 +329,7 @@ class TransactionManager:
                 if self._state is ClientState.READY:
                     self._session.close()
             except SparklogError as error:
-                _LOGGER.warning("a transaction of %r is left to whoever comes next: %s", self._id, error)
+                self._tell(logging.WARNING, "a transaction of %r is left to whoever comes next: %s", error)
             for uploads in self._uploads():
                 uploads.wait_until_published(deadline.left_ms / 1000)
             self._discard(TransactionAbortedError("the producer was closed within the transaction"))
@@ -413,13 +419,16 @@ class TransactionManager:
         if completes:
             self._background.submit(self._complete)
 
+    def _tell(self, level: int, text: str, error: SparklogError) -> None:
+        _LOGGER.log(level, text, self._id, without_content(error), extra=about(transactional_id=self._id))
+
     def _complete(self) -> None:
         deadline = self._clock.deadline_in(self._config.max_block_ms)
         try:
             with self._store.patience(store_patience(self._config, deadline)):
                 self._session.complete(deadline=deadline)
         except SparklogError as error:  # tried again before the next transaction is decided
-            _LOGGER.info("a transaction of %r isn't said to be complete: %s", self._id, error)
+            self._tell(logging.INFO, "a transaction of %r isn't said to be complete: %s", error)
 
     def _begin_refreshing(self) -> None:
         if self._background.is_idle:

@@ -14,6 +14,7 @@ from sparklog.clock import Deadline
 from sparklog.errors import SparklogError, StoreError, TransactionAbortedError
 from sparklog.interrupts import bounded_s
 from sparklog.log import Marker, UploadedFile
+from sparklog.logs import about
 from sparklog.producer.batch import Batch, Outcome, settle_batches
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
 from sparklog.producer.metrics import ProducerMetrics
@@ -186,7 +187,10 @@ class TransactionUploads:
         try:
             self.topic.delete_files(upload.files)
         except StoreError as error:
-            _LOGGER.info("files of an aborted transaction in %s are left to the sweep: %s", self.topic.name, error)
+            name = self.topic.name
+            _LOGGER.info(
+                "files of an aborted transaction in %s are left to the sweep: %s", name, error, extra=about(topic=name)
+            )
 
     def _publish_transaction(self, transaction: _DecidedTransaction) -> None:
         """Publish the files and settle their batches. In the committer's thread."""

@@ -19,6 +19,7 @@ from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Sequencing
 from sparklog.log.value_schemas import TopicSchemas
+from sparklog.logs import about
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.store_patience import store_patience
 from sparklog.producer.topic_queue import TopicQueue
@@ -232,7 +233,9 @@ class WritableTopic:
                 deadline=deadline,
             )
         if published.is_skipped:
-            _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", self.name)
+            _LOGGER.warning(
+                "topic %s was deleted: records of a transaction are nowhere", self.name, extra=about(topic=self.name)
+            )
             self.mark_gone()
         self._update_queue()
         self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
@@ -279,7 +282,7 @@ class WritableTopic:
 def unexpected_error(topic: str, error: BaseException) -> SparklogError:
     """The error for records that failed by a defect: one that isn't sparklog's own. It is logged, and still nobody may
     wait for ever."""
-    _LOGGER.critical("sending to topic %s failed unexpectedly", topic, exc_info=error)
+    _LOGGER.critical("sending to topic %s failed unexpectedly", topic, exc_info=error, extra=about(topic=topic))
     unexpected = IllegalStateError(f"sending to topic {topic!r} failed unexpectedly: {error!r}")
     unexpected.__cause__ = error
     return unexpected

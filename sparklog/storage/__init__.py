@@ -1,5 +1,8 @@
 """Object stores: one small interface, and the folder, bucket or memory behind it. Alone imports obstore, fsspec and
-s3fs."""
+s3fs.
+
+Stores of clouds are imported when they are first used: a process that works on a folder needs neither them nor asyncio.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,31 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from sparklog.errors import InvalidArgumentError, InvalidConfigurationError
-from sparklog.storage.azure import AzureStore
+from sparklog.lazy_imports import import_on_use
 from sparklog.storage.base import CreateResult, ObjectInfo, ObjectStore
-from sparklog.storage.fsspec_store import FsspecStore
-from sparklog.storage.gcs import GcsStore
 from sparklog.storage.local import LocalStore
 from sparklog.storage.memory import MemoryStore, memory_store
 from sparklog.storage.probe import probe_create_only
-from sparklog.storage.s3 import S3Store
+
+if TYPE_CHECKING:
+    from sparklog.storage.azure import AzureStore
+    from sparklog.storage.fsspec_store import FsspecStore
+    from sparklog.storage.gcs import GcsStore
+    from sparklog.storage.s3 import S3Store
+else:
+    __getattr__, __dir__ = import_on_use(
+        __name__,
+        {
+            "sparklog.storage.azure": ("AzureStore",),
+            "sparklog.storage.fsspec_store": ("FsspecStore",),
+            "sparklog.storage.gcs": ("GcsStore",),
+            "sparklog.storage.s3": ("S3Store",),
+        },
+    )
 
 __all__ = [
     "AzureStore",
@@ -40,14 +56,7 @@ _KNOWN = (
     "a path, file:///path, s3://bucket/prefix, gs://bucket/prefix, "
     "abfss://container@account.dfs.core.windows.net/path, az://container/path, memory://name"
 )
-_CLOUDS: Mapping[str, type[S3Store | GcsStore | AzureStore]] = {
-    "s3": S3Store,
-    "s3a": S3Store,
-    "gs": GcsStore,
-    "az": AzureStore,
-    "abfs": AzureStore,
-    "abfss": AzureStore,
-}
+_CLOUDS = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss"})
 _OTHERS = {
     "hdfs": "sparklog has no client of HDFS, and mounted as a folder it mostly lacks hard links, which a folder needs; "
     "give a local folder, or a bucket as s3://, abfss:// or gs://",
@@ -86,11 +95,13 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
     options = dict(storage_options or {})
     if match and options.get("client") == "fsspec":
         options.pop("client")
+        from sparklog.storage.fsspec_store import FsspecStore
+
         return FsspecStore(str(uri), options)
     if scheme in _CLOUDS:
         if options.get("client") == "obstore":  # the default
             options.pop("client")
-        return _CLOUDS[scheme](str(uri), options)
+        return _cloud_store(scheme, str(uri), options)
     if scheme in _OTHERS:
         raise InvalidArgumentError(f"{scheme}: can't be a store: {_OTHERS[scheme]}")
     if storage_options:
@@ -104,6 +115,20 @@ def open_store(uri: str | Path, storage_options: Mapping[str, Any] | None = None
     if scheme == "memory":
         return memory_store(match["rest"].strip("/"))
     raise InvalidArgumentError(f"unknown scheme {scheme}: in the store's URI, expected {_KNOWN}")
+
+
+def _cloud_store(scheme: str, uri: str, options: dict[str, Any]) -> ObjectStore:
+    if scheme in ("s3", "s3a"):
+        from sparklog.storage.s3 import S3Store
+
+        return S3Store(uri, options)
+    if scheme == "gs":
+        from sparklog.storage.gcs import GcsStore
+
+        return GcsStore(uri, options)
+    from sparklog.storage.azure import AzureStore
+
+    return AzureStore(uri, options)
 
 
 def _refuse_garbled(uri: str | Path) -> None:

@@ -25,6 +25,7 @@ from sparklog.log.catch_up import catch_up
 from sparklog.log.cluster import Cluster
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.publishing import Marker, PublishResult
+from sparklog.logs import about
 from sparklog.parallel import parallel_results
 from sparklog.paths import topic_table
 from sparklog.storage.entry_log import PositionLost
@@ -192,7 +193,9 @@ class UploadCommitter:
         results = parallel_results(publish_in, topics)
         for topic, result in zip(topics, results, strict=True):
             if isinstance(result, PublishResult) and result.is_skipped:
-                _LOGGER.warning("topic %s was deleted: records of a transaction are nowhere", topic)
+                _LOGGER.warning(
+                    "topic %s was deleted: records of a transaction are nowhere", topic, extra=about(topic=topic)
+                )
         for result in results:
             if isinstance(result, Exception):
                 raise result

@@ -19,6 +19,7 @@ from sparklog.errors import (
 from sparklog.groups.offsets.pending import Deciding
 from sparklog.groups.offsets.rows import Decider
 from sparklog.log.cluster import Cluster
+from sparklog.logs import about
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 from sparklog.txn.entries import (
@@ -197,6 +198,7 @@ def _carry_out(cluster: Cluster, log: TransactionLog, decision: Decision, *, tim
             log.transactional_id,
             topic,
             refusal,
+            extra=about(transactional_id=log.transactional_id, topic=topic),
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sparklog.clock import Clock, Deadline
 from sparklog.log.cluster import Cluster
+from sparklog.logs import about
 from sparklog.storage.position import Position
 from sparklog.storage.retrying import Patience
 from sparklog.txn.entries import TransactionEntry, TransactionLog, open_transaction_log
@@ -144,7 +145,8 @@ class Helper:
             return False
         watched.newest = None
         self._told.pop(transactional_id, None)
-        _LOGGER.info("finished what the producer of transactional id %r had left", transactional_id)
+        extra = about(transactional_id=transactional_id)
+        _LOGGER.info("finished what the producer of transactional id %r had left", transactional_id, extra=extra)
         return True
 
     def _rest(self, watched: _Watched, now_ticks_ms: float, *, is_changed: bool) -> None:
@@ -177,7 +179,7 @@ class Helper:
         text = f"{type(error).__name__}: {error}"
         if self._told.get(transactional_id) != text:
             what = f"transactional id {transactional_id!r}" if transactional_id else "unfinished transactions"
-            _LOGGER.warning("looking after %s failed: %s", what, text)
+            _LOGGER.warning("looking after %s failed: %s", what, text, extra=about(transactional_id=transactional_id))
         self._told[transactional_id] = text
 
 

@@ -573,8 +573,11 @@ def test_what_a_consumer_counts():
         assert (fetch["records-lag-max"], fetch["bytes-consumed-total"] > 3) == (1, True)
         of_partition = groups["consumer-fetch-manager-metrics.t-0"]
         assert (of_partition["records-lag"], of_partition["records-lead"]) == (1, 3)
+        assert (of_partition["records-lead-min"], fetch["records-lead-min"]) == (3, 3)
+        assert groups["consumer-fetch-manager-metrics.t"]["records-consumed-total"] == 3
+        assert groups["consumer-metrics"]["last-poll-seconds-ago"] >= 0
         take(consumer, 1)
         assert consumer.metrics()["consumer-fetch-manager-metrics.t-0"]["records-lag"] == 0
         assert 0 <= consumer.metrics()["consumer-metrics"]["poll-idle-ratio-avg"] <= 1
         consumer.unsubscribe()
-        assert "consumer-fetch-manager-metrics.t-0" not in consumer.metrics()
+        assert not [group for group in consumer.metrics() if group.startswith("consumer-fetch-manager-metrics.")]

@@ -16,7 +16,7 @@ from sparklog.observe import ClusterWatch
 from sparklog.observe.watching import Watching
 from tests.observe.support import Watched, watched
 from tests.support import T0_MS
-from tests.txn.support import Driver
+from tests.txn.support import ANN, Driver, take
 
 # Source: github.com/danielqsj/kafka_exporter, README, "Metrics": what its dashboard, Grafana 7589, and Strimzi's show.
 KAFKA_EXPORTER = {
@@ -67,14 +67,16 @@ def a_full_cluster(here: Watched) -> None:
     """Every metric has a row."""
     for name in ("t", "u"):
         create_topic(here.cluster.topic_log(name), name)
-    driver = Driver(here.cluster).init()
-    driver.begin()
     writer = here.topic("orders", num_partitions=2)
     here.append(writer, "a", "b", timestamp_ms=T0_MS - 8_000)
     here.append(writer, "c", timestamp_ms=T0_MS - 4_000, partition=1)
     with Admin(here.cluster) as admin:
         partitions = [TopicPartition("orders", number) for number in range(2)]
         admin.alter_group_offsets("g", dict.fromkeys(partitions, OffsetAndMetadata(0)))
+    take(here.cluster, ANN)
+    driver = Driver(here.cluster).init()
+    driver.begin()
+    driver.send_offset(6)
     here.memory.put("maintenance/notes.json", b"")
     here.topic("torn")
     here.memory.put("topics/torn/_delta_log/00000000000000000001.json", b"{")

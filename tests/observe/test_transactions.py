@@ -10,7 +10,7 @@ from sparklog.observe import ClusterFigures, ClusterWatch, TransactionFigures
 from sparklog.txn.states import TransactionState
 from tests.observe.support import Watched, watched
 from tests.observe.test_cluster_watch import LISTINGS
-from tests.txn.support import ID, TIMEOUT_MS, Driver
+from tests.txn.support import ID, TIMEOUT_MS, Driver, a_world
 
 
 @pytest.fixture
@@ -33,8 +33,6 @@ def test_a_transaction_is_open_decided_and_complete(here: Watched) -> None:
     driver.begin()
     opened = the_one(watch.look())
     assert opened.state is TransactionState.ONGOING
-    assert not opened.is_overdue(now_ms=here.clock.now_ms() + TIMEOUT_MS)
-    assert opened.is_overdue(now_ms=here.clock.now_ms() + 2 * TIMEOUT_MS)
     driver.session.commit({}, deadline=driver.deadline)
     decided = the_one(watch.look())
     assert decided.state is TransactionState.PREPARE_COMMIT
@@ -43,6 +41,30 @@ def test_a_transaction_is_open_decided_and_complete(here: Watched) -> None:
     driver.session.complete(deadline=driver.deadline)
     here.requests()
     assert the_one(watch.look()).state in (TransactionState.ONGOING, TransactionState.COMPLETE_COMMIT)
+
+
+def test_an_open_transaction_is_overdue_where_offsets_wait_for_it() -> None:
+    _, clock, cluster = a_world()
+    watch = ClusterWatch(cluster)
+    driver = Driver(cluster).init()
+    driver.begin()
+    driver.send("t", "a")
+    clock.advance(2 * TIMEOUT_MS)
+    idle = the_one(watch.look())
+    assert (idle.state, idle.pending_count) == (TransactionState.ONGOING, 0)
+    assert not idle.is_overdue(now_ms=clock.now_ms() + 100 * TIMEOUT_MS)
+    driver.begin()
+    driver.send_offset(6)
+    opened = the_one(watch.look())
+    assert (opened.state, opened.pending_count) == (TransactionState.ONGOING, 1)
+    assert not opened.is_overdue(now_ms=clock.now_ms() + TIMEOUT_MS)
+    assert opened.is_overdue(now_ms=clock.now_ms() + 2 * TIMEOUT_MS)
+    driver.commit()
+    driver.complete()
+    clock.advance(2 * TIMEOUT_MS)
+    done = the_one(watch.look())
+    assert done.pending_count == 0
+    assert not done.is_overdue(now_ms=clock.now_ms())
 
 
 def test_an_id_in_which_nothing_may_be_open_costs_nothing(here: Watched) -> None:

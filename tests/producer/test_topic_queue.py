@@ -128,7 +128,9 @@ def test_a_full_buffer_refuses_after_max_block_ms_and_says_how_full_it_is() -> N
     queue.add(None, b"", 900)
     with pytest.raises(KafkaTimeoutError, match="no room for 101 bytes in max_block_ms=1: 900 of buffer_memory=1000"):
         queue.add(None, b"", 101)
+    assert queue._buffer.exhausted_count == 1
     queue.add(None, b"", 100)
+    assert queue._buffer.exhausted_count == 1
 
 
 @pytest.mark.parametrize("max_block_ms", [2**63 - 1, 0])

@@ -41,6 +41,7 @@ from sparklog.groups.membership.subscribed_topics import SubscribedTopics
 from sparklog.groups.membership.topic_catalog import TopicCatalog
 from sparklog.groups.offsets.rows import Rows, Stamp
 from sparklog.log import Cluster
+from sparklog.logs import warn_of_member
 from sparklog.model import TopicPartition
 from sparklog.storage.entry_log import Created, PositionLost
 from sparklog.storage.position import Position
@@ -237,7 +238,7 @@ class HeartbeatRounds:
         self._roster.refresh()
         own = self._roster.tracker.members.get(member_id)
         if own is None or own.marks.state is None:
-            _LOGGER.warning("group %s: member %s was removed by the others", self._settings.group_id, member_id)
+            warn_of_member(_LOGGER, "group %s: member %s was removed by the others", self._settings.group_id, member_id)
             self._membership.lose(member_id)
         elif own.state is not None and own.state != self._written:
             # An earlier write, whose answer was lost, has landed late: the newest state must be written again.
@@ -292,7 +293,7 @@ class HeartbeatRounds:
         # A holder that was there before this consumer is replaced in its turn: the next state says so.
         self._predecessor = holder or self._predecessor
         if membership.is_in_generation(member_id):
-            _LOGGER.warning("group %s went on without member %s", self._settings.group_id, member_id)
+            warn_of_member(_LOGGER, "group %s went on without member %s", self._settings.group_id, member_id)
             membership.lose(member_id)
         elif generation.plan.members and not common_assignors(
             [*generation.plan.members.values(), self._current_state(member_id)]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from sparklog.errors import SparklogError
 from sparklog.groups.membership.heartbeat_rounds import HeartbeatRounds
 from sparklog.groups.membership.membership import Membership
+from sparklog.logs import about
 from sparklog.workers import Worker
 
 __all__ = ["HeartbeatThread"]
@@ -72,7 +73,8 @@ class HeartbeatThread:
             return wait_ms
         except SparklogError as error:
             # One failed heartbeat is nothing: the session goes on, and ends by itself where this lasts.
-            _LOGGER.info("group %s: a round failed: %s", self._membership.settings.group_id, error)
+            group = self._membership.settings.group_id
+            _LOGGER.info("group %s: a round failed: %s", group, error, extra=about(group=group))
             if not error.retriable:
                 self._membership.fail(error)
         except Exception as error:  # of an assignor that isn't ours; the application's next poll raises it

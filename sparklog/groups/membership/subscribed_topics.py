@@ -9,6 +9,7 @@ from sparklog.groups.membership.generations import GenerationPlan
 from sparklog.groups.membership.member_state import pattern_text
 from sparklog.groups.membership.membership import Membership, Wanted
 from sparklog.groups.membership.topic_catalog import TopicCatalog
+from sparklog.logs import about
 
 __all__ = ["SubscribedTopics"]
 
@@ -116,6 +117,8 @@ class SubscribedTopics:
         deleted = missing & self._existed
         if deleted - self._deleted:
             group, names = self._membership.settings.group_id, ", ".join(sorted(deleted - self._deleted))
-            _LOGGER.warning("group %s goes on without topics that were deleted: %s", group, names)
+            _LOGGER.warning(
+                "group %s goes on without topics that were deleted: %s", group, names, extra=about(group=group)
+            )
         self._deleted = deleted
         self._membership.report_missing(set(missing - deleted))

@@ -1,0 +1,39 @@
+"""Log records: what they are about, for handlers that write JSON; and errors in them without what records hold."""
+
+from __future__ import annotations
+
+import logging
+
+from sparklog.errors import InvalidRecordError, InvalidTypeError, RecordDeserializationError
+
+__all__ = ["about", "warn_of_member", "without_content"]
+
+_QUOTING = (InvalidRecordError, InvalidTypeError, RecordDeserializationError)
+"""Errors whose text may quote a value."""
+_DEEPEST = 10
+"""Causes that are looked at."""
+
+
+def about(**names: object) -> dict[str, object]:
+    """The ``extra`` of a log record: a dict as its attribute ``sparklog``.
+
+    Args:
+        names: of ``topic``, ``partition``, ``group``, ``member``, ``transactional_id``, ``relay``.
+    """
+    return {"sparklog": names}
+
+
+def warn_of_member(logger: logging.Logger, text: str, group: str, member: str) -> None:
+    """Warn by a text with places for a group and one of its members."""
+    logger.warning(text, group, member, extra=about(group=group, member=member))
+
+
+def without_content(error: BaseException) -> str:
+    """The text of an error for a log; only its class, and that of its cause, where it may quote a record's value."""
+    cause: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if isinstance(cause, _QUOTING):
+            name = type(error).__name__
+            return name if cause is error else f"{name}, by {type(cause).__name__}"
+        cause = None if cause is None else cause.__cause__
+    return str(error)

@@ -54,6 +54,10 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
+    """A create whose outcome isn't known yet."""
+
+    position: Position
+    """The decision was made here. A look may have gone on since; the entry stays the next one after this."""
     change: ShareChange
     decision: ShareDecision
     tokens: set[str] = field(default_factory=set)
@@ -125,7 +129,7 @@ class PartitionExchange:
         while self.state is None:
             topic_id, log_start = facts(False)
             first = empty_partition(topic_id, max(start_offset, log_start))
-            self._attempt = _Attempt(change=ShareChange(), decision=ShareDecision(partition=first, accepted=()))
+            self._attempt = self._attempt_at(ShareChange(), ShareDecision(partition=first, accepted=()))
             if self._create(deadline) is Outcome.CREATED:
                 return
             self.look()
@@ -147,12 +151,12 @@ class PartitionExchange:
             decision = self._decide(change, facts, read_of)
             if decision.partition is self.state:
                 return decision
-            self._attempt = _Attempt(change=change, decision=decision)
+            attempt = self._attempt = self._attempt_at(change, decision)
             outcome = self._create(deadline)
             if outcome is Outcome.CREATED:
                 return decision
             if outcome is Outcome.LOST:
-                self._attempt = _Attempt(change=change, decision=decision)
+                self._attempt = replace(attempt, tokens=set())
                 raise CommitStateUnknownError(f"whether an entry of {self._log.folder} was created isn't known")
             self.look()
             self._check(deadline)
@@ -192,12 +196,12 @@ class PartitionExchange:
 
     def _create(self, deadline: Deadline) -> Outcome:
         """Create the entry of the attempt, or find out who has its number. The attempt stays where that isn't known."""
-        attempt, position = self._attempt, self._position
-        if attempt is None or position is None:
-            raise ValueError("expected an attempt, and a log that was looked at")
-        encode = partial(encode_entry, attempt.decision.partition)
+        attempt = self._attempt
+        if attempt is None:
+            raise ValueError("expected an attempt")
+        encode, tokens = partial(encode_entry, attempt.decision.partition), attempt.tokens
         try:
-            done = self._log.create_next(position, encode, tokens=attempt.tokens, deadline=deadline, sync=True)
+            done = self._log.create_next(attempt.position, encode, tokens=tokens, deadline=deadline, sync=True)
         except PositionLost:
             self._position = self._attempt = None
             self.look()
@@ -210,11 +214,18 @@ class PartitionExchange:
         if not isinstance(done, Created):
             self._attempt = None
             return Outcome.TAKEN
-        self.state, self._position = attempt.decision.partition, done.position
+        if self.version < done.position.version:
+            self.state, self._position = attempt.decision.partition, done.position
         self._attempt = None
         if done.position.version % _CLEAN_EVERY == 0:
             clean_share_log(self._log)
         return Outcome.CREATED
+
+    def _attempt_at(self, change: ShareChange, decision: ShareDecision) -> _Attempt:
+        """An attempt to create the next entry after the newest that is known."""
+        if self._position is None:
+            raise ValueError("expected a log that was looked at")
+        return _Attempt(position=self._position, change=change, decision=decision)
 
     def _follow(self) -> None:
         while self._position is not None:

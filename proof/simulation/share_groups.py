@@ -7,6 +7,7 @@ clocks that jump, and cleanups of the logs. A seed plays the same again.
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from unittest import mock
 
 from sparklog import AcknowledgeType, Admin, NewTopic, Producer, ShareConsumer
 from sparklog.clock import Clock
-from sparklog.consumer.sharing import shared_topic
+from sparklog.consumer.sharing import member, shared_topic
 from sparklog.errors import InvalidRecordStateError, SparklogError
 from sparklog.groups.admin import share_groups
 from sparklog.log import Cluster
@@ -31,7 +32,8 @@ __all__ = ["Played", "play"]
 T = TypeVar("T")
 At = tuple[int, int]
 LOCK_MS, INTERVAL_MS = 8_000, 1_000
-PARTITIONS, RECORDS = 2, 14
+PARTITIONS, RECORDS = 2, 40
+_AT_ONCE = 4
 _LIVES, _ROUNDS = 4, 9
 _HOUR_MS = 3_600_000.0
 
@@ -67,16 +69,27 @@ class WorldClock(Clock):
 
 
 class WorldStore(WrappedStore):
-    """Another store, each call of which takes some time, and lets others go on."""
+    """Another store, each call of which takes some time, and lets others go on.
 
-    def __init__(self, store: ObjectStore, world: World) -> None:
+    Args:
+        interrupts: the chance that Ctrl-C ends a call, before it or after it.
+    """
+
+    def __init__(self, store: ObjectStore, world: World, *, interrupts: float = 0.0) -> None:
         super().__init__(store)
         self._world = world
+        self._interrupts = interrupts
 
     def _call(self, op: str, path: str, call: Callable[[], T]) -> T:
         self._world.scheduler.switch()
         self._world.now_ms += self._world.random.expovariate(1 / 10)
-        return call()
+        draw = self._world.random.random()
+        if draw < self._interrupts / 2:
+            raise KeyboardInterrupt
+        found = call()
+        if draw < self._interrupts:
+            raise KeyboardInterrupt
+        return found
 
 
 @dataclass(slots=True)
@@ -106,7 +119,7 @@ class Member:
         if self._chance.random() < 0.5:
             kind = self._chance.choice((FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER))
             faults.append(Fault(kind=kind, at=self._chance.randrange(20, 160)))
-        store = FaultyStore(WorldStore(memory, world), *faults, seed=self._chance.randrange(10**9))
+        store = FaultyStore(WorldStore(memory, world, interrupts=0.008), *faults, seed=self._chance.randrange(10**9))
         self._cluster = Cluster(cluster_id="c", store=RetryingStore(store, clock=self._clock), clock=self._clock)
         self._shown: dict[At, float] = {}
         """Records in hand, and the true time at which the poll began that returned them."""
@@ -117,11 +130,11 @@ class Member:
                 for _ in range(_ROUNDS):
                     try:
                         self._round(consumer)
-                    except SparklogError as error:
+                    except (SparklogError, KeyboardInterrupt) as error:
                         self._played.met[type(error).__name__] += 1
         except SimulatedCrash:
             self._played.met["crashes"] += 1
-        except SparklogError:
+        except (SparklogError, KeyboardInterrupt):
             self._played.met["failed to close"] += 1
 
     def _consumer(self) -> ShareConsumer:
@@ -154,7 +167,9 @@ class Member:
     def _show(self, at: At, count: int, began: float) -> None:
         played = self._played
         if at in played.accepted:
-            played.problems.append(f"{at} was accepted by {played.accepted[at]}, and delivered to {self._name} afterwards")
+            played.problems.append(
+                f"{at} was accepted by {played.accepted[at]}, and delivered to {self._name} afterwards"
+            )
         if count in played.got[at]:
             played.problems.append(f"{at} was delivered twice with the count {count}")
         played.got[at].append(count)
@@ -170,15 +185,16 @@ class Member:
 
     def _nap(self) -> None:
         draw = self._chance.random()
-        if draw < 0.08:  # longer than its locks, while the others go on
+        if draw < 0.25:  # perhaps longer than its locks, while the others go on
             self._played.met["naps"] += 1
-            until = self._world.now_ms + self._chance.choice((1.5 * LOCK_MS, 200_000.0, 2 * _HOUR_MS))
+            lasts = self._chance.choice((0.3 * LOCK_MS, 0.3 * LOCK_MS, 1.5 * LOCK_MS, 200_000.0, _HOUR_MS))
+            until = self._world.now_ms + lasts
             while self._world.now_ms < until:
                 before = self._world.now_ms
                 self._world.scheduler.switch()
                 if self._world.now_ms - before < 1:  # nobody else is left
                     self._world.now_ms += 1_000
-        elif draw < 0.14:
+        elif draw < 0.35:
             self._played.met["jumps"] += 1
             self._clock.jump()
 
@@ -201,7 +217,9 @@ class Member:
         elif isinstance(error, InvalidRecordStateError):
             played.met["refused"] += 1
             offsets = str(error).split(" of ")[0]
-            if any(_within(at[1], part) for part in offsets.removeprefix("acknowledged too late: offsets ").split(", ")):
+            if any(
+                _within(at[1], part) for part in offsets.removeprefix("acknowledged too late: offsets ").split(", ")
+            ):
                 played.accepting[at] -= {pending}
                 played.accepting[at].add("refused")
                 if self._world.now_ms - began < LOCK_MS:
@@ -231,23 +249,35 @@ def play(seed: int) -> Played:
     with Admin(cluster) as admin:
         admin.create_topics([NewTopic("t", PARTITIONS)])
     with Producer(cluster) as producer:
-        for number in range(RECORDS):
+        for number in range(_AT_ONCE):
             producer.send("t", b"%d" % number, partition=number % PARTITIONS)
+    living = ["abc"[: chance.randint(2, 3)]]
+
+    def produce() -> None:
+        for first in range(_AT_ONCE, RECORDS, _AT_ONCE):
+            director.sleep_ms(chance.expovariate(1 / LOCK_MS))
+            with Producer(cluster) as producer:
+                for number in range(first, first + _AT_ONCE):
+                    producer.send("t", b"%d" % number, partition=number % PARTITIONS)
 
     def lives(name: str) -> None:
         for life in range(_LIVES):
             Member(world, memory, played, f"{name}{life}").live()
+        living.append(name)
 
     def clean() -> None:
         store = RetryingStore(WorldStore(memory, world), clock=director)
-        for _ in range(20):
+        while len(living) <= len(living[0]):
             share_groups.clean_share_groups(Cluster(cluster_id="c", store=store, clock=director))
             director.sleep_ms(3_000)
 
+    numbers = itertools.count()
     with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(member, "uuid4", lambda: f"{next(numbers):06}"))
         for module in (shared_topic, share_groups):
             patches.enter_context(mock.patch.object(module, "parallel_map", _in_turn))
-        for name in "abc"[: chance.randint(2, 3)]:
+        scheduler.spawn("producer", produce)
+        for name in living[0]:
             scheduler.spawn(name, lambda name=name: lives(name))
         scheduler.spawn("cleaner", clean)
         scheduler.run()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import socket
-import uuid
 from collections.abc import Collection, Mapping
+from uuid import uuid4
 
 from sparklog.errors import StoreError
 from sparklog.groups.membership.member_state import MemberState
@@ -119,7 +119,7 @@ class ShareMember:
             _LOGGER.info("share group %s: %s stays in the list: %s", self._group, self.member_id, error)
 
     def _new_id(self) -> str:
-        return f"{(self._client_id or 'consumer')[:_PREFIX_LENGTH]}-{uuid.uuid4()}"
+        return f"{(self._client_id or 'consumer')[:_PREFIX_LENGTH]}-{uuid4()}"
 
     def _state(self, topics: Collection[str]) -> MemberState:
         return MemberState(

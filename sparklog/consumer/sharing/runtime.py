@@ -57,6 +57,8 @@ class ShareRuntime:
         self._outcomes: dict[TopicPartition, SparklogError | None] = {}
         self._errors: deque[SparklogError] = deque()
         """Errors that the next polls raise, one each."""
+        self._found: Found = {}
+        """The records that were acquired by the poll under way, whichever step of it has acquired them."""
         self._turn = 0
         self._is_woken = False
         self._maker = RecordMaker(
@@ -83,20 +85,21 @@ class ShareRuntime:
         self.deliveries.release_unshown()
         if self._errors:
             raise self._errors.popleft()
+        self._found = {}
         deadline = self._clock.deadline_in(timeout_ms)
         bound = self._clock.deadline_in(max(timeout_ms, float(self.config.default_api_timeout_ms)))
         wait_ms = _FIRST_WAIT_MS
         self._join(bound)
         while True:
-            found = self._pass(max_records, bound)
+            self._pass(max_records, bound)
             self._call_back()
-            if found:
-                return found
+            if self._found:
+                return self._found
             if self._errors:
                 raise self._errors.popleft()
             self._check_woken()
             if deadline.has_passed:
-                return found
+                return {}
             self._clock.sleep_ms(min(wait_ms, deadline.left_ms))
             wait_ms = min(2 * wait_ms, _LONGEST_WAIT_MS)
             self._check_woken()
@@ -160,27 +163,24 @@ class ShareRuntime:
 
     # Acknowledging and acquiring.
 
-    def _pass(self, max_records: int, deadline: Deadline) -> Found:
+    def _pass(self, max_records: int, deadline: Deadline) -> None:
         """Serve each own partition once; where nothing was found, one of the others', whose member may be busy."""
-        found: Found = {}
         left = max_records
         own = self._own()
         for partition in own:
             try:
-                records = self._serve(partition, left, deadline)
+                left -= self._serve(partition, left, deadline)
             except SparklogError as error:
-                if not found:
+                if not self._found:
                     raise
                 self._errors.append(error)  # what was found is returned first
                 break
-            if records:
-                found[partition.at] = records
-                left -= len(records)
             if left <= 0:
                 break
         if not self._errors:
             self._send_waiting(deadline)
-        return found or self._pass_of_others(own, max_records, deadline)
+        if not self._found:
+            self._serve_another(own, max_records, deadline)
 
     def _send_waiting(self, deadline: Deadline) -> None:
         """Send what was acknowledged of partitions from which nothing was acquired now."""
@@ -190,16 +190,16 @@ class ShareRuntime:
             except SparklogError as error:
                 self._errors.append(error)
 
-    def _pass_of_others(self, own: list[SharedPartition], max_records: int, deadline: Deadline) -> Found:
+    def _serve_another(self, own: list[SharedPartition], max_records: int, deadline: Deadline) -> None:
+        """Serve one of the partitions that other members take from first."""
         now = self._clock.ticks_ms()
         for topic in [topic for name, topic in self._open.items() if name in self.topics]:
             for partition in topic.partitions.values():
                 if partition in own or now - partition.looked_ticks_ms < _LOOK_MS:
                     continue
                 partition.look()
-                records = self._serve(partition, max_records, deadline)
-                return {partition.at: records} if records else {}
-        return {}
+                self._serve(partition, max_records, deadline)
+                return
 
     def _serve_by_name(self, at: TopicPartition, deadline: Deadline) -> None:
         topic = self._open.get(at.topic)
@@ -208,12 +208,13 @@ class ShareRuntime:
             return
         self._serve(topic.partitions[at.partition], 0, deadline)
 
-    def _serve(self, partition: SharedPartition, max_records: int, deadline: Deadline) -> list[ConsumerRecord]:
-        """Send what was acknowledged of a partition, and acquire up to ``max_records``, by one entry."""
+    def _serve(self, partition: SharedPartition, max_records: int, deadline: Deadline) -> int:
+        """Send what was acknowledged of a partition, and acquire up to ``max_records``, by one entry; how many it
+        were."""
         exchange, at = partition.exchange, partition.at
-        found = self._settle(partition, deadline)
-        if found:
-            return found
+        count = self._settle(partition, deadline)
+        if count:
+            return count
         if self._clock.ticks_ms() - partition.looked_ticks_ms >= _LOOK_MS:
             partition.look()
         if exchange.state is None:  # the group was deleted
@@ -227,32 +228,31 @@ class ShareRuntime:
             delivery_limit=self.config.group_share_delivery_count_limit,
         )
         if not (acknowledgements or change.over or change.acquisition):
-            return []
+            return 0
         try:
             decision = exchange.submit(change, partition.facts, read_of=read_of, deadline=deadline)
         except CommitStateUnknownError as error:
             if acknowledgements:
                 self._outcomes[at] = error
-                return []
+                return 0
             raise
         except (GroupIdNotFoundError, UnknownTopicOrPartitionError):
             self._forget(at)
             raise
         except KafkaTimeoutError as error:
-            if not acknowledgements:
-                return []
-            self._outcomes[at] = error
-            return []
-        records = self._finish(partition, change, decision)
-        if not records and acknowledgements and max_records:  # what was released may be delivered now
+            if acknowledgements:
+                self._outcomes[at] = error
+            return 0
+        count = self._finish(partition, change, decision)
+        if not count and acknowledgements and max_records:  # what was released may be delivered now
             return self._serve(partition, max_records, deadline)
-        return records
+        return count
 
-    def _settle(self, partition: SharedPartition, deadline: Deadline) -> list[ConsumerRecord]:
+    def _settle(self, partition: SharedPartition, deadline: Deadline) -> int:
         """Find out what became of the last entry, where that isn't known (rule S4)."""
         settled = partition.exchange.settle(deadline=deadline)
         if settled is None or settled.outcome is Outcome.TAKEN:
-            return []
+            return 0
         if settled.outcome is Outcome.CREATED:
             return self._finish(partition, settled.change, settled.decision)
         state = partition.exchange.state
@@ -265,20 +265,24 @@ class ShareRuntime:
                 f"whether {len(lost)} acknowledgements of {partition.at} counted will never be known: the group's log "
                 "was cleaned meanwhile; the records may be delivered again"
             )
-        return []
+        return 0
 
-    def _finish(self, partition: SharedPartition, change: ShareChange, decision: ShareDecision) -> list[ConsumerRecord]:
-        """Take note of an entry that was created: what was acknowledged, and what was acquired (rule S3)."""
+    def _finish(self, partition: SharedPartition, change: ShareChange, decision: ShareDecision) -> int:
+        """Take note of an entry that was created: what was acknowledged, and what was acquired (rule S3). Returns how
+        many records that are."""
         if change.acknowledgements:
             error: InvalidRecordStateError | None = self.deliveries.sent(
                 partition.at, change.acknowledgements, decision.accepted, renewed=partition.exchange.version
             )
             self._outcomes[partition.at] = error
-        records: list[ConsumerRecord] = []
+        count = 0
         for acquired in decision.acquired:
             self.deliveries.deliver(partition.at, acquired)
-            records += self._records(partition, acquired)
-        return records
+            records = self._records(partition, acquired)
+            if records:
+                self._found.setdefault(partition.at, []).extend(records)
+            count += len(records)
+        return count
 
     def _records(self, partition: SharedPartition, acquired: StateRange) -> list[ConsumerRecord]:
         """The records of a range. One that can't be deserialized is released, and the next poll says so."""

@@ -94,10 +94,11 @@ class SharePartition:
         return sum(each.offset_count for each in self.ranges if not each.state.is_final)
 
     def within(self, first: int, last: int) -> Iterator[StateRange]:
-        """The parts of ranges between two offsets (both inclusive)."""
+        """The parts of ranges between two offsets (both inclusive); none where ``last`` is below ``first``."""
         for each in self.ranges:
-            if each.first <= last and first <= each.last:
-                yield replace(each, first=max(first, each.first), last=min(last, each.last))
+            low, high = max(first, each.first), min(last, each.last)
+            if low <= high:
+                yield replace(each, first=low, last=high)
 
     def holds(self, first: int, last: int, lock: int) -> bool:
         """Are all offsets from ``first`` to ``last`` (inclusive) locked by exactly that lock?"""

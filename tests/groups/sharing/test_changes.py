@@ -18,6 +18,7 @@ from sparklog.groups.sharing.changes import (
     StaleTopic,
     decide,
 )
+from sparklog.groups.sharing.entries import decode_entry, encode_entry
 from sparklog.groups.sharing.states import RecordState, SharePartition, StateRange, empty_partition, overwritten
 
 ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
@@ -177,6 +178,20 @@ def test_of_a_topic_made_anew_nothing_is_in_flight_and_who_slept_looks_again():
     assert (decision.accepted, decision.partition) == ((False,), empty_partition("t2", 0))
     with pytest.raises(StaleTopic, match="topic id t1, expected t2 or a newer one"):
         decide(decision.partition, ShareChange(), facts(topic_id="t1", as_of=1), number=3)
+
+
+def test_neighbours_that_are_acknowledged_differently_leave_no_empty_range_between():
+    """The first find of the simulation: such an entry couldn't be read any more."""
+    state = acknowledge(acquired_at(), 2, (2, 4, 1, ACCEPT), (5, 6, 1, RELEASE), (7, 7, 1, ACCEPT)).partition
+    assert [(each.first, each.last, each.state.value) for each in state.ranges] == [
+        (0, 1, "acquired"),
+        (2, 4, "acknowledged"),
+        (5, 6, "available"),
+        (7, 7, "acknowledged"),
+        (8, 9, "acquired"),
+    ]
+    path = "share-groups/g/partitions/t/0/1.json"
+    assert decode_entry(1, path, encode_entry(state, "token")).partition == state
 
 
 def test_where_nothing_changes_the_state_is_the_same_object():

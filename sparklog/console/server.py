@@ -1,0 +1,44 @@
+"""Serves a console until it is told to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import uvicorn
+
+from sparklog.console.app import create_app
+from sparklog.console.backend import Backend
+
+__all__ = ["serve"]
+
+_GRACE_S = 3
+
+
+def serve(backend: Backend, host: str, port: int, *, on_listening: Callable[[str], object]) -> None:
+    """Answer until SIGTERM or Ctrl-C.
+
+    Args:
+        host: a name or an address; empty for every address of the machine.
+        port: 0 for any that is free.
+        on_listening: called with the address to open, once it can be.
+    Raises:
+        InvalidArgumentError: there is no cluster.
+        SystemExit: the address isn't free, or isn't this machine's; uvicorn has logged it.
+    """
+    backend.require_cluster()
+    config = uvicorn.Config(
+        create_app(backend),
+        host=host or "0.0.0.0",  # noqa: S104 - what the caller asked for
+        port=port,
+        log_level="warning",
+        access_log=False,  # addresses of pages hold keys that somebody looked for
+        server_header=False,
+        proxy_headers=False,  # who a proxy is, the guard decides
+        timeout_graceful_shutdown=_GRACE_S,
+        lifespan="on",
+    )
+    socket = config.bind_socket()
+    socket.listen()  # who comes from here on waits, and isn't refused
+    shown = f"[{host}]" if ":" in host else host or "localhost"
+    on_listening(f"http://{shown}:{socket.getsockname()[1]}/")
+    uvicorn.Server(config).run(sockets=[socket])

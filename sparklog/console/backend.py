@@ -1,4 +1,4 @@
-"""What the pages of one process share: the opened cluster, the thread that looks at it, how many queries may run."""
+"""Shared by the pages of a process: the opened cluster, the thread that looks at it, how many queries may run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparklog.paths import TOPICS_FOLDER, check_topic_name
 __all__ = ["Backend", "BusyError"]
 
 _LOGGER = logging.getLogger("sparklog.console")
-_FIRST_LOOK_S = 0.75
+_FIRST_LOOK_S = 0.2
 """How long the first page waits for the first look; later ones never wait."""
 
 
@@ -44,7 +44,7 @@ class Backend:
         self.exporter = ExporterApp()
         self.history = History()
         self.secret = secrets.token_bytes(32)
-        """Of this process: what its tokens are made with."""
+        """Makes the tokens of this process."""
         self._open_cluster = open_cluster
         self._cluster: Cluster | None = None
         self._opening = threading.Lock()
@@ -89,7 +89,7 @@ class Backend:
         return Admin(self.cluster())
 
     def status(self) -> WatchStatus:
-        """What the newest look has found; the first call waits for a moment."""
+        """The result of the newest look; the first call waits for a moment."""
         status = self._watching.status()
         if status.figures is None and status.error is None:
             self._watching.wait_for_look(_FIRST_LOOK_S)
@@ -128,7 +128,7 @@ class Backend:
         return sorted(cluster.store.list_names(TOPICS_FOLDER)), sorted(group_folders(cluster))
 
     def shape(self, topic: str) -> TopicShape:
-        """What of a topic a search depends on, as of its newest commit. Raises ``UnknownTopicOrPartitionError``."""
+        """The shape of a topic as of its newest commit. Raises ``UnknownTopicOrPartitionError``."""
         check_topic_name(topic)
         head = open_state(self.cluster().topic_log(topic)).head
         if head.deleted:

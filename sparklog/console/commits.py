@@ -59,7 +59,7 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionsCompared:
-    """What lies between two versions."""
+    """The difference between two versions."""
 
     before: int
     after: int
@@ -83,7 +83,7 @@ def newest_commits(cluster: Cluster, topic: str, newest: int, count: int) -> lis
 
 
 def compare_versions(cluster: Cluster, topic: str, before: int, after: int) -> VersionsCompared:
-    """What the commits behind ``before`` up to ``after`` did.
+    """The sum of what the commits behind ``before`` up to ``after`` did.
 
     Raises:
         InvalidArgumentError: not in order, too far apart, or an entry was cleaned away.

@@ -17,7 +17,7 @@ class History:
 
     def __init__(self) -> None:
         self.before: ClusterFigures | None = None
-        """What the look before the newest found."""
+        """The figures of the look before the newest."""
         self._newest: ClusterFigures | None = None
         self._lags: dict[str, tuple[array[float], array[float]]] = {}
         self._ends: dict[str, tuple[array[float], array[float]]] = {}

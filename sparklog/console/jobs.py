@@ -36,7 +36,7 @@ _TAIL_BYTES = 4_096
 
 
 def in_one_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """The message of an error, in one line."""
     return " ".join((str(error) or type(error).__name__).split())
 
 
@@ -254,7 +254,7 @@ def _parquet(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[b
 
 
 class _Sink(io.RawIOBase):
-    """What is written, piece by piece."""
+    """Takes what is written, and gives it back piece by piece."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -308,5 +308,5 @@ def _event(name: str, data: dict[str, Any]) -> bytes:
 
 
 def search_of(cluster: Cluster, topic: str, search: Search) -> Callable[[], TopicSearch]:
-    """What opens a search."""
+    """A function that opens a search."""
     return lambda: TopicSearch(cluster, topic, search)

@@ -103,4 +103,4 @@ DESCRIPTION: Mapping[str, Any] = {
         ),
     },
 }
-"""As ``/api/openapi.json`` answers it."""
+"""The answer of ``/api/openapi.json``."""

@@ -1,4 +1,4 @@
-"""Who is there, and what a browser may be made to do: checked before anything else. Around the whole application."""
+"""A guard around the whole application: who is there, and what a browser may be made to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Of every answer: no script but the console's own files runs, whatever a record holds."""
+"""Headers of every answer: no script but the console's own files runs, whatever a record holds."""
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Probes carry no password; what they tell is in :class:`~sparklog.exporter.ExporterApp`."""
@@ -36,12 +36,12 @@ _READING = frozenset({"GET", "HEAD"})
 
 
 def user_of(request: Request) -> str:
-    """Who asks; empty where nobody is asked for a name."""
+    """The name of the user who asks; empty where nobody is asked for one."""
     return str(request.scope.get("sparklog.user", ""))
 
 
 def csrf_token(secret: bytes, user: str) -> str:
-    """What a form of this console carries, and another site's can't."""
+    """The token that a form of this console carries, and another site's can't."""
     return hmac.new(secret, f"form of {user}".encode(), hashlib.sha256).hexdigest()
 
 

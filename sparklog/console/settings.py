@@ -1,4 +1,4 @@
-"""What a console may do, and for whom. Frozen."""
+"""Settings of a console: what it may do, and for whom. Frozen."""
 
 from __future__ import annotations
 

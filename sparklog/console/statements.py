@@ -1,4 +1,4 @@
-"""What somebody looks for in a topic: from the fields of a form to a search, and to the SQL that finds the same. Pure.
+"""From the fields of a form to a search in a topic, and to the SQL that finds the same. Pure.
 
 Nothing that was given becomes SQL but as a literal or a quoted name.
 """
@@ -34,7 +34,7 @@ _DIGITS = re.compile(r"-?\d{1,18}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicShape:
-    """What of a topic a search depends on."""
+    """The parts of a topic that a search depends on."""
 
     name: str
     partition_count: int

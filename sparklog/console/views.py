@@ -60,12 +60,12 @@ class Page(Generic[T]):
     page_count: int
     """1 or more."""
     row_count: int
-    """Of all pages."""
+    """The rows of all pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """What maintenance would do now."""
+    """The work that maintenance would do now."""
 
     due: tuple[tuple[str, int], ...]
     """Topics with something to do, by step."""
@@ -122,7 +122,7 @@ def group_rows(now: ClusterFigures) -> list[GroupRow]:
 
 
 def maintenance(rows: Iterable[TopicRow]) -> Maintenance:
-    """What maintenance would do in these topics."""
+    """The work that maintenance would do in these topics."""
     rows = list(rows)
     steps = dict.fromkeys(step for row in rows for step in row.due)
     return Maintenance(

@@ -1,5 +1,5 @@
-"""What changes something: settings, records, groups, transactions. Each is a form with a token, and is logged with who
-did it and never with what a record holds."""
+"""Changes of settings, records, groups and transactions. Each is a form with a token, and is logged with who did it and
+never with what a record holds."""
 
 from __future__ import annotations
 

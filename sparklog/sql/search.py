@@ -7,8 +7,14 @@ hold an earlier one: so the order is exact, and a search that has found enough r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -29,10 +35,12 @@ from sparklog.sql.topic_files import TopicFile, file_schema, parquet_format, top
 __all__ = ["FieldCondition", "FoundRecord", "Search", "SearchProgress", "TopicSearch"]
 
 _ROW = "sparklog_row"
+_AT_ONCE = 16
+"""Files that are read side by side behind a network."""
 _BATCH_ROWS = 32_768
 _LEAST_ROWS = 64
 _BATCH_BYTES = 16 * 2**20
-_MEMORY_BYTES = 2**30
+_MEMORY_BYTES = 2**28
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": lambda field, value: field == value,
     "!=": lambda field, value: field != value,
@@ -134,6 +142,8 @@ class TopicSearch:
         kept = _not_ruled_out(files, search, self._condition, self._schema)
         self._files = sorted(kept, key=self._first_key)
         self._is_cancelled = False
+        self._is_over = False
+        """Does nobody wait for what is still read?"""
         self.progress = SearchProgress(file_count=len(files), skipped_count=len(files) - len(kept))
 
     def cancel(self) -> None:
@@ -150,19 +160,41 @@ class TopicSearch:
         """
         waiting: list[FoundRecord] = []
         left = self._search.limit
-        with _Where(self._search.where) as where:
-            for number, file in enumerate(self._files):
-                if self._is_cancelled or left <= 0:
-                    break
-                waiting = sorted([*waiting, *self._read(file, where)], key=self._record_key)[:left]
+        with _Where(self._search.where) as where, closing(self._results(where)) as results:
+            for number, (file, found) in enumerate(results):
+                waiting = sorted([*waiting, *found], key=self._record_key)[:left]
                 has_more = number + 1 < len(self._files)
                 bound = self._first_key(self._files[number + 1]) if has_more else math.inf
                 ready = [one for one in waiting if self._record_key(one)[0] <= bound]
                 waiting = waiting[len(ready) :]
                 left -= len(ready)
-                self._advance(read_count=1, found_count=len(ready))
+                self._advance(read_count=1, scanned_count=file.segment.record_count or 0, found_count=len(ready))
                 yield ready
+                if left <= 0:
+                    break
         self.progress = replace(self.progress, is_done=not self._is_cancelled)
+
+    def _results(self, where: _Where) -> Generator[tuple[TopicFile, list[FoundRecord]], None, None]:
+        """The records that are found in each file, in the files' order. The more files it takes, the more are read side by side."""
+        readers = (os.cpu_count() or 1) if self._filesystem is not None and _is_local(self._filesystem) else _AT_ONCE
+        pool = ThreadPoolExecutor(readers, thread_name_prefix="sparklog-search")
+        files = iter(self._files)
+        waiting: deque[tuple[TopicFile, Future[list[FoundRecord]]]] = deque()
+        read_count = 0
+        try:
+            while not self._is_cancelled:
+                for file in islice(files, max(0, min(readers, read_count) + 1 - len(waiting))):
+                    waiting.append((file, pool.submit(self._read, file, where)))
+                if not waiting:
+                    return
+                file, future = waiting.popleft()
+                found = future.result()
+                read_count += 1
+                if not self._is_cancelled:
+                    yield file, found
+        finally:
+            self._is_over = True
+            pool.shutdown(wait=True, cancel_futures=True)
 
     def _advance(self, **counts: int) -> None:
         sums = {name: getattr(self.progress, name) + count for name, count in counts.items()}
@@ -192,7 +224,6 @@ class TopicSearch:
             condition &= pc.field("offset_delta") >= self._search.first_offset - base
         try:
             fragment = self._fragment(file)
-            self._advance(scanned_count=file.segment.record_count or 0)
             if where.is_empty:
                 condition &= self._wanted_deltas(fragment, condition)
             found: list[FoundRecord] = []
@@ -201,7 +232,7 @@ class TopicSearch:
                     batch = batch.take(pa.array(where.rows(batch), pa.int64()))
                 some = [_record(row, self._search.most_bytes) for row in self._first(batch).to_pylist()]
                 found = sorted([*found, *some], key=self._record_key)[: self._search.limit]
-                if self._is_cancelled:
+                if self._is_cancelled or self._is_over:
                     break
             return found
         except (pa.ArrowException, FileNotFoundError) as error:
@@ -247,37 +278,52 @@ class TopicSearch:
 
 
 class _Where:
-    """A condition in SQL, on a connection of its own that can do nothing else."""
+    """A condition in SQL. Each thread that asks has a connection of its own, which can do nothing else."""
 
     def __init__(self, text: str) -> None:
         self._text = text.strip()
-        self._connection: Any = None
+        self._own = threading.local()
+        self._lock = threading.Lock()
+        self._connections: list[Any] = []
 
     @property
     def is_empty(self) -> bool:
         return not self._text
 
     def __enter__(self) -> _Where:
-        if self._text:
-            self._connection = duckdb_module().connect()
-            self._connection.execute("set TimeZone = 'UTC'")
-            confine(self._connection, memory_bytes=_MEMORY_BYTES)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        for connection in self._connections:
+            connection.close()
 
     def rows(self, batch: pa.RecordBatch) -> list[int]:
         """The numbers of the rows for which it holds, ascending."""
         table = pa.Table.from_batches([batch]).append_column(_ROW, pa.array(range(batch.num_rows), pa.int64()))
         with told_in_one_line():
-            found = self._connection.from_arrow(table).filter(self._text).project(_ROW).fetchall()
+            found = self._connection().from_arrow(table).filter(self._text).project(_ROW).fetchall()
         return sorted(row for (row,) in found)
+
+    def _connection(self) -> Any:
+        found = getattr(self._own, "connection", None)
+        if found is None:
+            found = duckdb_module().connect()
+            with self._lock:
+                self._connections.append(found)
+            found.execute("set TimeZone = 'UTC'")
+            found.execute("set threads = 1")
+            confine(found, memory_bytes=_MEMORY_BYTES)
+            self._own.connection = found
+        return found
+
+
+def _is_local(filesystem: Any) -> bool:
+    """Is no network between the files and this process?"""
+    return isinstance(getattr(filesystem, "base_fs", filesystem), pafs.LocalFileSystem)
 
 
 def _condition(search: Search, schema: pa.Schema) -> Any:
-    """What Arrow itself can decide, file by file and row group by row group."""
+    """The conditions that Arrow itself can decide, file by file and row group by row group."""
     condition = pc.scalar(True)
     if search.partitions is not None:
         condition &= pc.field("partition").isin(pa.array(sorted(search.partitions), pa.int32()))

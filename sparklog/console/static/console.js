@@ -14,6 +14,7 @@
       new uPlot({
         width: Math.max(280, place.clientWidth),
         height: 180,
+        tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
         legend: { show: false },
         series: [{}, { label: place.dataset.label, stroke: color("--mark"), width: 2, points: { show: points.length < 80 } }],
         axes: [axis, { ...axis, size: 70 }],
@@ -110,6 +111,7 @@
     const follow = document.querySelector("[data-tail]");
     if (follow) followTopic(follow);
   });
+  document.addEventListener("htmx:beforeRequest", (event) => { if (document.hidden) event.preventDefault(); });
   document.addEventListener("htmx:afterSwap", (event) => drawCharts(event.target));
   offerStop();
 })();

@@ -109,15 +109,21 @@ def plain_record(topic: str, record: FoundRecord, *, masks: frozenset[str] = fro
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
-        "key": HIDDEN if is_masked("key", masks) else record.key,
+        "key": _masked_bytes("key", record.key, masks),
         "value": value,
-        "headers": [
-            {"key": name, "value": HIDDEN if is_masked(name, masks) else content} for name, content in record.headers
-        ],
+        "headers": [{"key": name, "value": _masked_bytes(name, content, masks)} for name, content in record.headers],
     }
     if isinstance(record.value, bytes) and record.value_size > len(record.value):
         found["value_size"] = record.value_size
     return dict(with_text(found))
+
+
+def _masked_bytes(name: str, data: bytes | None, masks: frozenset[str]) -> bytes | str | None:
+    """A key or the value of a header without what the masks hide: bytes that aren't JSON have no fields."""
+    if is_masked(name, masks):
+        return HIDDEN
+    found = _parsed(data) if masks and data is not None else None
+    return data if found is None else json.dumps(masked(found[0], masks), ensure_ascii=False)
 
 
 def _unmasked_part(record: FoundRecord, masks: frozenset[str]) -> Any:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sparklog.console.decoding import is_masked
 from sparklog.errors import InvalidArgumentError
+from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.murmur2 import key_partitions
 from sparklog.log.typed_records import view_columns
 from sparklog.sql.dataset import TOPIC_COLUMNS
@@ -101,7 +102,7 @@ def parse_time_ms(text: str, name: str) -> int | None:
     if not text:
         return None
     try:
-        if _DIGITS.fullmatch(text) and len(text) > 4:
+        if _DIGITS.fullmatch(text) and len(text) > 4 and abs(int(text)) <= MAX_TIMESTAMP_MS:
             return int(text)
         moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1] in "zZ" else text)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)

@@ -175,7 +175,7 @@ class TopicSearch:
         self.progress = replace(self.progress, is_done=not self._is_cancelled)
 
     def _results(self, where: _Where) -> Generator[tuple[TopicFile, list[FoundRecord]], None, None]:
-        """The records that are found in each file, in the files' order. The more files it takes, the more are read side by side."""
+        """The records that are found in each file, in the files' order. The longer it takes, the more at once."""
         readers = (os.cpu_count() or 1) if self._filesystem is not None and _is_local(self._filesystem) else _AT_ONCE
         pool = ThreadPoolExecutor(readers, thread_name_prefix="sparklog-search")
         files = iter(self._files)

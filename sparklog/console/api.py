@@ -184,6 +184,7 @@ class Api:
         return status.figures
 
     def _streamed(self, job: Any, media_type: str) -> Response:
+        self._backend.ending(job)
         return StreamedResponse(job, media_type=media_type, timeout_ms=self._backend.settings.query_timeout_ms)
 
 

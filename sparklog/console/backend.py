@@ -6,11 +6,14 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable
+from typing import TypeVar
+from weakref import WeakSet
 
 from sparklog.admin import Admin
 from sparklog.console.history import History
 from sparklog.console.settings import ConsoleSettings
 from sparklog.console.statements import TopicShape
+from sparklog.console.streaming import Job
 from sparklog.errors import InvalidArgumentError, RetriableError, StoreError, UnknownTopicOrPartitionError
 from sparklog.exporter import ExporterApp
 from sparklog.groups.admin.inspection import group_folders
@@ -25,6 +28,9 @@ __all__ = ["Backend", "BusyError"]
 _LOGGER = logging.getLogger("sparklog.console")
 _FIRST_LOOK_S = 0.2
 """How long the first page waits for the first look; later ones never wait."""
+
+
+J = TypeVar("J", bound=Job)
 
 
 class BusyError(RetriableError):
@@ -50,6 +56,7 @@ class Backend:
         self._opening = threading.Lock()
         self._queries = threading.BoundedSemaphore(settings.most_queries)
         self._tails = threading.BoundedSemaphore(settings.most_tails)
+        self._jobs: WeakSet[Job] = WeakSet()
         self._watching = Watching(
             lambda: ClusterWatch(self.cluster()), interval_ms=settings.interval_ms, on_figures=self._keep
         )
@@ -60,8 +67,15 @@ class Backend:
         self._watching.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Look no more, and end all searches, statements and followed topics."""
+        for job in list(self._jobs):
+            job.cancel()
         self._watching.stop()
+
+    def ending(self, job: J) -> J:
+        """A job that ends with this console."""
+        self._jobs.add(job)
+        return job
 
     def look(self) -> None:
         """Look once, in the caller's thread, where the thread isn't started: for tests."""

@@ -151,6 +151,7 @@ class Mcp:
             lambda run, rows: exported("json", run, rows),
             self._backend.query_slot(),
         )
+        self._backend.ending(job)
         timer = Timer(self._backend.settings.query_timeout_ms / 1_000, job.cancel)
         timer.daemon = True
         timer.start()

@@ -203,6 +203,7 @@ class Pages:
             masks=shape.masks,
             give_back=self._backend.tail_slot(),
         )
+        self._backend.ending(job)
         return StreamedResponse(job, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     def compare(self, request: Request) -> Response:
@@ -270,6 +271,7 @@ class Pages:
 
     def _streamed(self, job: Any, media_type: str, headers: dict[str, str] | None = None) -> Response:
         timeout_ms = self._backend.settings.query_timeout_ms
+        self._backend.ending(job)
         return StreamedResponse(job, media_type=media_type, headers=headers, timeout_ms=timeout_ms)
 
     def _names_alone(self, request: Request) -> Response:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from threading import Timer
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 __all__ = ["Job", "StreamedResponse", "in_chunks"]
 
+_LOGGER = logging.getLogger("sparklog.console")
 _CHUNK_BYTES = 16_384
 _CHUNK_S = 0.1
 _THREADS = 64
@@ -35,7 +37,9 @@ class Job(Protocol):
 class StreamedResponse(Response):
     """Sends what a job yields. Where the client goes away, or time is up, the job is cancelled.
 
-    The status is sent with the first part: what the job raises before is raised, and answered as any error.
+    The status is sent with the first part: what the job raises before is raised, and answered as any error. What it
+    raises later ends the answer before its end, which clients notice, and is logged by its kind alone: its text may
+    tell what records hold.
     """
 
     def __init__(
@@ -47,6 +51,8 @@ class StreamedResponse(Response):
         self.background = None
         self.body = b""
         self._timeout_ms = timeout_ms
+        self._parts: Iterator[bytes] = iter(())
+        self._is_begun = False
         # Compressed, the first rows would wait for others: what names an encoding isn't compressed.
         self.init_headers({"Cache-Control": "no-store", "Content-Encoding": "identity", **(headers or {})})
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
@@ -56,31 +62,44 @@ class StreamedResponse(Response):
         if timer:
             timer.daemon = True
             timer.start()
-        failed: list[BaseException] = []
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._watch, receive)
-                try:
-                    await self._send(send)
-                except Exception as error:  # raised below, as itself and not in a group
-                    failed.append(error)
+                failure = await self._failure_of_sending(send)
                 group.cancel_scope.cancel()
         finally:
             if timer:
                 timer.cancel()
             with anyio.CancelScope(shield=True):
                 self.job.cancel()
-                await to_thread.run_sync(self.job.close, limiter=_limiter())
-        if failed:
-            raise failed[0]
+                await to_thread.run_sync(self._close, limiter=_limiter())
+        if failure is None:
+            return
+        if not self._is_begun:
+            raise failure
+        _LOGGER.info("an answer was ended by %s", type(failure).__name__)
+
+    def _close(self) -> None:
+        try:
+            if isinstance(self._parts, Generator):
+                self._parts.close()
+        finally:
+            self.job.close()
+
+    async def _failure_of_sending(self, send: Send) -> Exception | None:
+        """Send everything; returns what was raised, as itself and not in a group."""
+        try:
+            await self._send(send)
+        except Exception as error:
+            return error
+        return None
 
     async def _send(self, send: Send) -> None:
-        parts = iter(self.job)
-        is_begun = False
+        self._parts = iter(self.job)
         while True:
-            part = await to_thread.run_sync(next, parts, None, limiter=_limiter())
-            if not is_begun:
-                is_begun = True
+            part = await to_thread.run_sync(next, self._parts, None, limiter=_limiter())
+            if not self._is_begun:
+                self._is_begun = True
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": part or b"", "more_body": part is not None})
             if part is None:

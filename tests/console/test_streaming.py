@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from sparklog.console.jobs import TailJob
 from sparklog.console.streaming import StreamedResponse, in_chunks
 from sparklog.errors import InvalidArgumentError
-from tests.console.support import a_cluster, a_topic, produce
+from tests.console.support import a_cluster, a_topic, backend_of, console, produce
 
 
 class Waiting:
@@ -79,6 +80,31 @@ def test_an_error_before_the_first_part_is_raised_and_nothing_was_sent() -> None
     with pytest.raises(InvalidArgumentError):
         answered(StreamedResponse(job, media_type="text/plain"), leaves_after=None)
     assert job.is_closed
+
+
+def test_an_error_within_ends_the_answer_and_its_text_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Waiting):
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"a"
+            raise InvalidArgumentError("Could not convert '5ecret'")
+
+    caplog.set_level(logging.DEBUG)
+    job = Failing()
+    sent = answered(StreamedResponse(job, media_type="text/plain"), leaves_after=None)
+    assert sent[-1]["more_body"] is True  # so the client knows that it isn't all
+    assert "InvalidArgumentError" in caplog.text
+    assert "5ecret" not in caplog.text
+    assert job.is_closed
+
+
+@pytest.mark.slow
+def test_a_console_that_ends_ends_its_statements() -> None:
+    with console(a_cluster()) as client:
+        backend = backend_of(client)
+        timer = threading.Timer(0.3, backend.stop)
+        timer.start()
+        query = {"q": "select count(*) from range(1000000000) a, range(1000000000) b"}
+        assert client.get("/api/sql", params=query).json()["message"] == "the query was cancelled"
 
 
 def test_texts_are_joined_and_an_empty_one_sends_them() -> None:

@@ -20,6 +20,7 @@ from sparklog.console.pages import Pages, find_record
 from sparklog.console.security import csrf_token, user_of
 from sparklog.console.statements import parse_time_ms
 from sparklog.errors import InvalidArgumentError, KafkaTimeoutError, StoreOutcomeUnknownError
+from sparklog.logs import about
 from sparklog.model import Headers, RecordMetadata
 from sparklog.producer import Producer
 
@@ -63,7 +64,9 @@ class Writes:
             group = form.get("group", "")
             plan = self._reset(form, dry_run=is_rehearsal)
             if not is_rehearsal:
-                _log(request, "reset group %r to %s", group, form.get("to"))
+                _LOGGER.info(
+                    "%r reset group %r to %s", user_of(request), group, form.get("to"), extra=about(group=group)
+                )
             return self._pages.render(request, "reset.html", group=group, plan=plan, form=form, done=not is_rehearsal)
 
         return await to_thread.run_sync(reset)
@@ -103,7 +106,7 @@ class Writes:
         topic, name = request.path_params["topic"], form.get("name", "")
         value = None if form.get("default") else form.get("value", "")
         self._backend.admin().alter_configs({topic: {name: value}})
-        _log(request, "set %s of topic %r", name, topic)
+        _LOGGER.info("%r set %s of topic %r", user_of(request), name, topic, extra=about(topic=topic))
         said = f"{name} is back at its default" if value is None else f"{name} is {value}"
         return "Setting changed", f"{said}, in the next version of the topic's log.", f"/topics/{topic}"
 
@@ -112,7 +115,14 @@ class Writes:
         target = form.get("target") or source
         arguments = self._copied(source, form) if form.get("offset") else _given(form)
         sent = _sent(self._backend, target, arguments)
-        _log(request, "produced a record to topic %r, partition %d, offset %d", target, sent.partition, sent.offset)
+        _LOGGER.info(
+            "%r produced a record to topic %r, partition %d, offset %d",
+            user_of(request),
+            target,
+            sent.partition,
+            sent.offset,
+            extra=about(topic=target, partition=sent.partition),
+        )
         back = f"/topics/{target}/records/{sent.partition}/{sent.offset}"
         return "Record stored", f"Topic {target}, partition {sent.partition}, offset {sent.offset}.", back
 
@@ -138,12 +148,12 @@ class Writes:
     def _abort(self, request: Request, form: Form) -> tuple[str, str, str]:
         name = form.get("id", "")
         self._backend.admin().abort_transaction(name)
-        _log(request, "aborted the transaction of %r", name)
+        _LOGGER.info("%r aborted the transaction of %r", user_of(request), name, extra=about(transactional_id=name))
         return "Transaction aborted", f"None that {name} had open can be committed any more.", "/"
 
     def _recover(self, request: Request, form: Form) -> tuple[str, str, str]:
         found = self._backend.admin().recover_transactions()
-        _log(request, "recovered transactions: %d looked at", len(found))
+        _LOGGER.info("%r recovered transactions: %d looked at", user_of(request), len(found))
         failed = [one for one in found if one.error is not None]
         told = "; ".join(f"{one.transactional_id}: {in_one_line(one.error)}" for one in failed if one.error)
         return "Transactions recovered", f"{len(found)} looked at, {len(failed)} failed. {told}", "/"
@@ -206,7 +216,3 @@ def _signed(text: str) -> int:
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 19):
         raise InvalidArgumentError(f"number: got {text!r}, expected a whole number")
     return int(text)
-
-
-def _log(request: Request, what: str, *arguments: object) -> None:
-    _LOGGER.info("%r " + what, user_of(request), *arguments)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from sparklog.admin import Admin
-from sparklog.errors import CorruptRecordError, InvalidArgumentError
+from sparklog.errors import CorruptRecordError, InvalidArgumentError, StoreError
 from sparklog.log import Cluster, open_cluster
 from sparklog.log.append import TopicWriter
 from sparklog.log.topic import create_topic
@@ -160,4 +161,32 @@ def test_a_file_that_cannot_be_read_is_named(cluster: Cluster) -> None:
     [file] = topic_files(log, load_living(log, "t"))
     cluster.store.put(file.path, b"no Parquet")
     with pytest.raises(CorruptRecordError, match=file.path):
+        found(cluster)
+
+
+@pytest.mark.s3
+def test_files_in_a_bucket_are_searched(s3_uri: str, s3_options: dict[str, Any]) -> None:
+    cluster = open_cluster(s3_uri, storage_options=s3_options)
+    writer = topic(cluster)
+    for second in range(40):
+        append(writer, f"{second}", at=second, partition=second % 2)
+    assert values(cluster, limit=2) == [b"39", b"38"]
+    assert values(cluster, key=b"7") == [b"7"]
+    assert values(cluster, where="decode(value) in ('3', '30')") == [b"30", b"3"]
+    log = cluster.topic_log("t")
+    cluster.store.delete([one.path for one in topic_files(log, load_living(log, "t"))])
+    with pytest.raises((CorruptRecordError, StoreError)):
+        found(cluster)
+
+
+def test_files_of_a_folder_are_searched(tmp_path: Path) -> None:
+    cluster = open_cluster(tmp_path / "a folder: 100%")
+    writer = topic(cluster)
+    for second in range(40):
+        append(writer, f"{second}", at=second, partition=second % 2)
+    assert values(cluster) == [b"%d" % second for second in reversed(range(40))]
+    assert values(cluster, where="decode(value) < '2'", limit=3) == [b"19", b"18", b"17"]
+    log = cluster.topic_log("t")
+    cluster.store.delete([one.path for one in topic_files(log, load_living(log, "t"))])
+    with pytest.raises(CorruptRecordError, match="can't be read"):
         found(cluster)

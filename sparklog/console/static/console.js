@@ -111,7 +111,10 @@
     const follow = document.querySelector("[data-tail]");
     if (follow) followTopic(follow);
   });
-  document.addEventListener("htmx:beforeRequest", (event) => { if (document.hidden) event.preventDefault(); });
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    // A renewal takes the focus away from what it replaces: whoever is there isn't disturbed.
+    if (document.hidden || event.target.contains(document.activeElement)) event.preventDefault();
+  });
   document.addEventListener("htmx:afterSwap", (event) => drawCharts(event.target));
   offerStop();
 })();

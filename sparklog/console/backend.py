@@ -57,6 +57,7 @@ class Backend:
         self._queries = threading.BoundedSemaphore(settings.most_queries)
         self._tails = threading.BoundedSemaphore(settings.most_tails)
         self._jobs: WeakSet[Job] = WeakSet()
+        self._jobs_lock = threading.Lock()
         self._watching = Watching(
             lambda: ClusterWatch(self.cluster()), interval_ms=settings.interval_ms, on_figures=self._keep
         )
@@ -68,13 +69,16 @@ class Backend:
 
     def stop(self) -> None:
         """Look no more, and end all searches, statements and followed topics."""
-        for job in list(self._jobs):
+        with self._jobs_lock:
+            jobs = list(self._jobs)
+        for job in jobs:
             job.cancel()
         self._watching.stop()
 
     def ending(self, job: J) -> J:
         """A job that ends with this console."""
-        self._jobs.add(job)
+        with self._jobs_lock:
+            self._jobs.add(job)
         return job
 
     def look(self) -> None:

@@ -68,12 +68,16 @@ class Backend:
         self._watching.start()
 
     def stop(self) -> None:
-        """Look no more, and end all searches, statements and followed topics."""
+        """Look no more, and end what is under way."""
+        self.end_jobs()
+        self._watching.stop()
+
+    def end_jobs(self) -> None:
+        """End all searches, statements and followed topics, soon."""
         with self._jobs_lock:
             jobs = list(self._jobs)
         for job in jobs:
             job.cancel()
-        self._watching.stop()
 
     def ending(self, job: J) -> J:
         """A job that ends with this console."""

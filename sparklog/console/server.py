@@ -1,0 +1,58 @@
+"""Serves a console until it is told to end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from anyio import to_thread
+
+from sparklog.console.app import create_app
+from sparklog.console.backend import Backend
+
+__all__ = ["serve"]
+
+_GRACE_S = 3
+
+
+def serve(backend: Backend, host: str, port: int, *, on_listening: Callable[[str], object]) -> None:
+    """Answer until SIGTERM or Ctrl-C.
+
+    Args:
+        host: a name or an address; empty for every address of the machine.
+        port: 0 for any that is free.
+        on_listening: called with the address to open, once it can be.
+    Raises:
+        InvalidArgumentError: there is no cluster.
+        SystemExit: the address isn't free, or isn't this machine's; uvicorn has logged it.
+    """
+    backend.require_cluster()
+    config = uvicorn.Config(
+        create_app(backend),
+        host=host or "0.0.0.0",  # noqa: S104 - what the caller asked for
+        port=port,
+        log_level="warning",
+        access_log=False,  # addresses of pages hold keys that somebody looked for
+        server_header=False,
+        proxy_headers=False,  # who a proxy is, the guard decides
+        timeout_graceful_shutdown=_GRACE_S,
+        lifespan="on",
+    )
+    bound = config.bind_socket()
+    bound.listen()  # who comes from here on waits, and isn't refused
+    shown = f"[{host}]" if ":" in host else host or "localhost"
+    on_listening(f"http://{shown}:{bound.getsockname()[1]}/")
+    _Server(config, backend).run(sockets=[bound])
+
+
+class _Server(uvicorn.Server):
+    """Ends the work of its answers first, so that these end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, backend: Backend) -> None:
+        super().__init__(config)
+        self._backend = backend
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await to_thread.run_sync(self._backend.end_jobs)
+        await super().shutdown(sockets)

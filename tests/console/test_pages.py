@@ -1,0 +1,298 @@
+"""Pages show what is there, say what can't be read, and never make HTML of what a record or a name holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from urllib.parse import quote
+
+import pyarrow as pa
+import pytest
+
+from sparklog.log import Cluster
+from sparklog.producer import Producer
+from sparklog.storage import MemoryStore
+from sparklog.testing import WrappedStore
+from tests.console.support import TestClient, a_cluster, a_topic, backend_of, console, consume, produce
+from tests.observe.support import watched
+
+HOSTILE = b"<script>alert(1)</script><img src=x onerror=alert(2)>\"'><b hx-get=/x>"
+
+
+class Elements(HTMLParser):
+    """What a browser makes of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attributes)))
+
+
+def assert_harmless(page: str) -> None:
+    """No element or attribute comes from anything but a template."""
+    elements = Elements(page).found
+    assert elements
+    scripts = [attributes.get("src") for tag, attributes in elements if tag == "script"]
+    assert scripts == ["/static/htmx.min.js", "/static/uplot.min.js", "/static/console.js"]
+    assert {tag for tag, _ in elements} & {"img", "b", "iframe", "object", "embed", "style", "base"} == set()
+    names = {name for _, attributes in elements for name in attributes}
+    assert [name for name in names if name.startswith("on")] == []
+    assert {attributes["hx-get"][:2] for _, attributes in elements if attributes.get("hx-get")} <= {"/", "/?"}  # type: ignore[index]
+
+
+def ok(client: TestClient, path: str, status: int = 200) -> str:
+    answer = client.get(path)
+    assert answer.status_code == status, answer.text
+    return str(answer.text)
+
+
+def text_of(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", page).split())
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = a_cluster()
+    a_topic(cluster, partitions=2)
+    produce(cluster, b'{"total": 1}', b'{"total": 2}', b'{"total": 3}', key=b"user-1", headers=[("h", b"v")])
+    return cluster
+
+
+def test_the_overview_shows_topics_groups_and_maintenance(cluster: Cluster) -> None:
+    consume(cluster, "billing", 2)
+    with console(cluster) as client:
+        page = text_of(ok(client, "/"))
+    assert "orders 2 – 3" in page
+    assert "billing empty 0 1" in page
+    assert "No run has noted anything yet. Nothing is due." in page
+
+
+@pytest.mark.slow
+def test_before_the_first_look_names_are_shown(cluster: Cluster) -> None:
+    consume(cluster, "billing", 1)
+    with console(cluster, looks=False) as client:
+        page = ok(client, "/")
+    assert "The first look is under way" in page
+    assert 'href="/topics/orders"' in page
+    assert "billing" in page
+
+
+def test_names_are_filtered_sorted_and_paged() -> None:
+    cluster = a_cluster()
+    for number in range(103):
+        a_topic(cluster, f"t{number:03}")
+    produce(cluster, b"x", topic="t050")
+    with console(cluster) as client:
+        first = re.findall(r'href="/topics/(t\d+)"', ok(client, "/"))
+        last = re.findall(r'href="/topics/(t\d+)"', ok(client, "/?page=99"))
+        assert (len(first), last) == (100, ["t100", "t101", "t102"])
+        assert re.findall(r'href="/topics/(t\d+)"', ok(client, "/?sort=records"))[0] == "t050"
+        assert re.findall(r'href="/topics/(t\d+)"', ok(client, "/?q=T05&sort=nonsense&page=x"))[:2] == ["t050", "t051"]
+
+
+def test_a_topic_that_cannot_be_read_is_told_and_hinders_nothing() -> None:
+    w = watched()
+    for name in ("bad", "good"):
+        w.append(w.topic(name), "a")
+    path = w.cluster.topic_log("bad").path_of(1)
+    w.memory.put(path, b"no JSON")
+    with console(w.cluster) as client:
+        page = ok(client, "/")
+        assert "corrupt log entry" in text_of(page)
+        assert 'href="/topics/good"' in page
+        assert "CorruptLogError" in ok(client, "/topics/bad", 500)
+        assert ok(client, "/topics/good")
+        assert client.get("/api/topics").json()["unreadable"][0]["name"] == "bad"
+
+
+def test_a_store_that_is_away_is_told() -> None:
+    w = watched()
+    w.append(w.topic("orders"), "a")
+    with console(w.cluster) as client:
+        w.failing.is_away = True
+        backend_of(client).look()
+        page = text_of(ok(client, "/"))
+        assert "The store can’t be read" in page
+        assert "orders" in page
+        assert client.get("/metrics").text.count("sparklog_up 0") == 1
+
+
+def test_a_topic_has_partitions_commits_and_settings(cluster: Cluster) -> None:
+    with console(cluster) as client:
+        page = text_of(ok(client, "/topics/orders"))
+    assert "WRITE sparklog/" in page
+    assert "CREATE TOPIC" in page
+    assert "cleanup.policy delete delete" in page
+    assert "Produce a record" not in page
+
+
+@pytest.mark.parametrize(
+    ("query", "offsets"),
+    [
+        ("", [2, 1, 0]),
+        ("mode=newest&limit=1", [2]),
+        ("mode=oldest", [0, 1, 2]),
+        ("mode=key&key=user-1", [2, 1, 0]),
+        ("mode=key&key=757365722d31&key_format=hex&home=1", [2, 1, 0]),
+        ("mode=key&key=user-2", []),
+        ("mode=header&header=h", [2, 1, 0]),
+        ("mode=header&header=h&header_value=w", []),
+        ("mode=field&field=total&value=2", [1]),
+        ("mode=field&field=total&comparison=%3E%3D&value=2", [2, 1]),
+        ("mode=text&text=%22total%22%3A+3", [2]),
+        ("mode=time&since=2020-01-01", [0, 1, 2]),
+        ("mode=time&since=2999-01-01T00:00Z", []),
+        ("until=1577836800000", []),
+    ],
+)
+def test_records_are_found(cluster: Cluster, query: str, offsets: list[int]) -> None:
+    with console(cluster) as client:
+        page = ok(client, f"/topics/orders/records?{query}")
+    assert [int(found) for found in re.findall(r'href="/topics/orders/records/\d/(\d+)"', page)] == offsets
+    assert f"{len(offsets)} record" in page
+
+
+def test_records_from_an_offset_are_found(cluster: Cluster) -> None:
+    with console(cluster) as client:
+        links = re.findall(r'href="(/topics/orders/records/\d/1)"', ok(client, "/topics/orders/records"))
+        partition = links[0].split("/")[-2]
+        page = ok(client, f"/topics/orders/records?mode=offset&partition={partition}&offset=1")
+        assert re.findall(r'href="/topics/orders/records/\d/(\d+)"', page) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("mode=x", "mode: got"),
+        ("partition=2", "expected 0 to 1"),
+        ("limit=0", "expected 1 to 500"),
+        ("mode=time", "since: expected a time"),
+        ("since=yesterday", "got &#39;yesterday&#39;"),
+        ("mode=key&key=xy&key_format=hex", "hexadecimal"),
+        ("mode=header", "header: got nothing"),
+        ("mode=field&field=a&comparison=like", "comparison: got"),
+        ("mode=field&field=a%22b&value=1", "with a quote"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_told(cluster: Cluster, query: str, says: str) -> None:
+    with console(cluster) as client:
+        assert says in ok(client, f"/topics/orders/records?{query}", 400)
+
+
+@pytest.mark.slow
+def test_hostile_records_and_names_do_not_become_html() -> None:
+    cluster = a_cluster()
+    a_topic(cluster)
+    group = "<img src=x onerror=alert(1)>/../'\""
+    produce(cluster, HOSTILE, b'{"%s": "%s"}' % (HOSTILE[:20], HOSTILE[:20]), key=HOSTILE, headers=[("<b>", HOSTILE)])
+    consume(cluster, group, 1)
+    with Producer(cluster=cluster, transactional_id=group) as producer:
+        producer.init_transactions()
+    text = quote(HOSTILE.decode())
+    with console(cluster) as client:
+        for path in (
+            "/",
+            f"/?q={text}&sort={text}",
+            "/topics/orders",
+            "/topics/orders/records",
+            "/topics/orders/records?decode=text",
+            f"/topics/orders/records?mode=key&key={text}",
+            f"/topics/orders/records?mode=text&text={text}",
+            f"/topics/orders/records?mode=header&header={text}&header_value={text}",
+            "/topics/orders/records/0/0",
+            "/topics/orders/records/0/0?decode=hex",
+            f"/group?id={quote(group)}",
+            f"/transaction?id={quote(group)}",
+            f"/sql?q={quote('select key, value, decode(value) as x, headers from orders')}",
+        ):
+            assert_harmless(ok(client, path))
+        for path in (f"/topics/orders/records?mode={text}", f"/sql?q={text}", f"/topics/{text}", f"/{text}"):
+            assert_harmless(client.get(path).text)
+        found = ok(client, f"/topics/orders/records?mode=key&key={text}")
+        assert "2 records found" in found
+
+
+def test_one_record_is_shown_whole(cluster: Cluster) -> None:
+    produce(cluster, b"\x00\xff" * 40, "ä".encode() * 30_000, key=b"k")
+    with console(cluster) as client:
+        page = ok(client, "/topics/orders/records?mode=key&key=k")
+        links = re.findall(r'href="(/topics/orders/records/\d/\d+)"', page)
+        assert "60.0 KB" in page
+        text = ok(client, links[0])
+        assert "ä" * 30_000 in text
+        assert "000010  00 ff 00" in ok(client, links[1])
+        raw = client.get(f"{links[1]}/raw")
+        assert (raw.content, raw.headers["content-type"]) == (b"\x00\xff" * 40, "application/octet-stream")
+        assert raw.headers["content-disposition"].startswith("attachment")
+        assert client.get(f"{links[1]}/raw?part=key").content == b"k"
+        assert "no record at offset 999" in ok(client, "/topics/orders/records/0/999", 404)
+        assert "no partition 9" in ok(client, "/topics/orders/records/9/0", 404)
+
+
+def test_typed_values_are_shown_and_found_by_field() -> None:
+    cluster = a_cluster()
+    a_topic(cluster, value_schema=pa.schema([("total", pa.int64()), ("key", pa.string())]))
+    produce(cluster, {"total": 1, "key": "a"}, {"total": 2, "key": "b"})
+    with console(cluster) as client:
+        page = ok(client, "/topics/orders/records?mode=field&field=total&comparison=%3E&value=1")
+        assert "total&#34;: 2" in page
+        assert "1 ruled out by the log" in page
+        assert "value_key" in ok(client, "/topics/orders/records?mode=field&field=key&value=a")
+        assert "1 record found" in ok(client, "/topics/orders/records?mode=field&field=key&comparison=contains&value=a")
+        assert "is int64" in ok(client, "/topics/orders/records?mode=field&field=total&value=x", 400)
+
+
+def test_a_group_shows_lag_and_leads_to_the_next_record(cluster: Cluster) -> None:
+    consume(cluster, "billing", 1)
+    with console(cluster) as client:
+        page = ok(client, "/group?id=billing")
+        assert "mode=offset&amp;partition=" in page
+        assert "Empty, generation" in text_of(page)
+
+
+def test_versions_are_compared(cluster: Cluster) -> None:
+    with console(cluster) as client:
+        page = text_of(ok(client, "/topics/orders/compare?from=1&to=3"))
+        assert "Commits: 2 WRITE" in page
+        assert "isn" in ok(client, "/topics/orders/compare?from=1&to=99")
+        assert "the older first" in ok(client, "/topics/orders/compare?from=3&to=1")
+        assert ok(client, "/topics/orders/compare?from=x", 400)
+
+
+@pytest.mark.slow
+def test_sql_is_shown_cut_and_refused(cluster: Cluster) -> None:
+    with console(cluster) as client:
+        page = text_of(ok(client, "/sql?q=select count(*) as n from orders"))
+        assert "n 3 1 row." in page
+        assert "1,000 rows; there may be more" in ok(client, "/sql?q=select * from range(5000)")
+        assert "Error" in ok(client, "/sql?q=select nonsense")
+        assert "only read" in ok(client, "/sql?q=create table x as select 1")
+        assert "disabled by configuration" in ok(client, "/sql?q=select * from read_text('/etc/passwd')")
+
+
+def test_what_is_not_there_is_told(cluster: Cluster) -> None:
+    with console(cluster) as client:
+        assert "unknown topic" in ok(client, "/topics/nope", 404)
+        assert "unknown topic" in ok(client, "/topics/nope/records", 404)
+        assert "no such page" in ok(client, "/nope", 404)
+        assert ok(client, "/transaction?id=nope", 404)
+        assert "Dead" in ok(client, "/group?id=nope")
+
+
+def test_a_file_that_is_gone_is_told_in_the_page() -> None:
+    class Gone(WrappedStore):
+        def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
+            found = zip(paths, self._store.read_many(paths), strict=True)
+            return [None if path.endswith(".parquet") else data for path, data in found]
+
+    cluster = a_cluster(Gone(MemoryStore()))
+    a_topic(cluster)
+    produce(cluster, b"a")
+    with console(cluster) as client:
+        page = ok(client, "/topics/orders/records")
+        assert "no such object" in page
+        assert "0 records found; the search was ended" in text_of(page)

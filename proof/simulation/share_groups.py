@@ -13,13 +13,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from unittest import mock
 
 from sparklog import AcknowledgeType, Admin, NewTopic, Producer, ShareConsumer
 from sparklog.clock import Clock
 from sparklog.consumer.sharing import member, shared_topic
-from sparklog.errors import InvalidRecordStateError, SparklogError
+from sparklog.errors import IllegalStateError, InvalidRecordStateError, SparklogError
 from sparklog.groups.admin import share_groups
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
@@ -132,6 +133,8 @@ class Member:
                         self._round(consumer)
                     except (SparklogError, KeyboardInterrupt) as error:
                         self._played.met[type(error).__name__] += 1
+                        if isinstance(error, IllegalStateError):
+                            self._played.problems.append(f"{self._name} has records that no poll returned: {error}")
         except SimulatedCrash:
             self._played.met["crashes"] += 1
         except (SparklogError, KeyboardInterrupt):
@@ -273,12 +276,12 @@ def play(seed: int) -> Played:
 
     numbers = itertools.count()
     with ExitStack() as patches:
-        patches.enter_context(mock.patch.object(member, "uuid4", lambda: f"{next(numbers):06}"))
+        patches.enter_context(mock.patch.object(member, "uuid4", side_effect=numbers))
         for module in (shared_topic, share_groups):
             patches.enter_context(mock.patch.object(module, "parallel_map", _in_turn))
         scheduler.spawn("producer", produce)
         for name in living[0]:
-            scheduler.spawn(name, lambda name=name: lives(name))
+            scheduler.spawn(name, partial(lives, name))
         scheduler.spawn("cleaner", clean)
         scheduler.run()
         _drain(world, memory, played)

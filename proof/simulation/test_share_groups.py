@@ -16,7 +16,7 @@ from proof.simulation.share_groups import play
 from sparklog.consumer.sharing.deliveries import Deliveries
 from sparklog.consumer.sharing.runtime import ShareRuntime
 from sparklog.errors import CommitStateUnknownError, KafkaTimeoutError
-from sparklog.groups.sharing import changes, exchange, lock_watch
+from sparklog.groups.sharing import changes, lock_watch
 from sparklog.groups.sharing.exchange import Outcome, PartitionExchange
 from sparklog.groups.sharing.states import SharePartition
 from sparklog.storage import entry_log

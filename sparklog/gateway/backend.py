@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,25 +16,37 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.topic import TopicDescription
 from sparklog.producer import Producer
 
-__all__ = ["NODE_ID", "Backend", "Handler", "Request"]
+__all__ = ["Backend", "Handler", "Request", "node_id_of"]
 
-NODE_ID = 0
-"""Every gateway says of itself that it is the only broker, and leads all partitions."""
 _THREADS = 16
 T = TypeVar("T")
+
+
+def node_id_of(host: str, port: int) -> int:
+    """The broker id of the gateway at an address. Each says of itself that it is the only broker, and leads all
+    partitions; two must not have one id, since clients keep one address for each."""
+    return 1 + zlib.crc32(f"{host}:{port}".encode()) % (2**31 - 2)
 
 
 class Request:
     """One request, as a handler gets it."""
 
-    __slots__ = ("api_version", "body", "client_id", "local_address")
+    __slots__ = ("api_version", "body", "client_host", "client_id", "local_address")
 
-    def __init__(self, api_version: int, body: dict[str, Any], client_id: str, local_address: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        api_version: int,
+        body: dict[str, Any],
+        client_id: str,
+        local_address: tuple[str, int],
+        client_host: str = "",
+    ) -> None:
         self.api_version = api_version
         self.body = body
         self.client_id = client_id
         self.local_address = local_address
         """Where the client reached this gateway."""
+        self.client_host = client_host
 
 
 Handler = Callable[["Backend", Request], Any]
@@ -56,6 +69,10 @@ class Backend:
         self._producers: dict[str, Producer] = {}
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparklog-gateway")
         self._is_closed = False
+
+    def address(self, request: Request) -> tuple[str, int]:
+        """Host and port at which the client of a request reaches this gateway."""
+        return self.advertised or request.local_address
 
     async def run(self, call: Callable[[], T]) -> T:
         """Do in a thread what may block."""
@@ -89,6 +106,12 @@ class Backend:
         topics = self.admin.describe_topics()
         self.topic_names = {uuid.UUID(topic.topic_id): topic.name for topic in topics}
         return topics
+
+    def forget_topic(self, name: str) -> None:
+        """Look at a topic that was deleted anew where groups are concerned."""
+        groups = self.extras.get("groups")
+        if groups is not None:
+            groups.topics.forget([name])
 
     def name_of(self, topic_id: uuid.UUID) -> str:
         """The topic that has an id. May block. Raises ``UnknownTopicOrPartitionError``."""

@@ -15,6 +15,7 @@ from sparklog.gateway.settings import GatewaySettings
 from sparklog.log.cluster import Cluster
 from sparklog.log.topic import TopicDescription
 from sparklog.producer import Producer
+from sparklog.storage.retrying import Patience
 
 __all__ = ["Backend", "Handler", "Request", "node_id_of"]
 
@@ -77,6 +78,16 @@ class Backend:
     async def run(self, call: Callable[[], T]) -> T:
         """Do in a thread what may block."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def run_for_group(self, call: Callable[[], T]) -> T:
+        """Do in a thread what may block; a store that is away is asked for as long as a commit of offsets may take."""
+
+        def bounded() -> T:
+            deadline = self.cluster.clock.deadline_in(float(self.settings.offset_commit_timeout_ms))
+            with self.cluster.store.patience(Patience(deadline=deadline)):
+                return call()
+
+        return await self.run(bounded)
 
     def producer(self, acks: int) -> Producer:
         """The producer of an acknowledgement: of -1, or of 0 and 1, which differ in who waits."""

@@ -36,7 +36,7 @@ async def describe_groups(backend: Backend, request: Request) -> dict[str, Any]:
             message = f"group {group} is of the protocol consumer"
             found = {"error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": message, "group_state": ""}
         else:
-            found = await backend.run(partial(_described_elsewhere, backend, group, request.api_version))
+            found = await backend.run_for_group(partial(_described_elsewhere, backend, group, request.api_version))
         groups.append({"group_id": group, "protocol_type": "", "protocol_data": "", "members": [], **found})
     return {"groups": groups}
 
@@ -103,7 +103,7 @@ async def list_groups(backend: Backend, request: Request) -> dict[str, Any]:
     states = {state.lower() for state in request.body.get("states_filter", ())}
     types = {kind.lower() for kind in request.body.get("types_filter", ())}
     try:
-        listed = await backend.run(backend.admin.list_group_states)
+        listed = await backend.run_for_group(backend.admin.list_group_states)
     except SparklogError as error:
         return {"error_code": coordinator_code_of(error), "groups": []}
     found = {one.group_id: (one.protocol_type, one.state.value, _CLASSIC) for one in listed}
@@ -139,6 +139,6 @@ async def delete_groups(backend: Backend, request: Request) -> dict[str, Any]:
             await served.end_unused(group)
             code = ErrorCode.NON_EMPTY_GROUP if group in served.groups else code
         if code is ErrorCode.NONE:
-            code = await backend.run(partial(delete, group))
+            code = await backend.run_for_group(partial(delete, group))
         results.append({"group_id": group, "error_code": code})
     return {"results": results}

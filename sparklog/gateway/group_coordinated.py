@@ -91,7 +91,9 @@ class Coordinated:
                 return ErrorCode.NONE
             try:
                 patterns = self.consumer.patterns() | ({pattern} - {""})
-                matches = {one: await self._backend.run(partial(self._topics.matching, one)) for one in patterns}
+                matches = {
+                    one: await self._backend.run_for_group(partial(self._topics.matching, one)) for one in patterns
+                }
                 asked = topics.union(self.consumer.topics(), *matches.values())
                 facts = await self._own(asked)
             except ValueError as error:
@@ -107,10 +109,10 @@ class Coordinated:
 
     async def facts(self, topics: frozenset[str]) -> dict[str, tuple[str, int]]:
         """Topic id and partition count of topics to which offsets are committed; those that exist."""
-        facts = await self._backend.run(lambda: self._topics.facts(topics, is_fresh=False))
+        facts = await self._backend.run_for_group(lambda: self._topics.facts(topics, is_fresh=False))
         doubted = {topic for topic, (topic_id, _) in facts.items() if self.stay.has_other_id(topic, topic_id)}
         if doubted:  # what was seen last may be older than what was taken
-            facts |= await self._backend.run(lambda: self._topics.facts(doubted))
+            facts |= await self._backend.run_for_group(lambda: self._topics.facts(doubted))
         return facts
 
     async def _settle(self, topics: frozenset[str]) -> ErrorCode:
@@ -125,7 +127,7 @@ class Coordinated:
         """Take the partitions of all topics that are subscribed: what was committed before, and by whomever, is then
         what a client reads, and nobody else commits to them any more. Returns ids and counts of those that exist."""
         self.stay.subscribe(topics)
-        facts = await self._backend.run(lambda: self._topics.facts(topics))
+        facts = await self._backend.run_for_group(lambda: self._topics.facts(topics))
         partitions = {
             TopicPartition(topic, number): topic_id
             for topic, (topic_id, count) in facts.items()

@@ -68,7 +68,7 @@ class Coordinators:
         now = self._backend.cluster.clock.ticks_ms()
         known = self._looks.get(group)
         if known is None or now - known[0] > _LOOK_KNOWN_MS:
-            look = await self._backend.run(lambda: look_at_group(self._backend.cluster, group))
+            look = await self._backend.run_for_group(lambda: look_at_group(self._backend.cluster, group))
             self._looks[group] = known = (now, look)
         return known[1]
 
@@ -101,7 +101,7 @@ class Coordinators:
             if look.consumers:
                 _LOGGER.warning("a client was refused: group %s has members that are sparklog's consumers", group)
                 return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-            await self._backend.run(lambda: remove_dead(cluster, group, look.dead))
+            await self._backend.run_for_group(lambda: remove_dead(cluster, group, look.dead))
         except SparklogError as error:
             _LOGGER.warning("group %s: %s", group, error)
             return coordinator_code_of(error)

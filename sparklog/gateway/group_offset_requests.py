@@ -77,7 +77,7 @@ async def _commit(
     if is_member:
         facts = await served.groups[group].facts(topics)
     else:
-        facts = await backend.run(lambda: served.topics.facts(topics))
+        facts = await backend.run_for_group(lambda: served.topics.facts(topics))
     codes = {partition: _refusal(partition, offset, facts) for partition, offset in offsets.items()}
     accepted = {p: offset for p, offset in offsets.items() if codes[p] is ErrorCode.NONE}
     topic_ids = {partition: facts[partition.topic][0] for partition in accepted}
@@ -169,7 +169,7 @@ async def _rows(
             partitions = [partition for partition in rows if partition.topic]
             rows = await found.rows(partitions, is_stable=is_stable)
     topics = {partition.topic for partition in partitions if partition in rows}
-    return rows, await backend.run(lambda: served.topics.facts(topics))
+    return rows, await backend.run_for_group(lambda: served.topics.facts(topics))
 
 
 def _committed(rows: Rows, partition: TopicPartition, facts: Mapping[str, tuple[str, int]]) -> OffsetAndMetadata | None:
@@ -197,7 +197,7 @@ async def offset_delete(backend: Backend, request: Request) -> dict[str, Any]:
     topics = []
     for topic in body["topics"]:
         partitions = [TopicPartition(topic["name"], one["partition_index"]) for one in topic["partitions"]]
-        found = await backend.run(partial(_deleted, backend, group, partitions))
+        found = await backend.run_for_group(partial(_deleted, backend, group, partitions))
         if found is ErrorCode.GROUP_ID_NOT_FOUND:
             return {"error_code": found, "topics": []}
         if group in served.groups:

@@ -10,8 +10,12 @@ import pytest
 
 import sparklog.gateway
 from sparklog import Admin, Consumer, NewTopic, OffsetAndMetadata, TopicPartition
+from sparklog.errors import StoreUnavailableError
 from sparklog.gateway.coordination.consumer_protocol import encode_assignment, encode_subscription, subscribed_topics
 from sparklog.gateway.server import parse_address
+from sparklog.log.cluster import open_cluster
+from sparklog.storage import MemoryStore
+from sparklog.testing import WrappedStore
 from tests.gateway.test_server import Wire
 
 JOBS = [TopicPartition("jobs", 0), TopicPartition("jobs", 1)]
@@ -384,6 +388,46 @@ def test_more_groups_than_allowed_are_refused(cluster):
         for number in range(3):
             assert commit(client, 5, group=f"offsets {number}") == 0
         assert fetch(client, group="offsets 0") == [(5, "")]
+        client.close()
+
+
+class AwayStore(WrappedStore):
+    """A store that can't be reached for a while."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.is_away = False
+
+    def _call(self, kind, path, call):
+        if self.is_away:
+            raise StoreUnavailableError("the store is away")
+        return call()
+
+
+def test_a_store_that_is_away_makes_clients_ask_again():
+    store = AwayStore(MemoryStore(f"memory://away-{uuid.uuid4().hex}"))
+    cluster = open_cluster(store)
+    Admin(cluster).create_topics([NewTopic("jobs", 2)])
+    with sparklog.gateway.serve(cluster, offset_commit_timeout_ms=300, coordinator_session_timeout_ms=2_000) as servers:
+        client = Wire(servers)
+        answer = member(client)
+        known = {"generation": answer["generation_id"], "member_id": answer["member_id"]}
+        store.is_away = True
+        assert commit(client, 5, **known) == 15
+        assert client.call("Heartbeat", 4, who(answer))["error_code"] == 0
+        assert client.call("JoinGroup", 3, joining(group="other"))["error_code"] == 15
+        store.is_away = False
+        assert commit(client, 6, **known) == 0
+        assert joined(client, group="other")["error_code"] == 0
+        store.is_away = True
+        while client.call("Heartbeat", 4, who(answer))["error_code"] == 0:
+            pass  # until this gateway must take itself for dead
+        assert commit(client, 7, **known) in (15, 16, 25)
+        store.is_away = False
+        assert fetch(client) == [(6, "")]
+        again = {"error_code": 16}
+        while again["error_code"] != 0:  # its own former stay is looked for until its session has ended
+            again = joined(client)
         client.close()
 
 

@@ -282,6 +282,7 @@ def test_a_static_member_comes_back_to_its_place(wire, servers):
     assert [one["error_code"] for one in other["members"]] == [0]
 
 
+@pytest.mark.slow
 def test_a_session_ends(wire, cluster):
     first = member(wire, session_ms=1_000)
     code = 0
@@ -292,6 +293,7 @@ def test_a_session_ends(wire, cluster):
     assert wire.call("Heartbeat", 4, who(first))["error_code"] == 25
 
 
+@pytest.mark.slow
 def test_a_client_that_went_while_it_joined_is_out_after_its_session(wire, servers):
     first = member(wire, session_ms=1_000)
     gone = Wire(servers)
@@ -404,6 +406,7 @@ class AwayStore(WrappedStore):
         return call()
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_makes_clients_ask_again():
     store = AwayStore(MemoryStore(f"memory://away-{uuid.uuid4().hex}"))
     cluster = open_cluster(store)
@@ -558,6 +561,7 @@ def test_another_gateway_names_the_coordinator(wire, servers, cluster):
         other.close()
 
 
+@pytest.mark.slow
 def test_a_gateway_that_ends_leaves_its_groups_to_others(cluster):
     with sparklog.gateway.serve(cluster) as elsewhere:
         other = Wire(elsewhere)
@@ -600,6 +604,7 @@ def test_clients_are_refused_beside_sparklogs_consumers(wire, cluster):
     assert member(wire)["error_code"] == 0
 
 
+@pytest.mark.slow
 def test_sparklogs_consumers_are_refused_beside_clients(wire, cluster):
     member(wire)
     with (

@@ -140,7 +140,8 @@ class Connection:
         header = read_request_header(frame, api.request)
         # librdkafka ends its Metadata requests with bytes too many, which Kafka's brokers pass over.
         body = api.request.decode(header.body, version, is_exact=False)
-        request = Request(version, body, header.client_id or "", self._local)
+        host = str(self._peer[0]) if self._peer else ""
+        request = Request(version, body, header.client_id or "", self._local, host)
         if key != PRODUCE:
             return lambda: self._answered(api, request, version, correlation_id)
         pending = await begin_produce(self._backend, request)

@@ -161,6 +161,7 @@ def test_clients_for_asyncio_are_shown_once_they_are_started(cluster: Cluster) -
         assert scraped(registry) == {}
         async with producer:
             await producer.send_and_wait("t", b"v")
+            await producer.flush()
             return await asyncio.to_thread(scraped, registry)
 
     assert asyncio.run(use())[SENT, "orders", "t"] == 1

@@ -254,11 +254,11 @@ class TopicCommitter:
             batch.settle(outcome)
         with self._queue.lock:
             self._in_flight.note_settled()
+        self._metrics.settled(self._topic.name, batches)  # first: who has flushed finds them counted
         for batch in batches:
             with self._callbacks:
                 batch.run_callbacks()
             self._queue.finish_batch(batch)
-        self._metrics.settled(self._topic.name, batches)
         if self._config.acks == 0:
             _log_failures(self._topic.name, outcomes)
 

@@ -23,8 +23,8 @@ from sparklog.storage import entry_log
 from tests.depth import by_depth
 from tests.support import SUMMARY_LINE
 
-FIXED, FRESH = by_depth(gate=40, nightly=600), by_depth(gate=20, nightly=600)
-MOST_SEEDS = 150
+FIXED, FRESH = by_depth(gate=16, nightly=600), by_depth(gate=8, nightly=600)
+MOST_SEEDS = 60
 
 Plant = Callable[[], AbstractContextManager[object]]
 

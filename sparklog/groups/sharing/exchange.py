@@ -130,8 +130,9 @@ class PartitionExchange:
             topic_id, log_start = facts(False)
             first = empty_partition(topic_id, max(start_offset, log_start))
             self._attempt = self._attempt_at(ShareChange(), ShareDecision(partition=first, accepted=()))
-            if self._create(deadline) is Outcome.CREATED:
+            if self._try_first(deadline) is Outcome.CREATED:
                 return
+            self._attempt = None  # whoever has created it: the group begins once
             self.look()
             self._check(deadline)
 
@@ -151,12 +152,11 @@ class PartitionExchange:
             decision = self._decide(change, facts, read_of)
             if decision.partition is self.state:
                 return decision
-            attempt = self._attempt = self._attempt_at(change, decision)
-            outcome = self._create(deadline)
+            self._attempt = self._attempt_at(change, decision)
+            outcome = self._try_first(deadline)
             if outcome is Outcome.CREATED:
                 return decision
             if outcome is Outcome.LOST:
-                self._attempt = replace(attempt, tokens=set())
                 raise CommitStateUnknownError(f"whether an entry of {self._log.folder} was created isn't known")
             self.look()
             self._check(deadline)
@@ -170,19 +170,16 @@ class PartitionExchange:
         attempt = self._attempt
         if attempt is None:
             return None
-        if not attempt.tokens:  # the position was lost: only what the newest entry says is known
-            self._attempt = None
-            self.look()
-            return Settled(change=attempt.change, decision=attempt.decision, outcome=Outcome.LOST)
-        try:
-            outcome = self._create(deadline)
-        except CommitStateUnknownError:
-            raise
-        except StoreError as error:
-            self._attempt = attempt
-            raise CommitStateUnknownError(f"whether an entry of {self._log.folder} was created isn't known") from error
+        outcome = Outcome.LOST
+        if attempt.tokens:
+            try:
+                outcome = self._create(deadline)
+            except StoreError as error:  # refused now, but an earlier attempt may be carried out
+                text = f"whether an entry of {self._log.folder} was created isn't known"
+                raise CommitStateUnknownError(text) from error
         if outcome is not Outcome.CREATED:
             self.look()
+        self._attempt = None
         return Settled(change=attempt.change, decision=attempt.decision, outcome=outcome)
 
     def _decide(self, change: ShareChange, facts: TopicFacts, read_of: str) -> ShareDecision:
@@ -194,6 +191,14 @@ class PartitionExchange:
         except StaleTopic:
             return decide(self.state, *_of_topic(change, facts(True), read_of, as_of=self.version), number=number)
 
+    def _try_first(self, deadline: Deadline) -> Outcome:
+        """Try an attempt for the first time: one that the store refuses for good was not carried out."""
+        try:
+            return self._create(deadline)
+        except StoreError:
+            self._attempt = None
+            raise
+
     def _create(self, deadline: Deadline) -> Outcome:
         """Create the entry of the attempt, or find out who has its number. The attempt stays where that isn't known."""
         attempt = self._attempt
@@ -202,15 +207,9 @@ class PartitionExchange:
         encode, tokens = partial(encode_entry, attempt.decision.partition), attempt.tokens
         try:
             done = self._log.create_next(attempt.position, encode, tokens=tokens, deadline=deadline, sync=True)
-        except PositionLost:
-            self._position = self._attempt = None
-            self.look()
+        except PositionLost:  # only what the newest entry says is known from now on
+            self._attempt, self._position = replace(attempt, tokens=set()), None
             return Outcome.LOST
-        except CommitStateUnknownError:
-            raise
-        except StoreError:
-            self._attempt = None
-            raise
         if not isinstance(done, Created):
             self._attempt = None
             return Outcome.TAKEN

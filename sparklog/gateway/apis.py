@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sparklog.gateway import fetch, offsets, topics
+from sparklog.gateway import fetch, offsets, producers, topics
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.wire import Message, message
@@ -65,6 +65,7 @@ APIS = {
     API_VERSIONS: Api("ApiVersions", 0, 4, api_versions),
     19: Api("CreateTopics", 2, 7, topics.create_topics),
     20: Api("DeleteTopics", 1, 6, topics.delete_topics),
+    22: Api("InitProducerId", 0, 5, producers.init_producer_id),
     32: Api("DescribeConfigs", 1, 4, topics.describe_configs),
 }
 """By API key."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,9 @@ from sparklog.errors import (
 )
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
-from sparklog.gateway.records import BatchError, batch_headers, decode_batches
+from sparklog.gateway.records import BatchError, BatchHeader, batch_headers, decode_batches
 from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecError, UnsupportedMagicError
+from sparklog.log.data.producer_batch import ProducerBatch
 
 __all__ = ["begin_produce"]
 
@@ -60,13 +61,13 @@ async def _begin(
 
     def send() -> None:
         name = topic.get("name") or backend.name_of(topic["topic_id"])
-        table = _table(backend, request, partition)
+        table, numbered = _table(backend, request, partition)
         try:
-            future = producer.send_batch(name, table)
+            future = producer._send_batch(name, table, numbered)
         except InvalidArgumentError:
             if partition["index"] not in producer.partitions_for(name):
                 raise UnknownTopicOrPartitionError(f"topic {name!r} has no partition {partition['index']}") from None
-            future = producer.send_batch(name, table)  # the partition was new
+            future = producer._send_batch(name, table, numbered)  # the partition was new
         future.add_callback(lambda found: later(settle, {"base_offset": found.offsets[0].as_py()}))
         future.add_errback(lambda error: later(fail, error))
 
@@ -88,8 +89,9 @@ class _RefusedError(ValueError):
         self.code = code
 
 
-def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> pa.Table:
-    """The records of a partition, as ``send_batch`` takes them. Raises ``_RefusedError``."""
+def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> tuple[pa.Table, ProducerBatch | None]:
+    """The records of a partition, as ``send_batch`` takes them, and how an idempotent producer has numbered them.
+    Raises ``_RefusedError``."""
     limit_bytes = backend.settings.max_decoded_bytes
     try:
         batches = [*batch_headers(partition["records"] or b"")]
@@ -98,10 +100,9 @@ def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> pa.
         for batch in batches:
             if batch.is_transactional or request.body.get("transactional_id") is not None:
                 raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION, "transactions aren't served yet")
-            if batch.producer_id >= 0:
-                raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION, "idempotent producers aren't served yet")
             if batch.is_control:
                 raise InvalidRecordError("a control batch of a client")
+        numbered = _numbers(batches)
         records = decode_batches(batches, limit_bytes=limit_bytes)
     except UnsupportedMagicError as error:
         raise _RefusedError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from error
@@ -116,7 +117,28 @@ def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> pa.
             ErrorCode.MESSAGE_TOO_LARGE, f"{records.nbytes} bytes of records: expected at most {limit_bytes}"
         )
     column = pa.array(np.full(records.num_rows, partition["index"], np.int32))
-    return records.drop_columns(["offset"]).append_column("partition", column)
+    return records.drop_columns(["offset"]).append_column("partition", column), numbered
+
+
+def _numbers(batches: Sequence[BatchHeader]) -> ProducerBatch | None:
+    """How an idempotent producer has numbered its batch; None: it isn't one. Raises ``_RefusedError``."""
+    if all(batch.producer_id < 0 for batch in batches):
+        return None
+    if len(batches) > 1:  # as Kafka's brokers
+        raise _RefusedError(ErrorCode.INVALID_RECORD, f"{len(batches)} batches of an idempotent producer: expected one")
+    (batch,) = batches
+    if batch.producer_epoch < 0 or batch.base_sequence < 0 or batch.count != batch.last_offset_delta + 1:
+        raise _RefusedError(
+            ErrorCode.INVALID_RECORD,
+            f"a batch of {batch.count} records of epoch {batch.producer_epoch} and sequence {batch.base_sequence}, and "
+            f"last offset delta {batch.last_offset_delta}",
+        )
+    return ProducerBatch(
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        count=batch.count,
+    )
 
 
 async def _answer(backend: Backend, request: Request, pending: list[asyncio.Future[_Answer]]) -> _Answer:

@@ -24,6 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.interrupts import EventCount, uninterrupted
 from sparklog.log import Cluster, open_cluster
+from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.new_clients import announce
@@ -172,10 +173,14 @@ class Producer:
         """
         observer = self._metrics.observer
         if observer is None:
-            return self._send_table(topic, table)
-        return observer.send_table(topic, table.num_rows, lambda: self._send_table(topic, table))
+            return self._send_batch(topic, table)
+        return observer.send_table(topic, table.num_rows, lambda: self._send_batch(topic, table))
 
-    def _send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> FutureBatchMetadata:
+    def _send_batch(
+        self, topic: str, table: pa.Table | pa.RecordBatch, numbered: ProducerBatch | None = None
+    ) -> FutureBatchMetadata:
+        """Do as :meth:`send_batch`. ``numbered``: how the rows' own producer has numbered them (rule L15, numbered
+        batches); they are of one partition, and small enough for one batch."""
         self._check_transaction()
         pipeline = self._pipelines.get(topic)
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
@@ -184,6 +189,9 @@ class Producer:
             TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes))
             for piece in split_table(checked)
         ]
+        if numbered is not None:
+            (only,) = batches
+            only.numbered = numbered
         pipeline.queue.add_tables(batches)
         if self._config.acks == 0:
             return FutureBatchMetadata([Unacknowledged.of_rows(topic, checked.num_rows)])

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sparklog.gateway import fetch, offsets, producers, topics
+from sparklog.gateway import coordinator, fetch, offsets, producers, topics, transaction_requests
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.wire import Message, message
@@ -62,10 +62,17 @@ APIS = {
     1: Api("Fetch", 4, 16, fetch.fetch),
     2: Api("ListOffsets", 1, 8, offsets.list_offsets),
     3: Api("Metadata", 0, 13, topics.metadata),
+    10: Api("FindCoordinator", 0, 6, coordinator.find_coordinator),
     API_VERSIONS: Api("ApiVersions", 0, 4, api_versions),
     19: Api("CreateTopics", 2, 7, topics.create_topics),
     20: Api("DeleteTopics", 1, 6, topics.delete_topics),
     22: Api("InitProducerId", 0, 5, producers.init_producer_id),
+    24: Api("AddPartitionsToTxn", 0, 3, transaction_requests.add_partitions_to_txn),
+    25: Api("AddOffsetsToTxn", 0, 4, transaction_requests.add_offsets_to_txn),
+    26: Api("EndTxn", 0, 4, transaction_requests.end_txn),
+    28: Api("TxnOffsetCommit", 0, 4, transaction_requests.txn_offset_commit),
+    65: Api("DescribeTransactions", 0, 0, transaction_requests.describe_transactions),
+    66: Api("ListTransactions", 0, 1, transaction_requests.list_transactions),
     32: Api("DescribeConfigs", 1, 4, topics.describe_configs),
 }
 """By API key."""

@@ -23,6 +23,7 @@ from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.records import BatchError, BatchHeader, batch_headers, decode_batches
 from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecError, UnsupportedMagicError
+from sparklog.gateway.transactional_produce import send_in_transaction
 from sparklog.log.data.producer_batch import ProducerBatch
 
 __all__ = ["begin_produce"]
@@ -59,9 +60,11 @@ async def _begin(
         if not loop.is_closed():
             loop.call_soon_threadsafe(call, *arguments)
 
-    def send() -> None:
+    def decode() -> tuple[str, pa.Table, ProducerBatch | None]:
         name = topic.get("name") or backend.name_of(topic["topic_id"])
-        table, numbered = _table(backend, request, partition)
+        return name, *_table(backend, request, partition)
+
+    def send(name: str, table: pa.Table, numbered: ProducerBatch | None) -> None:
         try:
             future = producer._send_batch(name, table, numbered)
         except InvalidArgumentError:
@@ -74,8 +77,19 @@ async def _begin(
     try:
         if request.body["acks"] not in (-1, 0, 1):
             raise _RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.body['acks']}: expected -1, 0 or 1")
+        if request.body.get("transactional_id") is not None:
+            name, table, numbered = await backend.run(decode)
+            if numbered is None:
+                raise _RefusedError(ErrorCode.INVALID_RECORD, "a batch that isn't of a transactional producer")
+            pending = await send_in_transaction(backend, request, name, partition["index"], table, numbered)
+            if isinstance(pending, ErrorCode):
+                raise _RefusedError(
+                    pending, "the transaction isn't open in this gateway, or wasn't told of the partition"
+                )
+            pending.add_done_callback(lambda answer: settle(answer.result()))
+            return done
         producer = backend.producer(request.body["acks"])  # here: two threads would make two
-        await backend.run(send)
+        await backend.run(lambda: send(*decode()))
     except _RefusedError as error:
         fail(error, error.code)
     except SparklogError as error:
@@ -98,8 +112,8 @@ def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> tup
         if not any(batch.count for batch in batches):
             raise _RefusedError(ErrorCode.INVALID_RECORD, "a Produce request without records")
         for batch in batches:
-            if batch.is_transactional or request.body.get("transactional_id") is not None:
-                raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION, "transactions aren't served yet")
+            if batch.is_transactional != (request.body.get("transactional_id") is not None):
+                raise _RefusedError(ErrorCode.INVALID_RECORD, "a transactional batch has a transactional id, no other")
             if batch.is_control:
                 raise InvalidRecordError("a control batch of a client")
         numbered = _numbers(batches)

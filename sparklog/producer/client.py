@@ -428,6 +428,10 @@ class Producer:
         self._refuse_in_callback(call)
         return self._transactions
 
+    def _transaction_number(self) -> tuple[int, int]:
+        """Producer id and epoch. Raises ``IllegalStateError`` before :meth:`init_transactions`."""
+        return self._require_transactions("producer id").number
+
     def _check_transaction(self) -> None:
         if self._transactions is not None:
             self._pipelines.raise_if_ended()

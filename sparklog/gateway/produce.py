@@ -6,6 +6,7 @@ Sending begins when the request was read, in the order of a connection's request
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Awaitable, Sequence
 from typing import Any
@@ -28,6 +29,7 @@ from sparklog.log.data.producer_batch import ProducerBatch
 
 __all__ = ["begin_produce"]
 
+_LOGGER = logging.getLogger("sparklog.gateway")
 _Answer = dict[str, Any]
 
 
@@ -55,6 +57,14 @@ async def _begin(
 
     def fail(error: BaseException, code: ErrorCode | None = None) -> None:
         settle({"error_code": code or code_of(error), "base_offset": -1, "error_message": str(error)})
+
+    def fail_or_settle(answer: asyncio.Future[_Answer]) -> None:
+        if answer.cancelled():
+            done.cancel()
+        elif (error := answer.exception()) is not None:
+            fail(error, ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            settle(answer.result())
 
     def later(call: Any, *arguments: Any) -> None:
         if not loop.is_closed():
@@ -86,7 +96,7 @@ async def _begin(
                 raise _RefusedError(
                     pending, "the transaction isn't open in this gateway, or wasn't told of the partition"
                 )
-            pending.add_done_callback(lambda answer: settle(answer.result()))
+            pending.add_done_callback(fail_or_settle)
             return done
         producer = backend.producer(request.body["acks"])  # here: two threads would make two
         await backend.run(lambda: send(*decode()))
@@ -94,6 +104,9 @@ async def _begin(
         fail(error, error.code)
     except SparklogError as error:
         fail(error)
+    except Exception as error:  # a defect: the client is told, and the connection's other requests go on
+        _LOGGER.exception("Produce to %s failed unexpectedly", topic.get("name") or topic.get("topic_id"))
+        fail(error, ErrorCode.UNKNOWN_SERVER_ERROR)
     return done
 
 

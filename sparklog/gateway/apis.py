@@ -64,6 +64,8 @@ APIS = {
     3: Api("Metadata", 0, 13, topics.metadata),
     10: Api("FindCoordinator", 0, 6, coordinator.find_coordinator),
     API_VERSIONS: Api("ApiVersions", 0, 4, api_versions),
+    17: Api("SaslHandshake", 1, 1, None),
+    36: Api("SaslAuthenticate", 0, 2, None),
     19: Api("CreateTopics", 2, 7, topics.create_topics),
     20: Api("DeleteTopics", 1, 6, topics.delete_topics),
     22: Api("InitProducerId", 0, 5, producers.init_producer_id),

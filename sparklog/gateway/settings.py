@@ -33,6 +33,8 @@ class GatewaySettings:
     """Bound of a partition's records in one Produce, once decompressed: they are committed together."""
     delivery_timeout_ms: int = 25_000
     """Time after which a record that isn't stored is answered with ``REQUEST_TIMED_OUT``. Below clients' 30 s."""
+    allow_plain_without_tls: bool = False
+    """Let clients send their password over a connection that isn't encrypted. SCRAM doesn't send it."""
     max_transactional_ids: int = 500
     """Transactional producers that this gateway holds at a time; those that rest longest go. Each has two threads, and
     two for each topic that it writes to."""

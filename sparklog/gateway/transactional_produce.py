@@ -50,13 +50,13 @@ async def _send(backend: Backend, session: Session, topic: str, table: pa.Table,
             done.set_result(error)
 
     def send() -> None:
-        (batch,) = session.producer._send_batch(topic, table)._batches
+        batches = session.producer._send_batch(topic, table)._batches
 
         def known() -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, _error_of(batch))
+                loop.call_soon_threadsafe(settle, next(filter(None, map(_error_of, batches)), None))
 
-        batch.when_known(known)
+        batches[-1].when_known(known)  # the others are known before
 
     try:
         await backend.run(send)

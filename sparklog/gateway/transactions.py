@@ -176,7 +176,8 @@ class Sessions:
         )
         try:
             producer.init_transactions()
-            return producer, producer._transaction_number()
+            header = producer._require_transactions("producer id")._session.header
+            return producer, (header.producer_id, header.producer_epoch)
         except BaseException:
             producer.close(0)
             raise

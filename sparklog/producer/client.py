@@ -176,22 +176,17 @@ class Producer:
             return self._send_batch(topic, table)
         return observer.send_table(topic, table.num_rows, lambda: self._send_batch(topic, table))
 
-    def _send_batch(
-        self, topic: str, table: pa.Table | pa.RecordBatch, numbered: ProducerBatch | None = None
-    ) -> FutureBatchMetadata:
-        """Do as :meth:`send_batch`. ``numbered``: how the rows' own producer has numbered them (rule L15, numbered
-        batches); they are of one partition, and small enough for one batch."""
+    def _send_batch(self, topic: str, table: Any, numbered: ProducerBatch | None = None) -> FutureBatchMetadata:
+        """Send one batch of one partition as its own producer has ``numbered`` it (rule L15, numbered batches)."""
         self._check_transaction()
         pipeline = self._pipelines.get(topic)
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
         now = self._cluster.clock.ticks_ms()
         batches = [
             TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes))
-            for piece in split_table(checked)
+            for piece in (split_table(checked) if numbered is None else [checked])
         ]
-        if numbered is not None:
-            (only,) = batches
-            only.numbered = numbered
+        batches[0].numbered = numbered
         pipeline.queue.add_tables(batches)
         if self._config.acks == 0:
             return FutureBatchMetadata([Unacknowledged.of_rows(topic, checked.num_rows)])
@@ -427,10 +422,6 @@ class Producer:
             raise IllegalStateError(f"{call}: this producer has no transactional_id")
         self._refuse_in_callback(call)
         return self._transactions
-
-    def _transaction_number(self) -> tuple[int, int]:
-        """Producer id and epoch. Raises ``IllegalStateError`` before :meth:`init_transactions`."""
-        return self._require_transactions("producer id").number
 
     def _check_transaction(self) -> None:
         if self._transactions is not None:

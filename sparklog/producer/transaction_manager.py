@@ -94,11 +94,6 @@ class TransactionManager:
         """May records be sent?"""
         return self._state is ClientState.IN_TRANSACTION and not self._is_ending
 
-    @property
-    def number(self) -> tuple[int, int]:
-        """Producer id and epoch. Raises ``IllegalStateError`` before :meth:`init_transactions`."""
-        return self._session.header.producer_id, self._session.header.producer_epoch
-
     def adopt(self, uploads: TransactionUploads) -> None:
         """Have a topic written to in this producer's name, and only within a transaction. Again does nothing."""
         uploads.queue.check_open = self.check_send

@@ -6,13 +6,15 @@ import asyncio
 import uuid
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 import sparklog.gateway
 from sparklog import Admin, Consumer, NewTopic, TopicPartition
-from sparklog.gateway.records import batch_headers
+from sparklog.gateway.records import batch_headers, encode_batches
 from sparklog.gateway.records.batches import batch_with_header
 from sparklog.log.cluster import open_cluster
+from sparklog.log.data.schema import HEADERS
 from sparklog.storage import MemoryStore
 from sparklog.testing import Fault, FaultKind, FaultyStore
 from tests.gateway.test_server import Wire, batch, produce, produced
@@ -148,6 +150,24 @@ def test_several_batches_of_one_idempotent_producer_in_a_request_are_refused(ser
     client = connect(servers)
     records = numbered(b"a", sequence=0) + numbered(b"b", sequence=1)
     assert produced(client.call("Produce", 9, produce(records)))["error_code"] == 87
+
+
+def test_a_batch_as_large_as_may_be_is_stored_whole(cluster, servers, connect):
+    client = connect(servers)
+    table = pa.table(
+        {
+            "offset": pa.array(range(40_000), pa.int64()),
+            "timestamp": pa.array([1_000] * 40_000, pa.int64()),
+            "key": pa.nulls(40_000, pa.binary()),
+            "value": pa.array([bytes(130)] * 40_000, pa.binary()),
+            "headers": pa.nulls(40_000, HEADERS),
+        }
+    )
+    (header,) = batch_headers(b"".join(encode_batches(table, batch_bytes=1 << 24)))
+    large = batch_with_header(replace(header, producer_id=5, producer_epoch=0, base_sequence=0))
+    assert produced(client.call("Produce", 9, produce(large)))["base_offset"] == 0
+    assert sent(client, b"x", sequence=40_000) == 40_000
+    assert produced(client.call("Produce", 9, produce(large)))["base_offset"] == 0
 
 
 def values(cluster, count):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -108,7 +109,8 @@ class Sessions:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._held: dict[str, Session] = {}
-        self._beginning: dict[str, asyncio.Lock] = {}
+        self._beginning: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        """Held by a request that takes an id; as long as any does."""
         self._ending: set[asyncio.Task[None]] = set()
 
     def find(self, transactional_id: str, number: tuple[int, int]) -> Session | ErrorCode:
@@ -137,7 +139,8 @@ class Sessions:
         Raises:
             ConcurrentTransactionsError, InvalidTransactionTimeoutError, KafkaTimeoutError, StoreError, …
         """
-        async with self._beginning.setdefault(transactional_id, asyncio.Lock()):
+        taking = self._beginning.setdefault(transactional_id, asyncio.Lock())
+        async with taking:
             held = self._held.get(transactional_id)
             if held is not None and asked[0] >= 0 and asked not in (held.number, held.asked):
                 return ErrorCode.PRODUCER_FENCED

@@ -51,7 +51,7 @@ INNER_LAYERS = {
     "log": ([{"data"}, {"announced", "sequencing"}], {"announced", "sequencing"}),
     "groups": ([{"assignors", "offsets", "sharing"}, {"membership"}, {"admin"}], set()),
     "consumer": ([{"sharing"}], {"sharing"}),
-    "gateway": ([{"wire", "records"}], set()),
+    "gateway": ([{"wire", "records"}, {"coordination"}], {"coordination"}),
     "spark": ([{"sink"}, {"source"}, {"session"}, {"views"}, {"ingest", "maintenance"}], set()),
 }
 OUTSIDE = {

@@ -6,7 +6,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sparklog.gateway import coordinator, fetch, offsets, producers, topics, transaction_requests
+from sparklog.gateway import (
+    consumer_group_requests,
+    fetch,
+    group_admin_requests,
+    group_offset_requests,
+    group_requests,
+    offsets,
+    producers,
+    topics,
+    transaction_requests,
+)
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.wire import Message, message
@@ -62,7 +72,15 @@ APIS = {
     1: Api("Fetch", 4, 16, fetch.fetch),
     2: Api("ListOffsets", 1, 8, offsets.list_offsets),
     3: Api("Metadata", 0, 13, topics.metadata),
-    10: Api("FindCoordinator", 0, 6, coordinator.find_coordinator),
+    8: Api("OffsetCommit", 2, 9, group_offset_requests.offset_commit),
+    9: Api("OffsetFetch", 1, 9, group_offset_requests.offset_fetch),
+    10: Api("FindCoordinator", 0, 6, group_requests.find_coordinator),
+    11: Api("JoinGroup", 0, 9, group_requests.join_group),
+    12: Api("Heartbeat", 0, 4, group_requests.heartbeat),
+    13: Api("LeaveGroup", 0, 5, group_requests.leave_group),
+    14: Api("SyncGroup", 0, 5, group_requests.sync_group),
+    15: Api("DescribeGroups", 0, 6, group_admin_requests.describe_groups),
+    16: Api("ListGroups", 0, 5, group_admin_requests.list_groups),
     API_VERSIONS: Api("ApiVersions", 0, 4, api_versions),
     17: Api("SaslHandshake", 1, 1, None),
     36: Api("SaslAuthenticate", 0, 2, None),
@@ -75,6 +93,10 @@ APIS = {
     28: Api("TxnOffsetCommit", 0, 4, transaction_requests.txn_offset_commit),
     65: Api("DescribeTransactions", 0, 0, transaction_requests.describe_transactions),
     66: Api("ListTransactions", 0, 1, transaction_requests.list_transactions),
+    42: Api("DeleteGroups", 0, 2, group_admin_requests.delete_groups),
+    47: Api("OffsetDelete", 0, 0, group_offset_requests.offset_delete),
+    68: Api("ConsumerGroupHeartbeat", 0, 1, consumer_group_requests.consumer_group_heartbeat),
+    69: Api("ConsumerGroupDescribe", 0, 1, consumer_group_requests.consumer_group_describe),
     32: Api("DescribeConfigs", 1, 4, topics.describe_configs),
 }
 """By API key."""

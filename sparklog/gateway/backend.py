@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,26 +16,39 @@ from sparklog.gateway.users import Rules, Users
 from sparklog.log.cluster import Cluster
 from sparklog.log.topic import TopicDescription
 from sparklog.producer import Producer
+from sparklog.storage.retrying import Patience
 
-__all__ = ["NODE_ID", "Backend", "Handler", "Request"]
+__all__ = ["Backend", "Handler", "Request", "node_id_of"]
 
-NODE_ID = 0
-"""Every gateway says of itself that it is the only broker, and leads all partitions."""
 _THREADS = 16
 T = TypeVar("T")
+
+
+def node_id_of(host: str, port: int) -> int:
+    """The broker id of the gateway at an address. Each says of itself that it is the only broker, and leads all
+    partitions; two must not have one id, since clients keep one address for each."""
+    return 1 + zlib.crc32(f"{host}:{port}".encode()) % (2**31 - 2)
 
 
 class Request:
     """One request, as a handler gets it."""
 
-    __slots__ = ("api_version", "body", "client_id", "local_address", "rules")
+    __slots__ = ("api_version", "body", "client_host", "client_id", "local_address", "rules")
 
-    def __init__(self, api_version: int, body: dict[str, Any], client_id: str, local_address: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        api_version: int,
+        body: dict[str, Any],
+        client_id: str,
+        local_address: tuple[str, int],
+        client_host: str = "",
+    ) -> None:
         self.api_version = api_version
         self.body = body
         self.client_id = client_id
         self.local_address = local_address
         """Where the client reached this gateway."""
+        self.client_host = client_host
         self.rules: Rules | None = None
         """The rights of the client; None: everything."""
 
@@ -68,9 +82,23 @@ class Backend:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sparklog-gateway")
         self._is_closed = False
 
+    def address(self, request: Request) -> tuple[str, int]:
+        """Host and port at which the client of a request reaches this gateway."""
+        return self.advertised or request.local_address
+
     async def run(self, call: Callable[[], T]) -> T:
         """Do in a thread what may block."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def run_for_group(self, call: Callable[[], T]) -> T:
+        """Do in a thread what may block; a store that is away is asked for as long as a commit of offsets may take."""
+
+        def bounded() -> T:
+            deadline = self.cluster.clock.deadline_in(float(self.settings.offset_commit_timeout_ms))
+            with self.cluster.store.patience(Patience(deadline=deadline)):
+                return call()
+
+        return await self.run(bounded)
 
     def producer(self, acks: int) -> Producer:
         """The producer of an acknowledgement: of -1, or of 0 and 1, which differ in who waits."""
@@ -100,6 +128,12 @@ class Backend:
         topics = self.admin.describe_topics()
         self.topic_names = {uuid.UUID(topic.topic_id): topic.name for topic in topics}
         return topics
+
+    def forget_topic(self, name: str) -> None:
+        """Look at a topic that was deleted anew where groups are concerned."""
+        groups = self.extras.get("groups")
+        if groups is not None:
+            groups.topics.forget([name])
 
     def name_of(self, topic_id: uuid.UUID) -> str:
         """The topic that has an id. May block. Raises ``UnknownTopicOrPartitionError``."""

@@ -146,7 +146,8 @@ class Connection:
         header = read_request_header(frame, api.request)
         # librdkafka ends its Metadata requests with bytes too many, which Kafka's brokers pass over.
         body = api.request.decode(header.body, version, is_exact=False)
-        request = Request(version, body, header.client_id or "", self._local)
+        host = str(self._peer[0]) if self._peer else ""
+        request = Request(version, body, header.client_id or "", self._local, host)
         user = self._authentication.user
         request.rules = None if user is None else user.rules
         if key != PRODUCE:

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from sparklog import errors
 
-__all__ = ["ErrorCode", "code_of"]
+__all__ = ["ErrorCode", "code_of", "coordinator_code_of"]
 
 
 class ErrorCode(IntEnum):
@@ -21,6 +21,7 @@ class ErrorCode(IntEnum):
     MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
@@ -57,11 +58,17 @@ class ErrorCode(IntEnum):
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
     PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
     TRANSACTIONAL_ID_NOT_FOUND = 105
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    INVALID_REGULAR_EXPRESSION = 117
     TRANSACTION_ABORTABLE = 120
 
 
@@ -91,6 +98,9 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (errors.CommitFailedError, ErrorCode.UNKNOWN_MEMBER_ID),
     (errors.UnknownMemberIdError, ErrorCode.UNKNOWN_MEMBER_ID),
     (errors.IllegalGenerationError, ErrorCode.ILLEGAL_GENERATION),
+    (errors.InconsistentGroupProtocolError, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    (errors.NonEmptyGroupError, ErrorCode.NON_EMPTY_GROUP),
+    (errors.GroupSubscribedToTopicError, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
     (errors.GroupIdNotFoundError, ErrorCode.GROUP_ID_NOT_FOUND),
     (errors.StoreUnavailableError, ErrorCode.KAFKA_STORAGE_ERROR),
     (errors.StoreError, ErrorCode.KAFKA_STORAGE_ERROR),
@@ -102,3 +112,13 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
 def code_of(error: BaseException) -> ErrorCode:
     """The code that answers an error; ``UNKNOWN_SERVER_ERROR`` where Kafka has none for it."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def coordinator_code_of(error: BaseException) -> ErrorCode:
+    """The code for a group's member whose request couldn't be carried out: each makes it find the coordinator anew, and
+    ask again. Source: Kafka ``GroupMetadataManager.convertToOffsetCommitError``."""
+    if isinstance(error, (errors.KafkaTimeoutError, errors.StoreError)):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if isinstance(error, (errors.IllegalGenerationError, errors.CommitFailedError)):
+        return ErrorCode.NOT_COORDINATOR
+    return code_of(error)

@@ -33,6 +33,26 @@ class GatewaySettings:
     """Bound of a partition's records in one Produce, once decompressed: they are committed together."""
     delivery_timeout_ms: int = 25_000
     """Time after which a record that isn't stored is answered with ``REQUEST_TIMED_OUT``. Below clients' 30 s."""
+    offset_commit_timeout_ms: int = 10_000
+    """Time after which a commit of offsets, or a look at them, is answered with ``COORDINATOR_NOT_AVAILABLE``."""
+    group_initial_rebalance_delay_ms: int = 100
+    """How long the first member of an empty group waits for others. Kafka's ``group.initial.rebalance.delay.ms``."""
+    group_min_session_timeout_ms: int = 1_000
+    """Clients that ask for less are refused. Kafka's ``group.min.session.timeout.ms``."""
+    group_max_session_timeout_ms: int = 1_800_000
+    """Clients that ask for more are refused. Kafka's ``group.max.session.timeout.ms``."""
+    group_max_size: int = 5_000
+    """Members of a group; further ones are refused. Kafka's ``group.max.size``."""
+    max_groups: int = 1_000
+    """Groups that this gateway coordinates at a time: each has two threads."""
+    coordinator_session_timeout_ms: int = 10_000
+    """After so long a silence another gateway takes over the groups that this one coordinates."""
+    coordinator_heartbeat_interval_ms: int = 3_000
+    """How often a gateway shows that it lives, for each group that it coordinates: a GET, a PUT and a LIST."""
+    group_consumer_session_timeout_ms: int = 45_000
+    """The session of members of the protocol ``consumer``. Kafka's ``group.consumer.session.timeout.ms``."""
+    group_consumer_heartbeat_interval_ms: int = 1_000
+    """How often these members are told to ask. Kafka's ``group.consumer.heartbeat.interval.ms`` is 5000."""
     allow_plain_without_tls: bool = False
     """Let clients send their password over a connection that isn't encrypted. SCRAM doesn't send it."""
     max_transactional_ids: int = 500

@@ -8,7 +8,7 @@ from typing import Any
 
 from sparklog.admin.values import NewTopic, config_entries
 from sparklog.errors import SparklogError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from sparklog.gateway.backend import NODE_ID, Backend, Request
+from sparklog.gateway.backend import Backend, Request, node_id_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.users import Rules
 from sparklog.log.topic import TopicDescription
@@ -24,25 +24,28 @@ _TYPES = {bool: 1, str: 2, int: 3, float: 6}
 
 async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
     """Topics with this gateway as their leader."""
-    host, port = backend.advertised or request.local_address
+    host, port = backend.address(request)
+    node_id = node_id_of(host, port)
     return {
-        "brokers": [{"node_id": NODE_ID, "host": host, "port": port, "rack": None}],
+        "brokers": [{"node_id": node_id, "host": host, "port": port, "rack": None}],
         "cluster_id": backend.cluster.cluster_id,
-        "controller_id": NODE_ID,
-        "topics": await backend.run(lambda: _topics(backend, request)),
+        "controller_id": node_id,
+        "topics": await backend.run(lambda: _topics(backend, request, node_id)),
     }
 
 
-def _topics(backend: Backend, request: Request) -> list[dict[str, Any]]:
+def _topics(backend: Backend, request: Request, node_id: int) -> list[dict[str, Any]]:
     wanted = request.body["topics"]
     if wanted is None or (request.api_version == 0 and not wanted):
         rules = request.rules
-        return [_described(one) for one in backend.describe_all() if rules is None or rules.may_see(one.name)]
+        return [_described(one, node_id) for one in backend.describe_all() if rules is None or rules.may_see(one.name)]
     may_create = backend.settings.auto_create_topics and request.body.get("allow_auto_topic_creation", True)
-    return [_one_topic(backend, one, request.rules, may_create=may_create) for one in wanted]
+    return [_one_topic(backend, one, request.rules, node_id, may_create=may_create) for one in wanted]
 
 
-def _one_topic(backend: Backend, wanted: dict[str, Any], rules: Rules | None, *, may_create: bool) -> dict[str, Any]:
+def _one_topic(
+    backend: Backend, wanted: dict[str, Any], rules: Rules | None, node_id: int, *, may_create: bool
+) -> dict[str, Any]:
     name, topic_id = wanted["name"], wanted.get("topic_id", uuid.UUID(int=0))
     try:
         known = backend.name_of(topic_id) if name is None else name
@@ -50,9 +53,9 @@ def _one_topic(backend: Backend, wanted: dict[str, Any], rules: Rules | None, *,
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": []}
         if name is None:
-            return _described(backend.describe(known))
+            return _described(backend.describe(known), node_id)
         may_create = may_create and (rules is None or rules.may_write(name))
-        return _described(_existing(backend, name, may_create=may_create))
+        return _described(_existing(backend, name, may_create=may_create), node_id)
     except SparklogError as error:
         code = code_of(error)
         if name is None and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -73,14 +76,14 @@ def _existing(backend: Backend, name: str, *, may_create: bool) -> TopicDescript
     return backend.describe(name)
 
 
-def _described(topic: TopicDescription) -> dict[str, Any]:
+def _described(topic: TopicDescription, node_id: int) -> dict[str, Any]:
     partitions = [
         {
             "partition_index": number,
-            "leader_id": NODE_ID,
+            "leader_id": node_id,
             "leader_epoch": 0,
-            "replica_nodes": [NODE_ID],
-            "isr_nodes": [NODE_ID],
+            "replica_nodes": [node_id],
+            "isr_nodes": [node_id],
             "offline_replicas": [],
         }
         for number in range(topic.partition_count)
@@ -121,6 +124,7 @@ async def delete_topics(backend: Backend, request: Request) -> dict[str, Any]:
     def delete(wanted: dict[str, Any]) -> dict[str, Any]:
         name = wanted["name"] if wanted["name"] is not None else backend.name_of(wanted["topic_id"])
         backend.admin.delete_topics([name])
+        backend.forget_topic(name)
         return {"name": name, "topic_id": wanted["topic_id"]}
 
     wanted = [*by_name, *request.body.get("topics", ())]

@@ -15,6 +15,7 @@ from sparklog.errors import (
 )
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.group_coordinator import coordinators
 from sparklog.gateway.transactions import Session, sessions_of
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.txn.states import TransactionState
@@ -157,18 +158,15 @@ async def _owner(
 ) -> ConsumerGroupMetadata | ErrorCode:
     """The member of the group by which offsets are committed: the gateway, where it coordinates the group."""
     group, member_id, generation = body["group_id"], body.get("member_id", ""), body.get("generation_id", -1)
-    groups = backend.extras.get("groups")
-    if groups is None or (generation < 0 and not member_id):
+    if generation < 0 and not member_id:
         return ConsumerGroupMetadata(group)
+    groups = coordinators(backend)
     names = {topic for topic, _ in offsets}
     facts = await backend.run(lambda: groups.topics.facts(names))
     if names - set(facts):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topic_ids = {partition: facts[partition.topic][0] for partition in offsets}
-    owner: ConsumerGroupMetadata | ErrorCode = await groups.transaction_owner(
-        group, member_id, body.get("group_instance_id"), generation, topic_ids
-    )
-    return owner
+    return await groups.transaction_owner(group, member_id, body.get("group_instance_id"), generation, topic_ids)
 
 
 async def end_txn(backend: Backend, request: Request) -> dict[str, Any]:

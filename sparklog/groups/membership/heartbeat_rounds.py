@@ -80,7 +80,8 @@ class HeartbeatRounds:
         )
         self._catalog = TopicCatalog(cluster)
         self._subscribed = SubscribedTopics(membership, self._catalog, cluster.clock)
-        self._newest: Generation | None = None
+        self.newest: Generation | None = None
+        """The newest generation that it knows."""
         self._position: Position | None = None
         self._predecessor = ""
         """The member that this one replaces: it has the same instance id."""
@@ -137,7 +138,7 @@ class HeartbeatRounds:
         self._roster.delete(member_id)
         self._apply_new_generations()
         self._roster.refresh()  # after the newest generation is known: each of its members is listed, or is gone
-        newest = self._newest
+        newest = self.newest
         if newest is None or member_id not in newest.plan.members:
             return
         members = living_members(self._roster.tracker.members, newest.plan, me=None)
@@ -152,8 +153,8 @@ class HeartbeatRounds:
         # Before the newest generation is known: whoever a later one has is seen here, is known by then, or came later.
         if not self._own_member_ids and self._settings.instance_id is not None:
             self._earlier_holders = self._members_with_own_instance_id()
-        self._newest, self._position = self._generations.open_newest()
-        plan = self._newest.plan if self._newest is not None else None
+        self.newest, self._position = self._generations.open_newest()
+        plan = self.newest.plan if self.newest is not None else None
         holder = plan.holder_of(self._settings.instance_id) if plan is not None else ""
         if self._own_member_ids and self._is_successor(holder):
             self._fence()
@@ -267,13 +268,13 @@ class HeartbeatRounds:
     def _reopen_generations(self) -> None:
         """Go on with the newest generation after some were missed: other members may have owned what this one had
         (rule G2, silence, losing everything)."""
-        before = self._newest
-        self._newest, self._position = self._generations.open_newest()
-        if before is None or self._newest is None or before.token != self._newest.token:
+        before = self.newest
+        self.newest, self._position = self._generations.open_newest()
+        if before is None or self.newest is None or before.token != self.newest.token:
             self._membership.lose(self._membership.member_id)
 
     def _apply(self, generation: Generation) -> None:
-        before, self._newest = self._newest, generation
+        before, self.newest = self.newest, generation
         keeps = before is not None and only_replaces(before.plan, generation.plan)
         membership = self._membership
         with membership.lock:
@@ -321,7 +322,7 @@ class HeartbeatRounds:
 
     def _take_free(self) -> None:
         """Have stamps written into the rows of partitions that this member is to own and no other claims."""
-        membership, newest, written = self._membership, self._newest, self._written
+        membership, newest, written = self._membership, self.newest, self._written
         if newest is None or written is None:
             return
         claimed = claimed_by_others(
@@ -346,7 +347,7 @@ class HeartbeatRounds:
 
     def _propose_if_due(self) -> bool:
         """Propose the next generation if one is needed and it is this member's turn. True: it was created."""
-        membership, newest, written = self._membership, self._newest, self._written
+        membership, newest, written = self._membership, self.newest, self._written
         if written is None or written.member_id != membership.member_id:
             self._turn.skip_round()
             return False
@@ -372,7 +373,7 @@ class HeartbeatRounds:
         catalog = self._catalog
         catalog.refresh({topic for state in members.values() for topic in state.topics})
         return plan_generation(
-            self._newest,
+            self.newest,
             members,
             catalog.seen,
             self._settings.assignors,
@@ -414,7 +415,7 @@ class HeartbeatRounds:
         membership = self._membership
         with membership.lock:
             old_member_ids = sorted(membership.old_member_ids)
-        members = self._newest.plan.members if self._newest is not None else {}
+        members = self.newest.plan.members if self.newest is not None else {}
         unneeded = [i for i in old_member_ids if self._settings.instance_id is None or i not in members]
         self._roster.delete(*unneeded)
         with membership.lock:
@@ -423,7 +424,7 @@ class HeartbeatRounds:
     def _delete_dead_members(self) -> None:
         """Delete the objects of members that died, once the newest generation is without them: else members that join
         later would wait for their sessions to end."""
-        newest = self._newest
+        newest = self.newest
         if newest is None:
             return
         timeout_ms = self._settings.session_timeout_ms

@@ -1,0 +1,112 @@
+"""A member of a classic group, and what it asks for as it joins."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.gateway.coordination.consumer_protocol import subscribed_topics
+
+__all__ = ["JoinRequest", "Member", "Protocols", "answer", "selected_protocol", "topics_of"]
+
+_LOGGER = logging.getLogger("sparklog.gateway")
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""Names of assignors and what the member says for each, the one it likes best first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    """A client's words as it joins."""
+
+    member_id: str
+    """Empty: it has none yet."""
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    needs_member_id: bool
+    """Is it told its member id before it is a member? Source: KIP-394."""
+    may_skip_assignment: bool
+    """Does it understand that it leads, and isn't to assign anything? Source: KIP-814."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A member."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    joining: asyncio.Future[dict[str, Any]] | None = None
+    """Its JoinGroup that waits for the others."""
+    syncing: asyncio.Future[dict[str, Any]] | None = None
+    """Its SyncGroup that waits for the leader's."""
+    silence_ms: float = 0.0
+    """Since it was heard of last, and nothing of its waits for an answer."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Does it wait for an answer? Then it can't show that it lives."""
+        return self.joining is not None or self.syncing is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """The bytes that it said for an assignor; nothing for one that it doesn't support."""
+        return dict(self.protocols).get(protocol or "", b"")
+
+    def take_over(self, request: JoinRequest) -> None:
+        """Replace what it said before."""
+        self.client_id, self.client_host = request.client_id, request.client_host
+        self.session_timeout_ms, self.rebalance_timeout_ms = request.session_timeout_ms, request.rebalance_timeout_ms
+        self.protocols, self.silence_ms = request.protocols, 0.0
+
+    def end(self, code: int) -> None:
+        """Answer what waits with an error."""
+        joining, syncing, self.joining, self.syncing = self.joining, self.syncing, None, None
+        if joining is not None:
+            answer(joining, {"error_code": code, "member_id": self.member_id, "protocol_name": ""})
+        if syncing is not None:
+            answer(syncing, {"error_code": code})
+
+
+def answer(future: asyncio.Future[dict[str, Any]], result: dict[str, Any]) -> None:
+    """Give a waiting request its answer; one whose client has gone needs none."""
+    if not future.done():
+        future.set_result(result)
+
+
+def selected_protocol(members: Collection[Member]) -> str | None:
+    """The assignor that all members support and most like best; None where they have none in common.
+
+    Source: Kafka ``ClassicGroup.selectProtocol``.
+    """
+    supported = [[name for name, _ in member.protocols] for member in members]
+    common = set(supported[0]).intersection(*supported[1:]) if supported else set()
+    if not common:
+        return None
+    votes = Counter(next(name for name in names if name in common) for names in supported)
+    return max(sorted(votes), key=lambda name: votes[name])
+
+
+def topics_of(members: Collection[Member]) -> frozenset[str]:
+    """The topics that consumers subscribe to; a subscription that can't be read counts for none."""
+    found: set[str] = set()
+    for member in members:
+        for _, metadata in member.protocols:
+            try:
+                found |= subscribed_topics(metadata)
+            except ValueError as error:
+                _LOGGER.info("member %s subscribes by what can't be read: %s", member.member_id, error)
+    return frozenset(found)

@@ -1,0 +1,219 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: offsets in sparklog's own table of a group, where all see the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from sparklog.errors import CommitFailedError, SparklogError, UnstableOffsetCommitError
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.error_codes import ErrorCode, code_of, coordinator_code_of
+from sparklog.gateway.group_coordinator import Coordinators, coordinators
+from sparklog.gateway.group_requests import check_group_id
+from sparklog.groups.offsets.changes import check_offset
+from sparklog.groups.offsets.rows import Rows
+from sparklog.model import OffsetAndMetadata, TopicPartition
+
+__all__ = ["offset_commit", "offset_delete", "offset_fetch"]
+
+_LOGGER = logging.getLogger("sparklog.gateway")
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+async def offset_commit(backend: Backend, request: Request) -> dict[str, Any]:
+    """Commit offsets: of a member, under the stamps of the gateway that coordinates it; else of a group without
+    members."""
+    body, served = request.body, coordinators(backend)
+    offsets = {
+        TopicPartition(topic["name"], one["partition_index"]): OffsetAndMetadata(
+            one["committed_offset"], one["committed_metadata"] or "", one.get("committed_leader_epoch", -1)
+        )
+        for topic in body["topics"]
+        for one in topic["partitions"]
+    }
+    code = check_group_id(body["group_id"])
+    codes: dict[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)
+    if code is ErrorCode.NONE:
+        try:
+            codes |= await _commit(backend, served, body, offsets)
+        except SparklogError as error:
+            _LOGGER.info("group %s: offsets weren't committed: %s", body["group_id"], error)
+            codes |= dict.fromkeys(offsets, coordinator_code_of(error))
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {
+                        "partition_index": one["partition_index"],
+                        "error_code": codes[TopicPartition(topic["name"], one["partition_index"])],
+                    }
+                    for one in topic["partitions"]
+                ],
+            }
+            for topic in body["topics"]
+        ]
+    }
+
+
+async def _commit(
+    backend: Backend, served: Coordinators, body: dict[str, Any], offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> Codes:
+    """The codes of those that have one of their own. Raises for the others together."""
+    group, member_id, generation = body["group_id"], body["member_id"], body["generation_id_or_member_epoch"]
+    instance_id = body.get("group_instance_id")
+    is_member = generation >= 0 or bool(member_id) or instance_id is not None
+    if is_member:
+        if group not in served.groups:
+            return dict.fromkeys(offsets, await served.absent(group))
+        code = served.groups[group].may_commit(member_id, instance_id, generation)
+        if code is not ErrorCode.NONE:
+            return dict.fromkeys(offsets, code)
+    elif group in served.groups:
+        return dict.fromkeys(offsets, ErrorCode.UNKNOWN_MEMBER_ID)
+    topics = frozenset(topic for topic, _ in offsets)
+    if is_member:
+        facts = await served.groups[group].facts(topics)
+    else:
+        facts = await backend.run_for_group(lambda: served.topics.facts(topics))
+    codes = {partition: _refusal(partition, offset, facts) for partition, offset in offsets.items()}
+    accepted = {p: offset for p, offset in offsets.items() if codes[p] is ErrorCode.NONE}
+    topic_ids = {partition: facts[partition.topic][0] for partition in accepted}
+    if accepted and not is_member:
+        async with served.offsets(group) as found:
+            try:
+                await found.commit_unowned(accepted, topic_ids)
+            except CommitFailedError:
+                return {**codes, **dict.fromkeys(accepted, ErrorCode.UNKNOWN_MEMBER_ID)}
+    elif accepted:
+        if group not in served.groups:  # it ended meanwhile
+            return dict.fromkeys(offsets, ErrorCode.NOT_COORDINATOR)
+        timeout_ms = float(backend.settings.offset_commit_timeout_ms)
+        await served.groups[group].commit(accepted, topic_ids, timeout_ms=timeout_ms)
+    return codes
+
+
+def _refusal(partition: TopicPartition, offset: OffsetAndMetadata, facts: Mapping[str, tuple[str, int]]) -> ErrorCode:
+    if not 0 <= partition.partition < facts.get(partition.topic, ("", 0))[1]:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_offset(partition, offset)
+    except SparklogError as error:
+        return code_of(error)
+    return ErrorCode.NONE
+
+
+async def offset_fetch(backend: Backend, request: Request) -> dict[str, Any]:
+    """Committed offsets, which any gateway may read."""
+    body = request.body
+    is_stable = body.get("require_stable", False)
+    if "groups" not in body:
+        return await _fetched(backend, body["group_id"], body["topics"], is_stable=is_stable)
+    groups = []
+    for one in body["groups"]:
+        group, member_id, epoch = one["group_id"], one.get("member_id"), one.get("member_epoch", -1)
+        code = ErrorCode.NONE
+        if epoch >= 0 and group in coordinators(backend).groups:  # of the protocol consumer
+            code = coordinators(backend).groups[group].consumer.may_commit(member_id or "", None, epoch)
+        if code is not ErrorCode.NONE:
+            groups.append({"group_id": group, "error_code": code, "topics": []})
+            continue
+        groups.append({"group_id": group, **await _fetched(backend, group, one["topics"], is_stable=is_stable)})
+    return {"groups": groups}
+
+
+async def _fetched(
+    backend: Backend, group: str, wanted: list[dict[str, Any]] | None, *, is_stable: bool
+) -> dict[str, Any]:
+    named = {
+        topic["name"]: [TopicPartition(topic["name"], number) for number in topic["partition_indexes"]]
+        for topic in wanted or ()
+    }
+    code, unstable = check_group_id(group), False
+    rows: Rows = {}
+    facts: dict[str, tuple[str, int]] = {}
+    if code is ErrorCode.NONE:
+        try:
+            rows, facts = await _rows(backend, group, named if wanted is not None else None, is_stable=is_stable)
+        except UnstableOffsetCommitError:
+            unstable = True
+        except SparklogError as error:
+            _LOGGER.info("group %s: offsets weren't read: %s", group, error)
+            code = coordinator_code_of(error)
+    if wanted is None:
+        named = {}
+        for partition in sorted(rows):
+            if _committed(rows, partition, facts) is not None:
+                named.setdefault(partition.topic, []).append(partition)
+    topics = []
+    for name, partitions in named.items():
+        found = [_fetched_partition(one, _committed(rows, one, facts)) for one in partitions]
+        if unstable or code is not ErrorCode.NONE:
+            of_each = ErrorCode.UNSTABLE_OFFSET_COMMIT if unstable else code
+            found = [{**one, "error_code": of_each} for one in found]
+        topics.append({"name": name, "partitions": found})
+    is_all_unstable = unstable and wanted is None
+    return {"error_code": ErrorCode.UNSTABLE_OFFSET_COMMIT if is_all_unstable else code, "topics": topics}
+
+
+async def _rows(
+    backend: Backend, group: str, named: Mapping[str, list[TopicPartition]] | None, *, is_stable: bool
+) -> tuple[Rows, dict[str, tuple[str, int]]]:
+    served = coordinators(backend)
+    async with served.offsets(group) as found:
+        partitions = [one for of_topic in (named or {}).values() for one in of_topic]
+        rows = await found.rows(partitions, is_stable=is_stable)
+        if named is None:  # all: once they are known, those that a transaction may change can be named
+            partitions = [partition for partition in rows if partition.topic]
+            rows = await found.rows(partitions, is_stable=is_stable)
+    topics = {partition.topic for partition in partitions if partition in rows}
+    return rows, await backend.run_for_group(lambda: served.topics.facts(topics))
+
+
+def _committed(rows: Rows, partition: TopicPartition, facts: Mapping[str, tuple[str, int]]) -> OffsetAndMetadata | None:
+    topic_id, count = facts.get(partition.topic, ("", 0))
+    row = rows.get(partition)
+    return row.committed_for(topic_id) if row is not None and partition.partition < count else None
+
+
+def _fetched_partition(partition: TopicPartition, committed: OffsetAndMetadata | None) -> dict[str, Any]:
+    return {
+        "partition_index": partition.partition,
+        "committed_offset": -1 if committed is None else committed.offset,
+        "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
+        "metadata": "" if committed is None else committed.metadata,
+    }
+
+
+async def offset_delete(backend: Backend, request: Request) -> dict[str, Any]:
+    """Forget offsets of topics to which no member subscribes."""
+    body, served = request.body, coordinators(backend)
+    group = body["group_id"]
+    code = check_group_id(group)
+    if code is not ErrorCode.NONE:
+        return {"error_code": code, "topics": []}
+    topics = []
+    for topic in body["topics"]:
+        partitions = [TopicPartition(topic["name"], one["partition_index"]) for one in topic["partitions"]]
+        found = await backend.run_for_group(partial(_deleted, backend, group, partitions))
+        if found is ErrorCode.GROUP_ID_NOT_FOUND:
+            return {"error_code": found, "topics": []}
+        if group in served.groups:
+            served.groups[group].stay.forget(partitions)
+        topics.append(
+            {
+                "name": topic["name"],
+                "partitions": [{"partition_index": one.partition, "error_code": found} for one in partitions],
+            }
+        )
+    return {"topics": topics}
+
+
+def _deleted(backend: Backend, group: str, partitions: list[TopicPartition]) -> ErrorCode:
+    try:
+        backend.admin.delete_group_offsets(group, partitions)
+    except SparklogError as error:
+        return code_of(error)
+    return ErrorCode.NONE

@@ -20,7 +20,7 @@ from sparklog.cli.cost import cost
 from sparklog.cli.delayed import delayed
 from sparklog.cli.dlq import dlq
 from sparklog.cli.exporter import exporter
-from sparklog.cli.gateway import gateway
+from sparklog.cli.gateway import gateway, gateway_user
 from sparklog.cli.groups import groups
 from sparklog.cli.health import health
 from sparklog.cli.maintain import maintain
@@ -104,6 +104,7 @@ for _command in (
     ui,
     outbox,
     gateway,
+    gateway_user,
     completion,
 ):
     cli.add_command(_command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,8 +12,9 @@ from sparklog.cli.options import connection_options, root_of
 if TYPE_CHECKING:
     from sparklog.gateway.settings import GatewaySettings
 
-__all__ = ["gateway"]
+__all__ = ["gateway", "gateway_user"]
 
+_FILE = click.Path(exists=True, dir_okay=False)
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -24,6 +25,11 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 )
 @click.option("--auto-create-topics", is_flag=True, help="Create topics that clients ask for.")
 @click.option("--partitions", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Of such topics.")
+@click.option("--tls-cert", type=_FILE, help="Certificate chain in PEM: connections are encrypted.")
+@click.option("--tls-key", type=_FILE, help="Its key. [default: in --tls-cert]")
+@click.option("--tls-client-ca", type=_FILE, help="Clients must have a certificate that one of these has signed.")
+@click.option("--users", type=_FILE, help="Clients must be one of these users, by SASL; see `sparklog gateway-user`.")
+@click.option("--allow-plain-without-tls", is_flag=True, help="Let clients send passwords that aren't encrypted.")
 @click.option(
     "--allow-unauthenticated",
     is_flag=True,
@@ -37,12 +43,15 @@ def gateway(
     advertise: str | None,
     auto_create_topics: bool,
     partitions: int,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_client_ca: str | None,
+    users: str | None,
+    allow_plain_without_tls: bool,
     allow_unauthenticated: bool,
 ) -> None:
     """Serve the cluster to Kafka's clients, until it is stopped by SIGINT or SIGTERM. The cluster is made if it isn't
     there.
-
-    There is no authentication and no encryption yet.
     """
     import asyncio
 
@@ -54,15 +63,64 @@ def gateway(
         advertised = None if advertise is None else parse_address(advertise)
     except ValueError as error:
         raise click.UsageError(str(error), ctx) from error
-    if host not in _LOCAL and not allow_unauthenticated:
+    if host not in _LOCAL and users is None and tls_client_ca is None and not allow_unauthenticated:
         raise click.UsageError(
-            f"--listen {listen} can be reached from other machines, and nobody is asked who they are: give "
-            "--allow-unauthenticated if the network sees to that.",
+            f"--listen {listen} can be reached from other machines, and nobody is asked who they are: give --users or "
+            "--tls-client-ca, or --allow-unauthenticated if the network sees to that.",
             ctx,
         )
     uri, options = root_of(ctx)
-    settings = GatewaySettings(auto_create_topics=auto_create_topics, num_partitions=partitions)
-    asyncio.run(_run(uri, options, settings, (host, port), advertised))
+    settings = GatewaySettings(
+        auto_create_topics=auto_create_topics,
+        num_partitions=partitions,
+        allow_plain_without_tls=allow_plain_without_tls,
+    )
+    security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)
+    asyncio.run(_run(uri, options, settings, (host, port), advertised, security))
+
+
+def _security(
+    ctx: click.Context, users: str | None, cert: str | None, key: str | None, client_ca: str | None
+) -> dict[str, Any]:
+    """The users that may come in, and the encryption of connections, as a gateway takes them."""
+    from sparklog.errors import InvalidConfigurationError
+    from sparklog.gateway.server import tls_context
+    from sparklog.gateway.users import Users
+
+    if cert is None and (key is not None or client_ca is not None):
+        raise click.UsageError("--tls-key and --tls-client-ca need --tls-cert.", ctx)
+    try:
+        known = None if users is None else Users(users)
+        return {"users": known, "tls": None if cert is None else tls_context(cert, key, client_ca)}
+    except (InvalidConfigurationError, OSError) as error:  # an SSLError is an OSError
+        raise click.UsageError(f"--users or --tls-*: {error}", ctx) from error
+
+
+@click.command("gateway-user")
+@click.argument("name")
+@click.option("--read", multiple=True, metavar="TOPICS", help="Topics to read: a name, or a beginning and *.")
+@click.option("--write", multiple=True, metavar="TOPICS", help="Topics to write to.")
+@click.option("--group", "groups", multiple=True, metavar="GROUPS", help="Groups to be in.")
+@click.option("--transactional-id", "ids", multiple=True, metavar="IDS", help="Transactional ids to take.")
+@click.option("--admin", is_flag=True, help="Create and delete topics that it may write to, and its groups.")
+@click.password_option(help="Asked for where it isn't given.")
+def gateway_user(
+    name: str,
+    read: tuple[str, ...],
+    write: tuple[str, ...],
+    groups: tuple[str, ...],
+    ids: tuple[str, ...],
+    admin: bool,
+    password: str,
+) -> None:
+    """Print the line of a user for the file of `sparklog gateway --users`. The password isn't in it.
+
+    Options that name topics, groups or ids may be given several times.
+    """
+    from sparklog.gateway.users import Rules, new_user
+
+    rules = Rules(read, write, groups, ids, admin=admin)
+    click.echo(new_user(name, password, rules).to_json())
 
 
 async def _run(
@@ -71,6 +129,7 @@ async def _run(
     settings: GatewaySettings,
     address: tuple[str, int],
     advertised: tuple[str, int] | None,
+    security: dict[str, Any],
 ) -> None:
     import asyncio
 
@@ -82,7 +141,7 @@ async def _run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    served = Gateway(cluster, settings, advertised=advertised)
+    served = Gateway(cluster, settings, advertised=advertised, **security)
     try:
         host, port = await served.listen(*address)
         click.echo(f"listening on {host}:{port}")

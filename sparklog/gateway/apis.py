@@ -13,7 +13,9 @@ from sparklog.gateway import (
     group_offset_requests,
     group_requests,
     offsets,
+    producers,
     topics,
+    transaction_requests,
 )
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode
@@ -80,8 +82,17 @@ APIS = {
     15: Api("DescribeGroups", 0, 6, group_admin_requests.describe_groups),
     16: Api("ListGroups", 0, 5, group_admin_requests.list_groups),
     API_VERSIONS: Api("ApiVersions", 0, 4, api_versions),
+    17: Api("SaslHandshake", 1, 1, None),
+    36: Api("SaslAuthenticate", 0, 2, None),
     19: Api("CreateTopics", 2, 7, topics.create_topics),
     20: Api("DeleteTopics", 1, 6, topics.delete_topics),
+    22: Api("InitProducerId", 0, 5, producers.init_producer_id),
+    24: Api("AddPartitionsToTxn", 0, 3, transaction_requests.add_partitions_to_txn),
+    25: Api("AddOffsetsToTxn", 0, 4, transaction_requests.add_offsets_to_txn),
+    26: Api("EndTxn", 0, 4, transaction_requests.end_txn),
+    28: Api("TxnOffsetCommit", 0, 4, transaction_requests.txn_offset_commit),
+    65: Api("DescribeTransactions", 0, 0, transaction_requests.describe_transactions),
+    66: Api("ListTransactions", 0, 1, transaction_requests.list_transactions),
     42: Api("DeleteGroups", 0, 2, group_admin_requests.delete_groups),
     47: Api("OffsetDelete", 0, 0, group_offset_requests.offset_delete),
     68: Api("ConsumerGroupHeartbeat", 0, 1, consumer_group_requests.consumer_group_heartbeat),

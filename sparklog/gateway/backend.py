@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from sparklog.admin import Admin
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.gateway.settings import GatewaySettings
+from sparklog.gateway.users import Rules, Users
 from sparklog.log.cluster import Cluster
 from sparklog.log.topic import TopicDescription
 from sparklog.producer import Producer
@@ -32,7 +33,7 @@ def node_id_of(host: str, port: int) -> int:
 class Request:
     """One request, as a handler gets it."""
 
-    __slots__ = ("api_version", "body", "client_host", "client_id", "local_address")
+    __slots__ = ("api_version", "body", "client_host", "client_id", "local_address", "rules")
 
     def __init__(
         self,
@@ -48,6 +49,8 @@ class Request:
         self.local_address = local_address
         """Where the client reached this gateway."""
         self.client_host = client_host
+        self.rules: Rules | None = None
+        """The rights of the client; None: everything."""
 
 
 Handler = Callable[["Backend", Request], Any]
@@ -57,8 +60,16 @@ Handler = Callable[["Backend", Request], Any]
 class Backend:
     """A cluster's clients for one gateway. Its methods are called in the event loop's thread."""
 
-    def __init__(self, cluster: Cluster, settings: GatewaySettings, advertised: tuple[str, int] | None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: GatewaySettings,
+        advertised: tuple[str, int] | None,
+        users: Users | None = None,
+    ) -> None:
         self.cluster = cluster
+        self.users = users
+        """The users that may come in; None: nobody is asked who they are."""
         self.settings = settings
         self.advertised = advertised
         """Host and port that clients are told; None: those by which each came."""

@@ -10,6 +10,8 @@ from typing import Any
 
 from sparklog.errors import SparklogError
 from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
+from sparklog.gateway.authentication import Authentication
+from sparklog.gateway.authorizer import NotAllowedError, refusal
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.produce import begin_produce
 from sparklog.gateway.wire import WireError
@@ -62,6 +64,8 @@ class Connection:
         self._idle_s = backend.settings.max_idle_ms / 1_000
         self._peer = writer.get_extra_info("peername")
         self._local: tuple[str, int] = writer.get_extra_info("sockname")[:2]
+        is_encrypted = writer.get_extra_info("ssl_object") is not None
+        self._authentication = Authentication(backend, self._peer, is_encrypted=is_encrypted)
         self._answers: asyncio.Queue[tuple[_Answer, int] | None] = asyncio.Queue(_READ_AHEAD)
 
     async def serve(self) -> None:
@@ -113,6 +117,8 @@ class Connection:
             is_queued = False
             try:
                 start = await asyncio.wait_for(self._reader.readexactly(8), self._idle_s)
+                if not self._authentication.may_send(int.from_bytes(start[:2], "big"), size):
+                    raise WireError("a request of a client that isn't authenticated, or isn't to be")
                 if size > _SMALL_REQUEST_BYTES and int.from_bytes(start[:2], "big") != PRODUCE:
                     raise WireError(f"a frame of {size} bytes that isn't Produce: expected {_SMALL_REQUEST_BYTES}")
                 rest = await asyncio.wait_for(self._reader.readexactly(size - 8), self._idle_s)
@@ -142,16 +148,29 @@ class Connection:
         body = api.request.decode(header.body, version, is_exact=False)
         host = str(self._peer[0]) if self._peer else ""
         request = Request(version, body, header.client_id or "", self._local, host)
+        user = self._authentication.user
+        request.rules = None if user is None else user.rules
         if key != PRODUCE:
             return lambda: self._answered(api, request, version, correlation_id)
         pending = await begin_produce(self._backend, request)
         return lambda: self._produced(api, pending, version, correlation_id)
 
     async def _answered(self, api: Api, request: Request, version: int, correlation_id: int) -> bytes | None:
+        response = await self._response(api, request)
+        return response_frame(api.response, version, correlation_id, api.response.encode(response, version))
+
+    async def _response(self, api: Api, request: Request) -> dict[str, Any]:
+        if api.name == "SaslHandshake":
+            return self._authentication.handshake(request.body["mechanism"])
+        if api.name == "SaslAuthenticate":
+            return await self._authentication.authenticate(bytes(request.body["auth_bytes"]))
         if api.handle is None:
             raise WireError(f"{api.name} has no handler")
-        response = await api.handle(self._backend, request)
-        return response_frame(api.response, version, correlation_id, api.response.encode(response, version))
+        try:
+            refused = refusal(api.name, request.rules, request)
+        except NotAllowedError as error:
+            raise WireError(str(error)) from error
+        return refused if refused is not None else await api.handle(self._backend, request)
 
     async def _produced(
         self, api: Api, pending: Awaitable[dict[str, Any]] | None, version: int, correlation_id: int
@@ -175,6 +194,8 @@ class Connection:
             if data is not None:
                 self._writer.write(data)
                 await asyncio.wait_for(self._writer.drain(), self._idle_s)
+            if self._authentication.has_failed:
+                return
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

@@ -31,7 +31,11 @@ class ErrorCode(IntEnum):
     INVALID_SESSION_TIMEOUT = 26
     REBALANCE_IN_PROGRESS = 27
     TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
@@ -39,7 +43,15 @@ class ErrorCode(IntEnum):
     INVALID_REQUEST = 42
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
     UNSUPPORTED_COMPRESSION_TYPE = 76
@@ -49,17 +61,27 @@ class ErrorCode(IntEnum):
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
+    TRANSACTIONAL_ID_NOT_FOUND = 105
     FENCED_MEMBER_EPOCH = 110
     UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
     STALE_MEMBER_EPOCH = 113
     INVALID_REGULAR_EXPRESSION = 117
+    TRANSACTION_ABORTABLE = 120
 
 
 _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     # Nobody knows whether it was stored: what Kafka answers where replicas didn't acknowledge in time.
     (errors.KafkaTimeoutError, ErrorCode.REQUEST_TIMED_OUT),
+    (errors.OutOfOrderSequenceError, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (errors.InvalidProducerEpochError, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (errors.ConcurrentTransactionsError, ErrorCode.CONCURRENT_TRANSACTIONS),
+    (errors.ProducerFencedError, ErrorCode.PRODUCER_FENCED),
+    (errors.InvalidTransactionTimeoutError, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+    (errors.InvalidTxnStateError, ErrorCode.INVALID_TXN_STATE),
+    (errors.TransactionalIdNotFoundError, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
     (errors.UnknownTopicOrPartitionError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (errors.OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (errors.CorruptRecordError, ErrorCode.KAFKA_STORAGE_ERROR),

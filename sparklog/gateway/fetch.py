@@ -102,7 +102,7 @@ async def _look(backend: Backend, fetching: Fetching, request: Request) -> tuple
     for topic in request.body["topics"]:
         answers = []
         for partition in topic["partitions"]:
-            answer = await _partition(backend, fetching, topic, partition, left, least_one=size == 0)
+            answer = await _partition(backend, fetching, request, topic, partition, left, least_one=size == 0)
             size += len(answer.get("records") or b"")
             left -= len(answer.get("records") or b"")
             has_error = has_error or bool(answer.get("error_code"))
@@ -115,6 +115,7 @@ async def _look(backend: Backend, fetching: Fetching, request: Request) -> tuple
 async def _partition(
     backend: Backend,
     fetching: Fetching,
+    request: Request,
     topic: dict[str, Any],
     partition: dict[str, Any],
     left: int,
@@ -126,6 +127,8 @@ async def _partition(
     try:
         if not name:
             name = await backend.run(lambda: backend.name_of(topic["topic_id"]))
+        if request.rules is not None and not request.rules.may_read(name):
+            return _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         view = await fetching.view(name)
         most = min(left, partition["partition_max_bytes"])
         found = await backend.run(lambda: view.fetch(index, offset, most, least_one=least_one))
@@ -133,8 +136,7 @@ async def _partition(
         code = code_of(error)
         if not name and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             code = ErrorCode.UNKNOWN_TOPIC_ID
-        unknown = {"high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1}
-        return {"partition_index": index, "error_code": code, **unknown, "aborted_transactions": None, "records": b""}
+        return _failed(index, code)
     return {
         "partition_index": index,
         "high_watermark": found.log_end_offset,
@@ -143,3 +145,8 @@ async def _partition(
         "aborted_transactions": None,
         "records": found.records,
     }
+
+
+def _failed(index: int, code: ErrorCode) -> dict[str, Any]:
+    unknown = {"high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1}
+    return {"partition_index": index, "error_code": code, **unknown, "aborted_transactions": None, "records": b""}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 from sparklog.gateway.server import Gateway, parse_address
 from sparklog.gateway.settings import GatewaySettings
+from sparklog.gateway.users import Users
 from sparklog.log.cluster import Cluster, open_cluster
 
 __all__ = ["serve"]
@@ -24,28 +26,35 @@ def serve(
     *,
     listen: str = "127.0.0.1:0",
     storage_options: Mapping[str, Any] | None = None,
+    users: str | Path | None = None,
+    tls: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> Iterator[str]:
     """Serve a cluster to Kafka's clients as long as the block lasts; makes the cluster where there is none.
 
     Args:
         cluster: root URI, such as ``memory://tests``, or an opened cluster.
-        listen: host and port; port 0 is a free one. There is no authentication yet: listen on localhost.
+        listen: host and port; port 0 is a free one.
+        users: a file of users, as ``sparklog gateway --users`` takes it; None: whoever reaches the port may do
+            everything, so listen on localhost.
+        tls: see :func:`~sparklog.gateway.server.tls_context`; None: nothing is encrypted.
         settings: fields of :class:`~sparklog.gateway.settings.GatewaySettings`; topics are created as clients ask for
             them unless ``auto_create_topics=False``.
     Yields:
         ``bootstrap_servers``, as clients take it.
     Raises:
         OSError: the address can't be listened on.
+        InvalidConfigurationError: a user's line can't be understood.
         InvalidArgumentError, StoreError.
     """
     chosen = GatewaySettings(**{"auto_create_topics": True, **settings})
     host, port = parse_address(listen)
+    known = None if users is None else Users(users)
     opened = cluster if isinstance(cluster, Cluster) else open_cluster(cluster, storage_options=storage_options)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="sparklog-gateway-loop", daemon=True)
     thread.start()
-    gateway = Gateway(opened, chosen)
+    gateway = Gateway(opened, chosen, users=known, tls=tls)
     try:
         bound = asyncio.run_coroutine_threadsafe(gateway.listen(host, port), loop).result(_STOP_S)
         yield f"{bound[0]}:{bound[1]}"

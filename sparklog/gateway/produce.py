@@ -6,8 +6,9 @@ Sending begins when the request was read, in the order of a connection's request
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,15 @@ from sparklog.errors import (
 )
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
-from sparklog.gateway.records import BatchError, batch_headers, decode_batches
+from sparklog.gateway.records import BatchError, BatchHeader, batch_headers, decode_batches
 from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecError, UnsupportedMagicError
+from sparklog.gateway.transactional_produce import send_in_transaction
+from sparklog.log.data.producer_batch import ProducerBatch
+from sparklog.producer import Producer
 
 __all__ = ["begin_produce"]
 
+_LOGGER = logging.getLogger("sparklog.gateway")
 _Answer = dict[str, Any]
 
 
@@ -44,42 +49,89 @@ async def _begin(
     backend: Backend, request: Request, topic: dict[str, Any], partition: dict[str, Any]
 ) -> asyncio.Future[_Answer]:
     """Send the records of a partition; the future never fails, and has the partition's part of the answer."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_Answer] = loop.create_future()
-
-    def settle(answer: _Answer) -> None:
-        if not done.done():
-            done.set_result({"index": partition["index"], **answer})
-
-    def fail(error: BaseException, code: ErrorCode | None = None) -> None:
-        settle({"error_code": code or code_of(error), "base_offset": -1, "error_message": str(error)})
-
-    def later(call: Any, *arguments: Any) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(call, *arguments)
-
-    def send() -> None:
-        name = topic.get("name") or backend.name_of(topic["topic_id"])
-        table = _table(backend, request, partition)
-        try:
-            future = producer.send_batch(name, table)
-        except InvalidArgumentError:
-            if partition["index"] not in producer.partitions_for(name):
-                raise UnknownTopicOrPartitionError(f"topic {name!r} has no partition {partition['index']}") from None
-            future = producer.send_batch(name, table)  # the partition was new
-        future.add_callback(lambda found: later(settle, {"base_offset": found.offsets[0].as_py()}))
-        future.add_errback(lambda error: later(fail, error))
-
+    part = _Part(backend, request, topic, partition)
     try:
         if request.body["acks"] not in (-1, 0, 1):
             raise _RefusedError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.body['acks']}: expected -1, 0 or 1")
-        producer = backend.producer(request.body["acks"])  # here: two threads would make two
-        await backend.run(send)
+        if request.body.get("transactional_id") is not None:
+            await part.send_in_transaction()
+        else:
+            producer = backend.producer(request.body["acks"])  # here: two threads would make two
+            await backend.run(lambda: part.send(producer))
     except _RefusedError as error:
-        fail(error, error.code)
+        part.fail(error, error.code)
     except SparklogError as error:
-        fail(error)
-    return done
+        part.fail(error)
+    except Exception as error:  # a defect: the client is told, and the connection's other requests go on
+        _LOGGER.exception("Produce to %s failed unexpectedly", topic.get("name") or topic.get("topic_id"))
+        part.fail(error, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return part.done
+
+
+class _Part:
+    """The records of one partition in a request, and its part of the answer."""
+
+    def __init__(self, backend: Backend, request: Request, topic: dict[str, Any], partition: dict[str, Any]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[_Answer] = self._loop.create_future()
+        self._backend = backend
+        self._request = request
+        self._topic = topic
+        self._partition = partition
+        self._index: int = partition["index"]
+
+    def fail(self, error: BaseException, code: ErrorCode | None = None) -> None:
+        """Answer with an error."""
+        self._settle({"error_code": code or code_of(error), "base_offset": -1, "error_message": str(error)})
+
+    def _settle(self, answer: _Answer) -> None:
+        if not self.done.done():
+            self.done.set_result({"index": self._index, **answer})
+
+    def _later(self, call: Any, *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def send(self, producer: Producer) -> None:
+        """Decode and send the records; may block."""
+        name, table, numbered = self._decoded()
+        try:
+            future = producer._send_batch(name, table, numbered)
+        except InvalidArgumentError:
+            if self._index not in producer.partitions_for(name):
+                raise UnknownTopicOrPartitionError(f"topic {name!r} has no partition {self._index}") from None
+            future = producer._send_batch(name, table, numbered)  # the partition was new
+        future.add_callback(lambda found: self._later(self._settle, {"base_offset": found.offsets[0].as_py()}))
+        future.add_errback(lambda error: self._later(self.fail, error))
+
+    async def send_in_transaction(self) -> None:
+        """Decode and send the records; the answer comes once they are uploaded."""
+        name, table, numbered = await self._backend.run(self._decoded)
+        if numbered is None:
+            raise _RefusedError(ErrorCode.INVALID_RECORD, "a batch that isn't of a transactional producer")
+        pending = await send_in_transaction(self._backend, self._request, name, self._index, table, numbered)
+        if isinstance(pending, ErrorCode):
+            raise _RefusedError(pending, "the transaction isn't open in this gateway, or wasn't told of the partition")
+        pending.add_done_callback(self._take)
+
+    def _take(self, answer: asyncio.Future[_Answer]) -> None:
+        if answer.cancelled():
+            self.done.cancel()
+        elif (error := answer.exception()) is not None:
+            self.fail(error, ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            self._settle(answer.result())
+
+    def _decoded(self) -> tuple[str, pa.Table, ProducerBatch | None]:
+        """The topic's name, and what :func:`_table` returns."""
+        name = self._topic.get("name") or self._backend.name_of(self._topic["topic_id"])
+        rules, transactional_id = self._request.rules, self._request.body.get("transactional_id")
+        if rules is not None and not rules.may_write(name):
+            raise _RefusedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no right to write to topic {name!r}")
+        if rules is not None and not (transactional_id is None or rules.may_use_transactional_id(transactional_id)):
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            raise _RefusedError(code, f"no right to use the transactional id {transactional_id!r}")
+        return name, *_table(self._backend, self._request, self._partition)
 
 
 class _RefusedError(ValueError):
@@ -88,20 +140,20 @@ class _RefusedError(ValueError):
         self.code = code
 
 
-def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> pa.Table:
-    """The records of a partition, as ``send_batch`` takes them. Raises ``_RefusedError``."""
+def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> tuple[pa.Table, ProducerBatch | None]:
+    """The records of a partition, as ``send_batch`` takes them, and how an idempotent producer has numbered them.
+    Raises ``_RefusedError``."""
     limit_bytes = backend.settings.max_decoded_bytes
     try:
         batches = [*batch_headers(partition["records"] or b"")]
         if not any(batch.count for batch in batches):
             raise _RefusedError(ErrorCode.INVALID_RECORD, "a Produce request without records")
         for batch in batches:
-            if batch.is_transactional or request.body.get("transactional_id") is not None:
-                raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION, "transactions aren't served yet")
-            if batch.producer_id >= 0:
-                raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION, "idempotent producers aren't served yet")
+            if batch.is_transactional != (request.body.get("transactional_id") is not None):
+                raise _RefusedError(ErrorCode.INVALID_RECORD, "a transactional batch has a transactional id, no other")
             if batch.is_control:
                 raise InvalidRecordError("a control batch of a client")
+        numbered = _numbers(batches)
         records = decode_batches(batches, limit_bytes=limit_bytes)
     except UnsupportedMagicError as error:
         raise _RefusedError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error)) from error
@@ -116,7 +168,28 @@ def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> pa.
             ErrorCode.MESSAGE_TOO_LARGE, f"{records.nbytes} bytes of records: expected at most {limit_bytes}"
         )
     column = pa.array(np.full(records.num_rows, partition["index"], np.int32))
-    return records.drop_columns(["offset"]).append_column("partition", column)
+    return records.drop_columns(["offset"]).append_column("partition", column), numbered
+
+
+def _numbers(batches: Sequence[BatchHeader]) -> ProducerBatch | None:
+    """How an idempotent producer has numbered its batch; None: it isn't one. Raises ``_RefusedError``."""
+    if all(batch.producer_id < 0 for batch in batches):
+        return None
+    if len(batches) > 1:  # as Kafka's brokers
+        raise _RefusedError(ErrorCode.INVALID_RECORD, f"{len(batches)} batches of an idempotent producer: expected one")
+    (batch,) = batches
+    if batch.producer_epoch < 0 or batch.base_sequence < 0 or batch.count != batch.last_offset_delta + 1:
+        raise _RefusedError(
+            ErrorCode.INVALID_RECORD,
+            f"a batch of {batch.count} records of epoch {batch.producer_epoch} and sequence {batch.base_sequence}, and "
+            f"last offset delta {batch.last_offset_delta}",
+        )
+    return ProducerBatch(
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        count=batch.count,
+    )
 
 
 async def _answer(backend: Backend, request: Request, pending: list[asyncio.Future[_Answer]]) -> _Answer:

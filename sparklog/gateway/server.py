@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
+from pathlib import Path
 
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.connection import ByteBudget, Connection
 from sparklog.gateway.settings import GatewaySettings
+from sparklog.gateway.users import Users
 from sparklog.log.cluster import Cluster
 
-__all__ = ["Gateway", "parse_address"]
+__all__ = ["Gateway", "parse_address", "tls_context"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 _READ_BUFFER_BYTES = 1_048_576
@@ -25,25 +28,52 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - asked for by name
 
 
+def tls_context(cert: str | Path, key: str | Path | None = None, client_ca: str | Path | None = None) -> ssl.SSLContext:
+    """The TLS of a gateway, version 1.2 or newer, by files in PEM.
+
+    Args:
+        key: of the certificate; None: it is in ``cert``.
+        client_ca: clients must have a certificate that one of these has signed; None: they need none.
+    Raises:
+        OSError, ssl.SSLError: a file can't be read or isn't what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(cert, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
 class Gateway:
     """Serves a cluster to Kafka's clients. Belongs to one event loop."""
 
     def __init__(
-        self, cluster: Cluster, settings: GatewaySettings | None = None, *, advertised: tuple[str, int] | None = None
+        self,
+        cluster: Cluster,
+        settings: GatewaySettings | None = None,
+        *,
+        advertised: tuple[str, int] | None = None,
+        users: Users | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """
         Args:
             advertised: host and port that clients are told; None: those by which each came.
+            users: who may come in, by SASL; None: nobody is asked who they are.
+            tls: encrypts all connections; None: none is.
         """
         self._settings = settings or GatewaySettings()
-        self._backend = Backend(cluster, self._settings, advertised)
+        self._tls = tls
+        self._backend = Backend(cluster, self._settings, advertised, users)
         self._budget = ByteBudget(self._settings.queued_bytes)
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Take connections from now on; returns host and port, which is a free one for 0. Raises ``OSError``."""
-        self._server = await asyncio.start_server(self._connected, host, port, limit=_READ_BUFFER_BYTES)
+        self._server = await asyncio.start_server(self._connected, host, port, limit=_READ_BUFFER_BYTES, ssl=self._tls)
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         return address
 

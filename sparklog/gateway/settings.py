@@ -53,3 +53,8 @@ class GatewaySettings:
     """The session of members of the protocol ``consumer``. Kafka's ``group.consumer.session.timeout.ms``."""
     group_consumer_heartbeat_interval_ms: int = 1_000
     """How often these members are told to ask. Kafka's ``group.consumer.heartbeat.interval.ms`` is 5000."""
+    allow_plain_without_tls: bool = False
+    """Let clients send their password over a connection that isn't encrypted. SCRAM doesn't send it."""
+    max_transactional_ids: int = 500
+    """Transactional producers that this gateway holds at a time; those that rest longest go. Each has two threads, and
+    two for each topic that it writes to."""

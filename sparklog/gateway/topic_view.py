@@ -14,6 +14,8 @@ from sparklog.log.cluster import Cluster
 from sparklog.log.data.record_reading import milliseconds, object_path
 from sparklog.log.data.record_streaming import is_read_whole, open_segments
 from sparklog.log.follow import TopicFollower
+from sparklog.log.typed_records import ValueReading
+from sparklog.schemas import UnwritableError
 
 __all__ = ["BatchCache", "Fetched", "TopicView"]
 
@@ -94,14 +96,12 @@ class TopicView:
             max_bytes: of the batches; where ``least_one`` is true the first may be larger.
         Raises:
             OffsetOutOfRangeError, UnknownTopicOrPartitionError, StoreError.
-            InvalidRecordError: the topic is typed, and not served yet.
+            InvalidRecordError: the value of a typed topic at the offset can't be bytes of its ``value.format``.
         """
         with self._lock:
             head = self._follower.head
             groups = self._follower.segment_groups(partition, offset)  # checks the offset
             end = head.log_end_offsets[partition]
-            if head.schemas is not None:
-                raise InvalidRecordError(f"topic {self._follower.topic!r} is typed: the gateway doesn't serve it yet")
             start = head.log_start_offsets[partition]
             if offset >= end:
                 return Fetched(b"", start, end)
@@ -109,7 +109,12 @@ class TopicView:
             taken: list[bytes] = []
             left, at = max_bytes, offset
             while at < end and (left > 0 or not taken):
-                span = self._span(head.topic_id, partition, at)
+                try:
+                    span = self._span(head.topic_id, partition, at)
+                except InvalidRecordError:
+                    if not taken:
+                        raise
+                    break
                 before = at
                 for _, last, data in span.batches:
                     if len(data) > left and (taken or not least_one):
@@ -142,18 +147,33 @@ class TopicView:
         batches: list[tuple[int, int, bytes]] = []
         size = 0
         log = self._follower.log
+        reading = ValueReading.of(self._follower.head)
         for group in self._follower.segment_groups(partition, offset):
             data = None
             if is_read_whole(group):
                 data = [log.store.read(object_path(log.table, segment.path)) for segment in group]
-            opened = open_segments(log, group, data, start_offset=offset, piece_bytes=_PIECE_BYTES)
+            values = None if reading is None else reading.type
+            opened = open_segments(log, group, data, start_offset=offset, piece_bytes=_PIECE_BYTES, values=values)
             for piece in opened.pieces:
-                for encoded, first, last in _encoded(piece):
+                readable = piece if reading is None else _as_bytes(reading, piece, is_first=not batches)
+                for encoded, first, last in _encoded(readable) if readable.num_rows else ():
                     batches.append((first, last, encoded))
                     size += len(encoded)
-                if size >= _AHEAD_BYTES:
+                if size >= _AHEAD_BYTES or readable.num_rows < piece.num_rows:
                     return _Span(batches, size)
         return _Span(batches, size)
+
+
+def _as_bytes(reading: ValueReading, piece: pa.RecordBatch, *, is_first: bool) -> pa.RecordBatch:
+    """A typed topic's records as consumers of bytes get them, up to the first whose value can't be bytes of its format.
+
+    Raises ``UnwritableError``: it is the first of all that is read."""
+    try:
+        return reading.as_bytes(piece)
+    except UnwritableError as error:
+        if is_first and error.place == 0:
+            raise
+        return reading.as_bytes(piece.slice(0, error.place))
 
 
 def _encoded(piece: pa.RecordBatch) -> list[tuple[bytes, int, int]]:

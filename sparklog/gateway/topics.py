@@ -10,6 +10,7 @@ from sparklog.admin.values import NewTopic, config_entries
 from sparklog.errors import SparklogError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from sparklog.gateway.backend import Backend, Request, node_id_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.users import Rules
 from sparklog.log.topic import TopicDescription
 
 __all__ = ["create_topics", "delete_topics", "describe_configs", "metadata"]
@@ -36,16 +37,24 @@ async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
 def _topics(backend: Backend, request: Request, node_id: int) -> list[dict[str, Any]]:
     wanted = request.body["topics"]
     if wanted is None or (request.api_version == 0 and not wanted):
-        return [_described(topic, node_id) for topic in backend.describe_all()]
+        rules = request.rules
+        return [_described(one, node_id) for one in backend.describe_all() if rules is None or rules.may_see(one.name)]
     may_create = backend.settings.auto_create_topics and request.body.get("allow_auto_topic_creation", True)
-    return [_one_topic(backend, one, node_id, may_create=may_create) for one in wanted]
+    return [_one_topic(backend, one, request.rules, node_id, may_create=may_create) for one in wanted]
 
 
-def _one_topic(backend: Backend, wanted: dict[str, Any], node_id: int, *, may_create: bool) -> dict[str, Any]:
+def _one_topic(
+    backend: Backend, wanted: dict[str, Any], rules: Rules | None, node_id: int, *, may_create: bool
+) -> dict[str, Any]:
     name, topic_id = wanted["name"], wanted.get("topic_id", uuid.UUID(int=0))
     try:
+        known = backend.name_of(topic_id) if name is None else name
+        if rules is not None and not rules.may_see(known):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": []}
         if name is None:
-            return _described(backend.describe(backend.name_of(topic_id)), node_id)
+            return _described(backend.describe(known), node_id)
+        may_create = may_create and (rules is None or rules.may_write(name))
         return _described(_existing(backend, name, may_create=may_create), node_id)
     except SparklogError as error:
         code = code_of(error)

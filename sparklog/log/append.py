@@ -22,18 +22,20 @@ from sparklog.errors import (
 )
 from sparklog.log.announced.group import GroupCommit, Participation
 from sparklog.log.announced.writing import FlushState
-from sparklog.log.appending import Append, Appender, AppendResult, put_staged, stage_encoded
+from sparklog.log.appending import Append, Appender, AppendResult, check_appendable, put_staged, stage_encoded
 from sparklog.log.catch_up import catch_up
 from sparklog.log.commit import TopicCommitResult, commit
 from sparklog.log.data.data_files import StagedFile, StagedUpload, UploadedFile
 from sparklog.log.data.encode import encode_batch
+from sparklog.log.data.producer_batch import PlacedBatch
 from sparklog.log.data.sequences import ProducerSequences
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
 from sparklog.log.maintenance import Checkpoints, Sequencing
+from sparklog.log.producer_batches import ProducerBatches, load_batches
 from sparklog.log.producer_state import ProducerEntry, new_producer_id
 from sparklog.log.publishing import Marker, PublishResult, publish_transaction
-from sparklog.log.state import TopicState, open_state, reload_state
+from sparklog.log.state import StateObservers, TopicState, open_state, reload_state
 from sparklog.log.uploads import check_uploads
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.retrying import retry
@@ -91,7 +93,8 @@ class TopicWriter:
             raise self._state.unwritable.with_traceback(None)
         self._topic_id = self._state.head.topic_id
         self._group = GroupCommit(log, self._state.position.version, is_enabled=group_commit)
-        self._state.observer = self._group
+        self._batches = ProducerBatches(self._topic_id)
+        self._state.observer = StateObservers((self._group, self._batches))
         self._pause_until_ticks_ms = 0.0
         self._sequences = ProducerSequences(new_producer_id())
         self._counter = 0
@@ -147,6 +150,7 @@ class TopicWriter:
         *,
         compression: str = "none",
         announce: bool = False,
+        numbered_by_producers: Sequence[tuple[PlacedBatch, ...]] = (),
     ) -> StagedUpload:
         """Number, encode and name batches of (partition, records), for :meth:`put`. No request.
 
@@ -156,6 +160,8 @@ class TopicWriter:
         Args:
             announce: where group commit is on, let whoever commits next publish them (rule L14, announced uploads). No
                 such file may be said to have failed before :meth:`withdraw` has said so.
+            numbered_by_producers: for each batch, those in it that their producers have numbered; none is announced
+                then (rule L15, numbered batches). Empty: there are none.
         """
         for partition, _ in batches:
             if not 0 <= partition < self.head.partition_count:
@@ -173,7 +179,7 @@ class TopicWriter:
             self._sequences.give_back(numbered)
             raise
         announced = None
-        if announce:
+        if announce and not numbered_by_producers:
             announced = self._group.announce(
                 encoded,
                 topic_id=self._topic_id,
@@ -183,6 +189,10 @@ class TopicWriter:
         if announced is not None:
             return StagedUpload(files=announced, is_announced=True, numbered=numbered)
         files = stage_encoded(self._log, encoded, topic_version=self.version)
+        if numbered_by_producers:
+            files = [replace(file, batches=own) for file, own in zip(files, numbered_by_producers, strict=True)]
+            for file in files:
+                self._batches.note_seen(file.partition, file.batches)
         order = self._group.writing.next_order()
         self._staged.update({file.path: order for file in files})
         return StagedUpload(files=files, is_announced=False, numbered=numbered)
@@ -231,11 +241,12 @@ class TopicWriter:
             IllegalStateError: a file that isn't this writer's, or was appended before. After an error other than
                 CommitStateUnknownError the same files may be appended again.
         """
-        self._check_appendable(files)
+        check_appendable(files, topic=self.topic, writing=self._group.writing, staged=self._staged)
         clock = self._log.clock
         began = clock.ticks_ms()
+        self._learn_batches(files, deadline)
         turns = Participation(self._group, deadline=deadline)
-        append = Append(self._state, files, by=self._appender(), group=self._group, turns=turns, staged=self._staged)
+        append = self._new_append(files, turns)
         if self._pause_until_ticks_ms > began and not turns.is_on():
             clock.sleep_ms(self._pause_until_ticks_ms - began)  # rule L11, fairness: others may have the next version
         try:
@@ -248,8 +259,7 @@ class TopicWriter:
             if isinstance(error, CommitStateUnknownError) or not isinstance(error, SparklogError):
                 self._unstage(append.ordinary_paths)
             raise
-        if append.has_ordinary:
-            self._counter += 1
+        self._counter += append.uses_counter
         self._unstage(append.ordinary_paths)
         for flush in append.announced_flushes:
             self._group.writing.forget(flush)
@@ -271,7 +281,7 @@ class TopicWriter:
         """
         writing = self._group.writing
         turns = Participation(self._group, deadline=deadline, waits=False)
-        append = Append(self._state, files, by=self._appender(), group=self._group, turns=turns, staged=self._staged)
+        append = self._new_append(files, turns)
         if append.has_ordinary:
             raise IllegalStateError(f"withdraw from {self.topic!r}: {append.ordinary_paths} weren't announced")
         for flush in append.announced_flushes:
@@ -308,18 +318,6 @@ class TopicWriter:
     def is_announced(self, files: Sequence[StagedFile]) -> bool:
         """Was any of these files announced, and isn't forgotten?"""
         return any(self._group.writing.flush_of(file.path) is not None for file in files)
-
-    def _check_appendable(self, files: Sequence[StagedFile]) -> None:
-        paths = [file.path for file in files]
-        flushes = {path: self._group.writing.flush_of(path) for path in paths}
-        unknown = [path for path, flush in flushes.items() if flush is None and path not in self._staged]
-        withdrawn = [path for path, flush in flushes.items() if flush is not None and flush.is_withdrawn]
-        if not files or unknown or withdrawn or len(flushes) < len(files):
-            raise IllegalStateError(
-                f"append to {self.topic!r} of {unknown or withdrawn or paths}: expected one or more files that this "
-                "writer uploaded, each once, and hasn't appended or withdrawn; after CommitStateUnknownError they may "
-                "be in the log already"
-            )
 
     def _commit(self, append: Append, turns: Participation, deadline: Deadline) -> TopicCommitResult:
         done = commit(
@@ -429,14 +427,21 @@ class TopicWriter:
         if self._sequencing is not None:
             self._sequencing.start_if_needed(self._state)
 
-    def _appender(self) -> Appender:
-        return Appender(
-            topic=self.topic,
-            topic_id=self._topic_id,
-            producer_id=self.producer_id,
-            entry=ProducerEntry(producer_epoch=self._sequences.producer_epoch, counter=self._counter),
-            sync=self._sync,
+    def _learn_batches(self, files: Sequence[StagedFile], deadline: Deadline) -> None:
+        """Whoever says of a batch that it comes too early has seen all that was stored before it came."""
+        batches = [(file.partition, placed.batch) for file in files for placed in file.batches]
+        if batches and not self._batches.is_complete:
+            self._state = load_batches(self._state, self._batches, deadline=deadline)
+        elif any(verdict.error is not None for verdict in self._batches.judge(batches)):
+            retry(self.refresh, deadline=deadline)
+
+    def _new_append(self, files: Sequence[StagedFile], turns: Participation) -> Append:
+        entry = ProducerEntry(producer_epoch=self._sequences.producer_epoch, counter=self._counter)
+        by = Appender(
+            topic=self.topic, topic_id=self._topic_id, producer_id=self.producer_id, entry=entry, sync=self._sync
         )
+        group, staged, batches = self._group, self._staged, self._batches
+        return Append(self._state, files, by=by, group=group, turns=turns, staged=staged, batches=batches)
 
     def _take_new_id(self) -> None:
         self._sequences.begin_anew(new_producer_id())

@@ -9,23 +9,26 @@ from functools import partial
 
 from sparklog.delta.actions import AddFile, Entry
 from sparklog.delta.log import DeltaLog
-from sparklog.errors import CommitStateUnknownError, CorruptRecordError, StoreError
+from sparklog.errors import CommitStateUnknownError, CorruptRecordError, IllegalStateError, StoreError
 from sparklog.log.announced.group import GroupCommit, Participation
 from sparklog.log.announced.names import is_listed
 from sparklog.log.announced.plan import MOST_FILES, OwnFlush
-from sparklog.log.announced.writing import AnnouncedFlush, FlushState
+from sparklog.log.announced.writing import AnnouncedFlush, FlushState, GroupWriting
 from sparklog.log.append_plan import plan_append
+from sparklog.log.append_slots import Slot, judge_slots, new_batches, rows_of
 from sparklog.log.commit import Commit, TopicCommitResult
 from sparklog.log.data.data_files import StagedFile, UploadedFile
 from sparklog.log.data.encode import EncodedBatch
+from sparklog.log.data.producer_batch import FileRows
 from sparklog.log.data.record_reading import find_by_sequence, object_path
 from sparklog.log.data.segments import SegmentIndex
+from sparklog.log.producer_batches import ProducerBatches, batch_actions, batch_info
 from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, ProducerEntry
 from sparklog.log.state import TopicState
 from sparklog.log.uploads import may_be_gone, put_again_if_late
 from sparklog.paths import new_data_file
 
-__all__ = ["Append", "AppendResult", "Appender", "put_staged", "stage_encoded"]
+__all__ = ["Append", "AppendResult", "Appender", "check_appendable", "put_staged", "stage_encoded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,8 @@ class AppendResult:
     """Offset of the first record of each file, in the order in which the files were given."""
     delta_version: int
     """The commit that published them; -1 where it is known no more."""
+    rows: tuple[FileRows | None, ...] = ()
+    """For each file, where some of its rows weren't stored now (rule L15, numbered batches); empty: all were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,26 @@ def put_staged(log: DeltaLog, files: Sequence[StagedFile], *, sync: bool) -> Non
     log.store.put_many({object_path(log.table, file.path): file.batch.data for file in files}, sync=sync)
 
 
+def check_appendable(
+    files: Sequence[StagedFile], *, topic: str, writing: GroupWriting, staged: Mapping[str, int]
+) -> None:
+    """Raises ``IllegalStateError`` unless each file is there once, and isn't appended or withdrawn.
+
+    Args:
+        staged: ordinary uploads that aren't settled.
+    """
+    paths = [file.path for file in files]
+    flushes = {path: writing.flush_of(path) for path in paths}
+    unknown = [path for path, flush in flushes.items() if flush is None and path not in staged]
+    withdrawn = [path for path, flush in flushes.items() if flush is not None and flush.is_withdrawn]
+    if not files or unknown or withdrawn or len(flushes) < len(files):
+        raise IllegalStateError(
+            f"append to {topic!r} of {unknown or withdrawn or paths}: expected one or more files that this "
+            "writer uploaded, each once, and hasn't appended or withdrawn; after CommitStateUnknownError they may "
+            "be in the log already"
+        )
+
+
 class Append:
     """One append on its way: its tokens, its files and the offsets that the last decision gave them.
 
@@ -107,16 +132,22 @@ class Append:
         group: GroupCommit,
         turns: Participation,
         staged: Mapping[str, int],
+        batches: ProducerBatches,
     ) -> None:
-        """``staged``: ordinary uploads of the writer that aren't settled, and their order among all its uploads."""
+        """
+        Args:
+            staged: ordinary uploads of the writer that aren't settled, and their order among all its uploads.
+            batches: what the topic has of producers that number their batches; complete where a file has such.
+        """
         self._staged = staged
+        self._batches = batches
         self.tokens: set[str] = set()
         self._by = by
         self._group = group
         self._turns = turns
         self._given = [file.path for file in files]
         self._flushes = {path: flush for path in self._given if (flush := group.writing.flush_of(path)) is not None}
-        self._ordinary = [_Slot([file], staged.get(file.path, 0)) for file in files if file.path not in self._flushes]
+        self._ordinary = [Slot([file], staged.get(file.path, 0)) for file in files if file.path not in self._flushes]
         self._ends_before = state.head.log_end_offsets
         self._base_offsets: tuple[int, ...] = ()
         self._first_decided_at: float | None = None
@@ -126,6 +157,11 @@ class Append:
     def has_ordinary(self) -> bool:
         """Has it files that weren't announced?"""
         return bool(self._ordinary)
+
+    @property
+    def uses_counter(self) -> bool:
+        """Once it is done: was its counter used? Not where every ordinary record was stored before, or is refused."""
+        return any(not slot.is_empty for slot in self._ordinary)
 
     @property
     def ordinary_paths(self) -> list[str]:
@@ -146,8 +182,10 @@ class Append:
         if self._flushes and not must_settle and not self._ordinary:
             return None
         self._check_stall(state.log.clock.ticks_ms())
+        if not self._is_in(state):
+            judge_slots(self._ordinary, self._batches)
         own = [(flush.order, flush.to_own()) for flush in self._unsettled()]
-        for slot in self._ordinary:
+        for slot in self._filled:
             own.append((slot.order, OwnFlush(announcer=None, number=0, files=(slot.newest.facts,))))
         own.sort(key=lambda one: one[0])
         own_count = sum(len(flush.files) for _, flush in own)
@@ -166,9 +204,29 @@ class Append:
         if planned is None:
             return None
         bases = planned.base_offsets
-        paths = [slot.newest.path for slot in self._ordinary]
+        paths = [slot.newest.path for slot in self._filled]
         self._base_offsets = tuple(bases[path] for path in paths if path in bases)
-        return planned.commit
+        return self._with_batches(planned.commit, bases)
+
+    @property
+    def _filled(self) -> list[Slot]:
+        """The ordinary files that have anything to be stored."""
+        return [slot for slot in self._ordinary if not slot.is_empty]
+
+    def _is_in(self, state: TopicState) -> bool:
+        """Is this append in the log, by an attempt whose answer was lost? Then its batches are judged no more."""
+        known = state.producer(self._by.producer_id)
+        entry = self._by.entry
+        return known is not None and (known.producer_epoch, known.counter) >= (entry.producer_epoch, entry.counter)
+
+    def _with_batches(self, commit: Commit, bases: Mapping[str, int]) -> Commit:
+        """The commit with what it stores of producers that number their batches."""
+        found = new_batches(self._ordinary, bases)
+        if not found:
+            return commit
+        now_ms = self._state.log.clock.now_ms()
+        actions = batch_actions([one[:2] for one in found], topic_id=self._by.topic_id, now_ms=now_ms)
+        return replace(commit, actions=[*commit.actions, *actions], info=batch_info(found))
 
     def _unsettled(self) -> list[AnnouncedFlush]:
         appended = {slot.files[0].path for slot in self._ordinary}
@@ -187,7 +245,11 @@ class Append:
 
     def prepare(self) -> bool:
         """Wait for a turn and list, where writers take turns; upload again what may be gone. True: decide again."""
-        return self._turns.prepare(self._state, must_create=self._must_create()) or self._upload_again_if_at_risk()
+        return (
+            self._turns.prepare(self._state, must_create=self._must_create())
+            or self._upload_without_refused()
+            or self._upload_again_if_at_risk()
+        )
 
     def _must_create(self) -> bool:
         """Is there something that nobody else publishes: an ordinary upload, a number to be settled without files, or
@@ -199,12 +261,30 @@ class Append:
             for flush in self._unsettled()
         )
 
+    def _upload_without_refused(self) -> bool:
+        """Files that hold batches which aren't to be stored get new names and other rows, as do those that held too
+        few."""
+        state = self._state
+        wrong = [slot for slot in self._ordinary if not slot.is_right]
+        for slot in wrong:
+            encoded = slot.encoded_anew(state.head.leaves)
+            slot.is_empty, slot.held = encoded is None, slot.wanted
+            if encoded is not None:
+                slot.files += _upload_encoded(
+                    state.log, [(slot.newest.partition, encoded)], topic_version=self._version, sync=self._by.sync
+                )
+        return bool(wrong)
+
+    @property
+    def _version(self) -> int:
+        return self._state.position.version
+
     def _upload_again_if_at_risk(self) -> bool:
         """Files that somebody may have deleted, or may be about to, get new names (rule L10, orphans)."""
         state = self._state
         now, retention_ms = state.log.clock.ticks_ms(), state.head.deleted_file_retention_ms
         writing = self._group.writing
-        newest = {slot.newest.path: (slot.newest, slot.files.append) for slot in self._ordinary}
+        newest = {slot.newest.path: (slot.newest, slot.files.append) for slot in self._filled}
         for flush in self._unsettled():
             if flush.state is not FlushState.GIVEN_UP:
                 for part, file in enumerate(flush.newest_files):
@@ -227,7 +307,7 @@ class Append:
 
     def put_again_if_late(self, state: TopicState) -> None:
         """The same files under the same names, as far as the log names them now (rule L10, orphans)."""
-        named = [slot.newest for slot in self._ordinary]
+        named = [slot.newest for slot in self._filled]
         named += [file for flush in self.announced_flushes for file in flush.published]
         if state.whole is not None:  # a commit that was found there may be so old that its files were merged since
             named = [file for file in named if file.path in state.whole.index.by_path]
@@ -238,23 +318,29 @@ class Append:
         """The offsets of the files. Raises ``CommitStateUnknownError``: they are in the log, but where can't be
         told."""
         state = done.state
-        bases: dict[str, int] = {}
+        bases: dict[str, int] = {slot.files[0].path: -1 for slot in self._ordinary}
         versions: list[int] = []
         try:
             for flush in self.announced_flushes:
                 paths = [names[0].path for names in flush.files]
                 bases.update(zip(paths, bases_of_flush(state, flush, topic=self._by.topic), strict=True))
                 versions.append(flush.version)
-            if self._ordinary:
+            if self._filled:
                 offsets, version = self._ordinary_result(done)
-                bases.update((slot.files[0].path, base) for slot, base in zip(self._ordinary, offsets, strict=True))
+                bases.update((slot.files[0].path, base) for slot, base in zip(self._filled, offsets, strict=True))
                 versions.append(version)
         except (StoreError, CorruptRecordError) as error:
             raise CommitStateUnknownError(
                 f"topic {self._by.topic!r}: appended, but where can't be told: {error}"
             ) from error
-        version = -1 if -1 in versions else max(versions)
-        return AppendResult(base_offsets=tuple(bases[path] for path in self._given), delta_version=version)
+        version = -1 if -1 in versions else max(versions, default=-1)
+        paths = [slot.files[0].path for slot in self._ordinary]
+        rows = dict(zip(paths, rows_of(self._ordinary, [bases[path] for path in paths]), strict=True))
+        return AppendResult(
+            base_offsets=tuple(bases[path] for path in self._given),
+            delta_version=version,
+            rows=tuple(rows.get(path) for path in self._given) if any(rows.values()) else (),
+        )
 
     def _ordinary_result(self, done: TopicCommitResult) -> tuple[Sequence[int], int]:
         if done.commit is not None and self._base_offsets:
@@ -278,32 +364,18 @@ class Append:
         index, ends = state.whole.index, self._ends_before
         known = [
             offset
-            for slot in self._ordinary
+            for slot in self._filled
             if (offset := locate(state.log, index, slot.files, ends_before=ends)) is not None
         ]
-        return (known, -1) if len(known) == len(self._ordinary) else None
+        return (known, -1) if len(known) == len(self._filled) else None
 
     def _offsets_in(self, entry: Entry) -> list[int] | None:
         """Where the ordinary files begin by an entry that adds them; None where it doesn't."""
         adds = (action for action in entry.actions if isinstance(action, AddFile))
         bases = {add.path: int(add.partition_values["base_offset"] or 0) for add in adds}
-        named = [next((file.path for file in slot.files if file.path in bases), None) for slot in self._ordinary]
+        named = [next((file.path for file in slot.files if file.path in bases), None) for slot in self._filled]
         found = [bases[path] for path in named if path is not None]
         return found if len(found) == len(named) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """An ordinary file of an append."""
-
-    files: list[StagedFile]
-    """The names under which it was uploaded, the newest last."""
-    order: int
-    """Its upload's, among all of the writer."""
-
-    @property
-    def newest(self) -> StagedFile:
-        return self.files[-1]
 
 
 def bases_of_flush(state: TopicState, flush: AnnouncedFlush, *, topic: str) -> Sequence[int]:

@@ -6,10 +6,10 @@ create-only put of one log entry is the commit point (rules L1, trust; L2, unkno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from sparklog._version import __version__
 from sparklog.clock import Deadline
@@ -69,6 +69,8 @@ class Commit:
     synced_first: Sequence[str] = ()
     """Files of others that it publishes, relative to the table's folder: where the entry is fsynced, they are before
     (rule L9, fsync)."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """Entries of ``commitInfo.sparklog`` beside the topic afterwards."""
 
 
 TopicCommitResult: TypeAlias = CommitResult[TopicState, Commit]
@@ -255,7 +257,7 @@ class _TopicDraft(Draft[TopicState]):
         self._syncs_late = syncs_late
         self._wanted = wanted
         self._timestamp_ms = log.clock.now_ms()
-        self._info = wanted.head.to_info()
+        self._info = {**wanted.head.to_info(), **wanted.info}
         if gap_ms:
             self._info[GAP_INFO] = gap_ms
         if asks_for_group_commit:

@@ -22,9 +22,12 @@ __all__ = [
     "announcer_app_id",
     "announcer_txn",
     "app_id",
+    "batches_app_id",
     "is_duplicate_commit",
     "is_of_announcer",
+    "is_of_batches",
     "new_producer_id",
+    "parse_batches_app_id",
     "producer_entry",
     "producer_txn",
 ]
@@ -34,6 +37,7 @@ MAX_PRODUCER_EPOCH = 32_767
 MAX_COUNTER = 2**48 - 1
 """The counter takes the low 48 bits beside a 15-bit epoch: at 1,000 commits per second it lasts 8,900 years."""
 _ANNOUNCED = "announced:"
+_BATCHES = "batches:"
 PRODUCER_EXPIRATION_MS = 7 * 86_400_000
 """The longest stall after which a producer may still learn whether its commit landed (rule L7, producer state)."""
 
@@ -66,6 +70,25 @@ def announcer_app_id(announcer: int) -> str:
 def is_of_announcer(app_id: str) -> bool:
     """Is a ``txn`` action one that :func:`announcer_app_id` names?"""
     return app_id.startswith(_ANNOUNCED)
+
+
+def batches_app_id(topic_id: str, partition: int, producer_id: int) -> str:
+    """The ``txn`` appId that keeps the newest batch of a producer which numbers its batches itself (rule L15, numbered
+    batches). The topic's id: what a producer sent to a topic of before mustn't count."""
+    return f"{_BATCHES}{topic_id}.{partition}.{producer_id}"
+
+
+def is_of_batches(app_id: str) -> bool:
+    """Is a ``txn`` action one that :func:`batches_app_id` names?"""
+    return app_id.startswith(_BATCHES)
+
+
+def parse_batches_app_id(app_id: str) -> tuple[str, int, int] | None:
+    """Topic id, partition and producer id of :func:`batches_app_id`; None for another."""
+    parts = app_id.removeprefix(_BATCHES).split(".") if is_of_batches(app_id) else []
+    if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+        return None
+    return parts[0], int(parts[1]), int(parts[2])
 
 
 def announcer_txn(announcer: int, number: int, *, now_ms: int) -> SetTransaction:

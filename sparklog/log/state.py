@@ -34,12 +34,28 @@ from sparklog.log.head import (
     is_unsequenced,
     raise_ends,
 )
-from sparklog.log.producer_state import ProducerEntry, announcer_app_id, app_id, is_of_announcer, producer_entry
+from sparklog.log.producer_state import (
+    ProducerEntry,
+    announcer_app_id,
+    app_id,
+    is_of_announcer,
+    is_of_batches,
+    producer_entry,
+)
 from sparklog.log.uploads import Vacuum, with_vacuum
 from sparklog.storage.entry_log import PositionLost
 from sparklog.storage.position import Position
 
-__all__ = ["GAP_INFO", "StateObserver", "TopicState", "WholeTopic", "load_state", "open_state", "reload_state"]
+__all__ = [
+    "GAP_INFO",
+    "StateObserver",
+    "StateObservers",
+    "TopicState",
+    "WholeTopic",
+    "load_state",
+    "open_state",
+    "reload_state",
+]
 
 _MAX_UNSYNCED = 10_000
 _MAX_FOREIGN_PATHS = 1_000
@@ -58,6 +74,23 @@ class StateObserver(typing.Protocol):
     def note_loaded(self, state: TopicState) -> None:
         """Note a topic that was loaded anew: some entries may have been passed over. Calls no store, and raises
         nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateObservers:
+    """Several observers, in their order."""
+
+    all: tuple[StateObserver, ...]
+
+    def note_entry(self, entry: Entry) -> None:
+        """Tell all of them."""
+        for observer in self.all:
+            observer.note_entry(entry)
+
+    def note_loaded(self, state: TopicState) -> None:
+        """Tell all of them."""
+        for observer in self.all:
+            observer.note_loaded(state)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,7 +165,7 @@ class TopicState:
     def knows_more_writers_than(self, count: int) -> bool:
         """Are more producers and announcers known? Asked at every commit: they are counted only where there may be."""
         known = self.transactions
-        return len(known) > count and sum(one.isdecimal() or is_of_announcer(one) for one in known) > count
+        return len(known) > count and sum(map(_is_of_writer, known)) > count
 
     def require_whole(self) -> WholeTopic:
         """The live files and metadata. Raises ``IllegalStateError`` in a light state: a decision that needs them must
@@ -238,6 +271,10 @@ class TopicState:
                 with suppress(InvalidArgumentError):  # outside of the table: whoever reads it is told
                     found.append(object_path(self.log.table, action.path))
         return found
+
+
+def _is_of_writer(name: str) -> bool:
+    return name.isdecimal() or is_of_announcer(name) or is_of_batches(name)
 
 
 def open_state(log: DeltaLog) -> TopicState:

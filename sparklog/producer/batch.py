@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from sparklog.errors import IllegalStateError, SparklogError
 from sparklog.interrupts import EventCount
+from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.log.data.schema import HEADERS
 from sparklog.log.data.value_columns import DATA
 from sparklog.model import Headers
@@ -91,6 +92,8 @@ class Batch(ABC):
         self.created_ticks_ms = created_ticks_ms
         self.size_bytes = size_bytes
         """The size as counted against ``buffer_memory``."""
+        self.numbered: ProducerBatch | None = None
+        """How its producer has numbered it (rule L15, numbered batches): it is of one partition, and stored whole."""
         self.is_finished = False
         """It is settled, its callbacks have run, and its room was given back."""
         self.outcome: Outcome | None = None

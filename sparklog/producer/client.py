@@ -24,6 +24,7 @@ from sparklog.errors import (
 )
 from sparklog.interrupts import EventCount, uninterrupted
 from sparklog.log import Cluster, open_cluster
+from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.metrics import ClientMetrics, by_group
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.new_clients import announce
@@ -172,18 +173,20 @@ class Producer:
         """
         observer = self._metrics.observer
         if observer is None:
-            return self._send_table(topic, table)
-        return observer.send_table(topic, table.num_rows, lambda: self._send_table(topic, table))
+            return self._send_batch(topic, table)
+        return observer.send_table(topic, table.num_rows, lambda: self._send_batch(topic, table))
 
-    def _send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> FutureBatchMetadata:
+    def _send_batch(self, topic: str, table: Any, numbered: ProducerBatch | None = None) -> FutureBatchMetadata:
+        """Send one batch of one partition as its own producer has ``numbered`` it (rule L15, numbered batches)."""
         self._check_transaction()
         pipeline = self._pipelines.get(topic)
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
         now = self._cluster.clock.ticks_ms()
         batches = [
             TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes))
-            for piece in split_table(checked)
+            for piece in (split_table(checked) if numbered is None else [checked])
         ]
+        batches[0].numbered = numbered
         pipeline.queue.add_tables(batches)
         if self._config.acks == 0:
             return FutureBatchMetadata([Unacknowledged.of_rows(topic, checked.num_rows)])

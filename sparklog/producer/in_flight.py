@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sparklog.errors import SparklogError
 from sparklog.log import StagedFile
+from sparklog.log.data.producer_batch import FileRows
 from sparklog.producer.batch import Batch, Outcome
 from sparklog.producer.prepared_batch import PreparedBatch
 
@@ -29,11 +30,15 @@ class UploadResult:
         """The same batches, which aren't to be committed."""
         return UploadResult(batches=self.batches, error=self.error or error)
 
-    def outcomes(self, base_offsets: Sequence[int]) -> Sequence[Outcome]:
-        """How each batch ends once the files are in the log at these offsets."""
+    def outcomes(self, base_offsets: Sequence[int], rows: Sequence[FileRows | None] = ()) -> Sequence[Outcome]:
+        """How each batch ends once the files are in the log at these offsets.
+
+        Args:
+            rows: for each file, where some of its rows weren't stored; empty: all were.
+        """
         if self.prepared is None or (self.error is not None and not base_offsets):
             return [Outcome(error=self.error)] * len(self.batches)
-        return self.prepared.outcomes(base_offsets)
+        return self.prepared.outcomes(base_offsets, rows)
 
 
 @dataclass(slots=True, eq=False)

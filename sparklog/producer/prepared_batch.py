@@ -17,6 +17,7 @@ from sparklog.config import TopicConfig
 from sparklog.errors import InvalidRecordError, InvalidTimestampError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.log.data.arrow_buffers import binary_lengths, is_valid, one_array
 from sparklog.log.data.encode import MAX_TIMESTAMP_MS
+from sparklog.log.data.producer_batch import FileRows, PlacedBatch
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID
 from sparklog.producer.batch import I32, I64, Batch, Outcome, Written
@@ -47,6 +48,8 @@ class PreparedBatch:
     value_sizes: I32
     refused: Mapping[int, SparklogError] = field(default_factory=dict)
     """By place over all batches."""
+    part_batches: Sequence[tuple[PlacedBatch, ...]] = ()
+    """For each part, the batches in it that their producers have numbered; empty: there are none."""
 
     @property
     def record_count(self) -> int:
@@ -58,19 +61,26 @@ class PreparedBatch:
         alone."""
         return replace(self, parts=())
 
-    def outcomes(self, base_offsets: Sequence[int] | None) -> list[Outcome]:
+    def outcomes(self, base_offsets: Sequence[int] | None, part_rows: Sequence[FileRows | None] = ()) -> list[Outcome]:
         """How each batch ends once the parts are in the log at these offsets.
 
         Args:
             base_offsets: one for each part, -1 where nobody knows it; None before there are any.
+            part_rows: for each part, where some of its rows weren't stored; empty: all were.
         """
         offsets: I64 = np.full(len(self.partitions), -1, np.int64)
+        refused = dict(self.refused)
         start = 0
-        for count, base_offset in zip(self.part_counts, base_offsets or [-1] * len(self.part_counts), strict=True):
-            end = start + count
-            if base_offset >= 0:
-                offsets[self.order[start:end]] = np.arange(base_offset, base_offset + count)
-            start = end
+        for part, count in enumerate(self.part_counts):
+            places = self.order[start : start + count]
+            base_offset = base_offsets[part] if base_offsets else -1
+            rows = part_rows[part] if part_rows else None
+            if rows is not None:
+                offsets[places] = rows.offsets
+                refused |= {int(place): error for wrong, error in rows.refused for place in places[wrong]}
+            elif base_offset >= 0:
+                offsets[places] = np.arange(base_offset, base_offset + count)
+            start += count
         outcomes = []
         start = 0
         for count in self.counts:
@@ -82,7 +92,7 @@ class PreparedBatch:
                 key_sizes=self.key_sizes[start:end],
                 value_sizes=self.value_sizes[start:end],
             )
-            outcomes.append(Outcome(written=written, refused=self._refused(start, end) or None))
+            outcomes.append(Outcome(written=written, refused=_between(refused, start, end) or None))
             start = end
         return outcomes
 
@@ -91,14 +101,15 @@ class PreparedBatch:
         outcomes = []
         start = 0
         for count in self.counts:
-            own = self._refused(start, start + count)
+            own = _between(self.refused, start, start + count)
             refused = {place: own.get(place, error) for place in range(count)} if own else None
             outcomes.append(Outcome(refused=refused) if refused else Outcome(error=error))
             start += count
         return outcomes
 
-    def _refused(self, start: int, end: int) -> dict[int, SparklogError]:
-        return {place - start: error for place, error in self.refused.items() if start <= place < end}
+
+def _between(refused: Mapping[int, SparklogError], start: int, end: int) -> dict[int, SparklogError]:
+    return {place - start: error for place, error in refused.items() if start <= place < end}
 
 
 def prepare(
@@ -123,6 +134,7 @@ def prepare(
     topic, is_append_time = batches[0].topic, config["message.timestamp.type"] == "LogAppendTime"
     timestamps: I64 = np.full(len(keys), now_ms, np.int64) if is_append_time else np.asarray(timestamps_column)
     refused = {**refuse(topic, timestamps, keys, config, now_ms=now_ms), **undecodable}
+    refused |= _whole_batches(batches, refused)
     value_sizes = binary_lengths(values) if encoding is None else sizes_of(table)
     partitions = choose_partitions(keys, value_sizes, chosen, partition_count, sticky)
     partitions[list(refused)] = -1
@@ -144,7 +156,42 @@ def prepare(
         key_sizes=binary_lengths(keys),
         value_sizes=value_sizes,
         refused=refused,
+        part_batches=_part_batches(batches, partitions, [partition for partition, _ in parts]),
     )
+
+
+def _whole_batches(batches: Sequence[Batch], refused: Mapping[int, SparklogError]) -> dict[int, SparklogError]:
+    """The records of batches that their producers have numbered and of which one is refused, as in Kafka."""
+    found: dict[int, SparklogError] = {}
+    start = 0
+    for batch in batches:
+        own = _between(refused, start, start + batch.count) if refused and batch.numbered is not None else {}
+        if own:
+            found |= dict.fromkeys(range(start, start + batch.count), next(iter(own.values())))
+        start += batch.count
+    return found
+
+
+def _part_batches(batches: Sequence[Batch], partitions: I32, parts: Sequence[int]) -> Sequence[tuple[PlacedBatch, ...]]:
+    """For each part, the batches that their producers have numbered, and their first rows in it.
+
+    Args:
+        partitions: of each record, over all batches; -1 for one that is refused.
+        parts: the partition of each part.
+    """
+    if all(batch.numbered is None for batch in batches):
+        return ()
+    rows = dict.fromkeys(parts, 0)
+    found: dict[int, list[PlacedBatch]] = {partition: [] for partition in parts}
+    start = 0
+    for batch in batches:
+        own = partitions[start : start + batch.count]
+        start += batch.count
+        if batch.numbered is not None and own[0] >= 0:
+            found[int(own[0])].append(PlacedBatch(batch=batch.numbered, start=rows[int(own[0])]))
+        for partition, count in zip(*np.unique(own[own >= 0], return_counts=True), strict=True):
+            rows[int(partition)] += int(count)
+    return [tuple(found[partition]) for partition in parts]
 
 
 def _take_table(

@@ -16,6 +16,7 @@ from sparklog.errors import (
     SparklogError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.log import AppendResult
 from sparklog.logs import about, without_content
 from sparklog.producer.batch import Batch, Outcome
 from sparklog.producer.in_flight import InFlightBatches, UploadResult
@@ -26,6 +27,7 @@ from sparklog.workers import Worker
 
 __all__ = ["TopicCommitter"]
 
+_NOTHING = AppendResult(base_offsets=(), delta_version=-1)
 _LOGGER = logging.getLogger("sparklog.producer")
 WITHDRAW_MS = 5_000
 """For how long withdrawals of announced records are tried; by as much a future may be late."""
@@ -182,11 +184,11 @@ class TopicCommitter:
         deadline = Deadline(self._clock, waits_since + self._config.delivery_timeout_ms)
         outcomes: list[Sequence[Outcome]] = []
         try:
-            base_offsets = self._topic.append_files(files, deadline=deadline) if files else ()
+            appended = self._topic.append_files(files, deadline=deadline) if files else _NOTHING
             start = 0
             for result in uploaded:
                 end = start + len(result.files)
-                outcomes.append(result.outcomes(base_offsets[start:end]))
+                outcomes.append(result.outcomes(appended.base_offsets[start:end], appended.rows[start:end]))
                 start = end
         except CommitStateUnknownError as error:
             self._fail(uploaded, error)

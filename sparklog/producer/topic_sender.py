@@ -182,7 +182,7 @@ class TopicSender:
                 encoding=ValueEncoding.of(self._topic.name, head),
                 renew=lambda: self._topic.newest_encoding(deadline),
             )
-            staged = self._topic.stage_parts(prepared.parts) if prepared.parts else None
+            staged = self._topic.stage_parts(prepared.parts, prepared.part_batches) if prepared.parts else None
             return replace(upload, prepared=prepared.without_records(), staged=staged)
         except BaseException as error:
             return replace(upload, error=self._failure(error))

@@ -13,7 +13,8 @@ from sparklog.clock import Deadline
 from sparklog.config import ACKS_ALL, ProducerConfig, TopicConfig
 from sparklog.errors import IllegalStateError, KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.interrupts import bounded_s, uninterrupted
-from sparklog.log import Cluster, Marker, StagedFile, StagedUpload, TopicWriter, UploadedFile
+from sparklog.log import AppendResult, Cluster, Marker, StagedFile, StagedUpload, TopicWriter, UploadedFile
+from sparklog.log.data.producer_batch import PlacedBatch
 from sparklog.log.data.record_reading import object_path
 from sparklog.log.gaps import ForeignGaps
 from sparklog.log.head import TopicHead
@@ -163,11 +164,20 @@ class WritableTopic:
         self.is_gone = True
         self._update_queue()
 
-    def stage_parts(self, parts: Sequence[tuple[int, pa.Table]]) -> StagedUpload:
+    def stage_parts(
+        self, parts: Sequence[tuple[int, pa.Table]], part_batches: Sequence[tuple[PlacedBatch, ...]] = ()
+    ) -> StagedUpload:
         """Encode, number and name the records of some partitions. For the sender, one thread at a time.
 
+        Args:
+            part_batches: for each part, the batches in it that their producers have numbered; empty: there are none.
         Raises ``UnknownTopicOrPartitionError``."""
-        return self._writer.stage(parts, compression=self._compression(), announce=announces(self._config))
+        return self._writer.stage(
+            parts,
+            compression=self._compression(),
+            announce=announces(self._config),
+            numbered_by_producers=part_batches,
+        )
 
     def put_staged(self, staged: StagedUpload, *, deadline: Deadline) -> Sequence[StagedFile]:
         """Upload what was staged. For the sender's threads; several uploads may be under way.
@@ -201,11 +211,9 @@ class WritableTopic:
             withdrawn = self._writer.withdraw(files, deadline=deadline)
         return None if withdrawn is None else withdrawn.base_offsets
 
-    def append_files(self, files: Sequence[StagedFile], *, deadline: Deadline) -> Sequence[int]:
+    def append_files(self, files: Sequence[StagedFile], *, deadline: Deadline) -> AppendResult:
         """Append uploaded files in one commit. For the committer.
 
-        Returns:
-            The base offset of each file.
         Raises:
             SparklogError: as :meth:`TopicWriter.append`.
         """
@@ -214,7 +222,7 @@ class WritableTopic:
             appended = self._writer.append(files, deadline=deadline)
         self._update_queue()
         self._metrics.appended(latency_ms=self._clock.ticks_ms() - began)
-        return appended.base_offsets
+        return appended
 
     def publish_files(self, files: Sequence[UploadedFile], marker: Marker, *, deadline: Deadline) -> Sequence[int]:
         """Publish the files of a transaction that is decided, in one commit. For the committer. Safe to repeat.

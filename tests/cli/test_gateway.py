@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 
-from tests.cli.support import a_cluster, failure
+from sparklog.gateway.users import User
+from tests.cli.support import a_cluster, done, failure
 
 
 def test_listening_beyond_localhost_must_be_asked_for_by_name():
@@ -18,6 +19,20 @@ def test_listening_beyond_localhost_must_be_asked_for_by_name():
 
 def test_an_address_that_is_none_is_refused():
     assert "expected HOST:PORT" in failure("gateway", "--listen", "nowhere", cluster=a_cluster(), code=2)
+
+
+def test_files_of_security_are_looked_at_first(tmp_path):
+    wrong = tmp_path / "wrong"
+    wrong.write_text("nothing")
+    listen = ("gateway", "--listen", "127.0.0.1:0")
+    assert "line 1" in failure(*listen, "--users", str(wrong), cluster=a_cluster(), code=2)
+    assert "--users or --tls-*" in failure(*listen, "--tls-cert", str(wrong), cluster=a_cluster(), code=2)
+    assert "need --tls-cert" in failure(*listen, "--tls-key", str(wrong), cluster=a_cluster(), code=2)
+
+
+def test_a_users_line_can_be_read_back():
+    found = User.from_json(done("gateway-user", "ann", "--read", "a*", "--read", "b", "--admin", "--password", "pen"))
+    assert (found.name, found.rules.read, found.rules.write, found.rules.admin) == ("ann", ("a*", "b"), (), True)
 
 
 def test_it_serves_until_it_is_stopped(tmp_path):

@@ -293,7 +293,7 @@ def test_offsets_by_time(wire, timestamp, offset):
         (produce(batch(b"a"), acks=2), 21),
         (produce(struct.pack(">qiIbb", 0, 14, 0, 1, 0) + b"\xff" * 8), 43),
         (produce(batch(bytes(50 << 20), codec="zstd")), 10),
-        ({**produce(batch(b"a")), "transactional_id": "t"}, 35),
+        ({**produce(batch(b"a")), "transactional_id": "t"}, 87),
     ],
 )
 def test_what_cannot_be_produced_has_kafkas_error(wire, request_body, code):

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparklog.delta.actions import AddFile
 from sparklog.log.data.encode import EncodedBatch, ProducerStamp, next_sequence
+from sparklog.log.data.producer_batch import PlacedBatch
 from sparklog.log.data.segments import format_timestamp
 from sparklog.log.data.sequences import NumberedBatches
 from sparklog.log.data.value_stats import merged_stats
@@ -92,6 +93,9 @@ class StagedFile:
     batch: EncodedBatch
     uploaded_ticks_ms: float
     """When its upload had ended; before that, when it was staged."""
+    batches: tuple[PlacedBatch, ...] = ()
+    """The batches that their producers numbered, in the order of their rows (rule L15, numbered batches);
+    other rows may lie between them."""
 
     @property
     def path(self) -> str:

@@ -1,0 +1,83 @@
+"""SaslHandshake and SaslAuthenticate of one connection, and what it may send before it is known who it is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from sparklog.errors import InvalidConfigurationError
+from sparklog.gateway.backend import Backend
+from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.sasl import MECHANISMS, AuthenticationError, Exchange, begin_exchange
+from sparklog.gateway.users import User
+
+__all__ = ["SASL_AUTHENTICATE", "SASL_HANDSHAKE", "Authentication"]
+
+_LOGGER = logging.getLogger("sparklog.gateway")
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+API_VERSIONS = 18
+_FAILED_S = 0.1
+"""Source: Kafka ``connection.failed.authentication.delay.ms``."""
+_MOST_BYTES = 65_536
+"""Bound of a frame of a client that isn't known."""
+
+
+class Authentication:
+    """The state of one connection. Requests are answered in their order, so these calls come one after the other."""
+
+    def __init__(self, backend: Backend, peer: object, *, is_encrypted: bool) -> None:
+        self._backend = backend
+        self._peer = peer
+        self._is_encrypted = is_encrypted
+        self._exchange: Exchange | None = None
+        self.user: User | None = None
+        """The client's user; None before it is known, and where nobody is asked."""
+        self.has_failed = False
+        """The connection is to be closed once its answer is sent."""
+
+    def may_send(self, key: int, size: int) -> bool:
+        """May the client send a request of an API key and a size now?"""
+        if self._backend.users is None:
+            return key not in (SASL_HANDSHAKE, SASL_AUTHENTICATE)
+        if self.user is not None:
+            return True
+        return key in (SASL_HANDSHAKE, SASL_AUTHENTICATE, API_VERSIONS) and size <= _MOST_BYTES
+
+    def handshake(self, mechanism: str) -> dict[str, Any]:
+        """Answer SaslHandshake. PLAIN, which shows the password to whoever listens, asks for encryption."""
+        is_safe = self._is_encrypted or self._backend.settings.allow_plain_without_tls
+        offered = [one for one in MECHANISMS if is_safe or one != "PLAIN"]
+        users = self._backend.users
+        if users is None or mechanism not in offered:
+            self.has_failed = True
+            return {"error_code": ErrorCode.UNSUPPORTED_SASL_MECHANISM, "mechanisms": offered}
+        self._exchange = begin_exchange(mechanism, users)
+        return {"mechanisms": offered}
+
+    async def authenticate(self, message: bytes) -> dict[str, Any]:
+        """Answer SaslAuthenticate."""
+        exchange = self._exchange
+        if exchange is None:
+            self.has_failed = True
+            return {"error_code": ErrorCode.ILLEGAL_SASL_STATE, "error_message": "expected SaslHandshake before"}
+        try:
+            step = await self._backend.run(lambda: exchange.step(message))
+            if step.user is not None:
+                self._enter(step.user)
+            return {"error_message": None, "auth_bytes": step.answer}
+        except AuthenticationError as error:
+            _LOGGER.warning("client %s wasn't let in: %s", self._peer, error)
+            text = str(error)
+        except (InvalidConfigurationError, OSError) as error:
+            _LOGGER.error("client %s wasn't let in, as the users can't be read: %s", self._peer, error)
+            text = "the users can't be read"
+        self.has_failed = True
+        await asyncio.sleep(_FAILED_S)
+        return {"error_code": ErrorCode.SASL_AUTHENTICATION_FAILED, "error_message": text}
+
+    def _enter(self, user: User) -> None:
+        self._exchange = None
+        if self.user is not None and self.user.name != user.name:
+            raise AuthenticationError(f"this connection is of {self.user.name!r}")
+        self.user = user

@@ -1,0 +1,221 @@
+"""Which requests a user may send. Topics that are produced to, fetched from and described are asked for one by one by
+those who answer; every other request is allowed or refused here, as a whole. What isn't named here is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sparklog.gateway.backend import Request
+from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.users import Rules
+
+__all__ = ["NotAllowedError", "refusal"]
+
+_Body = dict[str, Any]
+_Refuse = Callable[[Rules, _Body], "_Body | None"]
+_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
+_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class NotAllowedError(Exception):
+    """A user isn't allowed what has no answer that says so."""
+
+
+def refusal(name: str, rules: Rules | None, request: Request) -> _Body | None:
+    """The answer to a request that a user may not send; None: it is to be carried out.
+
+    Args:
+        name: of the API.
+        rules: of the user; None: nobody is asked who they are, and all may do everything.
+    Raises:
+        NotAllowedError: the request is unknown here.
+    """
+    if rules is None or name in _FREE:
+        return None
+    refuse = _REFUSALS.get(name)
+    if refuse is None:
+        raise NotAllowedError(f"{name} is not allowed to users of --users")
+    return refuse(rules, request.body)
+
+
+_FREE = frozenset(
+    {
+        "ApiVersions",
+        "FindCoordinator",
+        "SaslHandshake",
+        "SaslAuthenticate",
+        # by each topic:
+        "Produce",
+        "Fetch",
+        "Metadata",
+    }
+)
+
+
+def _by_group(rules: Rules, body: _Body) -> _Body | None:
+    return None if rules.may_use_group(body["group_id"]) else {"error_code": _GROUP}
+
+
+def _join_group(rules: Rules, body: _Body) -> _Body | None:
+    refused = _by_group(rules, body)
+    return refused and {**refused, "member_id": body["member_id"], "protocol_name": ""}
+
+
+def _offset_commit(rules: Rules, body: _Body) -> _Body | None:
+    code = _GROUP
+    if rules.may_use_group(body["group_id"]):
+        if all(rules.may_read(topic["name"]) for topic in body["topics"]):
+            return None
+        code = _TOPIC
+    return _each_partition(body, code)
+
+
+def _txn_offset_commit(rules: Rules, body: _Body) -> _Body | None:
+    if not rules.may_use_transactional_id(body["transactional_id"]):
+        return _each_partition(body, _ID)
+    return _offset_commit(rules, body)
+
+
+def _each_partition(body: _Body, code: ErrorCode) -> _Body:
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {"partition_index": one["partition_index"], "error_code": code} for one in topic["partitions"]
+                ],
+            }
+            for topic in body["topics"]
+        ]
+    }
+
+
+def _offset_fetch(rules: Rules, body: _Body) -> _Body | None:
+    if "groups" not in body:
+        return None if rules.may_use_group(body["group_id"]) else {"error_code": _GROUP, "topics": []}
+    groups = [one["group_id"] for one in body["groups"]]
+    if all(map(rules.may_use_group, groups)):
+        return None
+    return {"groups": [{"group_id": one, "error_code": _GROUP, "topics": []} for one in groups]}
+
+
+def _groups(field: str, answers: str) -> _Refuse:
+    def refuse(rules: Rules, body: _Body) -> _Body | None:
+        if all(map(rules.may_use_group, body[field])):
+            return None
+        return {answers: [{"group_id": group, "error_code": _GROUP} for group in body[field]]}
+
+    return refuse
+
+
+def _delete_groups(rules: Rules, body: _Body) -> _Body | None:
+    if rules.admin and all(map(rules.may_use_group, body["groups_names"])):
+        return None
+    return {"results": [{"group_id": group, "error_code": _GROUP} for group in body["groups_names"]]}
+
+
+def _admin(rules: Rules, body: _Body) -> _Body | None:
+    return None if rules.admin else {"error_code": _CLUSTER}
+
+
+def _list_offsets(rules: Rules, body: _Body) -> _Body | None:
+    if all(rules.may_see(topic["name"]) for topic in body["topics"]):
+        return None
+    topics = _each_partition(body, _TOPIC)["topics"]
+    for topic in topics:
+        topic["partitions"] = [{**one, "timestamp": -1, "offset": -1} for one in topic["partitions"]]
+    return {"topics": topics}
+
+
+def _create_topics(rules: Rules, body: _Body) -> _Body | None:
+    names = [topic["name"] for topic in body["topics"]]
+    if rules.admin and all(map(rules.may_write, names)):
+        return None
+    return {"topics": [{"name": name, "error_code": _TOPIC, "error_message": None} for name in names]}
+
+
+def _delete_topics(rules: Rules, body: _Body) -> _Body | None:
+    """By topic id too: of whoever may write to all topics."""
+    names = [*body.get("topic_names", ()), *(topic["name"] for topic in body.get("topics", ()))]
+    if rules.admin and all(rules.may_write("" if name is None else name) for name in names):
+        return None
+    return {"responses": [{"name": name, "error_code": _TOPIC, "error_message": None} for name in names]}
+
+
+def _describe_configs(rules: Rules, body: _Body) -> _Body | None:
+    found = body["resources"]
+    if all(one["resource_type"] != 2 or rules.may_see(one["resource_name"]) for one in found):
+        return None
+    names = [{"resource_type": one["resource_type"], "resource_name": one["resource_name"]} for one in found]
+    return {"results": [{**one, "error_code": _TOPIC, "error_message": None, "configs": []} for one in names]}
+
+
+def _init_producer_id(rules: Rules, body: _Body) -> _Body | None:
+    name = body["transactional_id"]
+    if name is None or rules.may_use_transactional_id(name):
+        return None
+    return {"error_code": _ID, "producer_id": -1, "producer_epoch": -1}
+
+
+def _add_partitions(rules: Rules, body: _Body) -> _Body | None:
+    topics = body["v3_and_below_topics"]
+    code = _TOPIC if rules.may_use_transactional_id(body["v3_and_below_transactional_id"]) else _ID
+    if code is _TOPIC and all(rules.may_write(topic["name"]) for topic in topics):
+        return None
+    results = [
+        {
+            "name": topic["name"],
+            "results_by_partition": [
+                {"partition_index": number, "partition_error_code": code} for number in topic["partitions"]
+            ],
+        }
+        for topic in topics
+    ]
+    return {"results_by_topic_v3_and_below": results}
+
+
+def _by_id(rules: Rules, body: _Body) -> _Body | None:
+    return None if rules.may_use_transactional_id(body["transactional_id"]) else {"error_code": _ID}
+
+
+def _describe_transactions(rules: Rules, body: _Body) -> _Body | None:
+    ids = body["transactional_ids"]
+    if all(map(rules.may_use_transactional_id, ids)):
+        return None
+    empty: _Body = {"transaction_state": "", "transaction_timeout_ms": -1, "transaction_start_time_ms": -1}
+    empty |= {"producer_id": -1, "producer_epoch": -1, "topics": [], "error_code": _ID}
+    return {"transaction_states": [{**empty, "transactional_id": name} for name in ids]}
+
+
+def _list_transactions(rules: Rules, body: _Body) -> _Body | None:
+    return None if rules.admin else {"error_code": _CLUSTER, "unknown_state_filters": [], "transaction_states": []}
+
+
+_REFUSALS: dict[str, _Refuse] = {
+    "ListOffsets": _list_offsets,
+    "CreateTopics": _create_topics,
+    "DeleteTopics": _delete_topics,
+    "DescribeConfigs": _describe_configs,
+    "InitProducerId": _init_producer_id,
+    "AddPartitionsToTxn": _add_partitions,
+    "AddOffsetsToTxn": lambda rules, body: _by_id(rules, body) or _by_group(rules, body),
+    "EndTxn": _by_id,
+    "TxnOffsetCommit": _txn_offset_commit,
+    "DescribeTransactions": _describe_transactions,
+    "ListTransactions": _list_transactions,
+    "JoinGroup": _join_group,
+    "SyncGroup": _by_group,
+    "Heartbeat": _by_group,
+    "LeaveGroup": _by_group,
+    "ConsumerGroupHeartbeat": _by_group,
+    "OffsetCommit": _offset_commit,
+    "OffsetFetch": _offset_fetch,
+    "OffsetDelete": _by_group,
+    "DescribeGroups": _groups("groups", "groups"),
+    "ConsumerGroupDescribe": _groups("group_ids", "groups"),
+    "DeleteGroups": _delete_groups,
+    "ListGroups": _admin,
+}

@@ -1,0 +1,233 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn, and what describes transactions: Kafka's transactions
+of version 1, whose calls are those of a transactional producer of sparklog's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from sparklog.errors import (
+    InvalidArgumentError,
+    ProducerFencedError,
+    SparklogError,
+    TransactionAbortableError,
+)
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.group_coordinator import coordinators
+from sparklog.gateway.transactions import Session, sessions_of
+from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from sparklog.txn.states import TransactionState
+
+__all__ = [
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
+    "describe_transactions",
+    "end_txn",
+    "list_transactions",
+    "txn_offset_commit",
+]
+
+_LOGGER = logging.getLogger("sparklog.gateway")
+_FENCED_SINCE = {"AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "TxnOffsetCommit": 3, "EndTxn": 2}
+"""The versions that know ``PRODUCER_FENCED``. Source: KIP-588."""
+_ABORTABLE_SINCE = 4
+"""The version of each of these requests that knows ``TRANSACTION_ABORTABLE``. Source: KIP-890."""
+
+
+def _find(backend: Backend, request: Request, name: str, prefix: str = "") -> Session | ErrorCode:
+    body = request.body
+    number = body[f"{prefix}producer_id"], body[f"{prefix}producer_epoch"]
+    found = sessions_of(backend).find(body[f"{prefix}transactional_id"], number)
+    return _told(found, request, name) if isinstance(found, ErrorCode) else found
+
+
+def _told(code: ErrorCode, request: Request, name: str) -> ErrorCode:
+    """The code as clients of the request's version know it."""
+    if code is ErrorCode.PRODUCER_FENCED and request.api_version < _FENCED_SINCE[name]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and request.api_version < _ABORTABLE_SINCE:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING  # clients abort, and ask InitProducerId anew
+    return code
+
+
+async def _done(
+    backend: Backend, session: Session, call: Callable[[], object], request: Request, name: str
+) -> ErrorCode:
+    """Do what may block, and tell how it ended. The session's lock is held."""
+    try:
+        await backend.run(call)
+        return ErrorCode.NONE
+    except ProducerFencedError as error:
+        _LOGGER.info("%s of %r: %s", name, session.transactional_id, error)
+        sessions_of(backend).drop(session)
+        return _told(ErrorCode.PRODUCER_FENCED, request, name)
+    except SparklogError as error:
+        _LOGGER.info("%s of %r: %s", name, session.transactional_id, error)
+        if isinstance(error, TransactionAbortableError):
+            return _told(ErrorCode.TRANSACTION_ABORTABLE, request, name)
+        if isinstance(error, InvalidArgumentError):
+            return code_of(error)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE  # the same call again says how it ended
+
+
+async def add_partitions_to_txn(backend: Backend, request: Request) -> dict[str, Any]:
+    """Begin a transaction where none is open; what it is told of may be produced to."""
+    prefix = "v3_and_below_"
+    topics = request.body[f"{prefix}topics"]
+    session = _find(backend, request, "AddPartitionsToTxn", prefix)
+    if isinstance(session, ErrorCode):
+        code = session
+    else:
+        async with session.lock:
+            code = await _done(backend, session, session.begin, request, "AddPartitionsToTxn")
+            if code is ErrorCode.NONE:
+                session.partitions |= {(topic["name"], number) for topic in topics for number in topic["partitions"]}
+    return {
+        "results_by_topic_v3_and_below": [
+            {
+                "name": topic["name"],
+                "results_by_partition": [
+                    {"partition_index": number, "partition_error_code": code} for number in topic["partitions"]
+                ],
+            }
+            for topic in topics
+        ]
+    }
+
+
+async def add_offsets_to_txn(backend: Backend, request: Request) -> dict[str, Any]:
+    """Begin a transaction where none is open. The group's offsets come with TxnOffsetCommit."""
+    session = _find(backend, request, "AddOffsetsToTxn")
+    if isinstance(session, ErrorCode):
+        return {"error_code": session}
+    async with session.lock:
+        return {"error_code": await _done(backend, session, session.begin, request, "AddOffsetsToTxn")}
+
+
+async def txn_offset_commit(backend: Backend, request: Request) -> dict[str, Any]:
+    """Make a group's offsets part of the transaction."""
+    body = request.body
+    offsets = {
+        TopicPartition(topic["name"], one["partition_index"]): OffsetAndMetadata(
+            one["committed_offset"], one["committed_metadata"] or "", one.get("committed_leader_epoch", -1)
+        )
+        for topic in body["topics"]
+        for one in topic["partitions"]
+    }
+    session = _find(backend, request, "TxnOffsetCommit")
+    if isinstance(session, ErrorCode):
+        code = session
+    else:
+        async with session.lock:
+            code = await _add_offsets(backend, request, session, offsets)
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {"partition_index": one["partition_index"], "error_code": code} for one in topic["partitions"]
+                ],
+            }
+            for topic in body["topics"]
+        ]
+    }
+
+
+async def _add_offsets(
+    backend: Backend, request: Request, session: Session, offsets: dict[TopicPartition, OffsetAndMetadata]
+) -> ErrorCode:
+    if not session.is_open:
+        return ErrorCode.INVALID_TXN_STATE
+    owner = await _owner(backend, request.body, offsets)
+    if isinstance(owner, ErrorCode):
+        return owner
+    producer = session.producer
+    return await _done(
+        backend,
+        session,
+        lambda: producer.send_offsets_to_transaction(offsets, owner),
+        request,
+        "TxnOffsetCommit",
+    )
+
+
+async def _owner(
+    backend: Backend, body: dict[str, Any], offsets: dict[TopicPartition, OffsetAndMetadata]
+) -> ConsumerGroupMetadata | ErrorCode:
+    """The member of the group by which offsets are committed: the gateway, where it coordinates the group."""
+    group, member_id, generation = body["group_id"], body.get("member_id", ""), body.get("generation_id", -1)
+    if generation < 0 and not member_id:
+        return ConsumerGroupMetadata(group)
+    groups = coordinators(backend)
+    names = {topic for topic, _ in offsets}
+    facts = await backend.run(lambda: groups.topics.facts(names))
+    if names - set(facts):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic_ids = {partition: facts[partition.topic][0] for partition in offsets}
+    return await groups.transaction_owner(group, member_id, body.get("group_instance_id"), generation, topic_ids)
+
+
+async def end_txn(backend: Backend, request: Request) -> dict[str, Any]:
+    """Commit or abort; the answer says that it is done, everywhere. A repetition has the same answer."""
+    session, commits = _find(backend, request, "EndTxn"), bool(request.body["committed"])
+    if isinstance(session, ErrorCode):
+        return {"error_code": session}
+    async with session.lock:
+        if not session.is_open:
+            is_repeated = session.was_committed is commits
+            return {"error_code": ErrorCode.NONE if is_repeated else ErrorCode.INVALID_TXN_STATE}
+        if commits and session.has_failed:
+            return {"error_code": _told(ErrorCode.TRANSACTION_ABORTABLE, request, "EndTxn")}
+        producer = session.producer
+        call = producer.commit_transaction if commits else producer.abort_transaction
+        code = await _done(backend, session, call, request, "EndTxn")
+        if code is ErrorCode.NONE:
+            session.end(is_committed=commits)
+    fetching = backend.extras.get("fetch")
+    if fetching is not None:
+        fetching.notify()
+    return {"error_code": code}
+
+
+async def describe_transactions(backend: Backend, request: Request) -> dict[str, Any]:
+    """Transactional ids as of now, whichever gateway or client has them."""
+
+    def describe(transactional_id: str) -> dict[str, Any]:
+        state: dict[str, Any] = {"transactional_id": transactional_id, "transaction_state": "", "topics": []}
+        state |= {"transaction_timeout_ms": -1, "transaction_start_time_ms": -1}
+        state |= {"producer_id": -1, "producer_epoch": -1}
+        try:
+            (found,) = backend.admin.describe_transactions([transactional_id])
+        except SparklogError as error:
+            return {**state, "error_code": code_of(error)}
+        if found.state is None:
+            return {**state, "error_code": ErrorCode.UNKNOWN_SERVER_ERROR}
+        partitions: dict[str, list[int]] = {}
+        for topic, partition in sorted(found.topic_partitions):
+            partitions.setdefault(topic, []).append(partition)
+        return {
+            **state,
+            "transaction_state": found.state.value,
+            "transaction_timeout_ms": found.transaction_timeout_ms,
+            "producer_id": found.producer_id,
+            "producer_epoch": found.producer_epoch,
+            "topics": [{"topic": topic, "partitions": numbers} for topic, numbers in partitions.items()],
+        }
+
+    states = await backend.run(lambda: [describe(one) for one in request.body["transactional_ids"]])
+    return {"transaction_states": states}
+
+
+async def list_transactions(backend: Backend, request: Request) -> dict[str, Any]:
+    """The transactional ids of the cluster."""
+    names, ids = set(request.body["state_filters"]), set(request.body["producer_id_filters"])
+    known = {state.value for state in TransactionState}
+    listed = await backend.run(lambda: backend.admin.list_transactions(None, ids or None))
+    found = [
+        {"transactional_id": one.transactional_id, "producer_id": one.producer_id, "transaction_state": one.state.value}
+        for one in listed
+        if one.state is not None and (not names or one.state.value in names)
+    ]
+    return {"unknown_state_filters": sorted(names - known), "transaction_states": found}

@@ -1,0 +1,85 @@
+"""Produce within a transaction: records are uploaded, and lie in no log before EndTxn."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.errors import RetriableError, SparklogError, StoreError, TransactionAbortableError
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.transactions import Session, sessions_of
+from sparklog.log.data.producer_batch import ProducerBatch
+from sparklog.producer.batch import Batch
+
+__all__ = ["send_in_transaction"]
+
+_ABORTABLE_SINCE = 11
+"""The version of Produce that knows ``TRANSACTION_ABORTABLE``. Source: KIP-890."""
+
+Done = asyncio.Future["SparklogError | None"]
+
+
+async def send_in_transaction(
+    backend: Backend, request: Request, topic: str, partition: int, table: pa.Table, numbered: ProducerBatch
+) -> asyncio.Future[dict[str, Any]] | ErrorCode:
+    """Send a batch. The answer follows once it is uploaded: without an offset, which records have only when the
+    transaction is committed. An error isn't to be tried again: the transaction must be aborted.
+
+    Raises ``OutOfOrderSequenceError``."""
+    number = numbered.producer_id, numbered.producer_epoch
+    session = sessions_of(backend).find(request.body["transactional_id"], number)
+    if isinstance(session, ErrorCode):
+        return ErrorCode.INVALID_PRODUCER_EPOCH if session is ErrorCode.PRODUCER_FENCED else session
+    if not session.is_open or (topic, partition) not in session.partitions:
+        return ErrorCode.INVALID_TXN_STATE
+    done, is_new = session.take(topic, numbered, partition)
+    if is_new:
+        await _send(backend, session, topic, table, done)
+    return asyncio.ensure_future(_answer(request, done))
+
+
+async def _send(backend: Backend, session: Session, topic: str, table: pa.Table, done: Done) -> None:
+    loop = asyncio.get_running_loop()
+
+    def settle(error: SparklogError | None) -> None:
+        session.has_failed = session.has_failed or error is not None
+        if not done.done():
+            done.set_result(error)
+
+    def send() -> None:
+        batches = session.producer._send_batch(topic, table)._batches
+
+        def known() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, next(filter(None, map(_error_of, batches)), None))
+
+        batches[-1].when_known(known)  # the others are known before
+
+    try:
+        await backend.run(send)
+    except SparklogError as error:
+        settle(error)
+    except BaseException:
+        done.cancel()
+        raise
+
+
+def _error_of(batch: Batch) -> SparklogError | None:
+    outcome = batch.outcome or batch.uploaded_outcome
+    if outcome is None:
+        return None
+    return outcome.error or next(iter((outcome.refused or {}).values()), None)
+
+
+async def _answer(request: Request, done: Done) -> dict[str, Any]:
+    error = await asyncio.shield(done)
+    if error is None:
+        return {"base_offset": -1}
+    code = code_of(error)
+    if isinstance(error, (RetriableError, StoreError, TransactionAbortableError)):
+        is_known = request.api_version >= _ABORTABLE_SINCE
+        code = ErrorCode.TRANSACTION_ABORTABLE if is_known else ErrorCode.INVALID_TXN_STATE
+    return {"error_code": code, "base_offset": -1, "error_message": str(error)}

@@ -1,0 +1,216 @@
+"""The transactional producers whose sessions a gateway holds: each is a producer of sparklog's (decision 0038)."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+
+from sparklog.errors import OutOfOrderSequenceError, SparklogError
+from sparklog.gateway.backend import Backend
+from sparklog.gateway.error_codes import ErrorCode
+from sparklog.log.data.encode import SEQUENCE_MODULUS, next_sequence
+from sparklog.log.data.producer_batch import ProducerBatch
+from sparklog.producer import Producer
+
+__all__ = ["Session", "Sessions", "sessions_of"]
+
+_KEPT = 5
+"""Batches of a partition that are known again. Source: Kafka ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``."""
+
+Sent = tuple[ProducerBatch, "asyncio.Future[SparklogError | None]"]
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """The batches of a partition that a session was sent."""
+
+    next: int
+    recent: deque[Sent] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    may_jump: bool = False
+    """Was the transaction aborted since? What the client had numbered and not sent is left out then."""
+
+
+class Session:
+    """A client's hold of a transactional id, from InitProducerId on. Belongs to the event loop, but for
+    :attr:`producer`."""
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        *,
+        number: tuple[int, int],
+        asked: tuple[int, int],
+        now_s: float,
+    ) -> None:
+        """
+        Args:
+            number: producer id and epoch.
+            asked: those with which the client asked for them; -1 for none.
+            now_s: the loop's time.
+        """
+        self.transactional_id = transactional_id
+        self.producer = producer
+        self.number = number
+        self.asked = asked
+        self.lock = asyncio.Lock()
+        """Held by a request that changes the transaction."""
+        self.is_open = False
+        self.has_failed = False
+        """A batch of the open transaction couldn't be stored: it can only be aborted."""
+        self.partitions: set[tuple[str, int]] = set()
+        """The partitions that the open transaction was told of."""
+        self.was_committed: bool | None = None
+        """How the newest transaction ended; None: none did, or one is open."""
+        self.used_s = now_s
+        self._numbers: dict[tuple[str, int], _Numbers] = {}
+
+    def begin(self) -> None:
+        """Begin a transaction unless one is open. Raises what ``begin_transaction`` raises."""
+        if not self.is_open:
+            self.producer.begin_transaction()
+            self.is_open, self.has_failed, self.was_committed = True, False, None
+            self.partitions.clear()
+
+    def end(self, *, is_committed: bool) -> None:
+        """Note how the transaction ended."""
+        self.is_open, self.was_committed = False, is_committed
+        self.partitions.clear()
+        for numbers in self._numbers.values():
+            numbers.may_jump = not is_committed
+
+    def take(
+        self, topic: str, batch: ProducerBatch, partition: int
+    ) -> tuple[asyncio.Future[SparklogError | None], bool]:
+        """A batch that came: the future of its upload, and whether it is to be sent, or came before.
+
+        Raises ``OutOfOrderSequenceError``."""
+        numbers = self._numbers.setdefault((topic, partition), _Numbers(batch.base_sequence))
+        for known, done in numbers.recent:
+            if known == batch:
+                return done, False
+        ahead = (batch.base_sequence - numbers.next) % SEQUENCE_MODULUS
+        if ahead and not (numbers.may_jump and ahead < SEQUENCE_MODULUS // 2):
+            raise OutOfOrderSequenceError(
+                f"topic {topic!r}, partition {partition}, transactional id {self.transactional_id!r}: got a batch of "
+                f"sequence {batch.base_sequence}, expected {numbers.next}"
+            )
+        numbers.next, numbers.may_jump = next_sequence(batch.base_sequence, batch.count), False
+        done = asyncio.get_running_loop().create_future()
+        numbers.recent.append((batch, done))
+        return done, True
+
+
+class Sessions:
+    """All sessions of one gateway. Belongs to the event loop."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._held: dict[str, Session] = {}
+        self._beginning: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        """Held by a request that takes an id; as long as any does."""
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def find(self, transactional_id: str, number: tuple[int, int]) -> Session | ErrorCode:
+        """The session that a client names by producer id and epoch, or what it is told."""
+        found = self._held.get(transactional_id)
+        if found is None or found.number[0] != number[0]:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if found.number[1] != number[1]:
+            return ErrorCode.PRODUCER_FENCED
+        found.used_s = asyncio.get_running_loop().time()
+        return found
+
+    def drop(self, session: Session) -> None:
+        """Hold it no more: it was fenced off."""
+        if self._held.get(session.transactional_id) is session:
+            del self._held[session.transactional_id]
+            ending = asyncio.ensure_future(self._end(session))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    async def begin(self, transactional_id: str, timeout_ms: int, asked: tuple[int, int]) -> Session | ErrorCode:
+        """Take hold of a transactional id: finish what was left, and fence others off.
+
+        Args:
+            asked: producer id and epoch that the client had; -1 for none. Only who had it last may go on with it.
+        Raises:
+            ConcurrentTransactionsError, InvalidTransactionTimeoutError, KafkaTimeoutError, StoreError, …
+        """
+        taking = self._beginning.setdefault(transactional_id, asyncio.Lock())
+        async with taking:
+            held = self._held.get(transactional_id)
+            if held is not None and asked[0] >= 0 and asked not in (held.number, held.asked):
+                return ErrorCode.PRODUCER_FENCED
+            if held is None and not self._make_room():
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if held is not None:
+                del self._held[transactional_id]
+                await self._end(held)
+            producer, number = await self._backend.run(
+                lambda: self._new_producer(transactional_id, timeout_ms, None if held is not None else asked)
+            )
+            if producer is None:
+                return ErrorCode.PRODUCER_FENCED
+            now_s = asyncio.get_running_loop().time()
+            session = Session(transactional_id, producer, number=number, asked=asked, now_s=now_s)
+            self._held[transactional_id] = session
+            return session
+
+    def _new_producer(
+        self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None
+    ) -> tuple[Producer | None, tuple[int, int]]:
+        settings = self._backend.settings
+        if asked is not None and asked[0] >= 0:
+            (known,) = self._backend.admin.describe_transactions([transactional_id])
+            if asked != (known.producer_id, known.producer_epoch):
+                return None, (-1, -1)
+        producer = Producer(
+            self._backend.cluster,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            linger_ms=0,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            request_timeout_ms=settings.delivery_timeout_ms,
+            max_block_ms=settings.delivery_timeout_ms,
+            max_request_size=settings.max_decoded_bytes,
+        )
+        try:
+            producer.init_transactions()
+            header = producer._require_transactions("producer id")._session.header
+            return producer, (header.producer_id, header.producer_epoch)
+        except BaseException:
+            producer.close(0)
+            raise
+
+    def _make_room(self) -> bool:
+        """False: all sessions that may be held have an open transaction."""
+        if len(self._held) < self._backend.settings.max_transactional_ids:
+            return True
+        idle = [session for session in self._held.values() if not session.is_open and not session.lock.locked()]
+        if not idle:
+            return False
+        self.drop(min(idle, key=lambda session: session.used_s))
+        return True
+
+    async def _end(self, session: Session) -> None:
+        """Abort what is open, and end the producer. Errors are logged by it: whoever comes next finds what is left."""
+        async with session.lock:
+            timeout_s = self._backend.settings.delivery_timeout_ms / 1_000
+            await self._backend.run(lambda: session.producer.close(timeout_s))
+            session.is_open = False
+
+    async def close(self) -> None:
+        """End all sessions; open transactions are aborted."""
+        held, self._held = list(self._held.values()), {}
+        await asyncio.gather(*self._ending, *(self._end(session) for session in held))
+
+
+def sessions_of(backend: Backend) -> Sessions:
+    """The gateway's."""
+    found: Sessions | None = backend.extras.get("transactions")
+    if found is None:
+        found = backend.extras["transactions"] = Sessions(backend)
+    return found

@@ -1,0 +1,239 @@
+"""The batches that a topic has of producers that number them themselves: which batch is new, stored already, or comes
+too early (rule L15, numbered batches; decision 0038). Only :func:`load_batches` calls the store.
+
+A commit that has such batches says so twice: in a ``txn`` action for each producer and partition, which lasts, and in
+``commitInfo``, with the offset of each batch, as long as the entry is there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sparklog.clock import Deadline
+from sparklog.delta.actions import Entry, SetTransaction
+from sparklog.errors import InvalidProducerEpochError, OutOfOrderSequenceError, SparklogError
+from sparklog.log.data.encode import SEQUENCE_MODULUS, next_sequence
+from sparklog.log.data.producer_batch import PlacedBatch, ProducerBatch
+from sparklog.log.producer_state import PRODUCER_EXPIRATION_MS, batches_app_id, parse_batches_app_id
+from sparklog.log.state import TopicState, reload_state
+from sparklog.storage.retrying import retry
+
+__all__ = ["BATCHES_INFO", "ProducerBatches", "Verdict", "batch_actions", "batch_info", "load_batches"]
+
+BATCHES_INFO = "producer_batches"
+"""In ``commitInfo.sparklog``: [producer id, epoch, partition, base sequence, count, offset of its first record] of each
+batch that the entry stores."""
+_KEPT = 5
+"""Source: Kafka ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``: as many as a client has under way."""
+_MANY = 100_000
+_SEQUENCE_BITS = 32
+_FORGET_MS = PRODUCER_EXPIRATION_MS + 86_400_000
+"""The table keeps their ``txn`` actions as long (rule L7, producer state)."""
+
+_VERSIONS_BACK = 128
+"""At least of so many versions the batches' offsets are known after a topic was loaded."""
+
+Key = tuple[int, int]
+"""Partition and producer id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a batch is to be stored."""
+
+    offset: int | None = None
+    """It is stored, and this is the offset of its first record."""
+    same_as: int | None = None
+    """It is the batch at this place of those that are judged together, once more."""
+    error: SparklogError | None = None
+    """It is refused."""
+
+    @property
+    def is_new(self) -> bool:
+        """Is it to be stored?"""
+        return self.offset is None and self.same_as is None and self.error is None
+
+
+@dataclass(slots=True)
+class _Known:
+    """The state that a partition has of a producer."""
+
+    producer_epoch: int
+    last_sequence: int
+    updated_ms: int = 0
+    recent: deque[tuple[ProducerBatch, Verdict]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    """The newest batches, oldest first, each with the verdict of the same batch once more."""
+
+
+def batch_actions(batches: Sequence[tuple[int, ProducerBatch]], *, topic_id: str, now_ms: int) -> list[SetTransaction]:
+    """The ``txn`` actions that record new batches of (partition, batch), in their order. ``now_ms``: wall clock."""
+    newest = {(partition, batch.producer_id): batch for partition, batch in batches}
+    return [
+        SetTransaction(
+            app_id=batches_app_id(topic_id, partition, producer_id),
+            version=batch.producer_epoch << _SEQUENCE_BITS | batch.last_sequence,
+            last_updated_ms=now_ms,
+        )
+        for (partition, producer_id), batch in newest.items()
+    ]
+
+
+def batch_info(batches: Sequence[tuple[int, ProducerBatch, int]]) -> Mapping[str, Any]:
+    """The entry of ``commitInfo`` about new batches of (partition, batch, offset of its first record)."""
+    rows = [
+        [batch.producer_id, batch.producer_epoch, partition, batch.base_sequence, batch.count, offset]
+        for partition, batch, offset in batches
+    ]
+    return {BATCHES_INFO: rows} if rows else {}
+
+
+class ProducerBatches:
+    """The batches of producers that one topic has, as of the newest entry that was noted."""
+
+    def __init__(self, topic_id: str) -> None:
+        self.is_complete = False
+        """Was the topic loaded, so that a producer which isn't known has stored nothing (for days)?"""
+        self._topic_id = topic_id
+        self._known: dict[Key, _Known] = {}
+        self._most = _MANY
+        self._first: dict[Key, tuple[int, int]] = {}
+        """Epoch and sequence of the first batch that was seen of a producer which isn't known."""
+
+    def note_seen(self, partition: int, batches: Iterable[PlacedBatch]) -> None:
+        """Note batches that are about to be judged, in the order of sending; may be another thread than the judge's.
+
+        Of an unknown producer any batch is taken, as in Kafka. If the first one that was seen can't be stored, the
+        others must not be: they would be before it.
+        """
+        for batch in (placed.batch for placed in batches):
+            key = (partition, batch.producer_id)
+            if key not in self._known and self._first.get(key, (-1, 0))[0] < batch.producer_epoch:
+                if len(self._first) >= _MANY:
+                    self._first.clear()
+                self._first[key] = (batch.producer_epoch, batch.base_sequence)
+
+    def note_entry(self, entry: Entry) -> None:
+        """Note an entry that was applied."""
+        if self.is_complete:
+            self._note(entry)
+
+    def note_loaded(self, state: TopicState) -> None:
+        """Note a topic that was loaded whole."""
+        for entry in () if state.whole is None else state.whole.tail:
+            self._note(entry)
+        for action in state.transactions.values():  # of producers of which the tail has nothing
+            self._note_action(action)
+        self.is_complete = True
+
+    def note_older(self, entries: Iterable[Entry]) -> None:
+        """Note entries of before those that were noted, oldest first: they tell offsets alone."""
+        newer = {key: known.recent.copy() for key, known in self._known.items()}
+        for entry in entries:
+            self._note_info(entry)
+        for key, recent in newer.items():
+            self._known[key].recent.extend(recent)
+
+    def _note(self, entry: Entry) -> None:
+        for action in entry.actions:
+            if isinstance(action, SetTransaction):
+                self._note_action(action)
+        self._note_info(entry)
+
+    def _note_info(self, entry: Entry) -> None:
+        if entry.info is None or entry.info.get("topic_id") != self._topic_id:
+            return
+        for producer_id, epoch, partition, base_sequence, count, offset in entry.info.get(BATCHES_INFO, ()):
+            batch = ProducerBatch(
+                producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence, count=count
+            )
+            known = self._known.get((partition, producer_id))
+            if known is not None and all(found != batch for found, _ in known.recent):
+                known.recent.append((batch, Verdict(offset=offset)))
+
+    def _note_action(self, action: SetTransaction) -> None:
+        parsed = parse_batches_app_id(action.app_id)
+        if parsed is None or parsed[0] != self._topic_id:
+            return
+        key = parsed[1:]
+        epoch, sequence = action.version >> _SEQUENCE_BITS, action.version & (SEQUENCE_MODULUS - 1)
+        known = self._known.get(key)
+        if known is None:
+            self._first.pop(key, None)
+            self._known[key] = known = _Known(epoch, sequence)
+        known.producer_epoch, known.last_sequence = epoch, sequence
+        known.updated_ms = action.last_updated_ms
+        if len(self._known) > self._most:
+            self._forget_old(action.last_updated_ms - _FORGET_MS)
+
+    def _forget_old(self, before_ms: int) -> None:
+        self._known = {key: known for key, known in self._known.items() if known.updated_ms >= before_ms}
+        self._most = max(_MANY, 2 * len(self._known))
+
+    def judge(self, batches: Sequence[tuple[int, ProducerBatch]]) -> list[Verdict]:
+        """Which of these batches, of (partition, batch), are to be stored together, in their order. Pure.
+
+        Source of the rules: Kafka ``ProducerAppendInfo.checkSequence``, ``ProducerStateEntry.findDuplicateBatch``.
+        """
+        drafts: dict[Key, _Known | None] = {}
+        verdicts = []
+        for place, (partition, batch) in enumerate(batches):
+            key = (partition, batch.producer_id)
+            if key not in drafts:
+                known = self._known.get(key)
+                drafts[key] = known and replace(known, recent=known.recent.copy())
+            verdict = self._judge_one(key, drafts[key], batch)
+            if verdict.is_new:
+                draft = drafts[key] or _Known(0, 0)
+                draft.producer_epoch, draft.last_sequence = batch.producer_epoch, batch.last_sequence
+                draft.recent.append((batch, Verdict(same_as=place)))
+                drafts[key] = draft
+            verdicts.append(verdict)
+        return verdicts
+
+    def _judge_one(self, key: Key, known: _Known | None, batch: ProducerBatch) -> Verdict:
+        if known is None:
+            epoch, sequence = self._first.get(key, (-1, 0))
+            is_too_early = epoch == batch.producer_epoch and batch.base_sequence != sequence
+            return _out_of_order(key, batch, sequence) if is_too_early else Verdict()
+        for found, again in known.recent:
+            if found == batch:
+                return again
+        if batch.producer_epoch < known.producer_epoch:
+            partition, producer_id = key
+            return Verdict(
+                error=InvalidProducerEpochError(
+                    f"partition {partition} has epoch {known.producer_epoch} of producer {producer_id}; "
+                    f"got a batch of epoch {batch.producer_epoch}"
+                )
+            )
+        is_same_epoch = batch.producer_epoch == known.producer_epoch
+        expected = next_sequence(known.last_sequence, 1) if is_same_epoch else 0
+        return Verdict() if batch.base_sequence == expected else _out_of_order(key, batch, expected)
+
+
+def _out_of_order(key: Key, batch: ProducerBatch, expected: int) -> Verdict:
+    partition, producer_id = key
+    return Verdict(
+        error=OutOfOrderSequenceError(
+            f"partition {partition}, producer {producer_id}, epoch {batch.producer_epoch}: got a batch of sequence "
+            f"{batch.base_sequence} to {batch.last_sequence}, expected {expected}"
+        )
+    )
+
+
+def load_batches(state: TopicState, batches: ProducerBatches, *, deadline: Deadline) -> TopicState:
+    """The topic loaded whole, so that ``batches``, which observes it, knows all producers; once for a writer.
+
+    Besides loading, a GET for each version that lies before those which loading reads, 128 in all at most.
+    Raises ``StoreError``, and as :func:`~sparklog.log.state.open_state`.
+    """
+    loaded = retry(lambda: reload_state(state), deadline=deadline)
+    tail = loaded.require_whole().tail
+    first = tail[0].version if tail else loaded.position.version + 1
+    older = range(max(0, min(first, loaded.position.version + 1 - _VERSIONS_BACK)), first)
+    found = retry(lambda: loaded.log.read_raw_entries(older), deadline=deadline) if older else []
+    batches.note_older(one[0] for one in found if one is not None)
+    return loaded

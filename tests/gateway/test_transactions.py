@@ -1,0 +1,321 @@
+"""Transactions by the wire: all or nothing, across gateways, and whoever dies."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+import sparklog.gateway
+from sparklog import Admin, NewTopic, Producer, TopicPartition
+from sparklog.gateway.records import batch_headers
+from sparklog.gateway.records.batches import batch_with_header
+from sparklog.log.cluster import open_cluster
+from sparklog.storage import MemoryStore
+from sparklog.testing import Fault, FaultKind, FaultyStore
+from tests.gateway.test_server import Wire, batch, produce, produced
+
+TRANSACTIONAL = 16
+
+
+@pytest.fixture
+def cluster():
+    root = f"memory://gateway-{uuid.uuid4().hex}"
+    Admin(root).create_topics([NewTopic("jobs", 2), NewTopic("bills", 1)])
+    return root
+
+
+@pytest.fixture
+def servers(cluster):
+    with sparklog.gateway.serve(cluster) as bootstrap_servers:
+        yield bootstrap_servers
+
+
+class Client:
+    """A transactional producer that says exactly what it is told."""
+
+    def __init__(self, servers, name="billing"):
+        self.wire = Wire(servers)
+        self.name = name
+        self.number = (-1, -1)
+        self.sequences = {}
+
+    def init(self, version=4, timeout_ms=60_000):
+        number = {"producer_id": self.number[0], "producer_epoch": self.number[1]}
+        body = {"transactional_id": self.name, "transaction_timeout_ms": timeout_ms, **number}
+        found = self.wire.call("InitProducerId", version, body)
+        if not found["error_code"]:
+            self.number, self.sequences = (found["producer_id"], found["producer_epoch"]), {}
+        return found["error_code"]
+
+    def add(self, topic="jobs", partition=0, version=3):
+        prefix = "v3_and_below_"
+        body = {f"{prefix}transactional_id": self.name, f"{prefix}topics": [{"name": topic, "partitions": [partition]}]}
+        body |= {f"{prefix}producer_id": self.number[0], f"{prefix}producer_epoch": self.number[1]}
+        found = self.wire.call("AddPartitionsToTxn", version, body)
+        return found["results_by_topic_v3_and_below"][0]["results_by_partition"][0]["partition_error_code"]
+
+    def send(self, *values, topic="jobs", partition=0, sequence=None, version=9):
+        sequence = self.sequences.get((topic, partition), 0) if sequence is None else sequence
+        self.sequences[topic, partition] = sequence + len(values)
+        (header,) = batch_headers(batch(*values))
+        header = replace(header, attributes=TRANSACTIONAL, base_sequence=sequence)
+        header = replace(header, producer_id=self.number[0], producer_epoch=self.number[1])
+        body = {**produce(batch_with_header(header), topic, partition), "transactional_id": self.name}
+        answer = produced(self.wire.call("Produce", version, body))
+        assert answer["base_offset"] == -1
+        return answer["error_code"]
+
+    def body(self):
+        return {"transactional_id": self.name, "producer_id": self.number[0], "producer_epoch": self.number[1]}
+
+    def end(self, *, commit=True, version=3):
+        return self.wire.call("EndTxn", version, {**self.body(), "committed": commit})["error_code"]
+
+    def send_offset(self, offset, group="readers", topic="jobs"):
+        assert self.wire.call("AddOffsetsToTxn", 3, {**self.body(), "group_id": group})["error_code"] == 0
+        at = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+        body = {**self.body(), "group_id": group, "topics": [{"name": topic, "partitions": [at]}]}
+        return self.wire.call("TxnOffsetCommit", 3, body)["topics"][0]["partitions"][0]["error_code"]
+
+
+@pytest.fixture
+def connect():
+    clients = []
+
+    def make(servers, name="billing"):
+        clients.append(Client(servers, name))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.wire.close()
+
+
+def ends(cluster):
+    asked = [TopicPartition("jobs", 0), TopicPartition("jobs", 1), TopicPartition("bills", 0)]
+    return tuple(Admin(cluster).end_offsets(asked).values())
+
+
+def test_a_transaction_is_visible_in_all_topics_once_it_is_committed(cluster, servers, connect):
+    client = connect(servers)
+    assert client.init() == 0
+    for topic, partition in (("jobs", 0), ("jobs", 1), ("bills", 0)):
+        assert client.add(topic, partition) == 0
+        assert client.send(b"a", b"b", topic=topic, partition=partition) == 0
+    assert ends(cluster) == (0, 0, 0)
+    assert client.end() == 0
+    assert ends(cluster) == (2, 2, 2)
+    assert client.add() == client.send(b"c") == client.end(commit=False) == 0
+    assert ends(cluster) == (2, 2, 2)
+    assert client.add() == client.send(b"d") == client.end() == 0
+    assert ends(cluster) == (3, 2, 2)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_all_versions_of_the_requests(cluster, servers, connect, version):
+    client = connect(servers)
+    assert client.init(version=version + 1) == 0
+    assert client.add(version=version) == client.send(b"a", version=3 + version) == client.end(version=version) == 0
+    assert ends(cluster)[0] == 1
+
+
+def test_the_end_of_a_transaction_may_be_asked_for_again(cluster, servers, connect):
+    client, again = connect(servers), connect(servers)
+    client.init()
+    again.number = client.number
+    assert client.end() == 48
+    assert client.add() == client.send(b"a") == client.end() == 0
+    assert again.end() == 0
+    assert again.end(commit=False) == 48
+    assert ends(cluster)[0] == 1
+
+
+def test_a_batch_that_comes_again_is_stored_once(cluster, servers, connect):
+    client = connect(servers)
+    client.init()
+    client.add()
+    assert client.send(b"a", b"b") == client.send(b"a", b"b", sequence=0) == client.send(b"c") == 0
+    assert client.send(b"x", sequence=7) == 45
+    assert client.end() == 0
+    assert ends(cluster)[0] == 3
+
+
+def test_after_an_abort_sequences_may_leave_out_what_was_not_sent(cluster, servers, connect):
+    client = connect(servers)
+    client.init()
+    assert client.add() == client.send(b"a") == client.end(commit=False) == 0
+    client.add()
+    assert client.send(b"b", sequence=5) == 0
+    assert client.send(b"a", sequence=3) == 45
+    assert client.end() == 0
+    assert ends(cluster)[0] == 1
+
+
+def test_only_what_the_transaction_was_told_of_is_taken(servers, connect):
+    client = connect(servers)
+    client.init()
+    assert client.send(b"a") == 48
+    client.add()
+    assert client.send(b"a", partition=1) == 48
+    assert client.send(b"a", sequence=0) == 0
+
+
+def test_a_newer_producer_fences_the_older_off_in_its_gateway_and_in_another(cluster, servers, connect):
+    first = connect(servers)
+    first.init()
+    assert first.add() == first.send(b"lost") == 0
+    second = connect(servers)
+    assert second.init() == 0
+    assert second.number == (first.number[0], first.number[1] + 1)
+    assert (first.send(b"x"), first.add(), first.add(version=0), first.end()) == (47, 90, 47, 90)
+    with sparklog.gateway.serve(cluster) as other:
+        third = connect(other)
+        assert third.init() == 0
+        assert second.add() == second.send(b"lost") == 0
+        assert second.end() == 90
+        assert second.end() == 49
+        assert third.add() == third.send(b"a") == third.end() == 0
+    assert ends(cluster)[0] == 1
+
+
+def test_sparklogs_producer_and_a_client_fence_each_other_off(cluster, servers, connect):
+    client = connect(servers)
+    client.init()
+    assert client.add() == client.send(b"lost") == 0
+    with Producer(cluster, transactional_id="billing") as producer:
+        producer.init_transactions()
+        assert client.end() == 90
+        assert client.init() == 90
+        client.number = (-1, -1)
+        assert client.init() == 0
+        producer.begin_transaction()
+        producer.send("jobs", b"lost")
+        with pytest.raises(sparklog.errors.ProducerFencedError):
+            producer.commit_transaction()
+    assert ends(cluster)[:2] == (0, 0)
+
+
+def test_a_transaction_of_a_gateway_that_is_gone_is_aborted_and_its_client_goes_on(cluster, connect):
+    with sparklog.gateway.serve(cluster) as first, sparklog.gateway.serve(cluster) as second:
+        client = connect(first)
+        client.init()
+        assert client.add() == client.send(b"lost") == 0
+        moved = connect(second)
+        moved.number, moved.sequences = client.number, dict(client.sequences)
+        assert (moved.send(b"lost"), moved.add(), moved.end()) == (49, 49, 49)
+        assert moved.init() == 0
+        assert client.end() == 90
+        assert moved.add() == moved.send(b"a") == moved.end() == 0
+        assert client.init() == 90
+    assert ends(cluster)[0] == 1
+
+
+def test_closing_a_gateway_aborts_what_is_open(cluster, connect):
+    with sparklog.gateway.serve(cluster) as servers:
+        client = connect(servers)
+        client.init()
+        assert client.add() == client.send(b"lost") == 0
+    (state,) = Admin(cluster).describe_transactions(["billing"])
+    assert state.state is not None
+    assert state.state.value in ("CompleteAbort", "PrepareAbort")
+    assert ends(cluster)[0] == 0
+
+
+def test_a_commit_whose_answer_is_lost_is_told_by_the_next(connect):
+    store = MemoryStore()
+    Admin(open_cluster(store)).create_topics([NewTopic("jobs", 2), NewTopic("bills", 1)])
+    is_on: list[bool] = []
+    lost = Fault(
+        kind=FaultKind.LOST_ANSWER, ops=("create",), path="transactions/", times=None, when=lambda call: bool(is_on)
+    )
+    with sparklog.gateway.serve(open_cluster(FaultyStore(store, lost)), delivery_timeout_ms=400) as servers:
+        client = connect(servers)
+        client.init()
+        assert client.add() == client.send(b"a") == 0
+        is_on.append(True)
+        assert client.end() == 15
+        is_on.clear()
+        assert client.end() == 0
+    assert ends(open_cluster(store))[0] == 1
+
+
+def test_offsets_are_committed_with_the_transaction(cluster, servers, connect):
+    client = connect(servers)
+    client.init()
+    assert client.add("bills") == client.send(b"a", topic="bills") == client.send_offset(3) == 0
+    client.end(commit=False)
+    assert committed(cluster) is None
+    assert client.add("bills") == client.send(b"a", topic="bills") == client.send_offset(5) == client.end() == 0
+    assert committed(cluster) == 5
+
+
+def committed(cluster):
+    found = Admin(cluster).list_group_offsets("readers").get(TopicPartition("jobs", 0))
+    return None if found is None else found.offset
+
+
+def test_what_cannot_be_stored_makes_the_transaction_one_that_is_to_be_aborted(cluster, servers, connect):
+    client = connect(servers)
+    client.init()
+    assert client.add() == client.send(b"lost") == client.add("nothing") == 0
+    assert client.send(b"a", topic="nothing") == 48
+    assert client.send(b"b", topic="nothing", version=11) == 120
+    assert (client.end(version=3), client.end(version=4)) == (49, 120)
+    assert client.end(commit=False) == 0
+    assert client.add() == client.send(b"b") == client.end() == 0
+    assert ends(cluster)[0] == 1
+
+
+def test_a_time_out_that_is_too_long_is_refused(servers, connect):
+    assert connect(servers).init(timeout_ms=2**31 - 1) == 50
+
+
+def test_transactions_are_listed_and_described(servers, connect):
+    client = connect(servers)
+    client.init()
+    found = client.wire.call("DescribeTransactions", 0, {"transactional_ids": ["billing", "none"]})
+    first, second = found["transaction_states"]
+    assert (first["transaction_state"], first["producer_id"]) == ("Ongoing", client.number[0])
+    assert second["error_code"] == 105
+    body = {"state_filters": ["Ongoing", "Odd"], "producer_id_filters": [], "duration_filter": -1}
+    listed = client.wire.call("ListTransactions", 1, body)
+    assert [one["transactional_id"] for one in listed["transaction_states"]] == ["billing"]
+    assert listed["unknown_state_filters"] == ["Odd"]
+
+
+def test_confluents_transactional_producer_commits_aborts_and_is_fenced(cluster, servers):
+    confluent = pytest.importorskip("confluent_kafka")
+    settings = {"bootstrap.servers": servers, "transactional.id": "confluent"}
+    producer = confluent.Producer(settings)
+    producer.init_transactions(20)
+    for number in range(4):
+        producer.begin_transaction()
+        for value in range(10):
+            producer.produce("jobs", b"%d" % value, partition=value % 2)
+        (producer.abort_transaction if number == 1 else producer.commit_transaction)(20)
+    assert ends(cluster)[:2] == (15, 15)
+    other = confluent.Producer(settings)
+    other.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("jobs", b"lost")
+    with pytest.raises(confluent.KafkaException, match=r"FENCED|EPOCH"):
+        producer.commit_transaction(20)
+    assert ends(cluster)[:2] == (15, 15)
+
+
+def test_kafka_pythons_transactional_producer_commits_and_aborts(cluster, servers):
+    kafka = pytest.importorskip("kafka")
+    producer = kafka.KafkaProducer(bootstrap_servers=servers, transactional_id="python")
+    producer.init_transactions()
+    for number in range(3):
+        producer.begin_transaction()
+        for value in range(10):
+            producer.send("jobs", b"%d" % value, partition=0)
+        if number == 1:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+    assert ends(cluster)[0] == 20

@@ -1,0 +1,192 @@
+"""Batches that their producers have numbered: stored once, in their order, by whichever writer."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.delta.checkpoint import write_checkpoint
+from sparklog.errors import InvalidProducerEpochError, OutOfOrderSequenceError
+from sparklog.log.data.producer_batch import PlacedBatch, ProducerBatch
+from sparklog.log.state import load_state
+from sparklog.log.topic import create_topic, delete_topic
+from sparklog.testing import CountingStore
+from tests.support import a_log, a_topic, a_writer, contents, entry_lines, records, within
+
+LAST = 2**31 - 1
+
+
+def batch(sequence, count=1, *, producer=7, epoch=0):
+    return ProducerBatch(producer_id=producer, producer_epoch=epoch, base_sequence=sequence, count=count)
+
+
+def stage(writer, *batches, partition=0):
+    """One file of batches; a value tells its producer and sequence."""
+    placed: list[PlacedBatch] = []
+    values: list[str] = []
+    for one in batches:
+        placed.append(PlacedBatch(batch=one, start=len(values)))
+        values += [f"{one.producer_id}:{one.base_sequence + number}" for number in range(one.count)]
+    staged = writer.stage([(partition, records(*values))], numbered_by_producers=[tuple(placed)])
+    return writer.put(staged)
+
+
+def append(writer, *batches, partition=0):
+    """Offsets of all rows, or the only error."""
+    files = stage(writer, *batches, partition=partition)
+    done = writer.append(files, deadline=within(writer, 120_000))
+    rows = done.rows[0] if done.rows else None
+    if rows is None:
+        return [*range(done.base_offsets[0], done.base_offsets[0] + files[0].facts.record_count)]
+    if rows.refused:
+        return [error for _, error in rows.refused]
+    return rows.offsets.tolist()
+
+
+def values(log):
+    return [value for _, value in contents(log)[0]]
+
+
+def test_what_follows_is_stored_and_what_is_there_has_its_offset():
+    log = a_topic()
+    writer = a_writer(log)
+    assert append(writer, batch(0, 2)) == [0, 1]
+    assert append(writer, batch(2, 3)) == [2, 3, 4]
+    assert append(writer, batch(0, 2)) == [0, 1]
+    assert append(writer, batch(2, 3)) == [2, 3, 4]
+    assert append(writer, batch(5)) == [5]
+    assert values(log) == [f"7:{number}" for number in range(6)]
+
+
+@pytest.mark.parametrize("wrong", [batch(3), batch(1), batch(1, 2), batch(0, 3), batch(0)])
+def test_what_neither_follows_nor_is_there_as_it_is_is_refused(wrong):
+    log = a_topic()
+    writer = a_writer(log)
+    append(writer, batch(0, 2))
+    (error,) = append(writer, wrong)
+    assert isinstance(error, OutOfOrderSequenceError)
+    assert "expected 2" in str(error)
+    assert append(writer, batch(2)) == [2]
+
+
+def test_the_last_five_batches_are_known():
+    writer = a_writer(a_topic())
+    for sequence in range(7):
+        append(writer, batch(sequence))
+    assert [append(writer, batch(sequence)) for sequence in range(2, 7)] == [[n] for n in range(2, 7)]
+    (error,) = append(writer, batch(1))
+    assert isinstance(error, OutOfOrderSequenceError)
+
+
+def test_epochs_rise_and_begin_at_0():
+    writer = a_writer(a_topic())
+    append(writer, batch(0, epoch=1))
+    (early,) = append(writer, batch(1, epoch=2))
+    assert isinstance(early, OutOfOrderSequenceError)
+    assert append(writer, batch(0, epoch=2)) == [1]
+    (old,) = append(writer, batch(1, epoch=1))
+    assert isinstance(old, InvalidProducerEpochError)
+    assert append(writer, batch(1, epoch=2)) == [2]
+
+
+def test_sequences_go_on_at_0_behind_the_greatest():
+    writer = a_writer(a_topic())
+    assert append(writer, batch(LAST - 1, 3)) == [0, 1, 2]
+    assert append(writer, batch(1)) == [3]
+    assert append(writer, batch(LAST - 1, 3)) == [0, 1, 2]
+
+
+def test_unknown_producers_begin_anywhere_but_not_behind_what_failed():
+    writer = a_writer(a_topic())
+    assert append(writer, batch(400)) == [0]
+    stage(writer, batch(0, producer=8))  # its commit fails, say
+    (error,) = append(writer, batch(1, producer=8))
+    assert isinstance(error, OutOfOrderSequenceError)
+    assert append(writer, batch(0, producer=8)) == [1]
+
+
+def test_producers_and_partitions_are_counted_each_by_itself():
+    writer = a_writer(a_topic(num_partitions=2))
+    assert append(writer, batch(0), batch(0, producer=8), batch(1)) == [0, 1, 2]
+    assert append(writer, batch(0), partition=1) == [0]
+    assert append(writer, batch(1, producer=8)) == [3]
+
+
+def test_of_one_file_the_rest_is_stored_and_the_same_batch_once():
+    log = a_topic()
+    writer = a_writer(log)
+    append(writer, batch(0))
+    files = stage(writer, batch(0), batch(0, producer=8), batch(5), batch(0, producer=8), batch(1, 2))
+    done = writer.append(files, deadline=within(writer, 120_000))
+    (rows,) = done.rows
+    assert rows is not None
+    assert rows.offsets.tolist() == [0, 1, -1, 1, 2, 3]
+    assert [(where.start, where.stop) for where, _ in rows.refused] == [(2, 3)]
+    assert values(log) == ["7:0", "8:0", "7:1", "7:2"]
+    assert writer.append(stage(writer, batch(3)), deadline=within(writer, 120_000)).base_offsets == (4,)
+
+
+def test_another_writer_knows_what_is_there_before_and_behind_a_checkpoint():
+    log = a_topic()
+    first = a_writer(log)
+    append(first, batch(0, 2))
+    write_checkpoint(log)
+    append(first, batch(2))
+    second = a_writer(log)
+    assert append(second, batch(2)) == [2]
+    assert append(second, batch(0, 2)) == [0, 1]
+    assert append(second, batch(3)) == [3]
+    assert append(first, batch(4)) == [4]  # it has to read first what the second stored
+    assert append(first, batch(3)) == [3]
+
+
+def test_a_batch_that_two_writers_commit_is_stored_once():
+    log = a_topic()
+    first, second = a_writer(log), a_writer(log)
+    for writer in (first, second):
+        append(writer, batch(0, producer=id(writer)))
+    both = stage(first, batch(0, 2)), stage(second, batch(0, 2))
+    done = [one.append(files, deadline=within(one, 9_000)) for one, files in zip((first, second), both, strict=True)]
+    assert done[0].base_offsets == (2,)
+    (rows,) = done[1].rows
+    assert rows is not None
+    assert rows.offsets.tolist() == [2, 3]
+    assert values(log)[2:] == ["7:0", "7:1"]
+
+
+def test_a_topic_of_the_same_name_knows_nothing_of_the_one_before():
+    log = a_topic()
+    append(a_writer(log), batch(0, 5))
+    delete_topic(log, "t")
+    create_topic(log, "t", num_partitions=1)
+    assert append(a_writer(log), batch(0, 5)) == [0, 1, 2, 3, 4]
+
+
+def test_the_log_says_what_was_stored():
+    log = a_topic()
+    append(a_writer(log), batch(3, 2, epoch=1))
+    lines = entry_lines(log, 1)
+    topic_id = load_state(log).head.topic_id
+    assert lines[0]["commitInfo"]["sparklog"]["producer_batches"] == [[7, 1, 0, 3, 2, 0]]
+    numbers = {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line}
+    assert numbers[f"batches:{topic_id}.0.7"] == (1 << 32) + 4
+
+
+def test_a_writer_that_has_the_topic_loaded_asks_for_nothing_more():
+    log = a_topic()
+    writer = a_writer(log)
+    append(writer, batch(0))
+    store = CountingStore(log.store)
+    counted = a_writer(a_log(store, log.clock))
+    append(counted, batch(1))
+    store.reset()
+    append(counted, batch(2))
+    assert store.counts() == {"put": 1, "create": 1}
+
+
+def test_the_writers_own_counter_goes_on_where_nothing_of_an_append_was_stored():
+    log = a_topic()
+    writer = a_writer(log)
+    append(writer, batch(0))
+    append(writer, batch(0))
+    assert append(writer, batch(1)) == [1]
+    assert append(writer, batch(2)) == [2]

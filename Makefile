@@ -61,6 +61,7 @@ unit: $(VENV)/.dev ## Run the quick tests alone
 proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, simulation, torture, and the same on a real Kafka
 	@$(BIN)/python -m proof.model
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
+	@$(BIN)/python -m proof.simulation.share_groups --count 0..100
 	@$(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --store $(STORE)
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store moto
 	@SPARKLOG_KAFKA=$(if $(NO_KAFKA),,needed) $(BIN)/python -m pytest -m "$(if $(NO_KAFKA),not kafka)" -q proof/history proof/parity

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -342,6 +343,7 @@ def main() -> int:
     """Play seeds; 1 where one found something."""
     parser = argparse.ArgumentParser(prog="python -m proof.simulation.share_groups", description=__doc__)
     parser.add_argument("--count", default="0..500", help="first and last seed, the last exclusive")
+    logging.getLogger("sparklog").setLevel(logging.ERROR)  # it tells of each member that others remove
     first, last = map(int, parser.parse_args().count.split(".."))
     met: Counter[str] = Counter()
     bad = 0

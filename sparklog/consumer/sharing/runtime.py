@@ -77,7 +77,7 @@ class ShareRuntime:
         self._is_woken = True
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Take records of these topics from now on. What is in hand of others is released by the next call."""
+        """Take records of these topics from now on. Records of others that are in hand are acknowledged as before."""
         self.topics = frozenset(topics)
 
     def poll(self, max_records: int, timeout_ms: float) -> Found:

@@ -57,6 +57,8 @@ class SharedTopic:
     def restart(self) -> None:
         """Follow the topic that has the name now. Raises ``UnknownTopicOrPartitionError``: there is none."""
         self.follower = TopicFollower(self._cluster.topic_log(self.name), self.name)
+        count = self.follower.head.partition_count
+        self.partitions = {number: each for number, each in self.partitions.items() if number < count}
         for each in self.partitions.values():
             each.restart()
 
@@ -106,7 +108,10 @@ class SharedPartition:
         """The topic's id, and the partition's log start offset; as of a new look at the topic where that is asked."""
         if anew:
             self._topic.refresh()
-        return self._topic.topic_id, self._topic.follower.head.log_start_offsets[self.at.partition]
+        head = self._topic.follower.head
+        if self.at.partition >= head.partition_count:
+            raise UnknownTopicOrPartitionError(f"{self.at.topic}-{self.at.partition}: the topic made anew has no such")
+        return head.topic_id, head.log_start_offsets[self.at.partition]
 
     def begin(self, policy: ResetPolicy, *, deadline: Deadline) -> None:
         """Create the group's first entry here where there is none."""

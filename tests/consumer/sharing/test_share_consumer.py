@@ -238,6 +238,26 @@ def test_a_topic_made_anew_is_another_one(stage):
     assert seen == [(b"c", 1), (b"d", 1)]
 
 
+def test_a_topic_made_anew_with_fewer_partitions():
+    stage = Stage(partitions=3)
+    stage.send(b"a", partition=2)
+    member = stage.explicit()
+    [old] = values_of(member.poll())
+    with Admin(stage.cluster) as admin:
+        admin.delete_topics(["t"])
+        admin.create_topics([NewTopic("t", 1)])
+    stage.send(b"b")
+    member.acknowledge(old)
+    seen: list[bytes] = []
+    for _ in range(5):
+        stage.clock.advance(600)
+        found = values_of(member.poll())
+        seen += [record.value for record in found]
+        for record in found:
+            member.acknowledge(record)
+    assert seen == [b"b"]
+
+
 def test_what_retention_deleted_is_passed_over(stage):
     stage.send(b"a", b"b", b"c")
     member = stage.explicit()

@@ -1,4 +1,4 @@
-"""Administration of a cluster: its topics, their settings, partitions and offsets; consumer groups and transactions."""
+"""Administration of a cluster: topics, their settings, partitions and offsets; consumer and share groups; transactions."""
 
 from sparklog.admin.client import Admin
 from sparklog.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -11,6 +11,11 @@ from sparklog.groups.admin.description import (
     MemberDescription,
 )
 from sparklog.groups.admin.resets import OffsetReset, ResetTo
+from sparklog.groups.admin.share_groups import (
+    ShareGroupDescription,
+    ShareMemberDescription,
+    SharePartitionDescription,
+)
 from sparklog.log.sequencing.sequencing import SequencingResult
 from sparklog.log.topic import HIGH_WATERMARK, TopicDescription
 from sparklog.txn.description import TransactionDescription, TransactionListing
@@ -36,6 +41,9 @@ __all__ = [
     "RecoveryAction",
     "ResetTo",
     "SequencingResult",
+    "ShareGroupDescription",
+    "ShareMemberDescription",
+    "SharePartitionDescription",
     "TopicDescription",
     "TransactionDescription",
     "TransactionListing",

@@ -30,7 +30,7 @@ from sparklog.storage.entry_log import Created, PositionLost
 
 __all__ = [
     "ShareGroupDescription",
-    "ShareMember",
+    "ShareMemberDescription",
     "SharePartitionDescription",
     "alter_share_offsets",
     "clean_share_groups",
@@ -42,7 +42,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareMember:
+class ShareMemberDescription:
     """A member that lives."""
 
     member_id: str
@@ -82,7 +82,7 @@ class ShareGroupDescription:
     group_id: str
     state: GroupState
     """``Stable`` with members, ``Empty`` without, ``Dead`` where there is no such group."""
-    members: tuple[ShareMember, ...] = ()
+    members: tuple[ShareMemberDescription, ...] = ()
     partitions: tuple[SharePartitionDescription, ...] = ()
 
 
@@ -154,7 +154,7 @@ def clean_share_groups(cluster: Cluster) -> int:
     return sum(parallel_map(clean_share_log, logs))
 
 
-def _members(cluster: Cluster, group: str) -> tuple[ShareMember, ...]:
+def _members(cluster: Cluster, group: str) -> tuple[ShareMemberDescription, ...]:
     """The members that live, by the store's own time."""
     folder = share_group_members(group)
     written: dict[str, int] = {}
@@ -169,8 +169,10 @@ def _members(cluster: Cluster, group: str) -> tuple[ShareMember, ...]:
     return tuple(map(_member, living))
 
 
-def _member(state: MemberState) -> ShareMember:
-    return ShareMember(member_id=state.member_id, client_id=state.client_id, host=state.host, topics=state.topics)
+def _member(state: MemberState) -> ShareMemberDescription:
+    return ShareMemberDescription(
+        member_id=state.member_id, client_id=state.client_id, host=state.host, topics=state.topics
+    )
 
 
 def _refuse_members(cluster: Cluster, group: str) -> None:

@@ -1,4 +1,4 @@
-"""Administration of a cluster: topics, their settings, partitions and offsets; consumer and share groups; transactions."""
+"""Administration of a cluster: topics, their settings, partitions, offsets; consumer and share groups; transactions."""
 
 from sparklog.admin.client import Admin
 from sparklog.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP

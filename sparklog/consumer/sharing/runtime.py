@@ -110,7 +110,10 @@ class ShareRuntime:
         bound = float(self.config.default_api_timeout_ms) if timeout_ms is None else timeout_ms
         deadline = self._clock.deadline_in(bound)
         for partition in self.deliveries.waiting():
-            self._serve_by_name(partition, deadline)
+            try:
+                self._serve_by_name(partition, deadline)
+            except KafkaTimeoutError as error:  # nothing is known yet of what was sent before
+                self._outcomes[partition] = error
         outcomes = dict(self._outcomes)
         self._call_back()
         return outcomes
@@ -272,7 +275,7 @@ class ShareRuntime:
         many records that are."""
         if change.acknowledgements:
             error: InvalidRecordStateError | None = self.deliveries.sent(
-                partition.at, change.acknowledgements, decision.accepted, renewed=partition.exchange.version
+                partition.at, change.acknowledgements, decision.accepted, renewed=decision.number
             )
             self._outcomes[partition.at] = error
         count = 0

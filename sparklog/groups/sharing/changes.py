@@ -102,6 +102,8 @@ class ShareDecision:
     partition: SharePartition
     accepted: tuple[bool, ...]
     """For each acknowledgement: does it count? If not, the records aren't held by that lock any more."""
+    number: int = 0
+    """The number of that entry, and so of the lock of what was acquired or renewed."""
     acquired: tuple[StateRange, ...] = ()
     """The records that the member has got: nothing of it may be shown before the entry is created (rule S3)."""
 
@@ -125,7 +127,7 @@ def decide(partition: SharePartition, change: ShareChange, facts: ShareFacts, *,
     acquired: tuple[StateRange, ...] = ()
     if change.acquisition is not None:
         state, acquired = _acquire(state, change.acquisition, number=number)
-    return ShareDecision(partition=state, accepted=tuple(accepted), acquired=acquired)
+    return ShareDecision(partition=state, accepted=tuple(accepted), number=number, acquired=acquired)
 
 
 def _as_of_log(partition: SharePartition, facts: ShareFacts, number: int) -> SharePartition:

@@ -131,3 +131,31 @@ def test_a_member_that_sleeps_beyond_a_cleanup(memory, clock):
     [error] = sleeper.commit_sync().values()
     assert isinstance(error, SparklogError)
     assert sleeper.poll() == {}
+
+
+def test_a_renewal_whose_answer_was_lost_counts_under_its_own_number(memory, clock):
+    """Others have gone on meanwhile: the lock is the number of the entry that renewed it, not the newest."""
+    is_away: list[bool] = []
+    lost = Fault(kind=FaultKind.LOST_ANSWER, ops=("create",), when=lambda call: bool(is_away))
+    away = Fault(kind=FaultKind.THROTTLED, when=lambda call: bool(is_away), times=None)
+    consumer = member(FaultyStore(memory, lost, away, clock=clock), clock, share_acknowledgement_mode="explicit")
+    [record, _] = consumer.poll(max_records=2)[P0]
+    other = member(memory, clock)
+    consumer.acknowledge(record, AcknowledgeType.RENEW)
+    consumer.acknowledge(P0, AcknowledgeType.ACCEPT, offset=1)
+    is_away.append(True)
+    [error] = consumer.commit_sync(2_000).values()
+    assert isinstance(error, CommitStateUnknownError)
+    [error] = consumer.commit_sync(2_000).values()  # it still isn't known
+    assert isinstance(error, CommitStateUnknownError)
+    is_away.clear()
+    assert len(other.poll(max_records=2)[P0]) == 2
+    assert other.commit_sync() == {P0: None}
+    partition = consumer._runtime._open["t"].partitions[0]
+    partition.look()
+    assert consumer.commit_sync() == {P0: None}
+    consumer.acknowledge(record)
+    assert consumer.commit_sync() == {P0: None}
+    consumer.close()
+    other.close()
+    assert drained(memory, clock).keys() == {4, 5}

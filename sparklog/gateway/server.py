@@ -17,6 +17,7 @@ __all__ = ["Gateway", "parse_address", "tls_context"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 _READ_BUFFER_BYTES = 1_048_576
+_TURNS = 5
 _CLOSE_S = 10.0
 
 
@@ -46,6 +47,12 @@ def tls_context(cert: str | Path, key: str | Path | None = None, client_ca: str 
     return context
 
 
+async def _let_transports_close() -> None:
+    """Give the loop some turns: a transport closes its socket in a later one than that in which it is aborted."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+
+
 class Gateway:
     """Serves a cluster to Kafka's clients. Belongs to one event loop."""
 
@@ -70,6 +77,7 @@ class Gateway:
         self._budget = ByteBudget(self._settings.queued_bytes)
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
+        self._is_closing = False
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Take connections from now on; returns host and port, which is a free one for 0. Raises ``OSError``."""
@@ -78,6 +86,9 @@ class Gateway:
         return address
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closing:
+            writer.transport.abort()
+            return
         if len(self._connections) >= self._settings.max_connections:
             _LOGGER.warning("a client was refused: %d connections are open", len(self._connections))
             writer.transport.abort()
@@ -95,10 +106,13 @@ class Gateway:
 
     async def close(self) -> None:
         """Take no more connections, end those that are open, and deliver what was sent."""
+        self._is_closing = True
         if self._server is not None:
             self._server.close()
+        await _let_transports_close()  # of clients that were being accepted
         if self._connections:
             for task in list(self._connections):
                 task.cancel()
             await asyncio.wait(list(self._connections), timeout=_CLOSE_S)
         await self._backend.close()
+        await _let_transports_close()

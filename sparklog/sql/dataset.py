@@ -7,24 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from sparklog.delta.log import DeltaLog
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.log.cluster import Cluster
-from sparklog.log.data.record_reading import object_path
 from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
 from sparklog.log.data.segments import Segment
-from sparklog.log.data.value_bounds import value_bounds
 from sparklog.log.data.value_columns import Leaf, leaves_of
 from sparklog.log.state import TopicState, load_state
 from sparklog.log.typed_records import view_columns
 from sparklog.model import CREATE_TIME, LOG_APPEND_TIME
 from sparklog.sql.column_use import columns_used
+from sparklog.sql.file_bounds import between, known_times, known_values
 from sparklog.sql.files import files_of
-from sparklog.sql.segment_rows import RowSource, SegmentRows, read_batches
+from sparklog.sql.segment_rows import RowSource, SegmentRows, live_segments, read_batches
 
 __all__ = ["TOPIC_COLUMNS", "topic_dataset"]
 
@@ -82,12 +80,12 @@ def topic_dataset(cluster: Cluster, topic: str, state: TopicState | None = None)
     values = pa.struct([]) if head.values is None else head.values
     fields = view_columns([field.name for field in values], TOPIC_COLUMNS)
     leaves = list(leaves_of(values))
+
+    def field_of(leaf: Leaf) -> Any:
+        return ds.field(fields[leaf[0]], *leaf[1:])
+
     time_type = LOG_APPEND_TIME if head.config["message.timestamp.type"] == "LogAppendTime" else CREATE_TIME
-    segments = [
-        SegmentRows(object_path(log.table, segment.path), segment, partition, start)
-        for partition, start in enumerate(head.log_start_offsets)
-        for segment in whole.index.from_offset(partition, start)
-    ]
+    segments = live_segments(log, state)
     always = _equal("topic", topic) & _equal("timestamp_type", time_type)
     partitions = [always & _equal("partition", partition) for partition in range(len(head.log_start_offsets))]
     format_, numbers = ds.ParquetFileFormat(), pafs.LocalFileSystem()
@@ -97,7 +95,7 @@ def topic_dataset(cluster: Cluster, topic: str, state: TopicState | None = None)
             filesystem=numbers,
             partition_expression=partitions[rows.partition]
             & _known(rows.segment)
-            & _known_values(whole.statistics.get(rows.segment.path, {}), leaves, fields),
+            & known_values(whole.statistics.get(rows.segment.path, {}), leaves, field_of),
         )
         for number, rows in enumerate(segments)
     ]
@@ -117,17 +115,8 @@ def _equal(name: str, value: Any) -> Any:
 
 def _known(segment: Segment) -> Any:
     """An expression of what the log tells of every record of a segment."""
-    offset, time = ds.field("offset"), ds.field("timestamp")
-    known = offset >= segment.first_offset
-    if segment.max_offset_delta is not None:
-        known &= offset <= segment.last_offset
-    if segment.min_timestamp_ms is not None:
-        known &= (time >= _time(segment.min_timestamp_ms)) | time.is_null()
-    if segment.max_timestamp_ms is not None:
-        # Statistics are cut to milliseconds, foreign records may have microseconds. Two comparisons that each allow
-        # null, since that is the form in which Arrow draws conclusions from them.
-        known &= (time < _time(segment.max_timestamp_ms + 1)) | time.is_null()
-    return known
+    last = None if segment.max_offset_delta is None else segment.last_offset
+    return between(ds.field("offset"), segment.first_offset, last) & known_times(segment)
 
 
 def load_living(log: DeltaLog, topic: str) -> TopicState:
@@ -137,21 +126,3 @@ def load_living(log: DeltaLog, topic: str) -> TopicState:
     if state.head.deleted:
         raise UnknownTopicOrPartitionError(f"unknown topic: {topic!r} was deleted")
     return state
-
-
-def _known_values(
-    stats: str | Mapping[str, Any], leaves: Sequence[tuple[Leaf, pa.DataType]], fields: Mapping[str, str]
-) -> Any:
-    """An expression of what a file's statistics tell of the values of every record."""
-    known = pc.scalar(True)
-    for leaf, low, high in value_bounds(stats, leaves) if stats else ():
-        field = ds.field(fields[leaf[0]], *leaf[1:])
-        if low is not None:
-            known &= (field >= low) | field.is_null()
-        if high is not None:
-            known &= (field <= high) | field.is_null()
-    return known
-
-
-def _time(timestamp_ms: int) -> Any:
-    return pa.scalar(timestamp_ms * 1_000, TIMESTAMP)

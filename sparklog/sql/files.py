@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 from sparklog.errors import ObjectNotFoundError
 from sparklog.storage import ObjectStore
 
-__all__ = ["Files", "files_of"]
+__all__ = ["Files", "files_of", "is_local"]
 
 _READ_AT_ONCE = 32
 
@@ -48,6 +48,11 @@ def files_of(store: ObjectStore, paths: Sequence[str]) -> Files:
         copy.cleanup()
         raise
     return Files(pafs.SubTreeFileSystem(copy.name, pafs.LocalFileSystem()), copy)
+
+
+def is_local(filesystem: Any) -> bool:
+    """Is no network between an Arrow file system's files and this process?"""
+    return isinstance(getattr(filesystem, "base_fs", filesystem), pafs.LocalFileSystem)
 
 
 def _copy(store: ObjectStore, paths: Sequence[str], folder: Path) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from sparklog.sql.duck import duckdb_module, told_in_one_line
 
-__all__ = ["row_filter"]
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["row_filter", "rows_where"]
 
 _ROW = "sparklog_row"
 
@@ -24,14 +28,22 @@ def row_filter(where: str) -> Callable[[pa.Table], list[int]]:
     """
 
     def choose(table: pa.Table) -> list[int]:
-        numbered = table.append_column(_ROW, pa.array(range(table.num_rows), pa.int64()))
         connection = duckdb_module().connect()
         try:
-            with told_in_one_line():
-                connection.execute("set TimeZone = 'UTC'")
-                found = connection.from_arrow(numbered).filter(where).project(_ROW).fetchall()
+            connection.execute("set TimeZone = 'UTC'")
+            return rows_where(connection, where, table)
         finally:
             connection.close()
-        return sorted(row for (row,) in found)
 
     return choose
+
+
+def rows_where(connection: duckdb.DuckDBPyConnection, where: str, table: pa.Table) -> list[int]:
+    """The numbers, from 0 and ascending, of a table's rows for which a condition holds.
+
+    Raises ``InvalidArgumentError``: what DuckDB says of the condition, in one line.
+    """
+    numbered = table.append_column(_ROW, pa.array(range(table.num_rows), pa.int64()))
+    with told_in_one_line():
+        found = connection.from_arrow(numbered).filter(where).project(_ROW).fetchall()
+    return sorted(row for (row,) in found)

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.fs as pafs
+
+from sparklog.sql.file_bounds import between, not_ruled_out
 
 __all__ = ["groups_to_read"]
 
@@ -25,17 +26,8 @@ def groups_to_read(metadata: Any, schema: pa.Schema, filter: Any, columns: Mappi
     numbers = list(range(metadata.num_row_groups))
     if filter is None or len(numbers) < 2 or not columns:
         return numbers
-    format_, filesystem = ds.ParquetFileFormat(), pafs.LocalFileSystem()
-    fragments = [
-        format_.make_fragment(
-            str(number),
-            filesystem=filesystem,
-            partition_expression=_known(metadata.row_group(number), schema, columns),
-        )
-        for number in numbers
-    ]
-    known = ds.FileSystemDataset(fragments, schema, format_, filesystem)
-    return [int(fragment.path) for fragment in known.get_fragments(filter)]
+    known = [_known(metadata.row_group(number), schema, columns) for number in numbers]
+    return not_ruled_out(known, schema, filter)
 
 
 def _known(group: Any, schema: pa.Schema, columns: Mapping[str, str]) -> Any:
@@ -48,9 +40,7 @@ def _known(group: Any, schema: pa.Schema, columns: Mapping[str, str]) -> Any:
         if name is None or statistics is None or not statistics.has_min_max:
             continue
         low, high = (_scalar(bound, schema.field(name).type) for bound in (statistics.min, statistics.max))
-        field = ds.field(name)
-        if low is not None and high is not None:
-            known &= ((field >= low) | field.is_null()) & ((field <= high) | field.is_null())
+        known &= between(ds.field(name), low, high)
     return known
 
 

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.fs as pafs
 
 from sparklog.errors import CorruptRecordError, InvalidArgumentError, ObjectNotFoundError
 from sparklog.log.cluster import Cluster
@@ -29,12 +27,14 @@ from sparklog.log.data.value_columns import DATA, Leaf
 from sparklog.log.typed_records import view_columns
 from sparklog.sql.confined import confine
 from sparklog.sql.dataset import TOPIC_COLUMNS, load_living
-from sparklog.sql.duck import duckdb_module, told_in_one_line
+from sparklog.sql.duck import duckdb_module
+from sparklog.sql.file_bounds import not_ruled_out
+from sparklog.sql.files import is_local
+from sparklog.sql.filtering import rows_where
 from sparklog.sql.topic_files import TopicFile, file_schema, parquet_format, topic_files
 
 __all__ = ["FieldCondition", "FoundRecord", "Search", "SearchProgress", "TopicSearch"]
 
-_ROW = "sparklog_row"
 _AT_ONCE = 16
 """Files that are read side by side behind a network."""
 _BATCH_ROWS = 32_768
@@ -139,7 +139,7 @@ class TopicSearch:
         self._condition = _condition(search, self._schema)
         self._filesystem = cluster.store.arrow_filesystem()
         files = topic_files(log, state)
-        kept = _not_ruled_out(files, search, self._condition, self._schema)
+        kept = _may_match(files, search, self._condition, self._schema)
         self._files = sorted(kept, key=self._first_key)
         self._is_cancelled = False
         self._is_over = False
@@ -176,7 +176,7 @@ class TopicSearch:
 
     def _results(self, where: _Where) -> Generator[tuple[TopicFile, list[FoundRecord]], None, None]:
         """The records that are found in each file, in the files' order. The longer it takes, the more at once."""
-        readers = (os.cpu_count() or 1) if self._filesystem is not None and _is_local(self._filesystem) else _AT_ONCE
+        readers = (os.cpu_count() or 1) if self._filesystem is not None and is_local(self._filesystem) else _AT_ONCE
         pool = ThreadPoolExecutor(readers, thread_name_prefix="sparklog-search")
         files = iter(self._files)
         waiting: deque[tuple[TopicFile, Future[list[FoundRecord]]]] = deque()
@@ -299,10 +299,7 @@ class _Where:
 
     def rows(self, batch: pa.RecordBatch) -> list[int]:
         """The numbers of the rows for which it holds, ascending."""
-        table = pa.Table.from_batches([batch]).append_column(_ROW, pa.array(range(batch.num_rows), pa.int64()))
-        with told_in_one_line():
-            found = self._connection().from_arrow(table).filter(self._text).project(_ROW).fetchall()
-        return sorted(row for (row,) in found)
+        return rows_where(self._connection(), self._text, pa.Table.from_batches([batch]))
 
     def _connection(self) -> Any:
         found = getattr(self._own, "connection", None)
@@ -315,11 +312,6 @@ class _Where:
             confine(found, memory_bytes=_MEMORY_BYTES)
             self._own.connection = found
         return found
-
-
-def _is_local(filesystem: Any) -> bool:
-    """Is no network between the files and this process?"""
-    return isinstance(getattr(filesystem, "base_fs", filesystem), pafs.LocalFileSystem)
 
 
 def _condition(search: Search, schema: pa.Schema) -> Any:
@@ -353,18 +345,13 @@ def _field_condition(wanted: FieldCondition, schema: pa.Schema) -> Any:
     return _COMPARISONS[wanted.comparison](pc.field(DATA, *wanted.leaf), value)
 
 
-def _not_ruled_out(files: list[TopicFile], search: Search, condition: Any, schema: pa.Schema) -> list[TopicFile]:
-    by_path = {
-        one.path: one
+def _may_match(files: list[TopicFile], search: Search, condition: Any, schema: pa.Schema) -> list[TopicFile]:
+    wanted = [
+        one
         for one in files
         if search.first_offset is None or not one.segment.has_stats or one.segment.last_offset >= search.first_offset
-    }
-    format_, nowhere = parquet_format(), pafs.LocalFileSystem()
-    fragments = [
-        format_.make_fragment(path, filesystem=nowhere, partition_expression=one.known) for path, one in by_path.items()
     ]
-    dataset = ds.FileSystemDataset(fragments, schema, format_, filesystem=nowhere)
-    return [by_path[fragment.path] for fragment in dataset.get_fragments(filter=condition)]
+    return [wanted[place] for place in not_ruled_out([one.known for one in wanted], schema, condition)]
 
 
 def _batch_rows(file: TopicFile) -> int:

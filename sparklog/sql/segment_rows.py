@@ -11,17 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from sparklog.delta.log import DeltaLog
 from sparklog.errors import CorruptRecordError
 from sparklog.log.data.encode import open_parquet
-from sparklog.log.data.record_reading import conform
+from sparklog.log.data.record_reading import conform, object_path
 from sparklog.log.data.segments import Segment
 from sparklog.log.data.value_columns import DATA
+from sparklog.log.state import TopicState
+from sparklog.sql.files import is_local
 from sparklog.sql.row_groups import groups_to_read
 
-__all__ = ["RowSource", "SegmentRows", "read_batches"]
+__all__ = ["RowSource", "SegmentRows", "live_segments", "read_batches"]
 
 _BATCH_ROWS = 122_880
 """Rows of a batch at most. Source: DuckDB's row group, the unit that its threads share work by."""
@@ -65,7 +67,16 @@ class RowSource:
     @property
     def is_local(self) -> bool:
         """Is no network between the files and this process?"""
-        return isinstance(self.filesystem.base_fs, pafs.LocalFileSystem)
+        return is_local(self.filesystem)
+
+
+def live_segments(log: DeltaLog, state: TopicState) -> list[SegmentRows]:
+    """The live files of a whole topic that may have records at or above the log start offset of their partition."""
+    return [
+        SegmentRows(object_path(log.table, segment.path), segment, partition, start)
+        for partition, start in enumerate(state.head.log_start_offsets)
+        for segment in state.require_whole().index.from_offset(partition, start)
+    ]
 
 
 def read_batches(

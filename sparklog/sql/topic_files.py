@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from sparklog.delta.log import DeltaLog
-from sparklog.log.data.record_reading import object_path
-from sparklog.log.data.schema import DATA_SCHEMA, TIMESTAMP
-from sparklog.log.data.segments import Segment
-from sparklog.log.data.value_bounds import value_bounds
-from sparklog.log.data.value_columns import DATA, Leaf, leaves_of
+from sparklog.log.data.schema import DATA_SCHEMA
+from sparklog.log.data.value_columns import DATA, leaves_of
 from sparklog.log.state import TopicState
+from sparklog.sql.file_bounds import known_times, known_values
+from sparklog.sql.segment_rows import SegmentRows, live_segments
 
 __all__ = ["TopicFile", "file_schema", "parquet_format", "topic_files"]
 
@@ -31,16 +28,10 @@ _SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicFile:
+@dataclass(frozen=True, slots=True)
+class TopicFile(SegmentRows):
     """A live data file of a topic, and what the log tells of its records."""
 
-    path: str
-    """Relative to the store's root."""
-    segment: Segment
-    partition: int
-    log_start_offset: int
-    """Records below it were deleted."""
     known: Any
     """An Arrow expression that holds for every record, over the columns of :func:`file_schema`."""
 
@@ -49,19 +40,19 @@ def topic_files(log: DeltaLog, state: TopicState) -> list[TopicFile]:
     """The live files of a topic that may have records at or above the log start offset of their partition."""
     head, whole = state.head, state.require_whole()
     leaves = [] if head.values is None else list(leaves_of(head.values))
-    return [
-        TopicFile(
-            path=object_path(log.table, segment.path),
-            segment=segment,
-            partition=partition,
-            log_start_offset=start,
-            known=_equal("partition", partition)
-            & _equal("log_start_offset", start)
-            & _known(segment)
-            & _known_values(whole.statistics.get(segment.path, {}), leaves),
+
+    def known(rows: SegmentRows) -> Any:
+        return (
+            _equal("partition", rows.partition)
+            & _equal("log_start_offset", rows.log_start_offset)
+            & _equal("base_offset", rows.segment.base_offset)
+            & known_times(rows.segment)
+            & known_values(whole.statistics.get(rows.segment.path, {}), leaves, lambda leaf: ds.field(DATA, *leaf))
         )
-        for partition, start in enumerate(head.log_start_offsets)
-        for segment in whole.index.from_offset(partition, start)
+
+    return [
+        TopicFile(rows.path, rows.segment, rows.partition, rows.log_start_offset, known(rows))
+        for rows in live_segments(log, state)
     ]
 
 
@@ -78,32 +69,3 @@ def parquet_format() -> Any:
 
 def _equal(name: str, value: Any) -> Any:
     return ds.field(name) == pa.scalar(value, _SCHEMA.field(name).type)
-
-
-def _known(segment: Segment) -> Any:
-    """An expression of what the log tells of every record of a segment."""
-    known = _equal("base_offset", segment.base_offset)
-    time = ds.field("timestamp")
-    if segment.min_timestamp_ms is not None:
-        known &= (time >= _time(segment.min_timestamp_ms)) | time.is_null()
-    if segment.max_timestamp_ms is not None:
-        # Statistics are cut to milliseconds, foreign records may have microseconds. Two comparisons that each allow
-        # null, since that is the form in which Arrow draws conclusions from them.
-        known &= (time < _time(segment.max_timestamp_ms + 1)) | time.is_null()
-    return known
-
-
-def _known_values(stats: str | Mapping[str, Any], leaves: Sequence[tuple[Leaf, pa.DataType]]) -> Any:
-    """An expression of what a file's statistics tell of the values of every record."""
-    known = pc.scalar(True)
-    for leaf, low, high in value_bounds(stats, leaves) if stats else ():
-        field = ds.field(DATA, *leaf)
-        if low is not None:
-            known &= (field >= low) | field.is_null()
-        if high is not None:
-            known &= (field <= high) | field.is_null()
-    return known
-
-
-def _time(timestamp_ms: int) -> Any:
-    return pa.scalar(timestamp_ms * 1_000, TIMESTAMP)

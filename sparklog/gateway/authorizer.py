@@ -8,6 +8,7 @@ from typing import Any
 
 from sparklog.gateway.backend import Request
 from sparklog.gateway.error_codes import ErrorCode
+from sparklog.gateway.partition_codes import added_partitions, committed_partitions
 from sparklog.gateway.users import Rules
 
 __all__ = ["NotAllowedError", "refusal"]
@@ -70,27 +71,13 @@ def _offset_commit(rules: Rules, body: _Body) -> _Body | None:
         if all(rules.may_read(topic["name"]) for topic in body["topics"]):
             return None
         code = _TOPIC
-    return _each_partition(body, code)
+    return committed_partitions(body, code)
 
 
 def _txn_offset_commit(rules: Rules, body: _Body) -> _Body | None:
     if not rules.may_use_transactional_id(body["transactional_id"]):
-        return _each_partition(body, _ID)
+        return committed_partitions(body, _ID)
     return _offset_commit(rules, body)
-
-
-def _each_partition(body: _Body, code: ErrorCode) -> _Body:
-    return {
-        "topics": [
-            {
-                "name": topic["name"],
-                "partitions": [
-                    {"partition_index": one["partition_index"], "error_code": code} for one in topic["partitions"]
-                ],
-            }
-            for topic in body["topics"]
-        ]
-    }
 
 
 def _offset_fetch(rules: Rules, body: _Body) -> _Body | None:
@@ -124,7 +111,7 @@ def _admin(rules: Rules, body: _Body) -> _Body | None:
 def _list_offsets(rules: Rules, body: _Body) -> _Body | None:
     if all(rules.may_see(topic["name"]) for topic in body["topics"]):
         return None
-    topics = _each_partition(body, _TOPIC)["topics"]
+    topics = committed_partitions(body, _TOPIC)["topics"]
     for topic in topics:
         topic["partitions"] = [{**one, "timestamp": -1, "offset": -1} for one in topic["partitions"]]
     return {"topics": topics}
@@ -165,16 +152,7 @@ def _add_partitions(rules: Rules, body: _Body) -> _Body | None:
     code = _TOPIC if rules.may_use_transactional_id(body["v3_and_below_transactional_id"]) else _ID
     if code is _TOPIC and all(rules.may_write(topic["name"]) for topic in topics):
         return None
-    results = [
-        {
-            "name": topic["name"],
-            "results_by_partition": [
-                {"partition_index": number, "partition_error_code": code} for number in topic["partitions"]
-            ],
-        }
-        for topic in topics
-    ]
-    return {"results_by_topic_v3_and_below": results}
+    return added_partitions(topics, code)
 
 
 def _by_id(rules: Rules, body: _Body) -> _Body | None:

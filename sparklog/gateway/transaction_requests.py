@@ -16,6 +16,7 @@ from sparklog.errors import (
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.group_coordinator import coordinators
+from sparklog.gateway.partition_codes import added_partitions, committed_partitions
 from sparklog.gateway.transactions import Session, sessions_of
 from sparklog.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from sparklog.txn.states import TransactionState
@@ -84,17 +85,7 @@ async def add_partitions_to_txn(backend: Backend, request: Request) -> dict[str,
             code = await _done(backend, session, session.begin, request, "AddPartitionsToTxn")
             if code is ErrorCode.NONE:
                 session.partitions |= {(topic["name"], number) for topic in topics for number in topic["partitions"]}
-    return {
-        "results_by_topic_v3_and_below": [
-            {
-                "name": topic["name"],
-                "results_by_partition": [
-                    {"partition_index": number, "partition_error_code": code} for number in topic["partitions"]
-                ],
-            }
-            for topic in topics
-        ]
-    }
+    return added_partitions(topics, code)
 
 
 async def add_offsets_to_txn(backend: Backend, request: Request) -> dict[str, Any]:
@@ -122,17 +113,7 @@ async def txn_offset_commit(backend: Backend, request: Request) -> dict[str, Any
     else:
         async with session.lock:
             code = await _add_offsets(backend, request, session, offsets)
-    return {
-        "topics": [
-            {
-                "name": topic["name"],
-                "partitions": [
-                    {"partition_index": one["partition_index"], "error_code": code} for one in topic["partitions"]
-                ],
-            }
-            for topic in body["topics"]
-        ]
-    }
+    return committed_partitions(body, code)
 
 
 async def _add_offsets(

@@ -148,15 +148,7 @@ class ClassicGroup:
     def _add(self, request: JoinRequest) -> Member:
         member_id = request.member_id or _new_member_id(request)
         self._pending.pop(member_id, None)
-        member = Member(
-            member_id=member_id,
-            instance_id=request.instance_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            protocols=request.protocols,
-        )
+        member = Member.of(request, member_id)
         self.protocol_type = request.protocol_type
         self.members[member_id] = member
         self.leader = self.leader or member_id
@@ -184,16 +176,7 @@ class ClassicGroup:
         former.end(ErrorCode.FENCED_INSTANCE_ID)
         is_leader = self.leader == former.member_id
         member_id = _new_member_id(request)
-        member = Member(
-            member_id=member_id,
-            instance_id=request.instance_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            protocols=request.protocols,
-            assignment=former.assignment,
-        )
+        member = Member.of(request, member_id, assignment=former.assignment)
         self.members[member_id] = member
         if is_leader:
             self.leader = member_id

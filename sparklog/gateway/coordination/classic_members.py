@@ -57,6 +57,20 @@ class Member:
     silence_ms: float = 0.0
     """Since it was heard of last, and nothing of its waits for an answer."""
 
+    @classmethod
+    def of(cls, request: JoinRequest, member_id: str, *, assignment: bytes = b"") -> Member:
+        """A new member, as its request describes it."""
+        return cls(
+            member_id=member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocols=request.protocols,
+            assignment=assignment,
+        )
+
     @property
     def is_waiting(self) -> bool:
         """Does it wait for an answer? Then it can't show that it lives."""

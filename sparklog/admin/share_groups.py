@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
-from sparklog.admin.many import check_group, each, listed
+from sparklog.admin.many import check_group, checked_partitions, each, listed
+from sparklog.errors import InvalidArgumentError
 from sparklog.groups.admin import share_groups
 from sparklog.groups.admin.share_groups import ShareGroupDescription
 from sparklog.log.cluster import Cluster
@@ -26,7 +27,7 @@ class ShareGroupCalls(ABC):
     def _bound_ms(self, timeout_ms: float | None) -> float: ...
 
     def list_share_groups(self) -> list[str]:
-        """The names of the share groups that have members, or a place in some partition, sorted."""
+        """The names of the share groups that have members, or offsets in some partition, sorted."""
         return share_groups.share_group_names(self._cluster())
 
     def describe_share_groups(self, groups: Iterable[str] | None = None) -> list[ShareGroupDescription]:
@@ -52,17 +53,23 @@ class ShareGroupCalls(ABC):
 
         Raises:
             NonEmptyGroupError: it has members.
+            InvalidArgumentError: a negative offset, or one that is no number.
             UnknownTopicOrPartitionError, KafkaTimeoutError, CommitStateUnknownError.
         """
+        for at in checked_partitions(offsets):
+            if isinstance(offsets[at], bool) or not isinstance(offsets[at], int) or offsets[at] < 0:
+                raise InvalidArgumentError(
+                    f"offset of {at.topic}-{at.partition}: got {offsets[at]!r}, expected 0 or more"
+                )
         cluster = self._cluster()
         deadline = cluster.clock.deadline_in(self._bound_ms(timeout_ms))
         share_groups.alter_share_offsets(cluster, check_group(group), offsets, deadline=deadline)
 
     def delete_share_group_offsets(self, group: str, topics: Iterable[str], *, timeout_ms: float | None = None) -> None:
-        """Forget how far a share group that has no members is in topics: it begins there anew.
+        """Forget the offsets of a share group that has no members in topics: it begins there anew.
 
         Raises:
-            GroupIdNotFoundError: it has no place in any of them.
+            GroupIdNotFoundError: it has no offsets in any of them.
             NonEmptyGroupError, KafkaTimeoutError, CommitStateUnknownError.
         """
         cluster = self._cluster()

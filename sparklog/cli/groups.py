@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sparklog.admin import GroupDescription
     from sparklog.model import TopicPartition
 
-__all__ = ["groups"]
+__all__ = ["NOTHING", "count_of_members", "groups"]
 
 NOTHING = "-"
 """Source: Kafka ``ConsumerGroupCommand.MISSING_COLUMN_VALUE``."""
@@ -130,12 +130,16 @@ def _print_states(described: Iterable[GroupDescription]) -> None:
     )
 
 
+def count_of_members(count: int) -> str:
+    """A number of members in words."""
+    return "no members" if not count else "1 member" if count == 1 else f"{count} members"
+
+
 def _print_group(group: GroupDescription, *, with_members: bool) -> None:
     if group.error is not None:
         click.echo(f"{group.group_id}: {group.state.value}, {group.error}")
         return
-    count = len(group.members)
-    members = "no members" if not count else "1 member" if count == 1 else f"{count} members"
+    members = count_of_members(len(group.members))
     assigned = f", assigned by {group.assignor}" if group.assignor else ""
     click.echo(f"{group.group_id}: {group.state.value}, {members}, generation {group.generation_id}{assigned}")
     if with_members:

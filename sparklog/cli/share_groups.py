@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparklog.cli.groups import NOTHING
+from sparklog.cli.groups import NOTHING, count_of_members
 from sparklog.cli.options import admin_of, complete_topics, confirm_deletion, connection_options
 from sparklog.cli.output import as_json, print_table
 from sparklog.cli.start_positions import parse_time
@@ -92,25 +92,25 @@ def reset_offsets(
     wanted = [*_partitions(admin, topics)] if topics else sorted(now)
     if not wanted:
         raise GroupIdNotFoundError(f"unknown share group: {name!r}; name its topics by --topic to begin it")
-    to = _places(admin, wanted, word, to_datetime)
+    to = _new_offsets(admin, wanted, word, to_datetime)
     rows = [(at.topic, at.partition, now.get(at, NOTHING), to[at]) for at in wanted]
     print_table(["topic", "partition", "start", "new start"], rows, numbers=["partition", "start", "new start"])
     if execute:
         admin.alter_share_group_offsets(name, to)
     else:
-        click.echo("nothing was changed; --execute does it", err=True)
+        click.echo("nothing was changed: --execute does it", err=True)
 
 
 @share_groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
-@click.option("--topic", "topics", multiple=True, shell_complete=complete_topics, help="Only its place in a topic.")
+@click.option("--topic", "topics", multiple=True, shell_complete=complete_topics, help="Only its offsets in a topic.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask.")
 @connection_options()
 @click.pass_context
 def delete(ctx: click.Context, names: tuple[str, ...], topics: tuple[str, ...], yes: bool) -> None:
-    """Delete share groups that have no members, or their places in topics."""
+    """Delete share groups that have no members, or their offsets in topics."""
     admin = admin_of(ctx)
-    what = f"the places in {', '.join(topics)} of share groups" if topics else "share groups"
+    what = f"the offsets in {', '.join(topics)} of share groups" if topics else "share groups"
     confirm_deletion(ctx, f"{what} {', '.join(names)}", yes=yes)
     if not topics:
         admin.delete_share_groups(names)
@@ -124,7 +124,7 @@ def _partitions(admin: Admin, topics: tuple[str, ...]) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for topic in sorted(counts) for number in range(counts[topic])]
 
 
-def _places(
+def _new_offsets(
     admin: Admin, wanted: list[TopicPartition], word: str | None, to_datetime: str | None
 ) -> Mapping[TopicPartition, int]:
     bounds = {topic.name: topic for topic in admin.describe_topics(sorted({at.topic for at in wanted}))}
@@ -138,9 +138,7 @@ def _places(
 
 
 def _print_group(group: ShareGroupDescription, *, with_members: bool) -> None:
-    count = len(group.members)
-    members = "no members" if not count else "1 member" if count == 1 else f"{count} members"
-    click.echo(f"{group.group_id}: {group.state.value}, {members}")
+    click.echo(f"{group.group_id}: {group.state.value}, {count_of_members(len(group.members))}")
     if with_members:
         if group.members:
             rows = [(one.member_id, one.client_id or NOTHING, one.host, ", ".join(one.topics)) for one in group.members]

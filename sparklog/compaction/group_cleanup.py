@@ -9,7 +9,6 @@ from sparklog.errors import NonEmptyGroupError, SparklogError
 from sparklog.groups.admin.description import GroupState, describe
 from sparklog.groups.admin.emptiness import empty_generation, empty_since_ms, members_now
 from sparklog.groups.admin.inspection import group_names
-from sparklog.groups.admin.share_groups import clean_share_groups
 from sparklog.groups.membership.generations import Generation, clean_generations, generation_log
 from sparklog.groups.membership.member_state import MemberState
 from sparklog.groups.offsets.changes import GENERATION_FENCE, ExpireOffsets
@@ -20,7 +19,7 @@ from sparklog.groups.offsets.rows import Rows
 from sparklog.log import Cluster
 from sparklog.parallel import parallel_map
 
-__all__ = ["GroupReport", "expire_group", "expire_groups", "forget_groups"]
+__all__ = ["GroupReport", "expire_group", "expire_groups"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +39,6 @@ class GroupReport:
     dry_run: bool
     error: SparklogError | None = None
     """Why it couldn't be looked at, or not to the end."""
-
-
-def forget_groups(cluster: Cluster, *, now_ms: int, dry_run: bool, timeout_ms: float) -> list[GroupReport]:
-    """:func:`expire_groups`, and the old entries of share groups' logs, which no report counts."""
-    reports = expire_groups(cluster, now_ms=now_ms, dry_run=dry_run, timeout_ms=timeout_ms)
-    if not dry_run:
-        clean_share_groups(cluster)
-    return reports
 
 
 def expire_groups(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from sparklog.compaction.due import is_due, is_plausible
-from sparklog.compaction.group_cleanup import forget_groups
+from sparklog.compaction.group_cleanup import expire_groups
 from sparklog.compaction.idle_notes import TopicNote, is_newest, read_notes, write_notes
 from sparklog.compaction.plan_optimize import OptimizePolicy
 from sparklog.compaction.reports import MaintenanceReport, SequenceReport, Step, TopicMaintenance
@@ -28,6 +28,7 @@ from sparklog.compaction.topic_steps import (
     maintain_topic,
 )
 from sparklog.errors import InvalidTopicError, NotATopicError, SparklogError, UnknownTopicOrPartitionError
+from sparklog.groups.admin.share_groups import clean_share_groups
 from sparklog.log import Cluster
 from sparklog.log.state import open_state
 from sparklog.parallel import parallel_map
@@ -110,8 +111,10 @@ def maintain(
     reports = _maintain_topics(run, names, options, tell, carry_out, by_notes=topics is None and not dry_run, full=full)
     groups = of_cluster.do(
         Step.GROUPS,
-        lambda: forget_groups(cluster, now_ms=run.now_ms(), dry_run=dry_run, timeout_ms=timeout_ms),
+        lambda: expire_groups(cluster, now_ms=run.now_ms(), dry_run=dry_run, timeout_ms=timeout_ms),
     )
+    if not dry_run:
+        of_cluster.do(Step.GROUPS, lambda: clean_share_groups(cluster))
     return MaintenanceReport(
         topics=tuple(sorted(reports, key=lambda report: report.topic)),
         transactions=tuple(transactions or ()),

@@ -24,7 +24,7 @@ from sparklog.config.clients import (
 from sparklog.config.settings import INT_MAX, LONG_MAX, boolean, one_of
 from sparklog.errors import InvalidConfigurationError
 
-__all__ = ["CONSUMER_SETTINGS", "ConsumerConfig", "Deserialize", "ResetPolicy", "reset_policy"]
+__all__ = ["CONSUMER_SETTINGS", "ConsumerConfig", "Deserialize", "ResetPolicy", "check_value_format", "reset_policy"]
 
 Deserialize = Callable[[str, "list[tuple[str, bytes | None]]", Any], Any]
 """Called with topic, headers and data."""
@@ -62,6 +62,12 @@ def reset_policy(value: object) -> ResetPolicy:
         raise ValueError(expected)
     spans = {unit: float(number) for unit, number in found.groupdict().items() if number is not None}
     return ResetPolicy("by_duration", int(sum(number * _UNITS_MS[unit] for unit, number in spans.items())))
+
+
+def check_value_format(values: Mapping[str, Any]) -> None:
+    """Raises ``InvalidConfigurationError``: two settings say what becomes of a value."""
+    if values["value_format"] == "python" and values["value_deserializer"] is not None:
+        raise InvalidConfigurationError("value_format=python: expected no value_deserializer beside it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +133,7 @@ class ConsumerConfig:
         Source: Kafka ``ConsumerConfig.maybeOverrideEnableAutoCommit``.
         """
         values = read_settings("consumer", CONSUMER_SETTINGS, given)
-        if values["value_format"] == "python" and values["value_deserializer"] is not None:
-            raise InvalidConfigurationError("value_format=python: expected no value_deserializer beside it")
+        check_value_format(values)
         group_id, auto_commit = values["group_id"], values["enable_auto_commit"]
         if auto_commit and group_id is None:
             raise InvalidConfigurationError("enable_auto_commit=true: expected a group_id beside it")

@@ -21,7 +21,7 @@ from sparklog.config.clients import (
     settings_of,
     text,
 )
-from sparklog.config.consumer import Deserialize, ResetPolicy, reset_policy
+from sparklog.config.consumer import Deserialize, ResetPolicy, check_value_format, reset_policy
 from sparklog.config.settings import INT_MAX, one_of
 from sparklog.errors import InvalidConfigurationError
 
@@ -78,8 +78,7 @@ class ShareConsumerConfig:
             raise InvalidConfigurationError("group_id: expected one, a share consumer is a member of a group")
         if values["share_auto_offset_reset"].kind == "none":
             raise InvalidConfigurationError("share_auto_offset_reset=none: expected earliest, latest or by_duration:…")
-        if values["value_format"] == "python" and values["value_deserializer"] is not None:
-            raise InvalidConfigurationError("value_format=python: expected no value_deserializer beside it")
+        check_value_format(values)
         if values["share_heartbeat_interval_ms"] >= values["share_session_timeout_ms"]:
             raise InvalidConfigurationError(
                 f"share_heartbeat_interval_ms={values['share_heartbeat_interval_ms']}: expected less than "

@@ -1,12 +1,13 @@
 """Share groups by the admin client and the command line."""
 
 import json
+from typing import Any
 
 import pytest
 
 from sparklog import Admin, NewTopic, Producer, ShareConsumer
 from sparklog.compaction import maintain
-from sparklog.errors import GroupIdNotFoundError, NonEmptyGroupError, UnknownTopicOrPartitionError
+from sparklog.errors import GroupIdNotFoundError, InvalidArgumentError, NonEmptyGroupError, UnknownTopicOrPartitionError
 from sparklog.groups.admin.description import GroupState
 from sparklog.log.cluster import open_cluster
 from sparklog.model import TopicPartition
@@ -84,6 +85,10 @@ def test_a_place_is_set_and_forgotten_while_nobody_is_there(cluster):
     assert admin.list_share_group_offsets("g") == {P0: 2, P1: 0}
     with pytest.raises(UnknownTopicOrPartitionError, match="t-7"):
         admin.alter_share_group_offsets("g", {TopicPartition("t", 7): 2})
+    wrongs: list[Any] = [-1, 1.5, True, "2"]
+    for wrong in wrongs:
+        with pytest.raises(InvalidArgumentError, match=r"offset of t-0: got .*, expected 0 or more"):
+            admin.alter_share_group_offsets("g", {P0: wrong})
     again = member(cluster)
     assert [record.value for record in again.poll()[P0]] == [b"2", b"3"]
     again.close()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
 from sparklog.clock import Clock
 from sparklog.config import ShareConsumerConfig
-from sparklog.consumer.arguments import check_count, check_partition, check_timeout
+from sparklog.consumer.arguments import check_count, check_partition, check_timeout, opened_cluster
 from sparklog.consumer.sharing.runtime import Acknowledged, Found, ShareRuntime
 from sparklog.consumer.single_thread_guard import SingleThreadGuard
 from sparklog.errors import IllegalStateError, InvalidArgumentError, InvalidConfigurationError, SparklogError
 from sparklog.groups.sharing.changes import AcknowledgeType
-from sparklog.log import Cluster, open_cluster
+from sparklog.log import Cluster
 from sparklog.model import ConsumerRecord, TopicPartition
 from sparklog.paths import check_topic_name, encode_id
 
@@ -69,13 +68,7 @@ class ShareConsumer:
             raise InvalidConfigurationError(f"group_id={config.group!r}: {error}") from None
         for topic in topics:
             check_topic_name(topic)
-        self._owns_store = not isinstance(cluster, Cluster)
-        if isinstance(cluster, Cluster):
-            if storage_options is not None:
-                raise InvalidArgumentError("storage_options: expected none beside an open cluster")
-            opened = cluster if clock is None else replace(cluster, clock=clock)
-        else:
-            opened = open_cluster(cluster, storage_options=storage_options, clock=clock, create=False)
+        opened, self._owns_store = opened_cluster(cluster, storage_options, clock)
         self._guard = SingleThreadGuard()
         self._runtime = ShareRuntime(opened, config)
         self._is_implicit = config.share_acknowledgement_mode == "implicit"

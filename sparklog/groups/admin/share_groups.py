@@ -1,6 +1,6 @@
 """An administrator's calls about share groups, beside members that may be at work.
 
-A change of a group's place in a partition is one entry of that partition's log, as a member's own change is (rule S4).
+A change of a group's offsets in a partition is one entry of that partition's log, as a member's change is (rule S4).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ShareGroupDescription:
 
 
 def share_group_names(cluster: Cluster) -> list[str]:
-    """The names of the share groups that have members, or a place in some partition. Some LISTs for each group."""
+    """The names of the share groups that have members, or offsets in some partition. Some LISTs for each group."""
     found = sorted(decode_id(part.rstrip("/")) for part in cluster.store.list_names(SHARE_GROUPS_FOLDER))
     alive = parallel_map(lambda group: _exists(cluster, group), found)
     return [group for group, is_there in zip(found, alive, strict=True) if is_there]
@@ -127,12 +127,13 @@ def alter_share_offsets(
 
 
 def delete_share_offsets(cluster: Cluster, group: str, topics: Collection[str], *, deadline: Deadline) -> None:
-    """Forget how far a group without members is in topics: it begins there anew. Raises as :func:`alter_share_offsets`;
-    ``GroupIdNotFoundError``: it has no place in any of them."""
+    """Forget the offsets of a group without members in topics: it begins there anew.
+
+    Raises as :func:`alter_share_offsets`; ``GroupIdNotFoundError``: it has no offsets in any of them."""
     _refuse_members(cluster, group)
     states = {at: state for at, state in _states(cluster, group).items() if at.topic in topics}
     if not states:
-        raise GroupIdNotFoundError(f"share group {group!r} has no place in {', '.join(sorted(topics))}")
+        raise GroupIdNotFoundError(f"share group {group!r} has no offsets in {', '.join(sorted(topics))}")
     for at in states:
         _create(cluster, group, at, None, deadline=deadline)
 

@@ -20,11 +20,12 @@ from unittest import mock
 
 from sparklog import AcknowledgeType, Admin, NewTopic, Producer, ShareConsumer
 from sparklog.clock import Clock
-from sparklog.consumer.sharing import member, shared_topic
+from sparklog.consumer.sharing import member, runtime, shared_topic
 from sparklog.errors import IllegalStateError, InvalidRecordStateError, SparklogError
 from sparklog.groups.admin import share_groups
 from sparklog.log import Cluster
 from sparklog.model import TopicPartition
+from sparklog.parallel import attempt
 from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import Fault, FaultKind, FaultyStore, Scheduler, SimulatedCrash, WrappedStore
@@ -285,6 +286,7 @@ def play(seed: int) -> Played:
     numbers = itertools.count()
     with ExitStack() as patches:
         patches.enter_context(mock.patch.object(member, "uuid4", side_effect=numbers))
+        patches.enter_context(mock.patch.object(runtime, "parallel_results", _results_in_turn))
         for module in (shared_topic, share_groups):
             patches.enter_context(mock.patch.object(module, "parallel_map", _in_turn))
         scheduler.spawn("producer", produce)
@@ -295,6 +297,10 @@ def play(seed: int) -> Played:
         _drain(world, memory, played)
     _check(played)
     return played
+
+
+def _results_in_turn(call: Callable[[Any], T], items: Iterable[Any]) -> list[T | Exception]:
+    return [attempt(call, item) for item in items]
 
 
 def _in_turn(call: Callable[[Any], T], items: Iterable[Any]) -> list[T]:

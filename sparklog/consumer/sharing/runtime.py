@@ -28,6 +28,7 @@ from sparklog.groups.sharing.states import StateRange
 from sparklog.log import Cluster
 from sparklog.log.follow import poll_all
 from sparklog.model import ConsumerRecord, DeliveredRecord, TopicPartition
+from sparklog.parallel import parallel_results
 
 __all__ = ["Acknowledged", "ShareRuntime"]
 
@@ -170,6 +171,8 @@ class ShareRuntime:
         """Serve each own partition once; where nothing was found, one of the others', whose member may be busy."""
         left = max_records
         own = self._own()
+        # Side by side. Whose look fails is looked at again below, and says so.
+        parallel_results(SharedPartition.look, [partition for partition in own if self._is_look_due(partition)])
         for partition in own:
             try:
                 left -= self._serve(partition, left, deadline)
@@ -195,14 +198,16 @@ class ShareRuntime:
 
     def _serve_another(self, own: list[SharedPartition], max_records: int, deadline: Deadline) -> None:
         """Serve one of the partitions that other members take from first."""
-        now = self._clock.ticks_ms()
         for topic in [topic for name, topic in self._open.items() if name in self.topics]:
             for partition in topic.partitions.values():
-                if partition in own or now - partition.looked_ticks_ms < _LOOK_MS:
+                if partition in own or not self._is_look_due(partition):
                     continue
                 partition.look()
                 self._serve(partition, max_records, deadline)
                 return
+
+    def _is_look_due(self, partition: SharedPartition) -> bool:
+        return self._clock.ticks_ms() - partition.looked_ticks_ms >= _LOOK_MS
 
     def _serve_by_name(self, at: TopicPartition, deadline: Deadline) -> None:
         topic = self._open.get(at.topic)
@@ -218,7 +223,7 @@ class ShareRuntime:
         count = self._settle(partition, deadline)
         if count:
             return count
-        if self._clock.ticks_ms() - partition.looked_ticks_ms >= _LOOK_MS:
+        if self._is_look_due(partition):
             partition.look()
         if exchange.state is None:  # the group was deleted
             partition.begin(self.config.share_auto_offset_reset, deadline=deadline)

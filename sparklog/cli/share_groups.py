@@ -10,7 +10,7 @@ from sparklog.cli.groups import NOTHING, count_of_members
 from sparklog.cli.options import admin_of, complete_topics, confirm_deletion, connection_options
 from sparklog.cli.output import as_json, print_table
 from sparklog.cli.start_positions import parse_time
-from sparklog.errors import GroupIdNotFoundError, InvalidArgumentError
+from sparklog.errors import GroupIdNotFoundError
 from sparklog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def reset_offsets(
 ) -> None:
     """Set where a share group without members goes on. Records in flight are forgotten."""
     if (word is None) == (to_datetime is None):
-        raise InvalidArgumentError("expected one of --to-earliest, --to-latest or --to-datetime")
+        raise click.UsageError("Where to? Give one of --to-earliest, --to-latest or --to-datetime.", ctx)
     admin = admin_of(ctx)
     now = admin.list_share_group_offsets(name)
     wanted = [*_partitions(admin, topics)] if topics else sorted(now)
@@ -133,7 +133,11 @@ def _new_offsets(
     ends = {at: bounds[at.topic].log_end_offsets[at.partition] for at in wanted}
     if to_datetime is None:
         return ends
-    found = admin.list_offsets(dict.fromkeys(wanted, parse_time(to_datetime)))
+    try:
+        since_ms = parse_time(to_datetime)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--to-datetime") from None
+    found = admin.list_offsets(dict.fromkeys(wanted, since_ms))
     return {at: ends[at] if place.offset < 0 else place.offset for at, place in found.items()}
 
 

@@ -158,6 +158,9 @@ def test_the_command_line(tmp_path):
     assert Admin(cluster).list_share_group_offsets("g")[P0] == 4
     run("-c", root, "share-groups", "reset-offsets", "g", "--to-datetime", "0", "--execute")
     assert Admin(cluster).list_share_group_offsets("g")[P0] == 0
+    wrong = run("-c", root, "share-groups", "reset-offsets", "g", "--to-datetime", "noon")
+    assert "--to-datetime: got 'noon', expected a time" in wrong.stderr
+    assert wrong.exit_code == 2
     assert run("-c", root, "share-groups", "reset-offsets", "g").exit_code != 0
     assert run("-c", root, "share-groups", "reset-offsets", "h", "--to-latest").exit_code != 0
     run("-c", root, "share-groups", "delete", "g", "--topic", "t", "--yes")

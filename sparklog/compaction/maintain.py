@@ -136,21 +136,27 @@ def each_topic_at_once(
 
 
 class _ClusterSteps:
-    """The steps that concern the whole cluster, as far as they were asked for; errors are kept."""
+    """The steps that concern the whole cluster, as far as they were asked for; the first error of each is kept."""
 
     def __init__(self, steps: Collection[Step], tell: StepListener) -> None:
         self.errors: dict[Step, SparklogError] = {}
         self._steps = steps
+        self._begun: set[Step] = set()
         self._tell = tell
 
     def do(self, step: Step, act: Callable[[], T]) -> T | None:
-        """The result of a step; None where it wasn't asked for, or failed."""
+        """The result of a step, or of a part of it; None where the step wasn't asked for, or ``act`` failed.
+
+        The listener hears of a step once, however many parts it has; a part that fails hinders none of the others.
+        """
         if step not in self._steps:
             return None
-        self._tell("", step)
+        if step not in self._begun:
+            self._begun.add(step)
+            self._tell("", step)
 
         def failed(error: SparklogError) -> None:
-            self.errors[step] = error
+            self.errors.setdefault(step, error)
 
         return attempt(f"cluster: {step.value}", act, failed)
 

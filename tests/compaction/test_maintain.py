@@ -47,6 +47,7 @@ def test_every_topic_gets_what_it_needs_in_order() -> None:
     told: list[tuple[str, Step]] = []
     report = maintain(cluster, policy=POLICY, tell=lambda topic, step: told.append((topic, step)))
     assert (told[0], told[-1]) == (("", Step.TRANSACTIONS), ("", Step.GROUPS))
+    assert [step for topic, step in told if not topic] == [Step.TRANSACTIONS, Step.GROUPS]
     for name in ("cut", "keyed", "small"):  # several at a time
         assert [step for topic, step in told if topic == name] == OF_TOPICS
     cut, keyed, small = report.topics

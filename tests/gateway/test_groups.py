@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -406,32 +407,50 @@ class AwayStore(WrappedStore):
         return call()
 
 
-@pytest.mark.slow
-def test_a_store_that_is_away_makes_clients_ask_again():
+@pytest.fixture
+def away():
     store = AwayStore(MemoryStore(f"memory://away-{uuid.uuid4().hex}"))
-    cluster = open_cluster(store)
-    Admin(cluster).create_topics([NewTopic("jobs", 2)])
-    with sparklog.gateway.serve(cluster, offset_commit_timeout_ms=300, coordinator_session_timeout_ms=2_000) as servers:
-        client = Wire(servers)
+    Admin(open_cluster(store)).create_topics([NewTopic("jobs", 2)])
+    return store
+
+
+@pytest.mark.slow
+def test_a_store_that_is_away_makes_clients_ask_again(away):
+    with (
+        sparklog.gateway.serve(open_cluster(away), offset_commit_timeout_ms=300) as servers,
+        closing(Wire(servers)) as client,
+    ):
         answer = member(client)
         known = {"generation": answer["generation_id"], "member_id": answer["member_id"]}
-        store.is_away = True
+        away.is_away = True
         assert commit(client, 5, **known) == 15
         assert client.call("Heartbeat", 4, who(answer))["error_code"] == 0
         assert client.call("JoinGroup", 3, joining(group="other"))["error_code"] == 15
-        store.is_away = False
+        away.is_away = False
         assert commit(client, 6, **known) == 0
+        assert fetch(client) == [(6, "")]
         assert joined(client, group="other")["error_code"] == 0
-        store.is_away = True
+
+
+@pytest.mark.slow
+def test_a_gateway_whose_store_was_away_for_a_session_lets_its_members_join_again(away):
+    with (
+        sparklog.gateway.serve(
+            open_cluster(away), offset_commit_timeout_ms=300, coordinator_session_timeout_ms=1_000
+        ) as servers,
+        closing(Wire(servers)) as client,
+    ):
+        answer = member(client)
+        known = {"generation": answer["generation_id"], "member_id": answer["member_id"]}
+        away.is_away = True
         while client.call("Heartbeat", 4, who(answer))["error_code"] == 0:
             pass  # until this gateway must take itself for dead
         assert commit(client, 7, **known) in (15, 16, 25)
-        store.is_away = False
-        assert fetch(client) == [(6, "")]
+        away.is_away = False
         again = {"error_code": 16}
         while again["error_code"] != 0:  # its own former stay is looked for until its session has ended
             again = joined(client)
-        client.close()
+        assert fetch(client) == [(-1, "")]
 
 
 # The protocol consumer.

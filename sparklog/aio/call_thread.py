@@ -17,8 +17,9 @@ __all__ = ["LoopThread", "result_of"]
 
 T = TypeVar("T")
 
-_NESTED: contextvars.ContextVar[object] = contextvars.ContextVar("sparklog_nested", default=None)
-"""The client's thread that waits for the code which is running: a rebalance listener."""
+_CALLBACK: contextvars.ContextVar[object] = contextvars.ContextVar("sparklog_callback", default=None)
+"""The callback that is running, a rebalance listener's, for which a client's thread waits; or has waited, where the
+callback has begun other tasks."""
 _LOOK_S = 1.0
 """How often the thread that waits for code of the loop looks whether there still is a loop."""
 
@@ -54,6 +55,9 @@ class LoopThread:
         self._process = os.getpid()
         self._worker: Worker | None = None
         self._is_polling = False
+        self._callback: object = None
+        """The callback for which the thread waits."""
+        self._callback_task: asyncio.Task[Any] | None = None
         self.pending_count = 0
         """Calls that were submitted and haven't ended, as the loop knows it."""
         self.is_ended = False
@@ -82,12 +86,22 @@ class LoopThread:
             raise IllegalStateError(f"this {self._client} is closed")
         return loop
 
+    @property
+    def is_nested(self) -> bool:
+        """Does the thread wait for the code that asks this: a callback of its client, or a task that it began?"""
+        return self._callback is not None and _CALLBACK.get() is self._callback
+
+    @property
+    def is_callback(self) -> bool:
+        """Is the code that asks this a callback for which the thread waits, and no task that it began?"""
+        return self._callback is not None and asyncio.current_task() is self._callback_task
+
     def submit(self, function: Callable[[], T], *, is_poll: bool = False) -> asyncio.Future[T]:
         """Have a call made, after those before it; a poll lets other calls pass. Returns a future that nobody should
         cancel: see :func:`result_of`."""
         loop = self.bind()
         done: asyncio.Future[T] = loop.create_future()
-        call = _Call(function, done, is_nested=_NESTED.get() is self, is_poll=is_poll)
+        call = _Call(function, done, is_nested=self.is_nested and not is_poll, is_poll=is_poll)
         if self._worker is None:
             worker = Worker("aio", self._run)
             worker.start()
@@ -128,8 +142,11 @@ class LoopThread:
             raise IllegalStateError(f"the event loop of this {self._client} is closed")
         outcome: list[tuple[Any, BaseException | None]] = []
 
+        callback = object()
+
         async def run() -> None:
-            _NESTED.set(self)
+            _CALLBACK.set(callback)
+            self._callback_task = asyncio.current_task()
             try:
                 made = start()
                 outcome.append((await made if hasattr(made, "__await__") else made, None))
@@ -138,7 +155,19 @@ class LoopThread:
             answers.put(_NOTHING)
 
         tasks: list[asyncio.Task[None]] = []
-        loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(run())))
+        self._callback, former = callback, self._callback
+        try:
+            loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(run())))
+            self._make_nested(loop, outcome)
+        finally:
+            self._callback, self._callback_task = former, None
+        result, error = outcome[0]
+        if error is not None:
+            raise error if isinstance(error, Exception) else IllegalStateError(f"a callback ended with {error!r}")
+        return result
+
+    def _make_nested(self, loop: asyncio.AbstractEventLoop, outcome: list[Any]) -> None:
+        """Make the calls of a callback until it has an outcome; others wait."""
         while not outcome:
             try:
                 call = self._calls.get(timeout=_LOOK_S)
@@ -150,10 +179,6 @@ class LoopThread:
                 self._make(call)
             elif call is not _NOTHING:
                 self._set_aside.append(call if call is not None else _END)
-        result, error = outcome[0]
-        if error is not None:
-            raise error if isinstance(error, Exception) else IllegalStateError(f"a callback ended with {error!r}")
-        return result
 
     def _ended(self, done: asyncio.Future[Any]) -> None:
         self.pending_count -= 1

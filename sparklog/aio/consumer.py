@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow as pa
 from sparklog import consumer as sync
 from sparklog.aio.call_thread import LoopThread, result_of
 from sparklog.aio.listener import OnLoop
-from sparklog.aio.poll_results import Found
+from sparklog.aio.reading import Reading
 from sparklog.config import ConsumerConfig
 from sparklog.consumer.arguments import check_count, check_offset, check_partition, check_partitions, check_timeout
 from sparklog.consumer.subscription import EARLIEST, LATEST
@@ -74,8 +73,7 @@ class Consumer:
         self._thread = LoopThread("consumer", self._wake)
         self._starting: asyncio.Future[sync.Consumer] | None = None
         self._closing: asyncio.Future[None] | None = None
-        self._given_up = False
-        self._held: Found | None = None
+        self._reader: Reading | None = None
         self._at_start: Callable[[sync.Consumer], None] | None = None
         weakref.finalize(self, self._thread.end).atexit = False
         if topics:
@@ -90,7 +88,7 @@ class Consumer:
             self._starting = self._thread.submit(self._make)
         consumer = await result_of(self._starting)
         if self._consumer is None:
-            self._consumer, at_start = consumer, self._at_start
+            self._consumer, self._reader, at_start = consumer, Reading(consumer, self._thread), self._at_start
             if at_start is not None:
                 at_start(consumer)
 
@@ -137,42 +135,34 @@ class Consumer:
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, Any]:
         """The next records by partition; see :meth:`sparklog.Consumer.poll`. Cancelled, it loses nothing."""
-        consumer = self._started()
-        limit = consumer._runtime.config.max_poll_records if max_records is None else max_records
-        check_count("max_records", limit)
-        return await self._found(timeout_ms, limit, is_arrow=False)
+        return await self.getmany(timeout_ms=timeout_ms, max_records=max_records)
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, Any]:
         """Poll as :meth:`poll`, of some partitions only if any are named: the others' records wait."""
-        if not partitions:
-            return await self.poll(timeout_ms, max_records)
-        others = self._others(partitions)
-        self.pause(*others)
-        try:
-            return await self.poll(timeout_ms, max_records)
-        finally:
-            self.resume(*(others & self.assignment()))
+        reading, only = self._reading(), self._only(partitions)
+        check_timeout(timeout_ms)
+        limit = self._started()._runtime.config.max_poll_records if max_records is None else max_records
+        check_count("max_records", limit)
+        return await reading.records(timeout_ms, limit, only)
 
     async def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, pa.RecordBatch]:
-        """The next records as Arrow data: the fast path; see :meth:`sparklog.Consumer.poll_batches`."""
+        """The next records as Arrow data: the fast path; see :meth:`sparklog.Consumer.poll_batches`. Beside other
+        tasks that read from this consumer, it takes turns with them."""
+        reading = self._reading()
+        check_timeout(timeout_ms)
         if max_records is not None:
             check_count("max_records", max_records)
-        return await self._found(timeout_ms, max_records, is_arrow=True)
+        return await reading.batches(timeout_ms, max_records)
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
         """The next record, of some partitions only if any are named; waits until there is one."""
-        if partitions:
-            while True:
-                found = await self.getmany(*partitions, timeout_ms=_LONGEST_POLL_MS, max_records=1)
-                for records in found.values():
-                    first: ConsumerRecord = records[0]
-                    return first
+        reading, only = self._reading(), self._only(partitions)
         while True:
-            record = await self._next(_LONGEST_POLL_MS)
+            record = await reading.next_record(_LONGEST_POLL_MS, only)
             if record is not None:
                 return record
 
@@ -184,7 +174,14 @@ class Consumer:
         closed."""
         if self._thread.is_ended:
             raise StopAsyncIteration
-        record = self._left() or await self._next(self._started()._runtime.config.consumer_timeout_ms)
+        reading = self._reading()
+        record = reading.next_unclaimed()
+        if record is None:
+            try:
+                record = await reading.next_record(self._started()._runtime.config.consumer_timeout_ms)
+            except IllegalStateError:
+                if not self._thread.is_ended:
+                    raise
         if record is None:
             raise StopAsyncIteration
         return record
@@ -214,7 +211,9 @@ class Consumer:
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Undo :meth:`pause`."""
+        reading = self._reading()
         self._started()._runtime.assigned.resume([check_partition(partition) for partition in partitions])
+        reading.look_again()
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
@@ -301,7 +300,8 @@ class Consumer:
             if self._starting is None:
                 self._thread.end()
                 return
-            self._given_up = True
+            if self._reader is not None:
+                self._reader.close()
             self._closing = self._thread.submit(lambda: self._close(bound_ms, auto_commit=auto_commit))
             self._thread.end()
         _, late = await asyncio.wait([self._closing], timeout=bound_ms / 1000 + _GRACE_S)
@@ -332,8 +332,14 @@ class Consumer:
             raise IllegalStateError("this consumer isn't started: use `async with`, or await start() first")
         return self._consumer
 
-    def _others(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        return self.assignment() - set(partitions) - self.paused()
+    def _reading(self) -> Reading:
+        self._started()
+        if self._reader is None:
+            raise IllegalStateError("this consumer isn't started: use `async with`, or await start() first")
+        return self._reader
+
+    def _only(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition] | None:
+        return frozenset(check_partitions(partitions)) if partitions else None
 
     def _change(self, change: Callable[[sync.Consumer], None], name: str) -> None:
         """Change what is read: now, or at the start."""
@@ -351,87 +357,6 @@ class Consumer:
     def _wake(self) -> None:
         if self._consumer is not None:
             self._consumer.wakeup()
-
-    async def _found(self, timeout_ms: float, limit: int | None, *, is_arrow: bool) -> dict[TopicPartition, Any]:
-        check_timeout(timeout_ms)
-        runtime = self._started()._runtime
-        held, self._held = self._held, None
-        if held is not None and held.is_arrow == is_arrow and held.is_whole(runtime):
-            counted = sum(len(records) for records in held.records.values())
-            if limit is None or counted <= limit:
-                return held.take(runtime)
-        found = await self._polled(lambda left_ms: self._poll_once(left_ms, limit, is_arrow), timeout_ms)
-        return {} if found is None else found.take(runtime)
-
-    def _poll_once(self, timeout_ms: float, limit: int | None, is_arrow: bool) -> Found | None:
-        consumer = self._consumer
-        if consumer is None:
-            raise IllegalStateError("this consumer isn't started")
-        with consumer._guard:
-            handover = consumer._begin_poll()
-            if is_arrow or limit is None:
-                batches = consumer._runtime.poll_batches(limit, handover, timeout_ms)
-                return Found(batches, handover, is_arrow=True) if batches else None
-            records = consumer._runtime.poll(limit, handover, timeout_ms)
-            return Found(records, handover, is_arrow=False) if records else None
-
-    async def _next(self, timeout_ms: float) -> ConsumerRecord | None:
-        """The next record by itself: its position alone moves."""
-        record = self._left()
-        if record is None and await self._polled(self._fill_once, timeout_ms):
-            record = self._left()
-        return record
-
-    def _left(self) -> ConsumerRecord | None:
-        consumer = self._started()
-        for record in consumer._records:
-            return record
-        return None
-
-    def _fill_once(self, timeout_ms: float) -> bool:
-        consumer = self._consumer
-        if consumer is None:
-            raise IllegalStateError("this consumer isn't started")
-        with consumer._guard:
-            runtime = consumer._runtime
-            runtime.stop_iteration()
-            found = runtime.poll(runtime.config.max_poll_records, None, timeout_ms)
-            consumer._records = runtime.iterate(found)
-        return bool(found)
-
-    async def _polled(self, attempt: Callable[[float], T | None], timeout_ms: float) -> T | None:
-        """Poll in the thread until there is something, the time is over, or the caller is cancelled."""
-        given_up: list[bool] = []
-        deadline_s = time.monotonic() + min(timeout_ms, _LONGEST_POLL_MS) / 1000
-
-        def once() -> T | None:
-            if given_up or self._given_up:
-                return None
-            return attempt(max(0.0, 1000 * (deadline_s - time.monotonic())))
-
-        def poll() -> T | None:
-            while not (given_up or self._given_up):
-                try:
-                    return self._thread.poll(once)
-                except WakeupError:  # another call waits, or nobody waits for this any more
-                    continue
-            if self._given_up and not given_up:
-                raise IllegalStateError("this consumer is closed")
-            return None
-
-        done = self._thread.submit(poll, is_poll=True)
-        try:
-            return await result_of(done)
-        except asyncio.CancelledError:
-            given_up.append(True)
-            self._wake()
-            done.add_done_callback(self._hold)
-            raise
-
-    def _hold(self, done: asyncio.Future[Any]) -> None:
-        """Keep what a cancelled poll found for the next one."""
-        if not done.cancelled() and done.exception() is None and isinstance(done.result(), Found):
-            self._held = done.result()
 
 
 _GRACE_S = 5.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -46,17 +46,17 @@ class Handover:
     had taken is in no position, and is not committed.
     """
 
-    __slots__ = ("has_records", "is_done")
+    __slots__ = ("is_done", "states")
 
     def __init__(self, *, is_done: bool = False) -> None:
         self.is_done = is_done
-        self.has_records = False
-        """Were records taken that are to be handed over?"""
+        self.states: dict[TopicPartition, PartitionState] = {}
+        """The partitions that it moves. None where it was done before: nothing waits for it."""
 
     @property
     def was_interrupted(self) -> bool:
         """Were records taken that the caller didn't get? Once the poll is over."""
-        return self.has_records and not self.is_done
+        return bool(self.states) and not self.is_done
 
 
 HANDED_OVER = Handover(is_done=True)
@@ -99,8 +99,24 @@ class PartitionState:
 
     def move(self, offset: int, handover: Handover) -> None:
         """Go on at ``offset`` once the records before it are handed over."""
-        handover.has_records = True
+        if not handover.is_done:
+            handover.states[self.partition] = self
         self._positions = (self.position, offset, handover)
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Were records taken that the caller doesn't have yet?"""
+        return not self._positions[2].is_done
+
+    def is_handed_by(self, handover: Handover) -> bool:
+        """Are the newest records that were taken those of this handover, and is nothing sought since?"""
+        return self._positions[2] is handover
+
+    def hand_out(self, offset: int | None) -> None:
+        """The caller has the records before ``offset``, the rest of the handover is still on its way; None: the caller
+        has all of it."""
+        _, after, handover = self._positions
+        self._positions = (after, after, HANDED_OVER) if offset is None else (offset, after, handover)
 
     @property
     def buffered_count(self) -> int:
@@ -200,9 +216,26 @@ class Assignment:
     def _paused_bytes(self) -> int:
         return sum(state.buffered_bytes for state in self._filled.values() if state.paused)
 
-    def ready(self) -> list[PartitionState]:
-        """The partitions that have something to return, the next one first."""
-        return [state for state in self._filled.values() if not state.paused]
+    def ready(self, only: Container[TopicPartition] | None = None) -> list[PartitionState]:
+        """The partitions that have something to return, the next one first.
+
+        A partition of which records are on their way to a caller waits for that: its records stay in order.
+
+        Args:
+            only: none but these; None: all.
+        """
+        return [
+            state
+            for state in self._filled.values()
+            if not (state.paused or state.is_handing_over) and (only is None or state.partition in only)
+        ]
+
+    def give_back(self, handover: Handover) -> None:
+        """Fetch again what was taken with ``handover`` and that no caller has."""
+        for partition, state in handover.states.items():
+            is_waiting = state.is_handed_by(handover) and state.is_handing_over
+            if is_waiting and state.position is not None and self._states.get(partition) is state:
+                self.seek(state, state.position)
 
     def put_first(self, state: PartitionState) -> None:
         """Return what a partition has before all others."""
@@ -241,7 +274,7 @@ class Assignment:
             state.epoch = next(self._epochs)
             state.chunks.clear()
             state.buffered_bytes = 0
-            state.fetch_offset = state.position
+            state.position = state.fetch_offset = state.position
         self._filled = {}
         self.failed = {state.partition: state for state in self._states.values() if state.error is not None}
         self.buffered_bytes = 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Container
 
 from sparklog.clock import Clock
 from sparklog.consumer.assignment import Assignment
 from sparklog.consumer.followed_topics import TopicView
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.interrupts import EventCount
+from sparklog.model import TopicPartition
 
 __all__ = ["FetchState"]
 
@@ -30,6 +31,8 @@ class FetchState:
         """The consumer waits here, without the lock."""
         self.update_count = 0
         self.assignment = Assignment()
+        self.only: Container[TopicPartition] | None = None
+        """The partitions whose records the application waits for; None: all that are assigned."""
         self.topics: frozenset[str] = frozenset()
         """Subscribed to by name."""
         self.pattern: re.Pattern[str] | None = None

@@ -373,12 +373,17 @@ class Fetcher:
         Under the lock.
         """
         fetch_state, config = self._fetch_state, self._config
-        has_room = fetch_state.assignment.buffered_bytes < max(1, config.fetch_max_bytes)
+        buffered_bytes, max_bytes, only = (
+            fetch_state.assignment.buffered_bytes,
+            config.fetch_max_bytes,
+            fetch_state.only,
+        )
         topics_with_room: set[str] = set()
         is_limited = False
         requests = []
         for state in fetch_state.assignment:
             topic, partition = state.partition
+            has_room = buffered_bytes < max(1, max_bytes if only is None or state.partition in only else max_bytes // 2)
             is_full = not has_room or state.buffered_bytes >= max(1, config.max_partition_fetch_bytes)
             is_limited = is_limited or is_full
             if not is_full:

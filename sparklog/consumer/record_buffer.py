@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Container, Iterator, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -17,11 +17,20 @@ from sparklog.consumer.records import RecordMaker
 from sparklog.errors import RecordDeserializationError
 from sparklog.model import CREATE_TIME, ConsumerRecord, TopicPartition
 
-__all__ = ["RecordBuffer", "RecordIterator", "Records"]
+__all__ = ["GivesBack", "Only", "RecordBuffer", "RecordIterator", "Records"]
 
 _LOGGER = logging.getLogger("sparklog.consumer")
 
 Records = dict[TopicPartition, list[ConsumerRecord]]
+Only = Container[TopicPartition] | None
+"""The partitions whose records are wanted; None: all."""
+
+
+class GivesBack(Protocol):
+    """Hands out records that were polled."""
+
+    def give_back(self) -> None:
+        """Have the records fetched again that weren't handed out."""
 
 
 class RecordBuffer:
@@ -36,15 +45,16 @@ class RecordBuffer:
         )
         self._interceptors: Sequence[Any] = config.interceptors
         self._min_bytes = min(config.fetch_min_bytes, config.fetch_max_bytes)
+        self._max_bytes = max(1, config.fetch_max_bytes)
         self._max_wait_ms = config.fetch_max_wait_ms
 
-    def ready_in_ms(self) -> float | None:
+    def ready_in_ms(self, only: Only = None) -> float | None:
         """The time, in ms, to wait for ``fetch_min_bytes``; 0 where there is enough, None where there is nothing.
 
         Records that were fetched are returned after ``fetch_max_wait_ms`` at the latest.
         """
         with self._fetch_state.lock:
-            ready = self._fetch_state.assignment.ready()
+            ready = self._fetch_state.assignment.ready(only)
             if not ready:
                 return None
             if self._min_bytes <= 1 or sum(state.buffered_bytes for state in ready) >= self._min_bytes:
@@ -52,17 +62,18 @@ class RecordBuffer:
             oldest = min(state.chunks[0].fetched_ticks_ms for state in ready)
         return max(0.0, oldest + self._max_wait_ms - self._clock.ticks_ms())
 
-    def records(self, max_records: int, handover: Handover | None) -> Records:
+    def records(self, max_records: int, handover: Handover | None, only: Only = None) -> Records:
         """Up to ``max_records`` records: of the partition whose turn it is all that there are, then of the next.
 
         Args:
             handover: with it the positions move on; None: whoever hands out the records moves them.
+            only: none but these partitions; None: all.
         Raises:
             RecordDeserializationError: the first record can't be deserialized; those before one are returned first.
         """
         found: Records = {}
         left = max_records
-        for state in self._ready():
+        for state in self._ready(only):
             records, error = self._records(state, left, handover)
             if records:
                 found[state.partition] = records
@@ -104,12 +115,32 @@ class RecordBuffer:
         with self._fetch_state.lock:
             self._skip_empty(state)
 
-    def _ready(self) -> list[PartitionState]:
+    def want(self, only: Only) -> None:
+        """Let the fetcher know whose records are wanted now: the others take half of the room at most.
+
+        Where they have all of it, what was fetched of them is dropped, and fetched again.
+        """
+        fetch_state = self._fetch_state
+        if only is None and fetch_state.only is None:
+            return
+        with fetch_state.lock:
+            assignment = fetch_state.assignment
+            if only != fetch_state.only:
+                fetch_state.only = only
+                fetch_state.request_update()
+            if only is None or assignment.buffered_bytes < self._max_bytes or assignment.ready(only):
+                return
+            for state in assignment.ready():
+                if state.position is not None:
+                    assignment.seek(state, state.position)
+            fetch_state.request_update()
+
+    def _ready(self, only: Only = None) -> list[PartitionState]:
         with self._fetch_state.lock:
-            return self._fetch_state.assignment.ready()
+            return self._fetch_state.assignment.ready(only)
 
     def _skip_empty(self, state: PartitionState) -> None:
-        while state.chunks and state.chunks[0].left_count == 0:
+        while not state.is_handing_over and state.chunks and state.chunks[0].left_count == 0:
             self._take(state, state.chunks[0], 0, HANDED_OVER)
 
     def _records(

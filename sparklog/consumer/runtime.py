@@ -26,7 +26,7 @@ from sparklog.consumer.listener import ConsumerRebalanceListener
 from sparklog.consumer.lookups import Lookup, Lookups
 from sparklog.consumer.metrics import ConsumerMetrics
 from sparklog.consumer.offset_commits import OffsetCommits, OnCommit
-from sparklog.consumer.record_buffer import RecordBuffer, RecordIterator, Records
+from sparklog.consumer.record_buffer import GivesBack, Only, RecordBuffer, RecordIterator, Records
 from sparklog.consumer.segment_fetcher import ReadLimits
 from sparklog.consumer.single_thread_guard import SingleThreadGuard
 from sparklog.consumer.subscription import HELD, Subscription
@@ -66,7 +66,8 @@ class ConsumerRuntime:
         self._listener: ConsumerRebalanceListener | None = None
         self._handover = HANDED_OVER
         """The handover of the newest poll."""
-        self._record_iterator: RecordIterator | None = None
+        self.record_iterator: GivesBack | None = None
+        """Whoever hands out records of polls, and has some left."""
         self._clock: Clock = cluster.clock
         self._owns_store = owns_store
         self._limits = limits
@@ -87,13 +88,14 @@ class ConsumerRuntime:
 
     # Polling and waiting.
 
-    def poll(self, max_records: int, handover: Handover | None, timeout_ms: float) -> Records:
+    def poll(self, max_records: int, handover: Handover | None, timeout_ms: float, only: Only = None) -> Records:
         """The next records, at most ``max_records``; none if there are none in time. Raises as ``Consumer.poll``.
 
         Args:
             handover: moves the positions; None: whoever hands out the records moves them.
+            only: none but these partitions; None: all.
         """
-        return self._poll(partial(self.record_buffer.records, max_records, handover), timeout_ms) or {}
+        return self._poll(partial(self.record_buffer.records, max_records, handover, only), timeout_ms, only) or {}
 
     def poll_batches(
         self, max_records: int | None, handover: Handover, timeout_ms: float
@@ -109,15 +111,15 @@ class ConsumerRuntime:
 
     def iterate(self, records: Records) -> Iterator[ConsumerRecord]:
         """Iterate over records of a poll without a handover; each moves the position of its partition."""
-        self._record_iterator = RecordIterator(self.fetch_state, records)
-        return iter(self._record_iterator)
+        self.record_iterator = iterator = RecordIterator(self.fetch_state, records)
+        return iter(iterator)
 
     def stop_iteration(self) -> None:
         """Have records fetched again that iteration hasn't returned."""
         self._begin_again_if_interrupted()
-        if self._record_iterator is not None:
-            self._record_iterator.give_back()
-            self._record_iterator = None
+        if self.record_iterator is not None:
+            self.record_iterator.give_back()
+            self.record_iterator = None
 
     def wait(self, attempt: Callable[[], T | None], timeout_ms: float) -> T | None:
         """The first result of ``attempt`` that isn't empty, tried whenever there is news; None after the time-out.
@@ -170,26 +172,27 @@ class ConsumerRuntime:
         check_timeout(0 if timeout_ms is None else timeout_ms)
         return self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
-    def _poll(self, take: Callable[[], T], timeout_ms: float) -> T | None:
+    def _poll(self, take: Callable[[], T], timeout_ms: float, only: Only = None) -> T | None:
         if self.subscription.is_empty:
             raise IllegalStateError("poll: subscribe to topics or assign partitions first")
         self.metrics.poll_begins()
         try:
-            found = self.wait(partial(self._poll_once, take), timeout_ms)
+            found = self.wait(partial(self._poll_once, take, only), timeout_ms)
         except BaseException as error:
             self.metrics.poll_ends(error)
             raise
         self.metrics.poll_ends(None)
         return found
 
-    def _poll_once(self, take: Callable[[], T]) -> T | None:
+    def _poll_once(self, take: Callable[[], T], only: Only) -> T | None:
         if self.coordinator is not None:
             self.coordinator.commits.commit_if_due()
         self._transaction_help.polled()
         self._reconcile()
-        self._raise_next_error(records_first=True)
+        self._raise_next_error(records_first=True, only=only)
         self._update_ungrouped()
-        return take() if self.record_buffer.ready_in_ms() == 0 else None
+        self.record_buffer.want(only)
+        return take() if self.record_buffer.ready_in_ms(only) == 0 else None
 
     def _begin_again_if_interrupted(self) -> None:
         """Have all fetched again from where the positions are, if an interrupt ended a call in the middle of a change,
@@ -223,18 +226,19 @@ class ConsumerRuntime:
         if self.coordinator is not None:
             self.coordinator.reconcile(self.subscription, self._listener)
 
-    def _raise_next_error(self, *, records_first: bool) -> None:
+    def _raise_next_error(self, *, records_first: bool, only: Only = None) -> None:
         """Raise what went wrong in the background.
 
         Args:
             records_first: where the last call raised too, let records be returned before the next error: what fails
                 again and again doesn't stop the rest.
+            only: the partitions whose records would be returned; None: all.
         """
         unknown: set[str] = set()
         with self.fetch_state.lock:
             if self.coordinator is not None and self.coordinator.is_member:
                 unknown = self.fetch_state.unknown_topics()
-            waits = records_first and self._has_raised and bool(self.fetch_state.assignment.ready())
+            waits = records_first and self._has_raised and bool(self.fetch_state.assignment.ready(only))
             found = None if waits else self.fetch_state.next_error(without=unknown)
         if self.coordinator is not None and unknown:
             self.coordinator.report_unknown_topics(unknown)
@@ -327,7 +331,7 @@ class ConsumerRuntime:
             bound = self.api_timeout_ms(timeout_ms)
             if not self.wait(partial(self._has_position, state), bound):
                 raise KafkaTimeoutError(f"the position of {partition} was not found within {bound:g} ms")
-        if self._record_iterator is None:
+        if self.record_iterator is None:
             self.record_buffer.skip_empty(state)
         if state.position is None:
             raise IllegalStateError(f"the position of {partition} was lost while it was looked for")

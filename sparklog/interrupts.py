@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["CallThread", "EventCount", "bounded_s", "uninterrupted"]
+__all__ = ["CallThread", "EventCount", "SafeEvent", "bounded_s", "uninterrupted"]
 
 T = TypeVar("T")
 
@@ -92,6 +92,30 @@ def uninterrupted(call: Callable[[], T]) -> T:
         return call()
     made.wait()
     return made.result()
+
+
+class SafeEvent:
+    """An event that a signal handler may set, whatever the main thread is doing: waiting for it, say.
+
+    ``threading.Event`` hangs then: its ``wait`` holds a lock, which its ``set`` in the same thread waits for.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._changed = EventCount()
+
+    def is_set(self) -> bool:
+        """Was it set?"""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set it, for good."""
+        self._is_set = True
+        self._changed.notify_all()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is set; False: not within the time."""
+        return self._changed.wait_for(self.is_set, timeout_s)
 
 
 class CallThread:

@@ -19,10 +19,11 @@ _MOST = 20_000
 
 
 class _Points:
-    """Counts the points in our own functions, and raises at one of them."""
+    """Counts the points in our own functions, and acts at one of them."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, act: Callable[[], object]) -> None:
         self.left = at
+        self.act = act
         self.was_reached = False
 
     def reach(self) -> None:
@@ -30,7 +31,8 @@ class _Points:
             return
         if self.left == 0:
             self.was_reached = True
-            raise KeyboardInterrupt
+            self.act()
+            return
         self.left -= 1
 
     def trace(self, frame: FrameType, event: str, _: object) -> Any:
@@ -46,9 +48,17 @@ class _Points:
             self.reach()
 
 
-def interrupt(call: Callable[[], object], *, at: int, point: str) -> bool:
-    """Make a call, and interrupt it at its point number ``at``, from 0. False: it doesn't have so many."""
-    points = _Points(at)
+def _raise() -> None:
+    raise KeyboardInterrupt
+
+
+def interrupt(call: Callable[[], object], *, at: int, point: str, act: Callable[[], object] = _raise) -> bool:
+    """Make a call, and interrupt it at its point number ``at``, from 0. False: it doesn't have so many.
+
+    Args:
+        act: what the signal's handler does, in the thread that is interrupted.
+    """
+    points = _Points(at, act)
     before = sys.gettrace(), sys.getprofile()  # of a debugger, or of whatever measures coverage
     try:
         if point == "instruction":

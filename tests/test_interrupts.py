@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from sparklog.interrupts import CallThread, EventCount, uninterrupted
+from sparklog.interrupts import CallThread, EventCount, SafeEvent, uninterrupted
 from tests.interrupting import POINTS, interrupt, numbers
 
 LONG_S = 10.0
@@ -46,6 +46,19 @@ def test_a_notification_that_is_interrupted_may_be_repeated(point: str) -> None:
         assert not waiting.is_alive()
         if not was_reached:
             break
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_an_event_that_a_signal_handler_sets_anywhere_in_its_wait_ends_the_wait(point: str) -> None:
+    for at in numbers():
+        event, seen = SafeEvent(), list[bool]()
+        was_reached = interrupt(lambda: seen.append(event.wait(0.002)), at=at, point=point, act=event.set)  # noqa: B023
+        assert event.is_set() == was_reached
+        assert event.wait(0) == was_reached
+        if not was_reached:
+            break
+    assert at > 5
+    assert seen == [False]
 
 
 def test_a_wait_ends_as_soon_as_its_predicate_holds() -> None:

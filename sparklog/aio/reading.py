@@ -18,7 +18,7 @@ from sparklog.model import ConsumerRecord, TopicPartition
 __all__ = ["Reading"]
 
 _LONGEST_WAIT_MS = 3_600_000.0
-"""As long as a poll waits; then it begins again."""
+"""The longest wait of a poll; then it begins again."""
 Only = frozenset[TopicPartition] | None
 """The partitions whose records are wanted; None: all."""
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Reading:
         self._batch_polls = 0
         """Polls for batches that the thread is to make; a poll for records gives way to them."""
         self._error: BaseException | None = None
-        """Of a poll for which nobody waited any more."""
+        """The error of a poll for which nobody waited any more."""
         self._is_closed = False
 
     def next_unclaimed(self) -> ConsumerRecord | None:

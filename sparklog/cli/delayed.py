@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import datetime, timezone
 
 import click
 
 from sparklog.cli.options import cluster_of, complete_topics, connection_options
 from sparklog.cli.output import as_json, as_text, print_table
+from sparklog.cli.signals import stopped_by_signals
 
 __all__ = ["delayed"]
 
@@ -51,9 +48,8 @@ def run(ctx: click.Context, topics: tuple[str, ...], once: bool, poll_interval_m
 
     cluster = cluster_of(ctx)
     movers: dict[str, DelayMover] = {}
-    stopping = threading.Event()
     try:
-        with _signals(stopping.set):
+        with stopped_by_signals() as stopping:
             while not stopping.is_set():
                 for topic in topics or delayed_topics(cluster):  # new ones are found at the next look
                     if topic not in movers:
@@ -125,19 +121,3 @@ def cancel(ctx: click.Context, topic: str, key: str | None, name: str | None) ->
         else:
             raise InvalidArgumentError(f"no record of id {name!r} waits for topic {topic!r}")
     click.echo(f"cancelled {len(found)} {'record' if len(found) == 1 else 'records'}")
-
-
-@contextmanager
-def _signals(stop: Callable[[], object]) -> Iterator[None]:
-    """SIGTERM and Ctrl-C end it after the batch that is under way."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:
-        signal.signal(number, lambda *_: stop())
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

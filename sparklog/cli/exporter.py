@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from sparklog.cli.options import cluster_of, connection_options, root_of
+from sparklog.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from sparklog.observe import ClusterWatch, Shard
 
-__all__ = ["exporter", "stopped_by_signals", "watch_opener"]
+__all__ = ["exporter", "watch_opener"]
 
 _SHARD = re.compile(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})")
 
@@ -114,20 +111,6 @@ class _Opener:
         from sparklog.observe import ClusterWatch
 
         return ClusterWatch(cluster_of(self._ctx), shard=self._shard)
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set, instead of what they do else."""
-    stopped = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:
-        signal.signal(number, lambda *_: stopped.set())
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _parse_shard(text: str) -> Shard:

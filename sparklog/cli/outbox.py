@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sparklog.cli.options import connection_options, root_of
+from sparklog.cli.signals import stop_at_signals
 
 if TYPE_CHECKING:
     from sparklog.outbox import Relay
@@ -75,7 +73,7 @@ def relay(
     options: dict[str, Any] = {"name": name, "after": after, "batch_size": batch_size}
     with (
         _relay(ctx, url, table, poll_interval_s=poll_interval_ms / 1_000, **options) as running,
-        _stopped_by_signals(running),
+        stop_at_signals(running.stop),
     ):
         if once:
             click.echo(f"sent {running.run_until_empty()} rows")
@@ -127,16 +125,3 @@ def _check_installed() -> None:
         import sqlalchemy  # noqa: F401 - only whether it is there
     except ImportError:
         raise click.ClickException("the outbox needs SQLAlchemy: pip install 'sparklog[outbox]'") from None
-
-
-@contextmanager
-def _stopped_by_signals(running: Relay) -> Iterator[None]:
-    """SIGTERM and Ctrl-C end it after the batch that is under way."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:
-        signal.signal(number, lambda *_: running.stop())
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparklog.cli.exporter import stopped_by_signals, watch_opener
+from sparklog.cli.exporter import watch_opener
 from sparklog.cli.options import connection_options
 from sparklog.cli.output import as_json, is_terminal, print_table
+from sparklog.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from sparklog.observe import ClusterFigures

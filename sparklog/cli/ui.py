@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparklog.cli.exporter import stopped_by_signals
 from sparklog.cli.options import cluster_of, connection_options, root_of
+from sparklog.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from sparklog.console import ConsoleSettings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +20,7 @@ from sparklog.errors import (
     TransactionAbortedError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.interrupts import SafeEvent
 from sparklog.log.cluster import Cluster, open_cluster
 from sparklog.logs import about, without_content
 from sparklog.outbox.positions import encode_position, ensure_position_topic, position_topic, read_position
@@ -108,7 +108,7 @@ class Relay:
         self._batch_size = batch_size
         self._poll_interval_s = poll_interval_s
         self._max_outage_s = max_outage_s
-        self._stopping = threading.Event()
+        self._stopping = SafeEvent()
         self._table: OutboxTable | None = None
         self._producer: Producer | None = None
         self._waiter: Waiter | None = None

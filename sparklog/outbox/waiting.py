@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import suppress
 from typing import Any
 
 from sqlalchemy.engine import Engine
 
+from sparklog.interrupts import SafeEvent
 from sparklog.outbox.sending import channel_of
 
 __all__ = ["Waiter", "waiter_for"]
@@ -21,7 +21,7 @@ _SLICE_S = 0.25
 class Waiter:
     """Waits for a time, or until the relay is stopped."""
 
-    def __init__(self, stopping: threading.Event) -> None:
+    def __init__(self, stopping: SafeEvent) -> None:
         self._stopping = stopping
 
     def wait(self, seconds: float) -> None:
@@ -35,7 +35,7 @@ class Waiter:
 class _Listener(Waiter):
     """Waits on a connection of its own that listens. A notification that was missed costs a time of waiting."""
 
-    def __init__(self, engine: Engine, channel: str, stopping: threading.Event) -> None:
+    def __init__(self, engine: Engine, channel: str, stopping: SafeEvent) -> None:
         super().__init__(stopping)
         self._engine = engine
         self._channel = channel
@@ -76,7 +76,7 @@ class _Listener(Waiter):
         return None
 
 
-def waiter_for(engine: Engine, table: str, stopping: threading.Event) -> Waiter:
+def waiter_for(engine: Engine, table: str, stopping: SafeEvent) -> Waiter:
     """The waiter that the database and its driver allow."""
     if engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg":
         return _Listener(engine, channel_of(table), stopping)

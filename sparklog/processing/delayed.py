@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from sparklog.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.interrupts import SafeEvent
 from sparklog.log import Cluster, TopicFollower, open_cluster
 from sparklog.log.cluster import topic_names
 from sparklog.log.topic import delete_records
@@ -169,7 +169,7 @@ class DelayMover:
         self._batch_size = batch_size
         self._poll_interval_s = poll_interval_s
         self._max_outage_s = max_outage_s
-        self._stopping = threading.Event()
+        self._stopping = SafeEvent()
         self._delayed: DelayedTopic | None = None
         self._producer: Producer | None = None
         self._trimmed_ticks_ms = float("-inf")

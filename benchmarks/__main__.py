@@ -29,6 +29,7 @@ from benchmarks import (
     transactions,
     typed,
 )
+from benchmarks.harness import print_table
 from benchmarks.report import Report
 from benchmarks.stores import suite
 from sparklog import __version__
@@ -81,6 +82,11 @@ def main() -> int:
             BENCHMARKS[name](arguments.quick)
         others = "" if section.others_cores is None else f"; other processes took {section.others_cores:.2f} cores"
         print(f"({name}: {section.seconds:.0f} s{others})", flush=True)
+    targets = [target.row() for section in report.sections for target in section.targets]
+    if targets:
+        print("\nTargets")
+        print_table(["", "wanted", "reached", ""], targets)
+    print(f"\n{sum(section.seconds for section in report.sections) / 60:.1f} minutes")
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(report.as_json(), indent=1) + "\n")
     return 0

@@ -9,6 +9,7 @@ import time
 
 from benchmarks.harness import Running, percentile, print_table, progress
 from benchmarks.log import TOPIC, grow
+from benchmarks.report import add_target
 from sparklog.log.cluster import open_cluster
 from sparklog.log.topic import create_topic
 from sparklog.model import TopicPartition
@@ -65,6 +66,8 @@ def age(quick: bool) -> None:
         names = {young: "new topic", old: f"topic of {commits:,} commits"}
         ages = {root: each[WARM_UP:] for root, each in times.items()}
         base = statistics.median(ages[young])
+        name = f"one record sent and received at an age of {commits:,} commits: p50, × new"
+        add_target(name, 1.1, statistics.median(ages[old]) / base, is_at_most=True)
         print_table(
             ["", "p50 ms", "p99 ms", "p50 × new"],
             [

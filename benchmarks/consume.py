@@ -6,6 +6,7 @@ the measured time. CPU is client and broker on Kafka's side, and our process.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -13,12 +14,26 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from benchmarks.harness import Case, Usage, compare, run, used
-from benchmarks.kafka_broker import broker_or_none
+from benchmarks.harness import Case, Goal, Usage, compare, run, used
+from benchmarks.kafka_broker import Broker, broker_or_none
 from benchmarks.peers import PARTITIONS, expect, kafka_topic, sparklog_topic
 from benchmarks.produce import TOPIC, send_kafka, send_sparklog
+from benchmarks.report import add_target
 
 KEY_SIZE = 16
+POLL, POLL_BATCHES = "sparklog poll, max_poll_records=", "sparklog poll_batches"
+GOALS = {
+    100: [
+        Goal("poll(500), 100 bytes", f"{POLL}500", 2, 1.5),
+        Goal("poll(5,000), 100 bytes", f"{POLL}5,000", 2, 1.5),
+        Goal("poll_batches, 100 bytes", POLL_BATCHES, 6, 4),
+    ],
+    1024: [
+        Goal("poll(500), 1 KiB", f"{POLL}500", 1.3, 1.2),
+        Goal("poll(5,000), 1 KiB", f"{POLL}5,000", 1.3, 1.2),
+        Goal("poll_batches, 1 KiB", POLL_BATCHES, 2, 2),
+    ],
+}
 
 
 def poll_sparklog(root: str, *, count: int, value_size: int, max_poll_records: int) -> Usage:
@@ -34,6 +49,42 @@ def poll_sparklog(root: str, *, count: int, value_size: int, max_poll_records: i
                     size += len(record.key) + len(record.value)
     consumer.close()
     expect("records and bytes", (seen, size), (count, count * (KEY_SIZE + value_size)))
+    return usage
+
+
+def send_json(root: str, *, count: int) -> None:
+    """Records whose values are JSON of five fields."""
+    from sparklog.producer import Producer
+
+    values = [
+        json.dumps({"id": number, "total": number / 7, "at": "2026-11-24T09:00:00Z", "name": "x" * 20, "ok": True})
+        for number in range(1_000)
+    ]
+    with Producer(root, acks=1, linger_ms=50) as producer:
+        for number in range(count):
+            producer.send(TOPIC, value=values[number % 1_000].encode(), key=b"key-%012d" % number)
+
+
+def poll_json(root: str, *, count: int, by_hand: bool) -> Usage:
+    """Decode each value: by ``value_deserializer``, or by hand after a plain ``poll``."""
+    from sparklog.consumer import Consumer
+
+    seen = total = 0
+    with used(count) as usage:
+        consumer = Consumer(
+            TOPIC, cluster=root, auto_offset_reset="earliest", value_deserializer=None if by_hand else json.loads
+        )
+        while seen < count:
+            for records in consumer.poll(timeout_ms=1000).values():
+                seen += len(records)
+                if by_hand:
+                    for record in records:
+                        total += json.loads(record.value)["id"]
+                else:
+                    for record in records:
+                        total += record.value["id"]
+    consumer.close()
+    expect("records and the sum of their ids", (seen, total), (count, sum(number % 1_000 for number in range(count))))
     return usage
 
 
@@ -78,38 +129,62 @@ def consume_kafka(
 
 
 def consume_rate(quick: bool) -> None:
-    """Records of 100 bytes and of 1 KiB, from topics that producers of this run filled."""
+    """Records of 100 bytes and of 1 KiB, from topics that producers of this run filled; then values of JSON."""
     with broker_or_none() as broker:
         for count, value_size in ((1_000_000, 100), (200_000, 1024)):
             count //= 10 if quick else 1
             print(f"Consuming {count:,} records, values of {value_size} bytes, 16-byte keys, 6 partitions")
-            work = {"count": count, "value_size": value_size}
-            cases = []
-            if broker is not None:
-                topic = kafka_topic(broker.bootstrap)
-                there = {"bootstrap": broker.bootstrap, "topic": topic, "broker_pid": broker.pid}
-                run(send_kafka, **there, **work, linger_ms=50, callback=False)
-                cases = [
-                    Case(
-                        f"Kafka consume({num_messages:,}){', tuned' if tuned else ''}",
-                        partial(usage, consume_kafka, **there, **work, num_messages=num_messages, tuned=tuned),
-                        is_peer=True,
-                    )
-                    for num_messages, tuned in ((500, False), (500, True), (5_000, True))
-                ]
-                cases[-1].work()  # the JVM compiles
+            cases = [] if broker is None else kafka_cases(broker, count=count, value_size=value_size)
             with tempfile.TemporaryDirectory() as root:
                 sparklog_topic(root, TOPIC)
+                work = {"count": count, "value_size": value_size}
                 run(send_sparklog, root=root, **work, linger_ms=50)
                 cases += [
                     Case(
-                        f"sparklog poll, max_poll_records={most:,}",
+                        f"{POLL}{most:,}",
                         partial(usage, poll_sparklog, root=root, **work, max_poll_records=most),
                     )
                     for most in (500, 5_000)
                 ]
-                cases.append(Case("sparklog poll_batches", partial(usage, poll_batches_sparklog, root=root, **work)))
-                compare(cases)
+                cases.append(Case(POLL_BATCHES, partial(usage, poll_batches_sparklog, root=root, **work)))
+                compare(cases, GOALS[value_size])
+            print()
+    decode_json(20_000 if quick else 200_000)
+
+
+def kafka_cases(broker: Broker, *, count: int, value_size: int) -> list[Case]:
+    """The peer's, with a topic that is filled, by a broker that is warm."""
+    topic = kafka_topic(broker.bootstrap)
+    there = {"bootstrap": broker.bootstrap, "topic": topic, "broker_pid": broker.pid}
+    work = {"count": count, "value_size": value_size}
+    run(send_kafka, **there, **work, linger_ms=50, callback=False)
+    cases = [
+        Case(
+            f"Kafka consume({num_messages:,}){', tuned' if tuned else ''}",
+            partial(usage, consume_kafka, **there, **work, num_messages=num_messages, tuned=tuned),
+            is_peer=True,
+        )
+        for num_messages, tuned in ((500, False), (500, True), (5_000, True))
+    ]
+    cases[-1].work()  # the JVM compiles
+    return cases
+
+
+def decode_json(count: int) -> None:
+    """What a deserializer costs beside the same by hand."""
+    print(f"poll of {count:,} values of JSON, decoded")
+    with tempfile.TemporaryDirectory() as root:
+        sparklog_topic(root, TOPIC)
+        run(send_json, root=root, count=count)
+        names = {"by value_deserializer": False, "by hand": True}
+        medians = compare(
+            [
+                Case(name, partial(usage, poll_json, root=root, count=count, by_hand=by_hand))
+                for name, by_hand in names.items()
+            ]
+        )
+    by_deserializer, by_hand = (medians[name].cpu_s for name in names)
+    add_target("poll with a JSON deserializer: CPU, × by hand", 1.05, by_deserializer / by_hand, is_at_most=True)
 
 
 def usage(work: Callable[..., Usage], **arguments: Any) -> Usage:

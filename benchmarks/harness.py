@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kafka_broker import process_cpu_seconds
-from benchmarks.report import add_table
+from benchmarks.report import add_table, add_target
 from benchmarks.stores.latency_proxy import counted_requests
 
 __all__ = [
     "Case",
+    "Goal",
     "Running",
     "Usage",
     "bytes_read",
@@ -156,7 +157,18 @@ class Case:
     is_peer: bool = False
 
 
-def compare(cases: Sequence[Case], *, rounds: int = ROUNDS) -> Mapping[str, Usage]:
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """How many times as good as the peer's best the best of some cases is to be."""
+
+    name: str
+    cases: str
+    """What their names begin with."""
+    cpu: float
+    wall: float
+
+
+def compare(cases: Sequence[Case], goals: Sequence[Goal] = (), *, rounds: int = ROUNDS) -> Mapping[str, Usage]:
     """Run all cases in turn, ``rounds`` times; print medians, and how they compare with the peer's best."""
     usages: dict[str, list[Usage]] = {case.name: [] for case in cases}
     for number in range(rounds):
@@ -187,6 +199,12 @@ def compare(cases: Sequence[Case], *, rounds: int = ROUNDS) -> Mapping[str, Usag
                 *(f"{ratio:.2f}" if ratio == ratio else "?" for ratio in ratios),
             ]
         )
+    for goal in goals if peers else ():
+        own = [medians[case.name] for case in cases if not case.is_peer and case.name.startswith(goal.cases)]
+        cpu = min(peer.cpu_s_per_million for peer in peers) / min(one.cpu_s_per_million for one in own)
+        wall = max(one.per_second for one in own) / max(peer.per_second for peer in peers)
+        add_target(f"{goal.name}: CPU, × peer", goal.cpu, cpu)
+        add_target(f"{goal.name}: wall, × peer", goal.wall, wall)
     heading = ["", "records", "per s", "CPU s per million", *(["× peer, wall", "× peer, CPU"] if peers else [])]
     print_table(heading, rows)
     return medians

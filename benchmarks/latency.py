@@ -16,6 +16,7 @@ from benchmarks.harness import Running, percentile, print_table, progress, run
 from benchmarks.kafka_broker import Broker, broker_or_none, process_cpu_seconds
 from benchmarks.peers import kafka_topic, sparklog_topic
 from benchmarks.produce import TOPIC
+from benchmarks.report import add_target
 
 RATE = 200
 SECONDS = 20
@@ -165,6 +166,7 @@ def latency(quick: bool) -> None:
                 rows.append([f"sparklog, acks={acks}", *figures, ""])
                 if acks == 1:
                     idle.append(["sparklog", f"{100 * run(idle_sparklog, root=root, seconds=seconds):.2f}", ""])
+                    add_targets(figures, idle_percent=idle[-1][1])
             if peer is not None:
                 progress(name)
                 where = {"bootstrap": peer.bootstrap, "topic": kafka_topic(peer.bootstrap, partitions=1)}
@@ -186,6 +188,19 @@ def latency(quick: bool) -> None:
     print()
     print("A consumer to which nothing comes")
     print_table(["", "CPU %", "broker CPU %"], idle)
+
+
+def add_targets(figures: list[str], *, idle_percent: str) -> None:
+    """Those of a row that :func:`end_to_end` makes, and of an idle consumer."""
+    p50_ms, p99_ms, _, producer_percent, consumer_percent = map(float, figures)
+    for name, wanted, reached in (
+        (f"end to end at {RATE} records/s, p50 ms", 2.0, p50_ms),
+        (f"end to end at {RATE} records/s, p99 ms", 8.0, p99_ms),
+        ("a commit of one record, CPU ms of the producer", 1.2, 10 * producer_percent / RATE),
+        (f"producer and consumer at {RATE} records/s, % of a core", 25.0, producer_percent + consumer_percent),
+        ("an idle consumer, % of a core", 1.0, float(idle_percent)),
+    ):
+        add_target(name, wanted, reached, is_at_most=True)
 
 
 class BrokerShare:

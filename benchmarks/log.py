@@ -86,7 +86,7 @@ def append_rate(quick: bool) -> None:
     for name, work, writers, sync in cases:
         with tempfile.TemporaryDirectory() as root:
             create_topic(open_cluster(root).topic_log(TOPIC), TOPIC)
-            count = total // writers
+            count = (total if work is append_sparklog else total // 8) // writers
             began, ended, cpu = timed(work, root, writers=writers, count=count, sync=sync)
             done = count * writers
             print(f"{name:34}{done:>9}{done / (ended - began):>9.0f}{cpu / done * 1000:>13.2f}", flush=True)

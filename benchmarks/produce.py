@@ -10,7 +10,7 @@ import tempfile
 from functools import partial
 from typing import Any
 
-from benchmarks.harness import Case, Usage, compare, empty_files, run, used
+from benchmarks.harness import Case, Goal, Usage, compare, empty_files, run, used
 from benchmarks.kafka_broker import Broker, broker_or_none
 from benchmarks.peers import (
     arrow_batch,
@@ -131,7 +131,7 @@ def on_kafka(work: Any, broker: Broker, **arguments: Any) -> Usage:
 def send_rate(quick: bool) -> None:
     """Records of 100 bytes and of 1 KiB, sent one by one."""
     with tempfile.TemporaryDirectory() as folder, broker_or_none() as broker:
-        for count, value_size in ((1_000_000, 100), (200_000, 1024)):
+        for count, value_size, cpu, wall in ((1_000_000, 100, 3, 2), (200_000, 1024, 2, 1.5)):
             count //= 10 if quick else 1
             print(f"Producer.send, values of {value_size} bytes, 16-byte keys, 6 partitions, acks=1")
             work = {"count": count, "value_size": value_size}
@@ -149,13 +149,13 @@ def send_rate(quick: bool) -> None:
             for linger_ms in (5, 50):
                 name = f"sparklog, linger_ms={linger_ms}"
                 cases.append(Case(name, partial(on_sparklog, folder, send_sparklog, linger_ms=linger_ms, **work)))
-            compare(cases)
+            compare(cases, [Goal(f"send, {value_size} bytes", "sparklog", cpu, wall)])
 
 
 def send_batch_rate(quick: bool) -> None:
     """Tables of 50,000 records."""
     with tempfile.TemporaryDirectory() as folder, broker_or_none() as broker:
-        for batches, value_size in ((20, 100), (4, 1024)):
+        for batches, value_size, cpu, wall in ((20, 100, 6, 3.5), (4, 1024, 3.5, 2.5)):
             batches = max(1, batches // 10) if quick else batches
             print(f"Producer.send_batch, {BATCH:,} records each, values of {value_size} bytes, 16-byte keys, acks=1")
             work = {"batches": batches, "value_size": value_size}
@@ -171,7 +171,7 @@ def send_batch_rate(quick: bool) -> None:
                 ]
                 warm_up(broker, cases)
             cases.append(Case("sparklog send_batch", partial(on_sparklog, folder, send_batch_sparklog, **work)))
-            compare(cases)
+            compare(cases, [Goal(f"send_batch, {value_size} bytes", "sparklog", cpu, wall)])
 
 
 def warm_up(broker: Broker, cases: list[Case]) -> None:

@@ -13,7 +13,30 @@ from io import TextIOBase
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Report", "Section", "add_table"]
+__all__ = ["Report", "Section", "Target", "add_table", "add_target"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A figure that is wanted, and what a run has reached."""
+
+    name: str
+    wanted: float
+    reached: float
+    """Not a number where it couldn't be measured."""
+    is_at_most: bool = False
+    """Is less better?"""
+
+    @property
+    def is_met(self) -> bool:
+        return self.reached <= self.wanted if self.is_at_most else self.reached >= self.wanted
+
+    def row(self) -> list[str]:
+        """What is printed of it."""
+        wanted = f"{'≤' if self.is_at_most else '≥'} {self.wanted:g}"
+        if self.reached != self.reached:
+            return [self.name, wanted, "not measured", ""]
+        return [self.name, wanted, f"{self.reached:.2f}", "met" if self.is_met else "not met"]
 
 
 @dataclass(slots=True)
@@ -24,6 +47,7 @@ class Section:
     lines: list[str] = field(default_factory=list)
     """All that it printed, tables too."""
     tables: list[dict[str, Any]] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
     seconds: float = 0.0
     others_cores: float | None = None
     """Cores that other processes took meanwhile, on average; None where the system doesn't say."""
@@ -35,6 +59,10 @@ class Section:
             "others_cores": self.others_cores,
             "lines": self.lines,
             "tables": self.tables,
+            "targets": [
+                {"name": one.name, "wanted": one.row()[1], "reached": one.row()[2], "is_met": one.is_met}
+                for one in self.targets
+            ],
         }
 
 
@@ -70,6 +98,12 @@ def add_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Add a table, as it is printed, to the section that is open, if one is."""
     for section in _open[-1:]:
         section.tables.append({"columns": list(heading), "rows": [list(row) for row in rows]})
+
+
+def add_target(name: str, wanted: float, reached: float, *, is_at_most: bool = False) -> None:
+    """Add a target, and what was reached, to the section that is open, if one is."""
+    for section in _open[-1:]:
+        section.targets.append(Target(name=name, wanted=wanted, reached=reached, is_at_most=is_at_most))
 
 
 _open: list[Section] = []

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from benchmarks.harness import Case, Running, Usage, compare, percentile, print_table, progress, run
+from benchmarks.harness import Case, Goal, Running, Usage, compare, percentile, print_table, progress, run
 from benchmarks.kafka_broker import Broker, BrokerUnavailableError, broker_or_none, fetched_jars
 from benchmarks.peers import expect, kafka_count, kafka_delete, kafka_topic, sparklog_count, sparklog_topic
 from benchmarks.produce import TOPIC, send_kafka, send_sparklog
@@ -103,7 +103,7 @@ def spark_read(quick: bool) -> None:
         print(f"The topic has {files[0]} files, after optimize {files[1]}")
         for case in cases:
             case.work()  # the JVM compiles
-        compare(cases)
+        compare(cases, [Goal('scan by format("sparklog")', 'format("sparklog")', 3.5, 6)])
 
 
 def optimize(root: str, topic: str) -> tuple[int, int]:

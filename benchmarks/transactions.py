@@ -18,7 +18,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.harness import Case, Running, Usage, compare, empty_files, percentile, print_table, progress, run, used
+from benchmarks.harness import (
+    Case,
+    Goal,
+    Running,
+    Usage,
+    compare,
+    empty_files,
+    percentile,
+    print_table,
+    progress,
+    run,
+    used,
+)
 from benchmarks.kafka_broker import Broker, broker_or_none
 from benchmarks.latency import RATE, SECONDS, WARM_UP, BrokerShare, gathered, paced
 from benchmarks.peers import (
@@ -35,6 +47,7 @@ from benchmarks.peers import (
     sparklog_topic,
 )
 from benchmarks.produce import KAFKA_PRODUCER, TOPIC, on_kafka, on_sparklog, send_kafka, send_sparklog, warm_up
+from benchmarks.report import add_target
 
 VALUE_SIZE = 100
 PRODUCED_EACH = 10_000
@@ -172,7 +185,8 @@ def produce(quick: bool) -> None:
                 )
             ]
             warm_up(broker, cases)
-        compare([*cases, Case("sparklog", partial(on_sparklog, folder, produce_sparklog, count=count))])
+        cases.append(Case("sparklog", partial(on_sparklog, folder, produce_sparklog, count=count)))
+        compare(cases, [Goal(f"transactional send, a commit each {PRODUCED_EACH:,}", "sparklog", 2.5, 2)])
         print()
         print(f"send_batch, {PRODUCED_EACH:,} records each, a commit after each")
         cases = []
@@ -322,7 +336,8 @@ def transform(quick: bool) -> None:
             ("poll_batches, send_batch", transform_batches_sparklog),
         ):
             cases.append(Case(f"sparklog, {name}", partial(on_filled, folder, ours, count=count)))
-        compare(cases)
+        name = f"consume-transform-produce, a commit each {TRANSFORMED_EACH:,}"
+        compare(cases, [Goal(name, "sparklog, poll, send", 2.5, 3)])
 
 
 def on_filled(folder: str, work: Callable[..., Usage], *, count: int) -> Usage:
@@ -446,6 +461,8 @@ def latency(quick: bool) -> None:
                     commit_sparklog, receive_committed_sparklog, count=count, receiver_sees={"root": root}, acks=acks
                 )
                 rows.append([name, *figures, ""])
+                if acks == 1:
+                    add_target("a transaction over two topics: p50 ms", 4, float(figures[0]), is_at_most=True)
             if peer is None:
                 continue
             for number in (1, len(TOPICS)):

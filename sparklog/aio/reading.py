@@ -42,7 +42,7 @@ class Reading:
         """The number of the newest call."""
         self._poll: asyncio.Future[_Goal | None] | None = None
         self._goal: _Goal | None = None
-        """What the thread polls for; None: for nothing. Replaced by the loop, read by the thread."""
+        """The aim of the poll in the thread; None: none. Replaced by the loop, read by the thread."""
         self._batch_polls = 0
         """Polls for batches that the thread is to make; a poll for records gives way to them."""
         self._error: BaseException | None = None
@@ -232,7 +232,7 @@ class _Waiter:
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """What a poll for several tasks looks for."""
+    """The aim of a poll for several tasks."""
 
     only: Only
     limit: int

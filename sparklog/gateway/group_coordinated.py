@@ -66,6 +66,12 @@ class Coordinated:
         group = self.classic if self.consumer.is_unused else self.consumer
         return group.may_commit(member_id, instance_id, generation)
 
+    def may_fetch(self, member_id: str, epoch: int) -> ErrorCode:
+        """May a member of this member epoch read committed offsets? Anybody may in a classic group, whose clients may
+        name a member, too. Source: Kafka ``ClassicGroup.validateOffsetFetch``, ``ConsumerGroup.validateOffsetFetch``.
+        """
+        return self.consumer.may_commit(member_id, None, epoch) if self.classic.is_unused else ErrorCode.NONE
+
     def tick(self, elapsed_ms: float) -> None:
         """Let time pass."""
         self.classic.tick(elapsed_ms)

@@ -115,8 +115,8 @@ async def offset_fetch(backend: Backend, request: Request) -> dict[str, Any]:
     for one in body["groups"]:
         group, member_id, epoch = one["group_id"], one.get("member_id"), one.get("member_epoch", -1)
         code = ErrorCode.NONE
-        if epoch >= 0 and group in coordinators(backend).groups:  # of the protocol consumer
-            code = coordinators(backend).groups[group].consumer.may_commit(member_id or "", None, epoch)
+        if epoch >= 0 and group in coordinators(backend).groups:
+            code = coordinators(backend).groups[group].may_fetch(member_id or "", epoch)
         if code is not ErrorCode.NONE:
             groups.append({"group_id": group, "error_code": code, "topics": []})
             continue

@@ -214,6 +214,15 @@ def test_a_lone_member_joins_in_all_versions(wire, version):
     assert wire.call("Heartbeat", min(version, 4), who(answer))["error_code"] == 25
 
 
+def test_a_member_of_a_classic_group_may_name_itself_as_it_reads_offsets(wire):
+    told = member(wire)
+    assert commit(wire, 5, generation=told["generation_id"], member_id=told["member_id"]) == 0
+    asked = {"group_id": "g", "member_id": told["member_id"], "member_epoch": told["generation_id"], "topics": None}
+    (found,) = wire.call("OffsetFetch", 9, {"groups": [asked]})["groups"]
+    assert found["error_code"] == 0
+    assert found["topics"][0]["partitions"][0]["committed_offset"] == 5
+
+
 def test_a_second_member_makes_the_first_join_again(wire, servers):
     first = member(wire)
     second = Wire(servers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["gateway", "gateway_user"]
 
 _FILE = click.Path(exists=True, dir_okay=False)
+_LOGGER = logging.getLogger("sparklog.gateway")
+_DRAIN_S = 5.0
+"""For requests that were read when the gateway is stopped: container runtimes kill after 30 s, or 10."""
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -35,6 +39,11 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
     is_flag=True,
     help="Listen beyond localhost: whoever reaches the port may read and write every topic.",
 )
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65_535),
+    help="Serve /metrics, /healthz and /readyz by HTTP on the host of --listen. [default: don't]",
+)
 @connection_options()
 @click.pass_context
 def gateway(
@@ -49,6 +58,7 @@ def gateway(
     users: str | None,
     allow_plain_without_tls: bool,
     allow_unauthenticated: bool,
+    metrics_port: int | None,
 ) -> None:
     """Serve the cluster to Kafka's clients, until it is stopped by SIGINT or SIGTERM. The cluster is made if it isn't
     there.
@@ -76,7 +86,7 @@ def gateway(
         allow_plain_without_tls=allow_plain_without_tls,
     )
     security = _security(ctx, users, tls_cert, tls_key, tls_client_ca)
-    asyncio.run(_run(uri, options, settings, (host, port), advertised, security))
+    asyncio.run(_run(uri, options, settings, (host, port), advertised, security, metrics_port))
 
 
 def _security(
@@ -130,9 +140,11 @@ async def _run(
     address: tuple[str, int],
     advertised: tuple[str, int] | None,
     security: dict[str, Any],
+    metrics_port: int | None,
 ) -> None:
     import asyncio
 
+    from sparklog.exporter import ExporterServer
     from sparklog.gateway.server import Gateway
     from sparklog.log.cluster import open_cluster
 
@@ -142,10 +154,18 @@ async def _run(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     served = Gateway(cluster, settings, advertised=advertised, **security)
+    metrics: ExporterServer | None = None
     try:
+        if metrics_port is not None:
+            metrics = ExporterServer(served.probe(), address[0], metrics_port)
         host, port = await served.listen(*address)
         click.echo(f"listening on {host}:{port}")
+        if metrics is not None:
+            click.echo(f"metrics at http://{address[0]}:{metrics.port}/metrics", err=True)
         await stopped.wait()
+        _LOGGER.info("draining: no more connections, and %d s for what was asked", _DRAIN_S)
     finally:
-        await served.close()
+        await served.close(_DRAIN_S)
+        if metrics is not None:
+            await asyncio.to_thread(metrics.close)
         cluster.store.close()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET6, AddressFamily, getaddrinfo
-from typing import Any
+from typing import Any, Protocol
 
 from sparklog.errors import InvalidArgumentError
-from sparklog.exporter.app import ExporterApp
+from sparklog.exporter.app import Response
 from sparklog.workers import Worker
 
 __all__ = ["ExporterServer", "parse_address"]
@@ -27,10 +27,15 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+class _App(Protocol):
+    def respond(self, path: str, *, accepts_gzip: bool = False) -> Response:
+        """The answer to a GET."""
+
+
 class ExporterServer:
     """Serves an app until it is closed."""
 
-    def __init__(self, app: ExporterApp, host: str, port: int) -> None:
+    def __init__(self, app: _App, host: str, port: int) -> None:
         """Begin to listen.
 
         Args:
@@ -56,7 +61,7 @@ class ExporterServer:
         self._worker.join(5.0)
 
 
-def _server(app: ExporterApp, host: str, port: int, family: AddressFamily) -> ThreadingHTTPServer:
+def _server(app: _App, host: str, port: int, family: AddressFamily) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         server_version = "sparklog"
         sys_version = ""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from sparklog.admin import Admin
 from sparklog.errors import UnknownTopicOrPartitionError
+from sparklog.gateway.figures import GatewayFigures
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import Rules, Users
 from sparklog.log.cluster import Cluster
@@ -71,6 +72,7 @@ class Backend:
         self.users = users
         """The users that may come in; None: nobody is asked who they are."""
         self.settings = settings
+        self.figures = GatewayFigures()
         self.advertised = advertised
         """Host and port that clients are told; None: those by which each came."""
         self.admin = Admin(cluster)

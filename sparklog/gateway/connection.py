@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sparklog.errors import SparklogError
@@ -28,6 +30,16 @@ _SMALL_REQUEST_BYTES = 8_388_608
 _CANCELLATIONS = 50
 
 _Answer = Callable[[], Awaitable[bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A request that was read."""
+
+    answer: _Answer
+    api: str
+    size: int
+    read_s: float
 
 
 class ByteBudget:
@@ -66,12 +78,21 @@ class Connection:
         self._local: tuple[str, int] = writer.get_extra_info("sockname")[:2]
         is_encrypted = writer.get_extra_info("ssl_object") is not None
         self._authentication = Authentication(backend, self._peer, is_encrypted=is_encrypted)
-        self._answers: asyncio.Queue[tuple[_Answer, int] | None] = asyncio.Queue(_READ_AHEAD)
+        self._answers: asyncio.Queue[_Pending | None] = asyncio.Queue(_READ_AHEAD)
+        self._reading: asyncio.Future[None] | None = None
+        self._is_between_requests = False
+        self._is_draining = False
+
+    def drain(self) -> None:
+        """Read no more requests; the connection ends once that which is being read, and those before, are answered."""
+        self._is_draining = True
+        if self._reading is not None and self._is_between_requests:
+            self._reading.cancel()
 
     async def serve(self) -> None:
         """Read and answer; returns when the connection is over."""
         answering = asyncio.ensure_future(self._answer_all())
-        reading = asyncio.ensure_future(self._read_all())
+        self._reading = reading = asyncio.ensure_future(self._read_all())
         try:
             await asyncio.wait([answering, reading], return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
@@ -91,29 +112,41 @@ class Connection:
             self._writer.transport.abort()  # what the client doesn't read would be kept for ever
 
     def _report(self, error: BaseException | None) -> None:
+        disconnected = self._backend.figures.disconnected
         if isinstance(error, WireError):
+            disconnected["invalid"] += 1
             _LOGGER.warning("client %s was disconnected: %s", self._peer, error)
         elif isinstance(error, asyncio.TimeoutError):
+            disconnected["idle"] += 1
             _LOGGER.info("client %s was idle for too long", self._peer)
         elif error is not None and not isinstance(error, (EOFError, ConnectionError)):
+            disconnected["error"] += 1
             _LOGGER.error("client %s was disconnected by an error", self._peer, exc_info=error)
 
     async def _forget_unanswered(self) -> None:
         while not self._answers.empty():
             item = self._answers.get_nowait()
             if item is not None:
-                await self._budget.give_back(item[1])
+                await self._give_back(item.size)
+
+    async def _give_back(self, size: int) -> None:
+        self._backend.figures.queued_bytes -= size
+        await self._budget.give_back(size)
 
     async def _read_all(self) -> None:
-        while True:
+        while not self._is_draining:
+            self._is_between_requests = True
             try:
                 head = await asyncio.wait_for(self._reader.readexactly(4), self._idle_s)
             except asyncio.IncompleteReadError:
                 return
+            self._is_between_requests = False
             size = int.from_bytes(head, "big", signed=True)
             if not 8 <= size <= self._backend.settings.max_request_bytes:
                 raise WireError(f"a frame of {size} bytes: expected 8 to {self._backend.settings.max_request_bytes}")
             await self._budget.take(size)
+            self._backend.figures.queued_bytes += size
+            self._backend.figures.received_bytes += size + 4
             is_queued = False
             try:
                 start = await asyncio.wait_for(self._reader.readexactly(8), self._idle_s)
@@ -122,14 +155,16 @@ class Connection:
                 if size > _SMALL_REQUEST_BYTES and int.from_bytes(start[:2], "big") != PRODUCE:
                     raise WireError(f"a frame of {size} bytes that isn't Produce: expected {_SMALL_REQUEST_BYTES}")
                 rest = await asyncio.wait_for(self._reader.readexactly(size - 8), self._idle_s)
-                await self._answers.put((await self._begin(memoryview(start + rest)), size))
+                read_s = time.monotonic()
+                api, answer = await self._begin(memoryview(start + rest))
+                await self._answers.put(_Pending(answer, api.name, size, read_s))
                 is_queued = True
             finally:
                 if not is_queued:
-                    await self._budget.give_back(size)
+                    await self._give_back(size)
 
-    async def _begin(self, frame: memoryview) -> _Answer:
-        """Begin a request; what it returns carries it on when its turn has come, and has its answer's bytes.
+    async def _begin(self, frame: memoryview) -> tuple[Api, _Answer]:
+        """Begin a request; the answer that it returns carries it on when its turn has come, and has its answer's bytes.
 
         Raises ``WireError``: the client is to be disconnected, as Kafka does.
         """
@@ -142,7 +177,7 @@ class Connection:
                 raise WireError(f"{api.name} of version {version}: expected {api.first} to {api.last}")
             # Source: KIP-511: whatever the version, an answer of version 0.
             request = Request(version, {}, "", self._local)
-            return lambda: self._answered(api, request, 0, correlation_id)
+            return api, lambda: self._answered(api, request, 0, correlation_id)
         header = read_request_header(frame, api.request)
         # librdkafka ends its Metadata requests with bytes too many, which Kafka's brokers pass over.
         body = api.request.decode(header.body, version, is_exact=False)
@@ -151,9 +186,9 @@ class Connection:
         user = self._authentication.user
         request.rules = None if user is None else user.rules
         if key != PRODUCE:
-            return lambda: self._answered(api, request, version, correlation_id)
+            return api, lambda: self._answered(api, request, version, correlation_id)
         pending = await begin_produce(self._backend, request)
-        return lambda: self._produced(api, pending, version, correlation_id)
+        return api, lambda: self._produced(api, pending, version, correlation_id)
 
     async def _answered(self, api: Api, request: Request, version: int, correlation_id: int) -> bytes | None:
         response = await self._response(api, request)
@@ -184,14 +219,17 @@ class Connection:
             item = await self._answers.get()
             if item is None:
                 return
-            answer, size = item
             try:
-                data = await answer()
+                data = await item.answer()
             except SparklogError as error:  # what no part of the answer can say
                 raise WireError(f"{type(error).__name__}: {error}") from error
             finally:
-                await self._budget.give_back(size)
+                await self._give_back(item.size)
+            figures = self._backend.figures
+            figures.requests[item.api] += 1
+            figures.request_seconds[item.api] += time.monotonic() - item.read_s
             if data is not None:
+                figures.sent_bytes += len(data)
                 self._writer.write(data)
                 await asyncio.wait_for(self._writer.drain(), self._idle_s)
             if self._authentication.has_failed:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from pathlib import Path
 
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.connection import ByteBudget, Connection
+from sparklog.gateway.figures import GatewayProbe
 from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import Users
 from sparklog.log.cluster import Cluster
@@ -19,6 +21,7 @@ _LOGGER = logging.getLogger("sparklog.gateway")
 _READ_BUFFER_BYTES = 1_048_576
 _TURNS = 5
 _CLOSE_S = 10.0
+_TURN_S = 1.0
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -75,13 +78,19 @@ class Gateway:
         self._tls = tls
         self._backend = Backend(cluster, self._settings, advertised, users)
         self._budget = ByteBudget(self._settings.queued_bytes)
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._connections: dict[asyncio.Task[None], tuple[Connection, asyncio.StreamWriter]] = {}
         self._server: asyncio.Server | None = None
+        self._turning: asyncio.Task[None] | None = None
         self._is_closing = False
+
+    def probe(self) -> GatewayProbe:
+        """The answers about this gateway by HTTP."""
+        return GatewayProbe(self._backend.cluster, self._backend.figures)
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Take connections from now on; returns host and port, which is a free one for 0. Raises ``OSError``."""
         self._server = await asyncio.start_server(self._connected, host, port, limit=_READ_BUFFER_BYTES, ssl=self._tls)
+        self._turning = asyncio.ensure_future(self._turn())
         address: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         return address
 
@@ -89,27 +98,49 @@ class Gateway:
         if self._is_closing:
             writer.transport.abort()
             return
+        figures = self._backend.figures
         if len(self._connections) >= self._settings.max_connections:
+            figures.refused += 1
             _LOGGER.warning("a client was refused: %d connections are open", len(self._connections))
             writer.transport.abort()
             return
-        task = asyncio.ensure_future(Connection(self._backend, self._budget, reader, writer).serve())
-        self._connections[task] = writer
+        connection = Connection(self._backend, self._budget, reader, writer)
+        task = asyncio.ensure_future(connection.serve())
+        self._connections[task] = connection, writer
+        figures.accepted += 1
+        figures.connections = len(self._connections)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        writer = self._connections.pop(task)
+        _, writer = self._connections.pop(task)
+        self._backend.figures.connections = len(self._connections)
         writer.transport.abort()  # where the task was cancelled before it began
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, (EOFError, OSError)):
             _LOGGER.error("a connection ended by an error", exc_info=error)
 
-    async def close(self) -> None:
-        """Take no more connections, end those that are open, and deliver what was sent."""
-        self._is_closing = True
+    async def _turn(self) -> None:
+        """Show that the loop turns."""
+        while True:
+            self._backend.figures.turned_s = time.monotonic()
+            await asyncio.sleep(_TURN_S)
+
+    async def close(self, drain_s: float = 0.0) -> None:
+        """Take no more connections, end those that are open, and deliver what was sent.
+
+        Args:
+            drain_s: for so long, requests that were read are answered first; then they aren't any more.
+        """
+        self._is_closing = self._backend.figures.is_draining = True
         if self._server is not None:
             self._server.close()
         await _let_transports_close()  # of clients that were being accepted
+        if self._connections and drain_s > 0:
+            for connection, _ in self._connections.values():
+                connection.drain()
+            await asyncio.wait(list(self._connections), timeout=drain_s)
+        if self._turning is not None:
+            self._turning.cancel()
         if self._connections:
             for task in list(self._connections):
                 task.cancel()

@@ -1,0 +1,177 @@
+"""Figures of a gateway for Prometheus, and whether it lives and is ready."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sparklog._version import __version__
+from sparklog.errors import SparklogError
+from sparklog.exporter import Metric, Response
+from sparklog.exporter.metrics import Row
+from sparklog.exporter.text import CONTENT_TYPE, lines
+from sparklog.log.cluster import Cluster
+from sparklog.paths import CLUSTER_FILE
+from sparklog.storage.retrying import Patience
+
+__all__ = ["GATEWAY_METRICS", "GatewayFigures", "GatewayProbe"]
+
+_LOOK_MS = 2_000.0
+"""Longest look at the store, and time for which its outcome stands."""
+_STALLED_S = 10.0
+"""A loop that hasn't turned for so long is stalled."""
+
+
+@dataclass(slots=True)
+class GatewayFigures:
+    """Counted by the gateway's loop; read by any thread."""
+
+    requests: Counter[str] = field(default_factory=Counter)
+    """Requests that were answered, or needed no answer, by the name of their API."""
+    request_seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """From reading a request to its answer, together, by the name of its API."""
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    connections: int = 0
+    """Connections that are open."""
+    accepted: int = 0
+    refused: int = 0
+    """Connections that were refused for want of room."""
+    disconnected: Counter[str] = field(default_factory=Counter)
+    """By this gateway: ``invalid``, ``idle`` or ``error``."""
+    queued_bytes: int = 0
+    """Requests that are read and not answered."""
+    is_draining: bool = False
+    turned_s: float = field(default_factory=time.monotonic)
+    """When the loop turned last."""
+
+
+def _one(value: Callable[[GatewayFigures], float]) -> Callable[[GatewayFigures], Iterator[Row]]:
+    def rows(figures: GatewayFigures) -> Iterator[Row]:
+        yield (), value(figures)
+
+    return rows
+
+
+def _info(_: GatewayFigures) -> Iterator[Row]:
+    yield (__version__,), 1
+
+
+def _each(value: Callable[[GatewayFigures], Mapping[str, float]]) -> Callable[[GatewayFigures], Iterator[Row]]:
+    return lambda figures: (((name,), number) for name, number in sorted(dict(value(figures)).items()))
+
+
+GATEWAY_METRICS = (
+    Metric("sparklog_gateway_info", "This gateway.", ("version",), _info),
+    Metric("sparklog_gateway_connections", "Connections that are open.", (), _one(lambda one: one.connections)),
+    Metric(
+        "sparklog_gateway_connections_accepted_total",
+        "Connections that were accepted.",
+        (),
+        _one(lambda one: one.accepted),
+        "counter",
+    ),
+    Metric(
+        "sparklog_gateway_connections_refused_total",
+        "Connections that were closed at once: too many are open.",
+        (),
+        _one(lambda one: one.refused),
+        "counter",
+    ),
+    Metric(
+        "sparklog_gateway_disconnects_total",
+        "Connections that the gateway ended; invalid: a request that can't be served, or of a client without rights.",
+        ("reason",),
+        _each(lambda one: one.disconnected),
+        "counter",
+    ),
+    Metric(
+        "sparklog_gateway_requests_total",
+        "Requests that were answered, or needed no answer.",
+        ("api",),
+        _each(lambda one: one.requests),
+        "counter",
+    ),
+    Metric(
+        "sparklog_gateway_request_seconds_total",
+        "Time from reading these requests to their answers; a Fetch may wait for records.",
+        ("api",),
+        _each(lambda one: one.request_seconds),
+        "counter",
+    ),
+    Metric(
+        "sparklog_gateway_received_bytes_total",
+        "Bytes of requests.",
+        (),
+        _one(lambda one: one.received_bytes),
+        "counter",
+    ),
+    Metric("sparklog_gateway_sent_bytes_total", "Bytes of answers.", (), _one(lambda one: one.sent_bytes), "counter"),
+    Metric(
+        "sparklog_gateway_queued_bytes",
+        "Requests that are read and not answered.",
+        (),
+        _one(lambda one: one.queued_bytes),
+    ),
+    Metric(
+        "sparklog_gateway_draining",
+        "1: it takes no more connections, and is about to end.",
+        (),
+        _one(lambda one: int(one.is_draining)),
+    ),
+)
+
+
+class GatewayProbe:
+    """Answers Prometheus and probes, for :class:`~sparklog.exporter.ExporterServer`. For several threads."""
+
+    def __init__(self, cluster: Cluster, figures: GatewayFigures) -> None:
+        self._cluster = cluster
+        self._figures = figures
+        self._looking = threading.Lock()
+        self._error: str | None = None
+        self._looked_s = float("-inf")
+
+    def respond(self, path: str, *, accepts_gzip: bool = False) -> Response:
+        """The answer to a GET.
+
+        ``/metrics``: everything. ``/healthz``: 200 as long as the loop turns; 503: restart the process. ``/readyz``:
+        200 while the store can be read and the gateway isn't about to end; a look at the store is one request, each 2 s
+        at most.
+
+        Args:
+            path: without a query.
+            accepts_gzip: of no use for so little.
+        """
+        if path == "/metrics":
+            body = "".join(lines(GATEWAY_METRICS, self._figures)).encode()
+            return Response(status=200, content_type=CONTENT_TYPE, body=body)
+        if path == "/healthz":
+            stalled_s = time.monotonic() - self._figures.turned_s
+            return _health(None if stalled_s < _STALLED_S else f"the event loop hasn't turned for {stalled_s:.0f} s")
+        if path == "/readyz":
+            return _health("the gateway is draining" if self._figures.is_draining else self._store_error())
+        return Response(status=404, content_type="text/plain; charset=utf-8", body=b"not found\n")
+
+    def _store_error(self) -> str | None:
+        """Why the store can't be read; None: it can."""
+        with self._looking:
+            if time.monotonic() - self._looked_s > _LOOK_MS / 1_000:
+                deadline = self._cluster.clock.deadline_in(_LOOK_MS)
+                try:
+                    with self._cluster.store.patience(Patience(deadline=deadline)):
+                        is_there = self._cluster.store.exists(CLUSTER_FILE)
+                    self._error = None if is_there else f"there is no cluster any more: {CLUSTER_FILE} is gone"
+                except SparklogError as error:
+                    self._error = " ".join(str(error).split())
+                self._looked_s = time.monotonic()
+            return self._error
+
+
+def _health(error: str | None) -> Response:
+    body = json.dumps({"status": "ok" if error is None else "failed", "error": error}).encode() + b"\n"
+    return Response(status=200 if error is None else 503, content_type="application/json", body=body)

@@ -6,7 +6,7 @@ a few rows of each column at a time, whatever its size and that of its row group
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,8 @@ class OpenRange:
         self._windows = [*_windows(file_range.segments)]
         self._files = dict(files or {})
         """The files of one window, by path. Large ones are opened when they are needed."""
+        self._in_memory: tuple[Mapping[str, pq.ParquetFile], pa.DataType | None] = ({}, None)
+        """A window's files, and the type of their values."""
         self._with_headers: bool | None = None
         self.base_offset = file_range.base_offset
         """The offset that the records are numbered from."""
@@ -164,17 +166,31 @@ class OpenRange:
         """The types of the columns of some files, and of those that are in memory with them."""
         values: pa.DataType | None = None
         if DATA in columns:
-            files = [self._file(segment)[1] for segment in segments]
-            for file in {id(file): file for file in [*files, *self._files.values()]}.values():
-                if DATA in file.schema_arrow.names:
-                    own = stored_type(file.schema_arrow.field(DATA).type)
-                    values = own if values is None else _merged(self._log.table, values, own)
+            files = [(segment.path, self._file(segment)[1]) for segment in segments]
+            others = [file for path, file in files if path not in self._files]
+            values = self._values_of(others, self._values_in_memory())
         fields = [
             pa.field(name, pa.bool_() if name == TOMBSTONE else kind_of(name, values))
             for name in columns
             if values is not None or name not in (DATA, SCHEMA_ID)
         ]
         return pa.schema(fields)
+
+    def _values_in_memory(self) -> pa.DataType | None:
+        """The type of the values of a window's files, looked at once: a look at all for each file took most of the time
+        of a range of many."""
+        if self._in_memory[0] is not self._files:
+            self._in_memory = self._files, self._values_of(self._files.values(), None)
+        return self._in_memory[1]
+
+    def _values_of(self, files: Iterable[pq.ParquetFile], values: pa.DataType | None) -> pa.DataType | None:
+        """The type of ``values`` and those of some files; None: they have none."""
+        for file in files:
+            schema = file.schema_arrow
+            if DATA in schema.names:
+                own = stored_type(schema.field(DATA).type)
+                values = own if values is None else _merged(self._log.table, values, own)
+        return values
 
     def _file_pieces(self, segment: Segment, schema: pa.Schema) -> Iterator[_Piece]:
         """The records of a file: a small one at once, as it is; a large one by offset."""

@@ -53,6 +53,13 @@ class Handover:
         self.states: dict[TopicPartition, PartitionState] = {}
         """The partitions that it moves. None where it was done before: nothing waits for it."""
 
+    def hand_out(self) -> None:
+        """The caller has all that was taken so far; more may follow."""
+        for state in self.states.values():
+            if state.is_handed_by(self):
+                state.hand_out(None)
+        self.states.clear()
+
     @property
     def was_interrupted(self) -> bool:
         """Were records taken that the caller didn't get? Once the poll is over."""

@@ -87,7 +87,11 @@ class RecordBuffer:
                     self._fetch_state.assignment.put_first(state)
             if error is not None or left <= 0:
                 break
-        return self._intercepted(found) if found else found
+        found = self._intercepted(found) if found else found
+        if not found and handover is not None:  # offsets without records, or an interceptor has kept all: nothing is
+            with self._fetch_state.lock:  # on its way to the caller, and the poll goes on
+                handover.hand_out()
+        return found
 
     def batches(self, max_records: int | None, handover: Handover) -> dict[TopicPartition, pa.RecordBatch]:
         """The first chunk of each partition, up to ``max_records`` records together; the positions move on with

@@ -119,6 +119,7 @@ class Coordinators:
             address=address,
             session_timeout_ms=settings.coordinator_session_timeout_ms,
             heartbeat_interval_ms=settings.coordinator_heartbeat_interval_ms,
+            commit_timeout_ms=settings.offset_commit_timeout_ms,
             notify=notify,
         )
         offsets.users += 1

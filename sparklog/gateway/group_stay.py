@@ -72,6 +72,8 @@ class GroupStay:
 
     Args:
         address: where clients reach this gateway, ``host:port``.
+        commit_timeout_ms: for which partitions are tried to be taken as rounds go by: a client's commit may wait for
+            that, since a group's thread does one thing after the other. The next round tries again.
         notify: called from any thread when :meth:`standing` may have changed.
     """
 
@@ -84,6 +86,7 @@ class GroupStay:
         address: str,
         session_timeout_ms: int,
         heartbeat_interval_ms: int,
+        commit_timeout_ms: int,
         notify: Callable[[], None],
     ) -> None:
         settings = MemberSettings(
@@ -103,6 +106,7 @@ class GroupStay:
         self._membership = Membership(settings, cluster.clock, notify=notify, wake=self._wake)
         self._rounds = HeartbeatRounds(cluster, self._membership, self._take)
         self._heartbeat = HeartbeatThread(self._rounds, self._membership, on_heartbeat=notify)
+        self._take_timeout_ms = float(min(session_timeout_ms, commit_timeout_ms))
         self._member_id = ""
         self._topics: frozenset[str] = frozenset()
         self._lock = threading.Lock()
@@ -245,7 +249,7 @@ class GroupStay:
     def _take(
         self, topic_ids: Mapping[TopicPartition, str], stamp: Stamp, done: Callable[[Rows | Exception], None]
     ) -> None:
-        future = self._taking(topic_ids, stamp, float(self._membership.settings.session_timeout_ms))
+        future = self._taking(topic_ids, stamp, self._take_timeout_ms)
         future.add_done_callback(lambda taken: done(taken.exception() or taken.result()))  # type: ignore[arg-type]
 
     def _taking(self, topic_ids: Mapping[TopicPartition, str], stamp: Stamp, timeout_ms: float) -> Future[Rows]:

@@ -38,6 +38,7 @@ class Gateway:
             address=address,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=heartbeat_interval_ms,
+            commit_timeout_ms=10_000,
             notify=lambda: None,
         )
         self.stay.begin()

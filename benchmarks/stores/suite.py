@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.stores.delayed_s3 import EXPRESS_5, STANDARD_TAIL, s3_or_none
 from benchmarks.stores.end_to_end import groups, records_end_to_end, transactions_end_to_end
-from benchmarks.stores.figures import print_targets
+from benchmarks.stores.figures import add_targets
 from benchmarks.stores.prices import EXPRESS, STANDARD, prices_of
 from benchmarks.stores.producing import one_producer, shared_topic, small_commits
 from benchmarks.stores.reading import consuming, idle_consumers, opening
@@ -39,4 +39,4 @@ def stores(quick: bool) -> None:
             print()
             figures |= part(s3, quick)
         print()
-        print_targets(figures, quick=quick)
+        add_targets(figures, quick=quick)

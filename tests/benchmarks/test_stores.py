@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarks.harness import Running, used
+from benchmarks.report import Report
 from benchmarks.stores import delayed_s3, suite
-from benchmarks.stores.figures import Target, cost_cells
+from benchmarks.stores.figures import TARGETS, add_targets, cost_cells
 from benchmarks.stores.http_messages import answer_size, message_size, operation_of
 from benchmarks.stores.latency_proxy import CONTROL_VARIABLE, LatencyProxy, control, serve
 from benchmarks.stores.prices import EXPRESS, STANDARD, Prices, dollars, prices_of
@@ -152,18 +153,16 @@ def test_prices_are_taken_from_the_environment(monkeypatch):
     assert prices_of(EXPRESS) == EXPRESS
 
 
-@pytest.mark.parametrize(
-    ("is_least", "reached", "verdict"),
-    [
-        (False, 4.0, "met"),
-        (False, 6.0, "NOT MET"),
-        (True, 4.0, "NOT MET"),
-        (True, 6.0, "met"),
-        (True, None, "not measured"),
-    ],
-)
-def test_a_target_is_met_or_not(is_least, reached, verdict):
-    assert Target(figure="f", bound=5, unit="ms", is_least=is_least).verdict(reached)[-1] == verdict
+def test_each_target_of_stores_is_in_the_table_at_the_end(capsys):
+    report = Report({})
+    with report.section("stores") as section:
+        add_targets({TARGETS[0][0]: 79.0, TARGETS[3][0]: 500.0}, quick=True)
+    rows = [target.row() for target in section.targets]
+    assert len(rows) == len(TARGETS)
+    assert rows[0] == ["20/50 ms: send, share of the folder's rate, %", "≥ 80", "79.00", "not met"]
+    assert rows[3] == ["20/50 ms: 32 producers on a topic, p99, ms", "≤ 500", "500.00", "met"]
+    assert rows[1][2] == "not measured"
+    assert "quick" in capsys.readouterr().out
 
 
 def test_without_versitygw_there_is_one_line(capsys, monkeypatch):

@@ -109,9 +109,13 @@ class LoopThread:
         self.pending_count += 1
         done.add_done_callback(self._ended)
         self._calls.put(call)
+        self.wake_poll()
+        return done
+
+    def wake_poll(self) -> None:
+        """End the wait of the poll that is in the thread, if one is."""
         if self._is_polling and self._wake is not None:
             self._wake()
-        return done
 
     async def call(self, function: Callable[[], T]) -> T:
         """Have a call made and wait for it. Who is cancelled meanwhile doesn't end the call, nor undo it."""
@@ -141,7 +145,6 @@ class LoopThread:
         if loop is None or loop.is_closed():
             raise IllegalStateError(f"the event loop of this {self._client} is closed")
         outcome: list[tuple[Any, BaseException | None]] = []
-
         callback = object()
 
         async def run() -> None:

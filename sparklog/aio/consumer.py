@@ -143,7 +143,7 @@ class Consumer:
         """Poll as :meth:`poll`, of some partitions only if any are named: the others' records wait."""
         reading, only = self._reading(), self._only(partitions)
         check_timeout(timeout_ms)
-        limit = self._started()._runtime.config.max_poll_records if max_records is None else max_records
+        limit = reading.consumer._runtime.config.max_poll_records if max_records is None else max_records
         check_count("max_records", limit)
         return await reading.records(timeout_ms, limit, only)
 
@@ -161,10 +161,10 @@ class Consumer:
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
         """The next record, of some partitions only if any are named; waits until there is one."""
         reading, only = self._reading(), self._only(partitions)
-        while True:
+        record = reading.next_unclaimed(only)
+        while record is None:
             record = await reading.next_record(_LONGEST_POLL_MS, only)
-            if record is not None:
-                return record
+        return record
 
     def __aiter__(self) -> Consumer:
         return self
@@ -178,7 +178,7 @@ class Consumer:
         record = reading.next_unclaimed()
         if record is None:
             try:
-                record = await reading.next_record(self._started()._runtime.config.consumer_timeout_ms)
+                record = await reading.next_record(reading.consumer._runtime.config.consumer_timeout_ms)
             except IllegalStateError:
                 if not self._thread.is_ended:
                     raise
@@ -212,7 +212,7 @@ class Consumer:
     def resume(self, *partitions: TopicPartition) -> None:
         """Undo :meth:`pause`."""
         reading = self._reading()
-        self._started()._runtime.assigned.resume([check_partition(partition) for partition in partitions])
+        reading.consumer._runtime.assigned.resume([check_partition(partition) for partition in partitions])
         reading.look_again()
 
     def paused(self) -> set[TopicPartition]:
@@ -327,13 +327,10 @@ class Consumer:
     # How it is done.
 
     def _started(self) -> sync.Consumer:
-        self._thread.bind()
-        if self._consumer is None:
-            raise IllegalStateError("this consumer isn't started: use `async with`, or await start() first")
-        return self._consumer
+        return self._reading().consumer
 
     def _reading(self) -> Reading:
-        self._started()
+        self._thread.bind()
         if self._reader is None:
             raise IllegalStateError("this consumer isn't started: use `async with`, or await start() first")
         return self._reader

@@ -33,7 +33,7 @@ class Reading:
     """
 
     def __init__(self, consumer: sync.Consumer, thread: LoopThread) -> None:
-        self._consumer = consumer
+        self.consumer = consumer
         self._thread = thread
         self._runtime = consumer._runtime
         self._unclaimed = UnclaimedRecords(self._runtime.fetch_state)
@@ -49,9 +49,9 @@ class Reading:
         """The error of a poll for which nobody waited any more."""
         self._is_closed = False
 
-    def next_unclaimed(self) -> ConsumerRecord | None:
+    def next_unclaimed(self, only: Only = None) -> ConsumerRecord | None:
         """The next record, if one was polled already."""
-        return self._unclaimed.claim_one()
+        return self._unclaimed.claim_one(only)
 
     async def next_record(self, timeout_ms: float, only: Only = None) -> ConsumerRecord | None:
         """The next record; its position alone moves. None: there is none in time.
@@ -60,14 +60,11 @@ class Reading:
             only: of these partitions; None: of all.
         """
         limit = self._runtime.config.max_poll_records
-        found = await self._claimed(lambda: self._unclaimed.claim(1, only), timeout_ms, limit, only)
-        for records in found.values():
-            return records[0]
-        return None
+        return await self._claimed(lambda: self._unclaimed.claim_one(only), timeout_ms, limit, only)
 
     async def records(self, timeout_ms: float, limit: int, only: Only = None) -> Records:
         """The next records, at most ``limit``; none if there are none in time."""
-        return await self._claimed(lambda: self._unclaimed.claim(limit, only), timeout_ms, limit, only)
+        return await self._claimed(lambda: self._unclaimed.claim(limit, only), timeout_ms, limit, only) or {}
 
     async def batches(self, timeout_ms: float, limit: int | None) -> dict[TopicPartition, Any]:
         """The next records as Arrow batches. What was polled as records, and nobody has claimed, is polled again."""
@@ -77,22 +74,21 @@ class Reading:
         def poll_once() -> FoundBatches | None:
             if given_up or self._is_closed:
                 return None
-            with self._consumer._guard:
-                handover = self._consumer._begin_poll()
+            with self.consumer._guard:
+                handover = self.consumer._begin_poll()
                 left_ms = max(0.0, 1000 * (deadline_s - time.monotonic()))
                 found = self._runtime.poll_batches(limit, handover, left_ms)
                 return FoundBatches(found, handover)
 
         self._check_caller()
         self._batch_polls += 1
-        self._wake_poll()
-        done = self._thread.submit(lambda: self._until_woken_no_more(poll_once), is_poll=True)
+        done = self._thread.submit(lambda: self._again_if_woken(poll_once), is_poll=True)
         done.add_done_callback(self._end_batch_poll)
         try:
             found = await result_of(done)
         except asyncio.CancelledError:
             given_up.append(True)
-            self._consumer.wakeup()
+            self._thread.wake_poll()
             done.add_done_callback(self._give_back)
             raise
         if self._is_closed:
@@ -112,7 +108,7 @@ class Reading:
             if not waiter.woken.done():
                 waiter.woken.set_exception(_closed())
 
-    async def _claimed(self, claim: Callable[[], Records], timeout_ms: float, limit: int, only: Only) -> Records:
+    async def _claimed(self, claim: Callable[[], T | None], timeout_ms: float, limit: int, only: Only) -> T | None:
         until_s = time.monotonic() + min(timeout_ms, _LONGEST_WAIT_MS) / 1000
         self._newest += 1
         number = self._newest
@@ -145,14 +141,10 @@ class Reading:
         """Have the thread poll for all that wait now, and for nobody else."""
         self._goal = _Goal.of(self._waiting, self._newest) if self._waiting else None
         if self._poll is not None:
-            self._consumer.wakeup()
+            self._thread.wake_poll()
         elif self._goal is not None:
             self._poll = self._thread.submit(self._poll_in_thread, is_poll=True)
             self._poll.add_done_callback(self._polled)
-
-    def _wake_poll(self) -> None:
-        if self._poll is not None:
-            self._consumer.wakeup()
 
     def _polled(self, done: asyncio.Future[_Goal | None]) -> None:
         """The poll has ended: wake those it was for, the first by its error."""
@@ -190,15 +182,15 @@ class Reading:
             if goal is None or self._batch_polls or self._is_closed:
                 return False
             left_ms = max(0.0, 1000 * (goal.until_s - time.monotonic()))
-            with self._consumer._guard:
+            with self.consumer._guard:
                 self._unclaimed.poll(self._runtime, goal.limit, left_ms, goal.only)
             polled.append(goal)
             return True
 
-        self._until_woken_no_more(poll_once)
+        self._again_if_woken(poll_once)
         return polled[0] if polled else None
 
-    def _until_woken_no_more(self, attempt: Callable[[], T | None]) -> T | None:
+    def _again_if_woken(self, attempt: Callable[[], T | None]) -> T | None:
         while True:
             try:
                 return self._thread.poll(attempt)

@@ -32,9 +32,10 @@ class UnclaimedRecords:
             found = runtime.poll(limit, handover, timeout_ms, only)
         except BaseException:
             with self._fetch_state.lock:
-                self._fetch_state.assignment.give_back(handover)
+                self._fetch_state.give_back(handover)
             raise
         with self._fetch_state.lock:
+            self._polled = {partition: polled for partition, polled in self._polled.items() if not polled.is_stale}
             for partition, state in handover.states.items():
                 if not state.is_handed_by(handover):
                     continue  # sought meanwhile
@@ -59,21 +60,21 @@ class UnclaimedRecords:
             for partition, polled in [*self._polled.items()]:
                 if limit <= 0:
                     break
-                if (only is None or partition in only) and self._is_wanted(partition, polled):
+                if (only is None or partition in only) and polled.is_wanted:
                     found[partition] = claimed = polled.claim(limit)
                     limit -= len(claimed)
-                    if polled.is_claimed:
+                    if not polled.left_count:
                         del self._polled[partition]
         return found
 
-    def claim_one(self) -> ConsumerRecord | None:
-        """The next record of all partitions, for a caller who gets it now."""
+    def claim_one(self, only: Only = None) -> ConsumerRecord | None:
+        """The next record, for a caller who gets it now; see :meth:`claim`."""
         if self._polled:
             with self._fetch_state.lock:
-                for partition, polled in [*self._polled.items()]:
-                    if self._is_wanted(partition, polled):
+                for partition, polled in self._polled.items():
+                    if (only is None or partition in only) and polled.is_wanted:
                         record = polled.claim_one()
-                        if polled.is_claimed:
+                        if not polled.left_count:
                             del self._polled[partition]
                         return record
         return None
@@ -82,47 +83,42 @@ class UnclaimedRecords:
         """Have the records fetched again that nobody has claimed."""
         with self._fetch_state.lock:
             for polled in self._polled.values():
-                self._fetch_state.assignment.give_back(polled.handover)
+                self._fetch_state.give_back(polled.handover)
             self._polled = {}
-            self._fetch_state.request_update()
-
-    def _is_wanted(self, partition: TopicPartition, polled: _Polled) -> bool:
-        state = polled.state
-        if not state.is_handed_by(polled.handover) or self._fetch_state.assignment.get(partition) is not state:
-            del self._polled[partition]
-            return False
-        return not state.paused
 
 
 class _Polled:
-    """Records of one partition; the first of them wait no longer."""
+    """Records of one partition that no caller has yet."""
 
-    __slots__ = ("_next", "_records", "handover", "state")
+    __slots__ = ("_records", "handover", "left_count", "state")
 
     def __init__(self, state: PartitionState, handover: Handover, records: list[ConsumerRecord]) -> None:
         self.state = state
         self.handover = handover
+        self.left_count = len(records)
         self._records = records
-        self._next = 0
 
     @property
-    def is_claimed(self) -> bool:
-        return self._next >= len(self._records)
+    def is_stale(self) -> bool:
+        """Was the partition sought or taken away since?"""
+        return not self.state.is_handed_by(self.handover)
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.state.is_handed_by(self.handover) and not self.state.paused
 
     def claim(self, limit: int) -> list[ConsumerRecord]:
-        first, self._next = self._next, min(len(self._records), self._next + limit)
-        self._move()
-        whole = first == 0 and self.is_claimed
-        return self._records if whole else self._records[first : self._next]
+        first = len(self._records) - self.left_count
+        records = self._records[first : first + limit]
+        self.left_count -= len(records)
+        self.state.hand_out(records[-1].offset + 1 if self.left_count else None)
+        return records
 
     def claim_one(self) -> ConsumerRecord:
-        record = self._records[self._next]
-        self._next += 1
-        self._move()
+        record = self._records[-self.left_count]
+        self.left_count -= 1
+        self.state.hand_out(record.offset + 1 if self.left_count else None)
         return record
-
-    def _move(self) -> None:
-        self.state.hand_out(None if self.is_claimed else self._records[self._next - 1].offset + 1)
 
 
 class FoundBatches:
@@ -136,22 +132,20 @@ class FoundBatches:
         """The batches of which nothing was sought, paused or taken away since."""
         found = {}
         with runtime.fetch_state.lock:
-            for partition, batch in self._batches.items():
-                state = runtime.fetch_state.assignment.get(partition)
-                if state is not None and state.is_handed_by(self._handover) and not state.paused:
+            for partition, state in self._handover.states.items():
+                if state.is_handed_by(self._handover) and not state.paused:
                     state.hand_out(None)
-                    found[partition] = batch
-            if len(found) < len(self._batches):
-                self._give_back(runtime)
-            self._handover.is_done = True
+                    found[partition] = self._batches[partition]
+            self._end(runtime)
         return found
 
     def give_back(self, runtime: ConsumerRuntime) -> None:
         """Have all of them fetched again: the caller who waited is gone."""
         with runtime.fetch_state.lock:
-            self._give_back(runtime)
-            self._handover.is_done = True
+            self._end(runtime)
 
-    def _give_back(self, runtime: ConsumerRuntime) -> None:
-        runtime.fetch_state.assignment.give_back(self._handover)
-        runtime.fetch_state.request_update()
+    def _end(self, runtime: ConsumerRuntime) -> None:
+        """Have fetched again what nobody has got."""
+        if any(state.is_handed_by(self._handover) for state in self._handover.states.values()):
+            runtime.fetch_state.give_back(self._handover)
+        self._handover.is_done = True

@@ -116,7 +116,8 @@ class PartitionState:
         return not self._positions[2].is_done
 
     def is_handed_by(self, handover: Handover) -> bool:
-        """Are the newest records that were taken those of this handover, and is nothing sought since?"""
+        """Are the newest records that were taken those of this handover? Not once the partition was sought or taken
+        away."""
         return self._positions[2] is handover
 
     def hand_out(self, offset: int | None) -> None:
@@ -239,9 +240,8 @@ class Assignment:
 
     def give_back(self, handover: Handover) -> None:
         """Fetch again what was taken with ``handover`` and that no caller has."""
-        for partition, state in handover.states.items():
-            is_waiting = state.is_handed_by(handover) and state.is_handing_over
-            if is_waiting and state.position is not None and self._states.get(partition) is state:
+        for state in handover.states.values():
+            if state.is_handed_by(handover) and state.is_handing_over and state.position is not None:
                 self.seek(state, state.position)
 
     def put_first(self, state: PartitionState) -> None:
@@ -288,6 +288,7 @@ class Assignment:
 
     def _drop(self, state: PartitionState) -> None:
         state.epoch = next(self._epochs)
+        state.position = state.position  # what is on its way to a caller isn't wanted any more
         state.chunks.clear()
         self.buffered_bytes -= state.buffered_bytes
         state.buffered_bytes = 0

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Container
 
 from sparklog.clock import Clock
-from sparklog.consumer.assignment import Assignment
+from sparklog.consumer.assignment import Assignment, Handover
 from sparklog.consumer.followed_topics import TopicView
 from sparklog.errors import UnknownTopicOrPartitionError
 from sparklog.interrupts import EventCount
@@ -83,6 +83,11 @@ class FetchState:
         self.has_room = True
         if self.is_parked or self.is_waiting_for_room:
             self.fetcher_condition.notify()
+
+    def give_back(self, handover: Handover) -> None:
+        """Have fetched again what was taken with ``handover`` and that no caller has. Under the lock."""
+        self.assignment.give_back(handover)
+        self.request_update()
 
     def begin_wait(self, key: object) -> None:
         """Note that the consumer waits for records: the fetcher goes on if it rested. Under the lock."""

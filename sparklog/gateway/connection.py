@@ -15,6 +15,7 @@ from sparklog.gateway.apis import API_VERSIONS, APIS, PRODUCE, Api
 from sparklog.gateway.authentication import Authentication
 from sparklog.gateway.authorizer import NotAllowedError, refusal
 from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.figures import GatewayFigures
 from sparklog.gateway.produce import begin_produce
 from sparklog.gateway.wire import WireError
 from sparklog.gateway.wire.frames import read_request_header, response_frame, unversioned_header
@@ -45,22 +46,27 @@ class _Pending:
 class ByteBudget:
     """Memory of requests that all connections share."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, figures: GatewayFigures) -> None:
+        """``figures`` hold what is taken."""
         self._limit_bytes = limit_bytes
-        self._used_bytes = 0
+        self._figures = figures
         self._changed = asyncio.Condition()
 
     async def take(self, size: int) -> None:
         """Wait until there is room; a request larger than all of it goes alone."""
         async with self._changed:
-            await self._changed.wait_for(lambda: not self._used_bytes or self._used_bytes + size <= self._limit_bytes)
-            self._used_bytes += size
+            await self._changed.wait_for(lambda: self._has_room(size))
+            self._figures.queued_bytes += size
 
     async def give_back(self, size: int) -> None:
         """Let others have it."""
         async with self._changed:
-            self._used_bytes -= size
+            self._figures.queued_bytes -= size
             self._changed.notify_all()
+
+    def _has_room(self, size: int) -> bool:
+        used = self._figures.queued_bytes
+        return not used or used + size <= self._limit_bytes
 
 
 class Connection:
@@ -127,11 +133,7 @@ class Connection:
         while not self._answers.empty():
             item = self._answers.get_nowait()
             if item is not None:
-                await self._give_back(item.size)
-
-    async def _give_back(self, size: int) -> None:
-        self._backend.figures.queued_bytes -= size
-        await self._budget.give_back(size)
+                await self._budget.give_back(item.size)
 
     async def _read_all(self) -> None:
         while not self._is_draining:
@@ -145,7 +147,6 @@ class Connection:
             if not 8 <= size <= self._backend.settings.max_request_bytes:
                 raise WireError(f"a frame of {size} bytes: expected 8 to {self._backend.settings.max_request_bytes}")
             await self._budget.take(size)
-            self._backend.figures.queued_bytes += size
             self._backend.figures.received_bytes += size + 4
             is_queued = False
             try:
@@ -161,7 +162,7 @@ class Connection:
                 is_queued = True
             finally:
                 if not is_queued:
-                    await self._give_back(size)
+                    await self._budget.give_back(size)
 
     async def _begin(self, frame: memoryview) -> tuple[Api, _Answer]:
         """Begin a request; the answer that it returns carries it on when its turn has come, and has its answer's bytes.
@@ -224,7 +225,7 @@ class Connection:
             except SparklogError as error:  # what no part of the answer can say
                 raise WireError(f"{type(error).__name__}: {error}") from error
             finally:
-                await self._give_back(item.size)
+                await self._budget.give_back(item.size)
             figures = self._backend.figures
             figures.requests[item.api] += 1
             figures.request_seconds[item.api] += time.monotonic() - item.read_s

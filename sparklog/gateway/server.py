@@ -77,7 +77,7 @@ class Gateway:
         self._settings = settings or GatewaySettings()
         self._tls = tls
         self._backend = Backend(cluster, self._settings, advertised, users)
-        self._budget = ByteBudget(self._settings.queued_bytes)
+        self._budget = ByteBudget(self._settings.queued_bytes, self._backend.figures)
         self._connections: dict[asyncio.Task[None], tuple[Connection, asyncio.StreamWriter]] = {}
         self._server: asyncio.Server | None = None
         self._turning: asyncio.Task[None] | None = None

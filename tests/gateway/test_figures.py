@@ -69,9 +69,14 @@ def test_a_gateway_counts_and_once_stopped_answers_what_it_was_asked(running):
         assert get(port, "/healthz") == (200, '{"status": "ok", "error": null}\n')
         assert get(port, "/readyz")[0] == 200
         assert get(port, "/none")[0] == 404
-        client.send("Fetch", 4, fetching(1, max_wait_ms=3_000, min_bytes=1 << 20))
-        client.send("Produce", 3, produce(batch(b"y")))
-        time.sleep(0.5)
+        for name, version, body in (
+            ("Fetch", 4, fetching(1, max_wait_ms=4_000, min_bytes=1 << 20)),
+            ("Produce", 3, produce(batch(b"y"))),
+        ):
+            before = received = value(get(port, "/metrics")[1], "sparklog_gateway_received_bytes_total")
+            client.send(name, version, body)
+            while received == before:  # until it is being read
+                received = value(get(port, "/metrics")[1], "sparklog_gateway_received_bytes_total")
         process.send_signal(signal.SIGTERM)
         assert idle.is_closed()
         assert get(port, "/readyz") == (503, '{"status": "failed", "error": "the gateway is draining"}\n')

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from proof.simulation.cluster import threads
+from proof.simulation.cluster.group_promises import Holders, _Member
+from proof.simulation.cluster.settling import await_settled_group
 from proof.simulation.cluster.threads import Condition, Event, Lock, Thread, simulated
 from proof.simulation.cluster.weather import Forecast, Weather
-from proof.simulation.cluster.world import Stuck, World
+from proof.simulation.cluster.world import Process, Stuck, World
 from sparklog.errors import StoreOutcomeUnknownError
+from sparklog.log import Cluster
+from sparklog.model import TopicPartition
 from sparklog.storage import CreateResult, MemoryStore
+from sparklog.storage.retrying import RetryingStore
+from sparklog.testing import ManualClock
 
 
 def run(world: World, work: Callable[[], object]) -> None:
     with simulated(world):
         world.run(world.process("p"), work)
+
+
+def a_cluster() -> Cluster:
+    clock = ManualClock()
+    return Cluster(cluster_id="c", store=RetryingStore(MemoryStore(), clock=clock, retry_ms=0), clock=clock)
 
 
 def test_time_passes_only_where_everybody_waits():
@@ -163,3 +175,58 @@ def test_random_names_and_numbers_come_from_the_seed():
         return found
 
     assert draw(1) == draw(1) != draw(2)
+
+
+@pytest.mark.parametrize(("rates", "is_told"), [((1.0, 1.0), True), ((0.9, 1.1), False), ((1.1, 0.9), False)])
+def test_a_sleeper_is_judged_by_the_fastest_clock_of_its_group(rates, is_told):
+    world, told = World(8, start_ms=0), []
+    holders = Holders(a_cluster(), current=lambda: None, violate=told.append)
+    partition = TopicPartition("t", 0)
+    for name, rate in zip(("sleeper", "taker"), rates, strict=True):
+        membership = SimpleNamespace(
+            member_id=name,
+            settings=SimpleNamespace(group_id="g", instance_id=None, session_timeout_ms=6_000),
+            reconciliation=SimpleNamespace(held={partition: SimpleNamespace(is_handed=True)}),
+            _beat_ticks_ms=0.0 if name == "sleeper" else 5_900.0 * rate,
+        )
+        holders._members.append(_Member(world.process(name, rate=rate), membership))
+
+    def take() -> None:
+        world.pause(5_900.0)
+        holders._check(holders._members[1].membership)
+
+    run(world, take)
+    assert bool(told) == is_told
+
+
+def test_a_group_is_judged_once_nobody_falls_asleep_any_more():
+    world, asked = World(9, start_ms=0), []
+
+    def why_unsettled(group: str, counts: object) -> str:
+        asked.append(world.now)
+        return ""
+
+    def sleep_twice(process: Process) -> None:
+        process.freeze(200_000.0)
+        world.pause(15_000.0)  # of a call that began before
+        process.freeze(22_000.0)
+
+    def direct() -> None:
+        process = world.process("member")
+        life = SimpleNamespace(process=process, rests_until=0.0)
+        holders = SimpleNamespace(why_unsettled=why_unsettled, living=lambda group: [life])
+        world.spawn(process, "main", partial(sleep_twice, process))
+        world.pause(1.0)
+        play = SimpleNamespace(
+            world=world,
+            jobs=[SimpleNamespace(lives=[life])],
+            session_timeout_ms=6_000,
+            topic_names=[],
+            holders=holders,
+            violate=pytest.fail,
+        )
+        await_settled_group(play, a_cluster())
+        assert asked[0] > process.asleep_until > 220_000.0
+
+    run(world, direct)
+    assert world.broken == []

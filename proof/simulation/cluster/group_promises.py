@@ -34,13 +34,17 @@ class _Member(NamedTuple):
         """Is it in the group, or on its way?"""
         return not self.process.is_dead and self.membership.wanted is not None and not self.membership.is_parked
 
-    def could_hold(self) -> bool:
-        """Is it alive, with others having seen so within its session, by its own clock?"""
+    def could_hold(self, fastest_rate: float) -> bool:
+        """Is it alive, with others having seen so within its session, by the fastest clock in the group?
+
+        By its own, slower clock it may have been silent for less than its session when others count it as dead: that
+        nobody reads its partitions then isn't promised (docs/groups.md); its commits are refused all the same.
+        """
         membership = self.membership
         if self.process.is_dead or not membership.member_id:
             return False
-        silent_ms = self.process.clock.ticks_ms() - membership._beat_ticks_ms
-        return silent_ms <= membership.settings.session_timeout_ms
+        silent_ms = (self.process.clock.ticks_ms() - membership._beat_ticks_ms) / self.process.rate
+        return silent_ms * fastest_rate <= membership.settings.session_timeout_ms
 
 
 class Holders:
@@ -115,14 +119,15 @@ class Holders:
     def _check(self, membership: Membership) -> None:
         """Has nobody else what this member has (rule G2, silence)?"""
         member = next((one for one in self._members if one.membership is membership), None)
-        if member is None or not member.could_hold():
+        fastest_rate = max((one.process.rate for one in self._members), default=1.0)
+        if member is None or not member.could_hold(fastest_rate):
             return
         mine = member.handed
         for other in self._members:
             if other is member or other.membership.settings.group_id != membership.settings.group_id:
                 continue
             both = mine & other.handed
-            if both and other.could_hold() and not (self._is_replaced(member) or self._is_replaced(other)):
+            if both and other.could_hold(fastest_rate) and not (self._is_replaced(member) or self._is_replaced(other)):
                 self._violate(f"{sorted(both)} is held by {member.process.name} and by {other.process.name}")
 
     def _is_replaced(self, member: _Member) -> bool:

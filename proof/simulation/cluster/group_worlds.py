@@ -49,6 +49,8 @@ TROUBLED_MS = 45_000.0
 _TOPICS = {"t": 4, "u": 2}
 """How many partitions each has to begin with."""
 _MAX_POLL_MS = 30_000
+_CALM_REST_MS = 2_500.0
+"""The longest rest of an application between two polls in a calm: a group settles only where its members poll."""
 _OFFSETS = f"groups/{GROUP}/offsets"
 _END = 1_000_000
 """Offsets that the topics have: no member commits as many."""
@@ -156,7 +158,7 @@ def member(life: Life) -> None:
             elif luck < 0.045:
                 life.rest(_MAX_POLL_MS * 1.3)
             _poll_and_commit(life, consumer)
-            life.rest(draw.uniform(0, 2_500 if weather.is_calm else 1_000))
+            life.rest(draw.uniform(0, _CALM_REST_MS if weather.is_calm else 1_000))
     except FencedInstanceIdError:
         life.world.counts["fenced members"] += 1
     life.attempt("close", lambda: consumer.close(draw.choice([0, 10_000])))
@@ -213,7 +215,8 @@ def _process(life: Life, consumer: Consumer) -> None:
         if is_busy and weather.is_calm:
             break
         _move(life, consumer)
-        life.rest(draw.expovariate(1 / (4_000.0 if is_busy else draw.choice([5.0, 200.0, 4_000.0]))))
+        rest_ms = draw.expovariate(1 / (4_000.0 if is_busy else draw.choice([5.0, 200.0, 4_000.0])))
+        life.rest(min(rest_ms, _CALM_REST_MS) if weather.is_calm else rest_ms)
         try:
             consumer.commit()
         except FencedInstanceIdError:

@@ -95,10 +95,12 @@ def await_settled_group(play: Play, cluster: Cluster) -> None:
     as much again the group must be at rest.
     """
     world = play.world
-    world.pause(_SLOWEST_MS)  # who was in a call may fall asleep as it ends
-    awake = max(max(job.lives[-1].process.asleep_until, job.lives[-1].rests_until) for job in play.jobs)
+    world.pause(_SLOWEST_MS)  # a process that was in a call may fall asleep as that call ends
+    while (asleep_until := max(job.lives[-1].process.asleep_until for job in play.jobs)) > world.now:
+        world.pause(asleep_until - world.now + _SLOWEST_MS)  # and so may one that slept in a call, once more
+    rests_until = max(job.lives[-1].rests_until for job in play.jobs)
     patience_ms = play.session_timeout_ms * 5 / 3 + _TOPICS_SEEN_MS
-    world.pause(max(0.0, awake - world.now) + patience_ms)
+    world.pause(max(0.0, rests_until - world.now) + patience_ms)
     counts = {name: len(open_state(cluster.topic_log(name)).head.log_end_offsets) for name in play.topic_names}
     until = world.now + patience_ms
     while why := play.holders.why_unsettled(GROUP, counts):

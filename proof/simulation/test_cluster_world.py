@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -179,11 +180,12 @@ def test_random_names_and_numbers_come_from_the_seed():
 
 @pytest.mark.parametrize(("rates", "is_told"), [((1.0, 1.0), True), ((0.9, 1.1), False), ((1.1, 0.9), False)])
 def test_a_sleeper_is_judged_by_the_fastest_clock_of_its_group(rates, is_told):
-    world, told = World(8, start_ms=0), []
+    world = World(8, start_ms=0)
+    told: list[str] = []
     holders = Holders(a_cluster(), current=lambda: None, violate=told.append)
     partition = TopicPartition("t", 0)
     for name, rate in zip(("sleeper", "taker"), rates, strict=True):
-        membership = SimpleNamespace(
+        membership: Any = SimpleNamespace(
             member_id=name,
             settings=SimpleNamespace(group_id="g", instance_id=None, session_timeout_ms=6_000),
             reconciliation=SimpleNamespace(held={partition: SimpleNamespace(is_handed=True)}),
@@ -200,7 +202,8 @@ def test_a_sleeper_is_judged_by_the_fastest_clock_of_its_group(rates, is_told):
 
 
 def test_a_group_is_judged_once_nobody_falls_asleep_any_more():
-    world, asked = World(9, start_ms=0), []
+    world = World(9, start_ms=0)
+    asked: list[float] = []
 
     def why_unsettled(group: str, counts: object) -> str:
         asked.append(world.now)
@@ -217,7 +220,7 @@ def test_a_group_is_judged_once_nobody_falls_asleep_any_more():
         holders = SimpleNamespace(why_unsettled=why_unsettled, living=lambda group: [life])
         world.spawn(process, "main", partial(sleep_twice, process))
         world.pause(1.0)
-        play = SimpleNamespace(
+        play: Any = SimpleNamespace(
             world=world,
             jobs=[SimpleNamespace(lives=[life])],
             session_timeout_ms=6_000,

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from sparklog import admin as sync
-from sparklog.aio.call_thread import LoopThread
+from sparklog.aio.call_thread import LoopThread, result_of
 from sparklog.log import Cluster
 from sparklog.storage import ObjectStore
 
@@ -32,6 +32,7 @@ class Admin:
     def __init__(self, cluster: str | Path | ObjectStore | Cluster, **settings: Any) -> None:
         self._admin = sync.Admin(cluster, **settings)  # reads nothing yet
         self._thread = LoopThread("admin client")
+        self._closing: asyncio.Future[None] | None = None
         weakref.finalize(self, self._thread.end).atexit = False
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -49,11 +50,12 @@ class Admin:
         return sorted({*object.__dir__(self), *(name for name in dir(sync.Admin) if not name.startswith("_"))})
 
     async def close(self) -> None:
-        """Close the store, after the calls that are under way; again does nothing."""
+        """Close the store, after the calls that are under way; again waits for the first call."""
         if not self._thread.is_ended:
-            closed = self._thread.submit(self._admin.close)
+            self._closing = self._thread.submit(self._admin.close)
             self._thread.end()
-            await asyncio.wait([closed])
+        if self._closing is not None:
+            await result_of(self._closing)
 
     async def __aenter__(self) -> Admin:
         return self

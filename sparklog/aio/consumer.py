@@ -72,6 +72,8 @@ class Consumer:
         self._consumer: sync.Consumer | None = None
         self._thread = LoopThread("consumer", self._wake)
         self._starting: asyncio.Future[sync.Consumer] | None = None
+        self._opened: list[sync.Consumer] = []
+        """The consumer, as the thread knows it: before the loop does."""
         self._closing: asyncio.Future[None] | None = None
         self._reader: Reading | None = None
         self._at_start: Callable[[sync.Consumer], None] | None = None
@@ -85,12 +87,17 @@ class Consumer:
         if self._consumer is not None:
             return
         if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
-            self._starting = self._thread.submit(self._make)
+            self._starting = self._thread.submit(self._open)
         consumer = await result_of(self._starting)
         if self._consumer is None:
             self._consumer, self._reader, at_start = consumer, Reading(consumer, self._thread), self._at_start
             if at_start is not None:
                 at_start(consumer)
+
+    def _open(self) -> sync.Consumer:
+        consumer = self._make()
+        self._opened.append(consumer)
+        return consumer
 
     # What is read.
 
@@ -294,29 +301,35 @@ class Consumer:
     async def _end(self, timeout_ms: float | None, *, auto_commit: bool) -> None:
         check_timeout(0 if timeout_ms is None else timeout_ms)
         bound_ms = _CLOSE_MS if timeout_ms is None else timeout_ms
+        self._begin_close(bound_ms, auto_commit=auto_commit)
         if self._closing is None:
-            if self._thread.is_ended:
-                return
-            if self._starting is None:
-                self._thread.end()
-                return
-            if self._reader is not None:
-                self._reader.close()
-            self._closing = self._thread.submit(lambda: self._close(bound_ms, auto_commit=auto_commit))
-            self._thread.end()
+            return
         _, late = await asyncio.wait([self._closing], timeout=bound_ms / 1000 + _GRACE_S)
         if late:
             _LOGGER.warning("the consumer was not closed within %g ms; it ends after its current call", bound_ms)
             return
         self._closing.result()
 
+    def _begin_close(self, timeout_ms: float, *, auto_commit: bool) -> None:
+        """Have the consumer closed after the calls that are under way, unless that has begun."""
+        if self._thread.is_ended:
+            return
+        if self._reader is not None:
+            self._reader.close()
+        if self._starting is not None:
+            self._closing = self._thread.submit(lambda: self._close(timeout_ms, auto_commit=auto_commit))
+        self._thread.end()
+
     def _close(self, timeout_ms: float, *, auto_commit: bool) -> None:
-        starting = self._starting
-        if starting is not None and starting.done() and starting.exception() is None:
-            sync.Consumer._close(starting.result(), timeout_ms, auto_commit=auto_commit)
+        for consumer in self._opened:
+            sync.Consumer._close(consumer, timeout_ms, auto_commit=auto_commit)
 
     async def __aenter__(self) -> Any:
-        await self.start()
+        try:
+            await self.start()
+        except asyncio.CancelledError:
+            self._begin_close(0, auto_commit=False)  # what is being opened: nobody leaves a block that wasn't entered
+            raise
         return self
 
     async def __aexit__(

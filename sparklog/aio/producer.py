@@ -56,7 +56,10 @@ class Producer:
         self._thread = LoopThread("producer")
         self._starting: asyncio.Future[sync.Producer] | None = None
         self._closing: asyncio.Future[None] | None = None
-        self._unseen: tuple[str, asyncio.Future[Any]] | None = None
+        self._opened: list[sync.Producer] = []
+        """The producer, as the thread knows it: before the loop does."""
+        self._unseen: _TransactionCall | None = None
+        """A call whose caller was cancelled."""
         weakref.finalize(self, self._thread.end).atexit = False
 
     async def start(self) -> None:
@@ -85,6 +88,7 @@ class Producer:
             except BaseException:
                 producer.close(0)
                 raise
+        self._opened.append(producer)
         return producer
 
     async def send(
@@ -164,7 +168,8 @@ class Producer:
         return client._client_metrics()
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction; see :meth:`sparklog.Producer.begin_transaction`."""
+        """Begin a transaction; see :meth:`sparklog.Producer.begin_transaction`. Goes on if it is cancelled, and the
+        next call of this waits for it."""
         await self._resumable("begin_transaction", self._started().begin_transaction)
 
     async def send_offsets_to_transaction(
@@ -185,12 +190,17 @@ class Producer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Producer]:
-        """A transaction around a block: committed at its end, aborted if it raises or is cancelled.
+        """A transaction around a block: committed at its end, aborted if it raises or is cancelled, before it is
+        entered, too.
 
         A commit that raises leaves the transaction as it is, since its outcome may be unknown: call
         :meth:`commit_transaction` again, or :meth:`abort_transaction`, as the error says.
         """
-        await self.begin_transaction()
+        try:
+            await self.begin_transaction()
+        except asyncio.CancelledError:
+            self._abort_begun()
+            raise
         try:
             yield self
         except BaseException as error:
@@ -211,27 +221,33 @@ class Producer:
         """
         if timeout is not None and timeout < 0:
             raise InvalidArgumentError(f"close: timeout={timeout}, expected 0 or more seconds")
+        self._begin_close(timeout)
         if self._closing is None:
-            if self._thread.is_ended:
-                return
-            if self._starting is None:
-                self._thread.end()
-                return
-            self._closing = self._thread.submit(lambda: self._close(timeout))
-            self._thread.end()
+            return
         _, late = await asyncio.wait([self._closing], timeout=None if timeout is None else timeout + _GRACE_S)
         if late:
             _LOGGER.warning("the producer was not closed within %g s; it ends after its current call", timeout)
             return
         self._closing.result()
 
+    def _begin_close(self, timeout: float | None) -> None:
+        """Have the producer closed after the calls that are under way, unless that has begun."""
+        if self._thread.is_ended:
+            return
+        if self._starting is not None:
+            self._closing = self._thread.submit(lambda: self._close(timeout))
+        self._thread.end()
+
     def _close(self, timeout: float | None) -> None:
-        starting = self._starting
-        if starting is not None and starting.done() and starting.exception() is None:
-            starting.result().close(timeout)
+        for producer in self._opened:
+            producer.close(timeout)
 
     async def __aenter__(self) -> Any:
-        await self.start()
+        try:
+            await self.start()
+        except asyncio.CancelledError:
+            self._begin_close(0)  # what is being opened: nobody leaves a block that wasn't entered
+            raise
         return self
 
     async def __aexit__(
@@ -247,13 +263,51 @@ class Producer:
 
     async def _resumable(self, name: str, function: Callable[[], None]) -> None:
         """Make a call of a transaction; one whose caller was cancelled is joined by the next call of that name."""
-        if self._unseen is None or self._unseen[0] != name:
-            self._unseen = (name, self._thread.submit(function))
-        made = self._unseen
-        await asyncio.wait([made[1]])
-        if self._unseen is made:
-            self._unseen = None
-        made[1].result()
+        made, self._unseen = self._unseen, None
+        if made is None or made.name != name:
+            made = _TransactionCall(name, function)
+            made.done = self._thread.submit(made)
+        try:
+            await asyncio.wait([made.done])
+        except asyncio.CancelledError:
+            self._unseen = made
+            raise
+        made.done.result()
+
+    def _abort_begun(self) -> None:
+        """Have the transaction aborted that is being begun for a block which nobody enters."""
+        begun, producer = self._unseen, self._producer
+        if self._thread.is_ended or begun is None or producer is None:  # a close aborts it, too
+            return
+        self._unseen = None
+
+        def abort() -> None:
+            if begun.has_succeeded:
+                producer.abort_transaction()
+
+        self._thread.submit(abort).add_done_callback(_log_abort)
+
+
+class _TransactionCall:
+    """A call that begins or ends a transaction."""
+
+    done: asyncio.Future[None]
+
+    def __init__(self, name: str, function: Callable[[], None]) -> None:
+        self.name = name
+        self.has_succeeded = False
+        """As the thread knows it."""
+        self._function = function
+
+    def __call__(self) -> None:
+        self._function()
+        self.has_succeeded = True
+
+
+def _log_abort(done: asyncio.Future[None]) -> None:
+    error = None if done.cancelled() else done.exception()
+    if error is not None:
+        _LOGGER.warning("the transaction of a block that was cancelled at its begin couldn't be aborted: %s", error)
 
 
 _GRACE_S = 5.0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from sparklog.producer.batch import Batch
+from sparklog.producer.batch import Batch, Outcome
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
 
 __all__ = ["SendFuture", "Settlements"]
@@ -15,19 +16,19 @@ T = TypeVar("T")
 
 
 class Settlements:
-    """Futures that wait for batches. A batch that is settled wakes the loop once, however many futures wait for it."""
+    """What waits for batches. A batch that is settled wakes the loop once, however much waits for it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._waiting: dict[Batch, list[SendFuture[Any]]] = {}
+        self._waiting: dict[Batch, list[Callable[[], object]]] = {}
 
-    def watch(self, batch: Batch, future: SendFuture[Any]) -> None:
-        """Settle ``future`` once its batch is. On the loop."""
+    def watch(self, batch: Batch, callback: Callable[[], object]) -> None:
+        """Call back once the batch is settled. On the loop."""
         waiting = self._waiting.get(batch)
         if waiting is not None:
-            waiting.append(future)
+            waiting.append(callback)
             return
-        self._waiting[batch] = [future]
+        self._waiting[batch] = [callback]
         batch.begin_flush()  # within a transaction its records would gather until the commit
         batch.when_known(lambda: self._wake(batch))
 
@@ -38,15 +39,17 @@ class Settlements:
             return
 
     def _settle(self, batch: Batch) -> None:
-        for future in self._waiting.pop(batch, ()):
-            future._settle()
+        for callback in self._waiting.pop(batch, ()):
+            callback()
 
 
 class SendFuture(Generic[T]):
     """The promise of where a record, or a table's rows, will be: with the calls of ``asyncio.Future``.
 
-    To cancel it ends the wait alone: what was sent is sent. Within a transaction it is done once the record is
-    uploaded; the offset is -1, as there is none before the commit.
+    What was sent is sent: a task that is cancelled while it awaits this, by a timeout say, ends its own wait alone, and
+    a future that was cancelled itself can be awaited once more for the outcome. Only who waits, by ``await`` or by a
+    callback, has the batch flushed; to ask whether it is done doesn't. Within a transaction it is done once the record
+    is uploaded; the offset is -1, as there is none before the commit.
     """
 
     __slots__ = ("_callbacks", "_future", "_sent", "_settlements")
@@ -58,13 +61,19 @@ class SendFuture(Generic[T]):
         self._future: asyncio.Future[T] | None = None
 
     def __await__(self) -> Generator[Any, None, T]:
-        return self._waited().__await__()
+        outcome = self._outcome()
+        while outcome is None:
+            waiter: asyncio.Future[None] = self._settlements.loop.create_future()  # of this wait alone
+            self._settlements.watch(self._sent._batch, partial(_end_wait, waiter))
+            yield from waiter
+            outcome = self._outcome()
+        return self._result_of(outcome)
 
     __iter__ = __await__
 
     def done(self) -> bool:
         """Whether it is settled or was cancelled."""
-        return self._waited().done()
+        return self._outcome() is not None if self._future is None else self._future.done()
 
     def cancelled(self) -> bool:
         """Whether the wait was cancelled."""
@@ -72,15 +81,23 @@ class SendFuture(Generic[T]):
 
     def result(self) -> T:
         """The result. Raises ``asyncio.InvalidStateError`` while it isn't done, and what the send failed with."""
-        return self._waited().result()
+        if self._future is not None:
+            return self._future.result()
+        return self._result_of(self._known())
 
     def exception(self) -> BaseException | None:
         """The error; None: it is stored. Raises ``asyncio.InvalidStateError`` while it isn't done."""
-        return self._waited().exception()
+        if self._future is not None:
+            return self._future.exception()
+        return self._sent._error_of(self._known())
 
     def cancel(self, msg: Any = None) -> bool:
-        """Wait no longer; the record is sent all the same. False: it was done."""
-        return self._waited().cancel(msg)
+        """End the waits of callbacks; the record is sent all the same. False: it was done."""
+        if self._future is None:
+            if self._outcome() is not None:
+                return False
+            self._future = self._settlements.loop.create_future()
+        return self._future.cancel(msg)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """The loop of the producer."""
@@ -105,14 +122,13 @@ class SendFuture(Generic[T]):
             self._future = self._settlements.loop.create_future()
             batch = self._sent._batch
             if batch.outcome is None:
-                self._settlements.watch(batch, self)
+                self._settlements.watch(batch, self._settle)
             else:
                 self._settle()
         return self._future
 
     def _settle(self) -> None:
-        future, batch = self._future, self._sent._batch
-        outcome = batch.outcome or batch.uploaded_outcome
+        future, outcome = self._future, self._outcome()
         if future is None or future.done() or outcome is None:
             return
         error = self._sent._error_of(outcome)
@@ -120,5 +136,26 @@ class SendFuture(Generic[T]):
             future.set_exception(error.with_traceback(None))
             future.exception()  # as with the synchronous client: a send that nobody asks about isn't reported
         else:
-            value: Any = self._sent._value_of(outcome)
-            future.set_result(value)
+            future.set_result(self._result_of(outcome))
+
+    def _outcome(self) -> Outcome | None:
+        batch: Batch = self._sent._batch
+        return batch.outcome or batch.uploaded_outcome
+
+    def _known(self) -> Outcome:
+        outcome = self._outcome()
+        if outcome is None:
+            raise asyncio.InvalidStateError("the record is not yet stored, nor has it failed")
+        return outcome
+
+    def _result_of(self, outcome: Outcome) -> T:
+        error = self._sent._error_of(outcome)
+        if error is not None:
+            raise error.with_traceback(None)  # of several records, perhaps, and asked for by several tasks
+        value: T = self._sent._value_of(outcome)  # type: ignore[assignment] # T is what is sent
+        return value
+
+
+def _end_wait(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -39,6 +39,8 @@ class FetchState:
         self.matched_topics: frozenset[str] | None = None
         """Found by the pattern; None before the first listing."""
         self.views: dict[str, TopicView] = {}
+        self.looked_ms: dict[str, int] = {}
+        """By topic: when the fetcher looked at it last, in milliseconds since the epoch."""
         self.views_version = 0
         """Goes up when topics or partitions come or go."""
         self.errors: dict[str, Exception] = {}
@@ -72,6 +74,12 @@ class FetchState:
     def wait_for_update(self, seen_count: int, timeout_s: float) -> None:
         """Wait, without the lock, until the consumer is notified more often than ``seen_count`` times."""
         self.updates.wait_for(lambda: seen_count != self.update_count, timeout_s)
+
+    def note_looks(self, topics: Collection[str]) -> None:
+        """Note that the fetcher has looked at topics just now."""
+        now_ms = self._clock.now_ms()
+        with self.lock:
+            self.looked_ms.update(dict.fromkeys(topics, now_ms))
 
     def request_update(self) -> None:
         """Have the fetcher look at once at what the consumer wants now. Under the lock."""

@@ -206,6 +206,7 @@ class Fetcher:
         for topic in news.keys() & self._retry_ticks_ms.keys():
             del self._retry_ticks_ms[topic]
         self._fail_all({**taken.errors, **polled.errors})
+        self._fetch_state.note_looks(news.keys())
         self._topics.meet_foreign_files(news)
         return self._publish() or any(news.values())
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from sparklog import consumer as sync
 from sparklog.aio.consumer import Consumer
+from sparklog.aio.kafka.batch_builder import BatchBuilder, FutureFirstRecord
 from sparklog.aio.kafka.errors import ConsumerStoppedError
 from sparklog.aio.kafka.settings import consumer_configs, producer_configs
 from sparklog.aio.producer import Producer
 from sparklog.aio.send_future import SendFuture
 from sparklog.config import ConsumerConfig, ProducerConfig
-from sparklog.errors import IllegalStateError
+from sparklog.errors import IllegalStateError, InvalidArgumentError
 from sparklog.kafka import KafkaConsumer, KafkaProducer
 from sparklog.kafka.bootstrap import check_root
-from sparklog.kafka.errors import IllegalArgumentError, IncompatibleBrokerVersion
+from sparklog.kafka.errors import IllegalArgumentError
 from sparklog.kafka.settings import consumer_settings, producer_settings
 from sparklog.model import OffsetAndMetadata, RecordMetadata, TopicPartition
 
@@ -41,7 +41,8 @@ class AIOKafkaProducer(Producer):
         self, *, bootstrap_servers: object = None, storage_options: Mapping[str, Any] | None = None, **configs: Any
     ) -> None:
         self._root, found = check_root(bootstrap_servers), producer_configs(configs)
-        ProducerConfig.parse(producer_settings(found))
+        self._batch_size = ProducerConfig.parse(producer_settings(found)).batch_size
+        self._serializers = {name: found.get(name) for name in ("key_serializer", "value_serializer")}
         self._prepare(
             lambda: KafkaProducer(bootstrap_servers=bootstrap_servers, storage_options=storage_options, **found)
         )
@@ -92,9 +93,31 @@ class AIOKafkaProducer(Producer):
                 group = await members[0].group_metadata()
         await super().send_offsets_to_transaction(_offsets(offsets), group)
 
-    def create_batch(self) -> NoReturn:
-        """Raises ``IncompatibleBrokerVersion``: batches are Arrow tables, for ``send_batch(topic, table)``."""
-        raise IncompatibleBrokerVersion("create_batch is not supported: give send_batch(topic, table) an Arrow table")
+    def create_batch(self) -> BatchBuilder:
+        """An empty batch to append records to, for :meth:`send_batch`."""
+        return BatchBuilder(self._batch_size, **self._serializers)
+
+    async def send_batch(  # type: ignore[override] # aiokafka's arguments
+        self, batch: Any, topic: Any, *, partition: int | None = None
+    ) -> SendFuture[Any]:
+        """Send a batch of :meth:`create_batch` to one partition; or, called with a topic and an Arrow table in this
+        order, the table's rows as :meth:`sparklog.aio.Producer.send_batch`.
+
+        Returns:
+            A future of where the first record is, ``RecordMetadata``; of a table: ``BatchMetadata``.
+        Raises:
+            InvalidArgumentError: the batch has no records, or no partition is named for it.
+        """
+        if not isinstance(batch, BatchBuilder):
+            return await super().send_batch(batch, topic)
+        if partition is None:
+            raise InvalidArgumentError("send_batch: partition=None, expected that of all of the batch's records")
+        producer, table = self._started(), batch.build(partition)
+
+        def send() -> FutureFirstRecord:
+            return FutureFirstRecord(producer.send_batch(topic, table)._batches)
+
+        return SendFuture(await self._thread.call(send), self._settlements)
 
     async def stop(self) -> None:
         """Deliver what was sent, then end."""
@@ -188,14 +211,20 @@ class AIOKafkaConsumer(Consumer):
         """The log end offset as it was seen last: what is visible is committed."""
         return self.highwater(partition)
 
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """When the log of an assigned partition was looked at last, in milliseconds since the epoch, whether or not it
+        had anything new; None before the first look."""
+        runtime = self._started()._runtime
+        topic = runtime.assigned.state_of(partition).partition.topic
+        with runtime.fetch_state.lock:
+            return runtime.fetch_state.looked_ms.get(topic)
+
     def _is_in(self, root: object, group_id: str) -> bool:
         running = self._consumer is not None and not self._thread.is_ended
         return running and self._group_id == group_id and str(self._root) == str(root)
 
     def _close(self, timeout_ms: float, *, auto_commit: bool) -> None:
-        starting = self._starting
-        if starting is not None and starting.done() and starting.exception() is None:
-            opened: sync.Consumer = starting.result()
+        for opened in self._opened:
             if isinstance(opened, KafkaConsumer):
                 opened.close(auto_commit, timeout_ms)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from benchmarks import (
     age,
+    aio,
     checkpoints,
     consume,
     latency,
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Callable[[bool], None]] = {
     "send_batch": produce.send_batch_rate,
     "consume": consume.consume_rate,
     "latency": latency.latency,
+    "aio": aio.aio,
     "transactions": transactions.transactions,
     "share": share.share,
     "spark_read": spark.spark_read,

@@ -73,7 +73,7 @@ class Consumer:
         self._thread = LoopThread("consumer", self._wake)
         self._starting: asyncio.Future[sync.Consumer] | None = None
         self._opened: list[sync.Consumer] = []
-        """The consumer, as the thread knows it: before the loop does."""
+        """The consumer; the thread knows it before the loop does."""
         self._closing: asyncio.Future[None] | None = None
         self._reader: Reading | None = None
         self._at_start: Callable[[sync.Consumer], None] | None = None

@@ -57,7 +57,7 @@ class Producer:
         self._starting: asyncio.Future[sync.Producer] | None = None
         self._closing: asyncio.Future[None] | None = None
         self._opened: list[sync.Producer] = []
-        """The producer, as the thread knows it: before the loop does."""
+        """The producer; the thread knows it before the loop does."""
         self._unseen: _TransactionCall | None = None
         """A call whose caller was cancelled."""
         weakref.finalize(self, self._thread.end).atexit = False
@@ -296,7 +296,7 @@ class _TransactionCall:
     def __init__(self, name: str, function: Callable[[], None]) -> None:
         self.name = name
         self.has_succeeded = False
-        """As the thread knows it."""
+        """Known to the thread before the loop."""
         self._function = function
 
     def __call__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -13,6 +14,7 @@ from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
 __all__ = ["SendFuture", "Settlements"]
 
 T = TypeVar("T")
+_Callback = tuple[Callable[[Any], object], contextvars.Context]
 
 
 class Settlements:
@@ -52,13 +54,14 @@ class SendFuture(Generic[T]):
     is uploaded; the offset is -1, as there is none before the commit.
     """
 
-    __slots__ = ("_callbacks", "_future", "_sent", "_settlements")
+    __slots__ = ("_callbacks", "_is_cancelled", "_sent", "_settlements")
     _asyncio_future_blocking = False  # by which asyncio knows futures
 
     def __init__(self, sent: FutureRecordMetadata | FutureBatchMetadata, settlements: Settlements) -> None:
         self._sent = sent
         self._settlements = settlements
-        self._future: asyncio.Future[T] | None = None
+        self._is_cancelled = False
+        self._callbacks: list[_Callback] | None = None
 
     def __await__(self) -> Generator[Any, None, T]:
         outcome = self._outcome()
@@ -73,76 +76,71 @@ class SendFuture(Generic[T]):
 
     def done(self) -> bool:
         """Whether it is settled or was cancelled."""
-        return self._outcome() is not None if self._future is None else self._future.done()
+        return self._is_cancelled or self._outcome() is not None
 
     def cancelled(self) -> bool:
-        """Whether the wait was cancelled."""
-        return self._future is not None and self._future.cancelled()
+        """Whether it was cancelled."""
+        return self._is_cancelled
 
     def result(self) -> T:
         """The result. Raises ``asyncio.InvalidStateError`` while it isn't done, and what the send failed with."""
-        if self._future is not None:
-            return self._future.result()
         return self._result_of(self._known())
 
     def exception(self) -> BaseException | None:
         """The error; None: it is stored. Raises ``asyncio.InvalidStateError`` while it isn't done."""
-        if self._future is not None:
-            return self._future.exception()
-        return self._sent._error_of(self._known())
+        error: BaseException | None = self._sent._error_of(self._known())
+        return error
 
     def cancel(self, msg: Any = None) -> bool:
-        """End the waits of callbacks; the record is sent all the same. False: it was done."""
-        if self._future is None:
-            if self._outcome() is not None:
-                return False
-            self._future = self._settlements.loop.create_future()
-        return self._future.cancel(msg)
+        """Call the callbacks now; the record is sent all the same. False: it was done."""
+        if self.done():
+            return False
+        self._is_cancelled = True
+        self._settlements.loop.call_soon(self._call_back)
+        return True
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """The loop of the producer."""
         return self._settlements.loop
 
-    def add_done_callback(self, callback: Callable[[Any], object], *, context: Any = None) -> None:
+    def add_done_callback(
+        self, callback: Callable[[Any], object], *, context: contextvars.Context | None = None
+    ) -> None:
         """Call ``callback(self)`` on the loop once it is done."""
-
-        def call(_: object) -> None:
-            callback(self)
-
-        self._callbacks = [*getattr(self, "_callbacks", ()), (callback, call)]
-        self._waited().add_done_callback(call, context=context)
+        added = (callback, contextvars.copy_context() if context is None else context)
+        if self._callbacks is not None:
+            self._callbacks.append(added)
+            return
+        self._callbacks = [added]
+        if self.done():
+            self._settlements.loop.call_soon(self._call_back)
+        else:
+            self._settlements.watch(self._sent._batch, self._call_back)
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
         """Don't call it. Returns how often it had been added."""
-        mine = [call for given, call in getattr(self, "_callbacks", ()) if given == callback]
-        return sum(self._waited().remove_done_callback(call) for call in mine)
+        added = self._callbacks or []
+        kept = [one for one in added if one[0] != callback]
+        removed = len(added) - len(kept)
+        added[:] = kept
+        return removed
 
-    def _waited(self) -> asyncio.Future[T]:
-        if self._future is None:
-            self._future = self._settlements.loop.create_future()
-            batch = self._sent._batch
-            if batch.outcome is None:
-                self._settlements.watch(batch, self._settle)
-            else:
-                self._settle()
-        return self._future
-
-    def _settle(self) -> None:
-        future, outcome = self._future, self._outcome()
-        if future is None or future.done() or outcome is None:
-            return
-        error = self._sent._error_of(outcome)
-        if error is not None:
-            future.set_exception(error.with_traceback(None))
-            future.exception()  # as with the synchronous client: a send that nobody asks about isn't reported
-        else:
-            future.set_result(self._result_of(outcome))
+    def _call_back(self) -> None:
+        callbacks, self._callbacks = self._callbacks, None
+        for callback, context in callbacks or ():
+            try:
+                context.run(callback, self)
+            except Exception as error:
+                told = {"message": f"a callback of a send raised: {callback!r}", "exception": error, "future": self}
+                self._settlements.loop.call_exception_handler(told)
 
     def _outcome(self) -> Outcome | None:
         batch: Batch = self._sent._batch
         return batch.outcome or batch.uploaded_outcome
 
     def _known(self) -> Outcome:
+        if self._is_cancelled:
+            raise asyncio.CancelledError
         outcome = self._outcome()
         if outcome is None:
             raise asyncio.InvalidStateError("the record is not yet stored, nor has it failed")

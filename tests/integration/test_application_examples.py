@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -51,3 +54,67 @@ def messages(root: str, topic: str, count: int) -> list[int]:
             json.loads(each.value)["id"] for records in consumer.poll(timeout_ms=300).values() for each in records
         ]
     return found
+
+
+@contextmanager
+def served(app: object) -> Iterator[str]:
+    """The address of an application that a server serves in a thread."""
+    uvicorn = pytest.importorskip("uvicorn")
+    config = uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, name="events-server")
+    thread.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not server.started:
+            assert thread.is_alive()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def test_events_reach_whoever_reads_and_whoever_comes_back(tmp_path):
+    httpx = pytest.importorskip("httpx")
+    pytest.importorskip("fastapi")
+    from examples.events_fastapi.app import Readers, make_app
+
+    def events(lines: Iterator[str], count: int) -> list[tuple[str, str]]:
+        """So many ids and texts."""
+        found, event_id = [], ""
+        for line in lines:
+            event_id = line.removeprefix("id: ") if line.startswith("id: ") else event_id
+            if line.startswith("data: "):
+                found.append((event_id, json.loads(line.removeprefix("data: "))["text"]))
+            if len(found) == count and (count or event_id):
+                return [*found, (event_id, "")] if not count else found
+        raise AssertionError(f"the stream ended after {found}")
+
+    readers = Readers()
+    with served(make_app(f"{tmp_path}/cluster", readers)) as address, httpx.Client(base_url=address) as client:
+
+        def publish(*texts: str) -> None:
+            for text in texts:
+                assert client.post("/events", json={"room": text[0], "text": text}).status_code == 201
+
+        publish("a0")
+        with client.stream("GET", "/events") as first, client.stream("GET", "/events") as second:
+            lines, others = first.iter_lines(), second.iter_lines()
+            events(lines, 0)
+            events(others, 0)
+            publish("a1", "b1", "c1", "a2")
+            seen = events(lines, 4)
+            assert sorted(text for _, text in seen) == ["a1", "a2", "b1", "c1"]
+            assert [text for _, text in seen if text[0] == "a"] == ["a1", "a2"]
+            assert sorted(text for _, text in events(others, 4)) == ["a1", "a2", "b1", "c1"]
+        deadline = time.monotonic() + 30
+        while readers.count and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert readers.count == 0, "a client that went away is still served"
+        publish("b2", "c2")
+        with client.stream("GET", "/events", headers={"Last-Event-ID": seen[1][0]}) as again:
+            left = sorted([*(text for _, text in seen[2:]), "b2", "c2"])
+            assert sorted(text for _, text in events(again.iter_lines(), 4)) == left
+        assert client.get("/events", headers={"Last-Event-ID": "x:y"}).status_code == 400

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from sparklog import producer as sync
 from sparklog.aio.call_thread import LoopThread, result_of
-from sparklog.aio.send_future import SendFuture, Settlements
+from sparklog.aio.send_future import RecordSendFuture, SendFuture, send_future
 from sparklog.config import ProducerConfig
 from sparklog.errors import IllegalStateError, InvalidArgumentError
 from sparklog.log import Cluster
@@ -70,18 +70,18 @@ class Producer:
             InvalidArgumentError: there is no cluster.
             StoreError, KafkaTimeoutError, ConcurrentTransactionsError: call it again.
         """
-        loop = self._thread.bind()
+        self._thread.bind()
         if self._producer is not None:
             return
         if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
             self._starting = self._thread.submit(self._open)
         producer = await result_of(self._starting)
         if self._producer is None:
-            self._settlements = Settlements(loop)
             self._producer = producer
 
     def _open(self) -> sync.Producer:
         producer = self._make()
+        producer._pipelines.future_type = RecordSendFuture
         if producer._transactions is not None:
             try:
                 producer.init_transactions()
@@ -113,14 +113,14 @@ class Producer:
                 queue = producer._pipelines.plain_queues.get(topic)
                 sent = None if queue is None else queue.add_plain(key, value)
                 if sent is not None:
-                    return SendFuture(sent, self._settlements)
+                    return sent  # type: ignore[return-value] # the type that this client has named
             if not producer._may_wait(topic):
-                sent = producer.send(topic, value, key, headers, partition, timestamp_ms)
-                return SendFuture(sent, self._settlements)
-        sent = await self._thread.call(
-            lambda: producer.send(topic, value, key, headers, partition, timestamp_ms, deliver_at=deliver_at)
+                return send_future(producer.send(topic, value, key, headers, partition, timestamp_ms))
+        return send_future(
+            await self._thread.call(
+                lambda: producer.send(topic, value, key, headers, partition, timestamp_ms, deliver_at=deliver_at)
+            )
         )
-        return SendFuture(sent, self._settlements)
 
     async def send_and_wait(
         self,
@@ -139,12 +139,12 @@ class Producer:
     async def cancel_delayed(self, topic: str, key: Any) -> SendFuture[RecordMetadata]:
         """Cancel what waits for a key; see :meth:`sparklog.Producer.cancel_delayed`."""
         producer = self._started()
-        return SendFuture(await self._thread.call(lambda: producer.cancel_delayed(topic, key)), self._settlements)
+        return send_future(await self._thread.call(lambda: producer.cancel_delayed(topic, key)))
 
     async def send_batch(self, topic: str, table: pa.Table | pa.RecordBatch) -> SendFuture[BatchMetadata]:
         """Send the rows of an Arrow table, as :meth:`sparklog.Producer.send_batch`; returns before they are stored."""
         producer = self._started()
-        return SendFuture(await self._thread.call(lambda: producer.send_batch(topic, table)), self._settlements)
+        return send_future(await self._thread.call(lambda: producer.send_batch(topic, table)))
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until all that was sent before is stored or has failed; see :meth:`sparklog.Producer.flush`."""

@@ -8,41 +8,16 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from sparklog.errors import SparklogError
+from sparklog.model import RecordMetadata
+from sparklog.producer.accumulator import FutureBase
 from sparklog.producer.batch import Batch, Outcome
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
 
-__all__ = ["SendFuture", "Settlements"]
+__all__ = ["RecordSendFuture", "SendFuture", "send_future"]
 
 T = TypeVar("T")
 _Callback = tuple[Callable[[Any], object], contextvars.Context]
-
-
-class Settlements:
-    """What waits for batches. A batch that is settled wakes the loop once, however much waits for it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._waiting: dict[Batch, list[Callable[[], object]]] = {}
-
-    def watch(self, batch: Batch, callback: Callable[[], object]) -> None:
-        """Call back once the batch is settled. On the loop."""
-        waiting = self._waiting.get(batch)
-        if waiting is not None:
-            waiting.append(callback)
-            return
-        self._waiting[batch] = [callback]
-        batch.begin_flush()  # within a transaction its records would gather until the commit
-        batch.when_known(lambda: self._wake(batch))
-
-    def _wake(self, batch: Batch) -> None:
-        try:
-            self.loop.call_soon_threadsafe(self._settle, batch)
-        except RuntimeError:  # the loop was closed: nobody waits any more
-            return
-
-    def _settle(self, batch: Batch) -> None:
-        for callback in self._waiting.pop(batch, ()):
-            callback()
 
 
 class SendFuture(Generic[T]):
@@ -54,20 +29,24 @@ class SendFuture(Generic[T]):
     is uploaded; the offset is -1, as there is none before the commit.
     """
 
-    __slots__ = ("_callbacks", "_is_cancelled", "_sent", "_settlements")
+    __slots__ = ()
     _asyncio_future_blocking = False  # by which asyncio knows futures
+    _batch: Batch
+    _callbacks: list[_Callback] | None
+    """Not there before the first; the same holds for the next. Most futures are looked at by nobody."""
+    _is_cancelled: bool
 
-    def __init__(self, sent: FutureRecordMetadata | FutureBatchMetadata, settlements: Settlements) -> None:
-        self._sent = sent
-        self._settlements = settlements
-        self._is_cancelled = False
-        self._callbacks: list[_Callback] | None = None
+    def _error_of(self, outcome: Outcome) -> SparklogError | None:
+        raise NotImplementedError
+
+    def _value_of(self, outcome: Outcome) -> T:
+        raise NotImplementedError
 
     def __await__(self) -> Generator[Any, None, T]:
         outcome = self._outcome()
         while outcome is None:
-            waiter: asyncio.Future[None] = self._settlements.loop.create_future()  # of this wait alone
-            self._settlements.watch(self._sent._batch, partial(_end_wait, waiter))
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # of this wait alone
+            _watch(self._batch, partial(_end_wait, waiter))
             yield from waiter
             outcome = self._outcome()
         return self._result_of(outcome)
@@ -76,11 +55,11 @@ class SendFuture(Generic[T]):
 
     def done(self) -> bool:
         """Whether it is settled or was cancelled."""
-        return self._is_cancelled or self._outcome() is not None
+        return self.cancelled() or self._outcome() is not None
 
     def cancelled(self) -> bool:
         """Whether it was cancelled."""
-        return self._is_cancelled
+        return getattr(self, "_is_cancelled", False)
 
     def result(self) -> T:
         """The result. Raises ``asyncio.InvalidStateError`` while it isn't done, and what the send failed with."""
@@ -88,58 +67,59 @@ class SendFuture(Generic[T]):
 
     def exception(self) -> BaseException | None:
         """The error; None: it is stored. Raises ``asyncio.InvalidStateError`` while it isn't done."""
-        error: BaseException | None = self._sent._error_of(self._known())
-        return error
+        return self._error_of(self._known())
 
     def cancel(self, msg: Any = None) -> bool:
         """Call the callbacks now; the record is sent all the same. False: it was done."""
         if self.done():
             return False
-        self._is_cancelled = True
-        self._settlements.loop.call_soon(self._call_back)
+        self._is_cancelled = True  # type: ignore[misc] # a slot of each subclass
+        asyncio.get_running_loop().call_soon(self._call_back)
         return True
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the producer."""
-        return self._settlements.loop
+        """The loop of the producer, from which alone this is called."""
+        return asyncio.get_running_loop()
 
     def add_done_callback(
         self, callback: Callable[[Any], object], *, context: contextvars.Context | None = None
     ) -> None:
         """Call ``callback(self)`` on the loop once it is done."""
         added = (callback, contextvars.copy_context() if context is None else context)
-        if self._callbacks is not None:
-            self._callbacks.append(added)
+        callbacks = getattr(self, "_callbacks", None)
+        if callbacks is not None:
+            callbacks.append(added)
             return
-        self._callbacks = [added]
+        self._callbacks = [added]  # type: ignore[misc]
         if self.done():
-            self._settlements.loop.call_soon(self._call_back)
+            asyncio.get_running_loop().call_soon(self._call_back)
         else:
-            self._settlements.watch(self._sent._batch, self._call_back)
+            _watch(self._batch, self._call_back)
 
     def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
         """Don't call it. Returns how often it had been added."""
-        added = self._callbacks or []
+        added = getattr(self, "_callbacks", None) or []
         kept = [one for one in added if one[0] != callback]
         removed = len(added) - len(kept)
         added[:] = kept
         return removed
 
     def _call_back(self) -> None:
-        callbacks, self._callbacks = self._callbacks, None
+        callbacks = getattr(self, "_callbacks", None)
+        self._callbacks = None  # type: ignore[misc]
         for callback, context in callbacks or ():
             try:
                 context.run(callback, self)
             except Exception as error:
                 told = {"message": f"a callback of a send raised: {callback!r}", "exception": error, "future": self}
-                self._settlements.loop.call_exception_handler(told)
+                asyncio.get_running_loop().call_exception_handler(told)
 
     def _outcome(self) -> Outcome | None:
-        batch: Batch = self._sent._batch
+        batch = self._batch
         return batch.outcome or batch.uploaded_outcome
 
     def _known(self) -> Outcome:
-        if self._is_cancelled:
+        if self.cancelled():
             raise asyncio.CancelledError
         outcome = self._outcome()
         if outcome is None:
@@ -147,11 +127,57 @@ class SendFuture(Generic[T]):
         return outcome
 
     def _result_of(self, outcome: Outcome) -> T:
-        error = self._sent._error_of(outcome)
+        error = self._error_of(outcome)
         if error is not None:
             raise error.with_traceback(None)  # of several records, perhaps, and asked for by several tasks
-        value: T = self._sent._value_of(outcome)  # type: ignore[assignment] # T is what is sent
-        return value
+        return self._value_of(outcome)
+
+
+class RecordSendFuture(FutureBase, SendFuture[RecordMetadata]):
+    """The promise of one record, as a topic's queue makes it."""
+
+    __slots__ = ("_callbacks", "_is_cancelled")
+    _error_of = FutureRecordMetadata._error_of
+    _value_of = FutureRecordMetadata._value_of
+
+
+class _OtherSendFuture(SendFuture[T]):
+    """The promise that a future of the synchronous client gives."""
+
+    __slots__ = ("_batch", "_callbacks", "_error_of", "_is_cancelled", "_value_of")
+
+    def __init__(self, sent: FutureRecordMetadata | FutureBatchMetadata) -> None:
+        self._batch = sent._batch
+        self._error_of = sent._error_of  # type: ignore[method-assign]
+        self._value_of: Any = sent._value_of
+
+
+def send_future(sent: Any) -> SendFuture[Any]:
+    """What the synchronous client's ``send`` or ``send_batch`` has returned, for asyncio."""
+    return sent if isinstance(sent, SendFuture) else _OtherSendFuture(sent)
+
+
+def _watch(batch: Batch, callback: Callable[[], object]) -> None:
+    """Call back once a batch is settled, on the running loop: it is woken once, however many wait for the batch."""
+    if batch.awaited is not None:
+        batch.awaited.append(callback)
+        return
+    batch.awaited = [callback]
+    batch.begin_flush()  # within a transaction its records would gather until the commit
+    batch.when_known(partial(_wake, asyncio.get_running_loop(), batch))
+
+
+def _wake(loop: asyncio.AbstractEventLoop, batch: Batch) -> None:
+    try:
+        loop.call_soon_threadsafe(_call_waiting, batch)
+    except RuntimeError:  # the loop was closed: nobody waits any more
+        return
+
+
+def _call_waiting(batch: Batch) -> None:
+    waiting, batch.awaited = batch.awaited, None
+    for callback in waiting or ():
+        callback()
 
 
 def _end_wait(waiter: asyncio.Future[None]) -> None:

@@ -105,6 +105,8 @@ class Batch(ABC):
         self._waiting: list[tuple[int, Callable[[Outcome], None]]] = []
         self._keep: Callable[[Batch], None] | None = None
         self._watching: list[Callable[[], None]] = []
+        self.awaited: list[Callable[[], object]] | None = None
+        """What waits for it in an event loop, which alone uses this."""
 
     @property
     @abstractmethod

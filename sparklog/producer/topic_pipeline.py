@@ -12,6 +12,7 @@ from sparklog.clock import Deadline
 from sparklog.config import ProducerConfig
 from sparklog.errors import SparklogError
 from sparklog.log import Cluster
+from sparklog.producer.accumulator import FutureBase
 from sparklog.producer.in_flight import InFlightBatches
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.topic_committer import TopicCommitter
@@ -34,11 +35,13 @@ class TopicPipeline:
         buffer: Buffer,
         metrics: ProducerMetrics,
         callbacks: threading.RLock,
+        future_type: type[FutureBase],
     ) -> None:
         """Open the topic and start its threads; takes at most ``max_block_ms``.
 
         Args:
             callbacks: held while callbacks run: no two of a producer run at once.
+            future_type: what the queue returns for plain records.
         Raises:
             UnknownTopicOrPartitionError, StoreError, and what else opening a topic raises.
         """
@@ -52,6 +55,7 @@ class TopicPipeline:
             linger_ms=config.linger_ms,
             max_block_ms=config.max_block_ms,
             gathers=config.transactional_id is not None,
+            future_type=future_type,
         )
         self.topic = WritableTopic(cluster, writer, self.queue, config, metrics)
         self._in_flight = InFlightBatches()

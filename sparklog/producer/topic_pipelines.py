@@ -11,6 +11,8 @@ from sparklog.config import ProducerConfig
 from sparklog.errors import KafkaTimeoutError, SparklogError, UnknownTopicOrPartitionError
 from sparklog.interrupts import uninterrupted
 from sparklog.log import Cluster
+from sparklog.producer.accumulator import FutureBase
+from sparklog.producer.future import FutureRecordMetadata
 from sparklog.producer.metrics import ProducerMetrics
 from sparklog.producer.topic_pipeline import TopicPipeline
 from sparklog.producer.topic_queue import Buffer, TopicQueue
@@ -25,6 +27,8 @@ class TopicPipelines:
     def __init__(self, cluster: Cluster, config: ProducerConfig, buffer: Buffer, metrics: ProducerMetrics) -> None:
         self.plain_queues: dict[str, TopicQueue] = {}
         """Queues that plain records may be added to without asking anything first."""
+        self.future_type: type[FutureBase] = FutureRecordMetadata
+        """What the queues of pipelines that are opened from now on return for plain records."""
         self.ended: SparklogError | None = None
         """Why nothing can be sent any more."""
         self._cluster = cluster
@@ -154,7 +158,9 @@ class TopicPipelines:
                 return former
             if former is not None:  # deleted; its records have failed, and a new topic may have the name
                 self._retire(topic, former)
-            pipeline = TopicPipeline(self._cluster, topic, self._config, self._buffer, self._metrics, self._callbacks)
+            pipeline = TopicPipeline(
+                self._cluster, topic, self._config, self._buffer, self._metrics, self._callbacks, self.future_type
+            )
             self._prepare(pipeline)
             self._metrics.add_topic(topic)  # only one that is there
             with self._changing:  # close() doesn't wait for a topic that is being opened

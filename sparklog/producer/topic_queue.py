@@ -18,7 +18,7 @@ from sparklog.clock import Clock, Deadline
 from sparklog.errors import KafkaTimeoutError, SparklogError
 from sparklog.interrupts import EventCount
 from sparklog.model import Headers
-from sparklog.producer.accumulator import Gatherer
+from sparklog.producer.accumulator import FutureBase, Gatherer
 from sparklog.producer.batch import Batch, Details, RecordBatch, TableBatch
 from sparklog.producer.future import FutureRecordMetadata
 
@@ -143,11 +143,13 @@ class TopicQueue:
         linger_ms: int,
         max_block_ms: int,
         gathers: bool = False,
+        future_type: type[FutureBase] = FutureRecordMetadata,
     ) -> None:
         """
         Args:
             gathers: records wait until there are enough for a large file, or until somebody waits for them: within a
                 transaction nobody can see them before.
+            future_type: what :attr:`add_plain` returns; made without a call of ``__init__``.
         """
         self.topic = topic
         self.changed = threading.Condition(buffer.lock)
@@ -174,7 +176,7 @@ class TopicQueue:
         self.check_open: Callable[[], None] = _always_open
         """Raises while nothing may be added. Called when a batch begins: after :meth:`begin_flush`, for any record."""
         self._now_ns = clock.now_ns
-        self._gatherer = Gatherer(FutureRecordMetadata, clock.now_ns, buffer.lock, RECORD_OVERHEAD_BYTES)
+        self._gatherer = Gatherer(future_type, clock.now_ns, buffer.lock, RECORD_OVERHEAD_BYTES)
         self.add_plain: Callable[[object, object], FutureRecordMetadata | None] = self._gatherer.add_plain
         """Adds a record that has nothing but its bytes, as of now, to the batch that is open.
 

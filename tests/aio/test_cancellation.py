@@ -62,7 +62,7 @@ def test_asking_whether_a_record_is_stored_flushes_nothing(uri):
         async with Producer(uri, transactional_id="x") as producer, producer.transaction():
             sent = await producer.send("t", b"a")
             flushed: list[bool] = []
-            batch = sent._sent._batch
+            batch = sent._batch
             flush, batch.begin_flush = batch.begin_flush, lambda: flushed.append(True)
             assert not sent.done()
             with pytest.raises(asyncio.InvalidStateError):

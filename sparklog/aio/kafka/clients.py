@@ -12,7 +12,7 @@ from sparklog.aio.kafka.batch_builder import BatchBuilder, FutureFirstRecord
 from sparklog.aio.kafka.errors import ConsumerStoppedError
 from sparklog.aio.kafka.settings import consumer_configs, producer_configs
 from sparklog.aio.producer import Producer
-from sparklog.aio.send_future import SendFuture
+from sparklog.aio.send_future import SendFuture, send_future
 from sparklog.config import ConsumerConfig, ProducerConfig
 from sparklog.errors import IllegalStateError, InvalidArgumentError
 from sparklog.kafka import KafkaConsumer, KafkaProducer
@@ -117,7 +117,7 @@ class AIOKafkaProducer(Producer):
         def send() -> FutureFirstRecord:
             return FutureFirstRecord(producer.send_batch(topic, table)._batches)
 
-        return SendFuture(await self._thread.call(send), self._settlements)
+        return send_future(await self._thread.call(send))
 
     async def stop(self) -> None:
         """Deliver what was sent, then end."""

@@ -153,7 +153,7 @@ class _OtherSendFuture(SendFuture[T]):
 
 
 def send_future(sent: Any) -> SendFuture[Any]:
-    """What the synchronous client's ``send`` or ``send_batch`` has returned, for asyncio."""
+    """The result of the synchronous client's ``send`` or ``send_batch``, for asyncio."""
     return sent if isinstance(sent, SendFuture) else _OtherSendFuture(sent)
 
 

@@ -106,7 +106,7 @@ class Batch(ABC):
         self._keep: Callable[[Batch], None] | None = None
         self._watching: list[Callable[[], None]] = []
         self.awaited: list[Callable[[], object]] | None = None
-        """What waits for it in an event loop, which alone uses this."""
+        """Callbacks of an event loop, which alone uses this, for when it is settled."""
 
     @property
     @abstractmethod

@@ -28,7 +28,7 @@ class TopicPipelines:
         self.plain_queues: dict[str, TopicQueue] = {}
         """Queues that plain records may be added to without asking anything first."""
         self.future_type: type[FutureBase] = FutureRecordMetadata
-        """What the queues of pipelines that are opened from now on return for plain records."""
+        """The type that queues of pipelines which are opened from now on return for plain records."""
         self.ended: SparklogError | None = None
         """Why nothing can be sent any more."""
         self._cluster = cluster

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.gateway import (
+    config_requests,
     consumer_group_requests,
     fetch,
     group_admin_requests,
@@ -97,6 +98,10 @@ APIS = {
     47: Api("OffsetDelete", 0, 0, group_offset_requests.offset_delete),
     68: Api("ConsumerGroupHeartbeat", 0, 1, consumer_group_requests.consumer_group_heartbeat),
     69: Api("ConsumerGroupDescribe", 0, 1, consumer_group_requests.consumer_group_describe),
-    32: Api("DescribeConfigs", 1, 4, topics.describe_configs),
+    21: Api("DeleteRecords", 0, 2, topics.delete_records),
+    32: Api("DescribeConfigs", 1, 4, config_requests.describe_configs),
+    33: Api("AlterConfigs", 0, 2, config_requests.alter_configs),
+    37: Api("CreatePartitions", 0, 3, topics.create_partitions),
+    44: Api("IncrementalAlterConfigs", 0, 1, config_requests.incremental_alter_configs),
 }
 """By API key."""

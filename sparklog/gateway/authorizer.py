@@ -132,6 +132,41 @@ def _delete_topics(rules: Rules, body: _Body) -> _Body | None:
     return {"responses": [{"name": name, "error_code": _TOPIC, "error_message": None} for name in names]}
 
 
+def _create_partitions(rules: Rules, body: _Body) -> _Body | None:
+    names = [topic["name"] for topic in body["topics"]]
+    if rules.admin and all(map(rules.may_write, names)):
+        return None
+    return {"results": [{"name": name, "error_code": _TOPIC, "error_message": None} for name in names]}
+
+
+def _delete_records(rules: Rules, body: _Body) -> _Body | None:
+    if rules.admin and all(rules.may_write(topic["name"]) for topic in body["topics"]):
+        return None
+    refused = {"low_watermark": -1, "error_code": _TOPIC}
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [{"partition_index": one["partition_index"], **refused} for one in topic["partitions"]],
+            }
+            for topic in body["topics"]
+        ]
+    }
+
+
+def _alter_configs(rules: Rules, body: _Body) -> _Body | None:
+    found = body["resources"]
+    if rules.admin and all(one["resource_type"] != 2 or rules.may_write(one["resource_name"]) for one in found):
+        return None
+    names = [{"resource_type": one["resource_type"], "resource_name": one["resource_name"]} for one in found]
+    codes = [_TOPIC if one["resource_type"] == 2 else _CLUSTER for one in found]
+    return {
+        "responses": [
+            {**one, "error_code": code, "error_message": None} for one, code in zip(names, codes, strict=True)
+        ]
+    }
+
+
 def _describe_configs(rules: Rules, body: _Body) -> _Body | None:
     found = body["resources"]
     if all(one["resource_type"] != 2 or rules.may_see(one["resource_name"]) for one in found):
@@ -177,6 +212,10 @@ _REFUSALS: dict[str, _Refuse] = {
     "CreateTopics": _create_topics,
     "DeleteTopics": _delete_topics,
     "DescribeConfigs": _describe_configs,
+    "AlterConfigs": _alter_configs,
+    "IncrementalAlterConfigs": _alter_configs,
+    "CreatePartitions": _create_partitions,
+    "DeleteRecords": _delete_records,
     "InitProducerId": _init_producer_id,
     "AddPartitionsToTxn": _add_partitions,
     "AddOffsetsToTxn": lambda rules, body: _by_id(rules, body) or _by_group(rules, body),

@@ -88,6 +88,10 @@ class Backend:
         """Host and port at which the client of a request reaches this gateway."""
         return self.advertised or request.local_address
 
+    def bound_ms(self, request: Request) -> float:
+        """The bound that a request names, in milliseconds, or less: this gateway's own."""
+        return float(min(max(0, request.body.get("timeout_ms", 2**31)), self.settings.delivery_timeout_ms))
+
     async def run(self, call: Callable[[], T]) -> T:
         """Do in a thread what may block."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)

@@ -1,25 +1,29 @@
-"""Metadata, CreateTopics, DeleteTopics, DescribeConfigs: topics by sparklog's own admin client."""
+"""Metadata, CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords: topics by sparklog's own admin client."""
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from sparklog.admin.values import NewTopic, config_entries
-from sparklog.errors import SparklogError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from sparklog.admin.values import NewPartitions, NewTopic, config_entries
+from sparklog.errors import (
+    InvalidArgumentError,
+    KafkaTimeoutError,
+    SparklogError,
+    StoreError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
 from sparklog.gateway.backend import Backend, Request, node_id_of
+from sparklog.gateway.config_requests import config_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.users import Rules
 from sparklog.log.topic import TopicDescription
+from sparklog.model import TopicPartition
 
-__all__ = ["create_topics", "delete_topics", "describe_configs", "metadata"]
-
-_TOPIC, _BROKER = 2, 4
-"""Kinds of ``ConfigResource``. Source: Kafka ``ConfigResource.Type``."""
-_DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
-_TYPES = {bool: 1, str: 2, int: 3, float: 6}
-"""Source: Kafka ``DescribeConfigsResponse.ConfigType``: boolean, string, int, …, double."""
+__all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "metadata"]
 
 
 async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
@@ -111,7 +115,7 @@ async def create_topics(backend: Backend, request: Request) -> dict[str, Any]:
             "topic_id": uuid.UUID(topic.topic_id),
             "num_partitions": topic.partition_count,
             "replication_factor": 1,
-            "configs": [_config(name, entry) for name, entry in config_entries(topic.config).items()],
+            "configs": [config_of(name, entry) for name, entry in config_entries(topic.config).items()],
         }
 
     return {"topics": await backend.run(lambda: [_tried(create, one, one["name"]) for one in request.body["topics"]])}
@@ -140,37 +144,48 @@ def _tried(
         return {"name": name, "error_code": code_of(error), "error_message": str(error)}
 
 
-async def describe_configs(backend: Backend, request: Request) -> dict[str, Any]:
-    """The settings of topics; brokers have none."""
+async def create_partitions(backend: Backend, request: Request) -> dict[str, Any]:
+    """Let each topic grow to a total number of partitions, whatever becomes of the others."""
+    body = request.body
+    times = Counter(one["name"] for one in body["topics"])
 
-    def describe(wanted: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {"resource_type": wanted["resource_type"], "resource_name": wanted["resource_name"]}
-        if wanted["resource_type"] == _BROKER:
-            return {**found, "configs": []}
-        if wanted["resource_type"] != _TOPIC:
-            message = f"resources of type {wanted['resource_type']} have no settings here"
-            return {**found, "error_code": ErrorCode.INVALID_REQUEST, "error_message": message, "configs": []}
-        names = wanted["configuration_keys"]
+    def grow(wanted: dict[str, Any]) -> dict[str, Any]:
+        name, count = wanted["name"], wanted["count"]
+        if times[name] > 1:
+            raise InvalidArgumentError(f"topic {name!r} is there {times[name]} times, expected once")
+        if wanted["assignments"] is not None:
+            added = count - backend.describe(name).partition_count
+            if added > 0 and len(wanted["assignments"]) != added:
+                given = len(wanted["assignments"])
+                raise InvalidArgumentError(f"topic {name!r}: {given} assignments for {added} new partitions")
+        backend.admin.create_partitions(
+            {name: NewPartitions(count)}, timeout_ms=backend.bound_ms(request), validate_only=body["validate_only"]
+        )
+        return {"error_code": ErrorCode.NONE, "error_message": None}
+
+    return {"results": await backend.run(lambda: [_tried(grow, one, one["name"]) for one in body["topics"]])}
+
+
+async def delete_records(backend: Backend, request: Request) -> dict[str, Any]:
+    """Delete the records of partitions below an offset; those of a topic in one commit, where none is refused."""
+
+    def delete(name: str, offsets: dict[int, int]) -> dict[int, dict[str, Any]]:
+        wanted = {TopicPartition(name, number): offset for number, offset in offsets.items()}
         try:
-            entries = config_entries(backend.describe(wanted["resource_name"]).config)
+            low = backend.admin.delete_records(wanted, timeout_ms=backend.bound_ms(request))
         except SparklogError as error:
-            return {**found, "error_code": code_of(error), "error_message": str(error), "configs": []}
-        configs = [_config(name, entry) for name, entry in entries.items() if names is None or name in names]
-        return {**found, "configs": configs}
+            if len(offsets) > 1 and not isinstance(error, StoreError | KafkaTimeoutError):
+                return {number: delete(name, {number: offset})[number] for number, offset in offsets.items()}
+            refused = {"low_watermark": -1, "error_code": code_of(error)}
+            return dict.fromkeys(offsets, refused)
+        return {at.partition: {"low_watermark": mark, "error_code": ErrorCode.NONE} for at, mark in low.items()}
 
-    return {"results": await backend.run(lambda: [describe(one) for one in request.body["resources"]])}
+    def delete_all() -> list[dict[str, Any]]:
+        answers = []
+        for topic in request.body["topics"]:
+            found = delete(topic["name"], {one["partition_index"]: one["offset"] for one in topic["partitions"]})
+            partitions = [{"partition_index": number, **answer} for number, answer in found.items()]
+            answers.append({"name": topic["name"], "partitions": partitions})
+        return answers
 
-
-def _config(name: str, entry: Any) -> dict[str, Any]:
-    value = entry.value
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return {
-        "name": name,
-        "value": None if value is None else text,
-        "read_only": False,
-        "config_source": _DEFAULT_CONFIG if entry.is_default else _DYNAMIC_TOPIC_CONFIG,
-        "is_sensitive": False,
-        "synonyms": [],
-        "config_type": _TYPES.get(type(value), 2),
-        "documentation": None,
-    }
+    return {"topics": await backend.run(delete_all)}

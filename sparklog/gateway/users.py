@@ -38,7 +38,7 @@ class Rules:
     groups: tuple[str, ...] = ()
     transactional_ids: tuple[str, ...] = ()
     admin: bool = False
-    """Create and delete topics and groups that it may write to or use, and see all of the cluster's groups."""
+    """Create, change and delete topics and groups that it may write to or use, and see all of the cluster's groups."""
 
     def may_read(self, topic: str) -> bool:
         """May the user read the topic?"""

@@ -133,13 +133,23 @@ def describe_topic(log: DeltaLog, name: str) -> TopicDescription:
 
 
 def alter_topic(
-    log: DeltaLog, name: str, changes: Mapping[str, object], *, timeout_ms: float = DEFAULT_TIMEOUT_MS
+    log: DeltaLog,
+    name: str,
+    changes: Mapping[str, object] | Callable[[TopicConfig], Mapping[str, object]],
+    *,
+    timeout_ms: float = DEFAULT_TIMEOUT_MS,
 ) -> TopicDescription:
-    """Set some of a topic's settings; None takes one back to its default. Raises ``InvalidConfigurationError``."""
+    """Set some of a topic's settings; None takes one back to its default. Raises ``InvalidConfigurationError``.
+
+    Args:
+        changes: settings by name, or a function of the settings as they are, called anew when another commit comes
+            first.
+    """
 
     def plan_new_settings(state: TopicState) -> Commit | None:
-        head = replace(state.head, config=state.head.config.with_changes(changes))
-        if {"value.index", "value.format"} & {*setting_names(changes)}:
+        wanted = changes(state.head.config) if callable(changes) else changes
+        head = replace(state.head, config=state.head.config.with_changes(wanted))
+        if {"value.index", "value.format"} & {*setting_names(wanted)}:
             check_values(head)
         # Somebody may have set a property to what isn't allowed: taking the setting back to its default mends that.
         if head == state.head and _metadata(state, head) == state.require_whole().metadata:

@@ -215,6 +215,28 @@ def test_a_user_may_do_what_its_rules_say(connect):
     assert listed["error_code"] == 31
 
 
+@pytest.mark.parametrize(("name", "password", "codes"), [("ann", "pencil", (29, 31)), ("root", "secret", (0, 42))])
+def test_topics_are_changed_by_administrators_alone(cluster, connect, name, password, codes):
+    client = connect(name, password)
+    on_topic, on_broker = codes
+    grown = [{"name": "jobs", "count": 3, "assignments": None}]
+    body = {"topics": grown, "timeout_ms": 1_000, "validate_only": False}
+    assert client.call("CreatePartitions", 1, body)["results"][0]["error_code"] == on_topic
+    below = [{"name": "jobs", "partitions": [{"partition_index": 0, "offset": 0}]}]
+    (deleted,) = client.call("DeleteRecords", 1, {"topics": below, "timeout_ms": 1_000})["topics"]
+    assert deleted["partitions"][0]["error_code"] == on_topic
+    for api, operation in (("AlterConfigs", {}), ("IncrementalAlterConfigs", {"config_operation": 0})):
+        configs = [{"name": "retention.ms", "value": "1000", **operation}]
+        resources = [
+            {"resource_type": 2, "resource_name": "jobs", "configs": configs},
+            {"resource_type": 4, "resource_name": "1", "configs": []},
+        ]
+        answered = client.call(api, 1, {"resources": resources, "validate_only": False})["responses"]
+        assert [one["error_code"] for one in answered] == [on_topic, on_broker]
+    topic = Admin(cluster).describe_topics(["jobs"])[0]
+    assert (topic.partition_count, topic.config["retention.ms"]) == ((3, 1000) if name == "root" else (1, 604_800_000))
+
+
 def test_an_administrator_may_do_everything(connect):
     client = connect("root", "secret")
     new = {"name": "new", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}

@@ -1,0 +1,180 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: settings of topics. Brokers have none here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from sparklog.admin.values import ConfigEntry, config_entries
+from sparklog.config import TopicConfig
+from sparklog.config.settings import to_text
+from sparklog.errors import SparklogError
+from sparklog.gateway.backend import Backend, Request
+from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.log.topic import alter_topic
+
+__all__ = ["alter_configs", "config_of", "describe_configs", "incremental_alter_configs"]
+
+_TOPIC, _BROKER = 2, 4
+"""Kinds of ``ConfigResource``. Source: Kafka ``ConfigResource.Type``."""
+_DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
+"""Source: Kafka ``DescribeConfigsResponse.ConfigSource``."""
+_TYPES = {bool: 1, str: 2, int: 5, float: 6}
+"""Source: Kafka ``DescribeConfigsResponse.ConfigType``: boolean, string, long, double; every whole number is a long."""
+_LIST_TYPE = 7
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+"""Source: Kafka ``AlterConfigOp.OpType``."""
+_LISTS = frozenset({"cleanup.policy"})
+"""The settings that may be appended to."""
+
+_Change = Callable[[TopicConfig], Mapping[str, str | None]]
+
+
+class _RefusedError(ValueError):
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def describe_configs(backend: Backend, request: Request) -> dict[str, Any]:
+    """The settings of topics."""
+    body = request.body
+
+    def describe(wanted: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {"resource_type": wanted["resource_type"], "resource_name": wanted["resource_name"]}
+        if wanted["resource_type"] == _BROKER:
+            return {**found, "configs": []}
+        if wanted["resource_type"] != _TOPIC:
+            message = f"resources of type {wanted['resource_type']} have no settings here"
+            return {**found, "error_code": ErrorCode.INVALID_REQUEST, "error_message": message, "configs": []}
+        names = wanted["configuration_keys"]
+        try:
+            entries = config_entries(backend.describe(wanted["resource_name"]).config)
+        except SparklogError as error:
+            return {**found, "error_code": code_of(error), "error_message": str(error), "configs": []}
+        has_synonyms = body.get("include_synonyms", False)
+        configs = [
+            config_of(name, entry, has_synonyms=has_synonyms)
+            for name, entry in entries.items()
+            if names is None or name in names
+        ]
+        return {**found, "configs": configs}
+
+    return {"results": await backend.run(lambda: [describe(one) for one in body["resources"]])}
+
+
+def config_of(name: str, entry: ConfigEntry, *, has_synonyms: bool = False) -> dict[str, Any]:
+    """A setting, as DescribeConfigs and CreateTopics tell it."""
+    value, source = to_text(entry.value), _DEFAULT_CONFIG if entry.is_default else _DYNAMIC_TOPIC_CONFIG
+    synonyms = []
+    if has_synonyms:  # the values that would be in force if those before them were not
+        synonyms = [{"name": name, "value": to_text(entry.default), "source": _DEFAULT_CONFIG}]
+        if not entry.is_default:
+            synonyms.insert(0, {"name": name, "value": value, "source": source})
+    return {
+        "name": name,
+        "value": value,
+        "read_only": False,
+        "config_source": source,
+        "is_sensitive": False,
+        "synonyms": synonyms,
+        "config_type": _LIST_TYPE if name in _LISTS else _TYPES[type(entry.default)],
+        "documentation": None,
+    }
+
+
+async def alter_configs(backend: Backend, request: Request) -> dict[str, Any]:
+    """Replace the settings of each topic: one that isn't named gets its default. Deprecated by Kafka."""
+
+    def change_of(resource: dict[str, Any]) -> _Change:
+        wanted = {one["name"]: one["value"] for one in resource["configs"]}
+        return lambda known: {**dict.fromkeys(known.explicit), **wanted}
+
+    return await _altered(backend, request, change_of)
+
+
+async def incremental_alter_configs(backend: Backend, request: Request) -> dict[str, Any]:
+    """Set, delete, append to or subtract from settings of each topic; what isn't named stays as it is."""
+
+    def change_of(resource: dict[str, Any]) -> _Change:
+        for one in resource["configs"]:
+            operation = one["config_operation"]
+            if operation not in (_SET, _DELETE, _APPEND, _SUBTRACT):
+                raise _RefusedError(ErrorCode.INVALID_REQUEST, f"{one['name']}: operation {operation}: expected 0 to 3")
+            if operation in (_APPEND, _SUBTRACT) and one["name"] not in _LISTS:
+                message = f"{one['name']} is no list: it can be set or deleted"
+                raise _RefusedError(ErrorCode.INVALID_CONFIG, message)
+        return partial(_changes, resource["configs"])
+
+    return await _altered(backend, request, change_of)
+
+
+def _changes(configs: list[dict[str, Any]], known: TopicConfig) -> Mapping[str, str | None]:
+    """The changes that IncrementalAlterConfigs asks for, of a topic's settings as they are."""
+    found: dict[str, str | None] = {}
+    for one in configs:
+        name, value, operation = one["name"], one["value"], one["config_operation"]
+        if operation in (_APPEND, _SUBTRACT):
+            parts = [part for part in to_text(known[name]).split(",") if part]
+            given = [part.strip() for part in value.split(",")]
+            if operation == _APPEND:
+                parts += [part for part in given if part not in parts]
+            else:
+                parts = [part for part in parts if part not in given]
+            value = ",".join(parts)
+        found[name] = None if operation == _DELETE else value
+    return found
+
+
+async def _altered(
+    backend: Backend, request: Request, change_of: Callable[[dict[str, Any]], _Change]
+) -> dict[str, Any]:
+    """Change each topic's settings in one commit, whatever becomes of the others."""
+    body = request.body
+    times = Counter((one["resource_type"], one["resource_name"]) for one in body["resources"])
+
+    def alter(resource: dict[str, Any]) -> dict[str, Any]:
+        kind, name = resource["resource_type"], resource["resource_name"]
+        found: dict[str, Any] = {"resource_type": kind, "resource_name": name}
+        try:
+            if times[kind, name] > 1:
+                raise _RefusedError(ErrorCode.INVALID_REQUEST, f"{name} is there {times[kind, name]} times")
+            _check(resource)
+            _alter(backend, request, name, change_of(resource))
+        except _RefusedError as error:
+            return {**found, "error_code": error.code, "error_message": str(error)}
+        except SparklogError as error:
+            return {**found, "error_code": code_of(error), "error_message": str(error)}
+        return {**found, "error_code": ErrorCode.NONE, "error_message": None}
+
+    return {"responses": await backend.run(lambda: [alter(one) for one in body["resources"]])}
+
+
+def _check(resource: dict[str, Any]) -> None:
+    """Raise ``_RefusedError`` for what is no topic, or names a setting twice, or gives it no value. Source of the last
+    two: Kafka ``ConfigAdminManager.preprocess``."""
+    kind = resource["resource_type"]
+    if kind != _TOPIC:
+        message = f"resources of type {kind} have no settings here: expected {_TOPIC}, a topic"
+        raise _RefusedError(ErrorCode.INVALID_REQUEST, message)
+    names = Counter(one["name"] for one in resource["configs"])
+    twice = sorted(one for one, count in names.items() if count > 1)
+    if twice:
+        raise _RefusedError(ErrorCode.INVALID_REQUEST, f"given more than once: {', '.join(twice)}")
+    null = sorted(
+        one["name"]
+        for one in resource["configs"]
+        if one["value"] is None and one.get("config_operation", _SET) != _DELETE
+    )
+    if null:
+        raise _RefusedError(ErrorCode.INVALID_REQUEST, f"without a value: {', '.join(null)}")
+
+
+def _alter(backend: Backend, request: Request, name: str, change: _Change) -> None:
+    if request.body["validate_only"]:
+        known = backend.describe(name).config
+        known.with_changes(change(known))
+        return
+    alter_topic(backend.cluster.topic_log(name), name, change, timeout_ms=backend.bound_ms(request))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from sparklog.errors import SparklogError
+from sparklog.errors import IllegalStateError, SparklogError
 from sparklog.model import RecordMetadata
 from sparklog.producer.accumulator import FutureBase
 from sparklog.producer.batch import Batch, Outcome
@@ -26,7 +26,7 @@ class SendFuture(Generic[T]):
     What was sent is sent: a task that is cancelled while it awaits this, by a timeout say, ends its own wait alone, and
     a future that was cancelled itself can be awaited once more for the outcome. Only who waits, by ``await`` or by a
     callback, has the batch flushed; to ask whether it is done doesn't. Within a transaction it is done once the record
-    is uploaded; the offset is -1, as there is none before the commit.
+    is uploaded; the offset is -1, as there is none before the commit, and what it is afterwards.
     """
 
     __slots__ = ()
@@ -107,12 +107,14 @@ class SendFuture(Generic[T]):
     def _call_back(self) -> None:
         callbacks = getattr(self, "_callbacks", None)
         self._callbacks = None  # type: ignore[misc]
-        for callback, context in callbacks or ():
-            try:
-                context.run(callback, self)
-            except Exception as error:
-                told = {"message": f"a callback of a send raised: {callback!r}", "exception": error, "future": self}
-                asyncio.get_running_loop().call_exception_handler(told)
+        _call_all([partial(self._call, callback, context) for callback, context in callbacks or ()])
+
+    def _call(self, callback: Callable[[Any], object], context: contextvars.Context) -> None:
+        try:
+            context.run(callback, self)
+        except Exception as error:
+            told = {"message": f"a callback of a send raised: {callback!r}", "exception": error, "future": self}
+            asyncio.get_running_loop().call_exception_handler(told)
 
     def _outcome(self) -> Outcome | None:
         batch = self._batch
@@ -158,13 +160,22 @@ def send_future(sent: Any) -> SendFuture[Any]:
 
 
 def _watch(batch: Batch, callback: Callable[[], object]) -> None:
-    """Call back once a batch is settled, on the running loop: it is woken once, however many wait for the batch."""
-    if batch.awaited is not None:
-        batch.awaited.append(callback)
+    """Call back once a batch is settled, on the running loop: it is woken once, however many wait for the batch.
+
+    Raises:
+        IllegalStateError: somebody waits for it in another loop.
+    """
+    loop, awaited = asyncio.get_running_loop(), batch.awaited
+    if awaited is not None and awaited[0] is loop:
+        awaited[1].append(callback)
         return
-    batch.awaited = [callback]
+    if awaited is not None and not awaited[0].is_closed():
+        raise IllegalStateError(
+            "a send's future belongs to the event loop of its producer, which is not the one that runs"
+        )
+    batch.awaited = (loop, [callback])
     batch.begin_flush()  # within a transaction its records would gather until the commit
-    batch.when_known(partial(_wake, asyncio.get_running_loop(), batch))
+    batch.when_known(partial(_wake, loop, batch))
 
 
 def _wake(loop: asyncio.AbstractEventLoop, batch: Batch) -> None:
@@ -175,9 +186,21 @@ def _wake(loop: asyncio.AbstractEventLoop, batch: Batch) -> None:
 
 
 def _call_waiting(batch: Batch) -> None:
-    waiting, batch.awaited = batch.awaited, None
-    for callback in waiting or ():
-        callback()
+    awaited, batch.awaited = batch.awaited, None
+    if awaited is not None:
+        _call_all(awaited[1])
+
+
+def _call_all(callbacks: list[Callable[[], object]]) -> None:
+    """Call all; one that ends the program, Ctrl-C say, keeps none of the others from being called if the loop goes on."""
+    called = 0
+    try:
+        for callback in callbacks:
+            called += 1
+            callback()
+    finally:
+        if called < len(callbacks):
+            asyncio.get_running_loop().call_soon(_call_all, callbacks[called:])
 
 
 def _end_wait(waiter: asyncio.Future[None]) -> None:

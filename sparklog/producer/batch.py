@@ -6,6 +6,7 @@ of every record, with an error for all, or with errors for some.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from abc import ABC, abstractmethod
@@ -105,8 +106,8 @@ class Batch(ABC):
         self._waiting: list[tuple[int, Callable[[Outcome], None]]] = []
         self._keep: Callable[[Batch], None] | None = None
         self._watching: list[Callable[[], None]] = []
-        self.awaited: list[Callable[[], object]] | None = None
-        """Callbacks of an event loop, which alone uses this, for when it is settled."""
+        self.awaited: tuple[asyncio.AbstractEventLoop, list[Callable[[], object]]] | None = None
+        """An event loop, which alone uses this, and its callbacks for when it is settled."""
 
     @property
     @abstractmethod

@@ -79,6 +79,7 @@ def test_asking_whether_a_record_is_stored_flushes_nothing(uri):
             assert sent.exception() is None
             assert sent.result().topic == "t"
             assert not sent.cancel()
+        assert sent.result().offset == 0
         assert await values(uri) == [b"a", b"b"]
 
     asyncio.run(main())
@@ -292,3 +293,67 @@ def test_a_poll_that_fails_after_it_took_records_gives_them_back(uri, monkeypatc
             assert failed
 
     asyncio.run(main())
+
+
+def test_a_future_can_be_awaited_in_the_next_loop_once_its_own_is_closed(uri):
+    producer = Producer(uri, linger_ms=300)
+
+    async def send():
+        await producer.start()
+        return [await producer.send("t", b"%d" % number) for number in range(2)]
+
+    async def time_out(sent):
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(_awaited(sent), 0.01)
+
+    async def send_and_time_out():
+        sent = await send()
+        await time_out(sent[0])
+        return sent
+
+    async def await_all(sent):
+        return [(await one).offset for one in sent]
+
+    sent = asyncio.run(send_and_time_out())
+    assert asyncio.run(await_all(sent)) == [0, 1]
+    inner = producer._producer
+    assert inner is not None
+    inner.close()
+
+
+def test_callbacks_are_called_beside_some_that_raise(uri):
+    called: list[Any] = []
+
+    def fail(sent):
+        called.append("fail")
+        raise ValueError("injected")
+
+    def interrupt(sent):
+        called.append("interrupt")
+        raise KeyboardInterrupt
+
+    async def main():
+        told: list[dict[str, Any]] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: told.append(context))
+        async with Producer(uri) as producer:
+            sent = await producer.send("t", b"a")
+            sent.add_done_callback(fail)
+            sent.add_done_callback(interrupt)
+            sent.add_done_callback(interrupt)
+            assert sent.remove_done_callback(interrupt) == 2
+            sent.add_done_callback(called.append)
+            await sent
+            await asyncio.sleep(0)
+            assert called == ["fail", sent]
+            assert [str(one["exception"]) for one in told] == ["injected"]
+            late = await producer.send("t", b"b")
+            await late
+            late.add_done_callback(interrupt)
+            late.add_done_callback(called.append)
+            await asyncio.sleep(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert called[2] == "interrupt"
+    assert called[3].result().offset == 1

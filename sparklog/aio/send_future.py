@@ -192,7 +192,7 @@ def _call_waiting(batch: Batch) -> None:
 
 
 def _call_all(callbacks: list[Callable[[], object]]) -> None:
-    """Call all; one that ends the program, Ctrl-C say, keeps none of the others from being called if the loop goes on."""
+    """Call all; where one ends the program, Ctrl-C say, the others are called if the loop goes on."""
     called = 0
     try:
         for callback in callbacks:

@@ -6,13 +6,12 @@ of every record, with an error for all, or with errors for some.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,9 @@ from sparklog.log.data.schema import HEADERS
 from sparklog.log.data.value_columns import DATA
 from sparklog.model import Headers
 from sparklog.producer.accumulator import Accumulator, take_columns
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
     "I32",

@@ -19,6 +19,8 @@ _GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+_TOPIC_RESOURCE = 2
+"""Source: Kafka ``ConfigResource.Type``."""
 
 
 class NotAllowedError(Exception):
@@ -108,20 +110,33 @@ def _admin(rules: Rules, body: _Body) -> _Body | None:
     return None if rules.admin else {"error_code": _CLUSTER}
 
 
-def _list_offsets(rules: Rules, body: _Body) -> _Body | None:
-    if all(rules.may_see(topic["name"]) for topic in body["topics"]):
-        return None
+def _each_partition(body: _Body, **fields: int) -> _Body:
     topics = committed_partitions(body, _TOPIC)["topics"]
     for topic in topics:
-        topic["partitions"] = [{**one, "timestamp": -1, "offset": -1} for one in topic["partitions"]]
+        topic["partitions"] = [{**one, **fields} for one in topic["partitions"]]
     return {"topics": topics}
 
 
-def _create_topics(rules: Rules, body: _Body) -> _Body | None:
-    names = [topic["name"] for topic in body["topics"]]
-    if rules.admin and all(map(rules.may_write, names)):
+def _list_offsets(rules: Rules, body: _Body) -> _Body | None:
+    if all(rules.may_see(topic["name"]) for topic in body["topics"]):
         return None
-    return {"topics": [{"name": name, "error_code": _TOPIC, "error_message": None} for name in names]}
+    return _each_partition(body, timestamp=-1, offset=-1)
+
+
+def _delete_records(rules: Rules, body: _Body) -> _Body | None:
+    if rules.admin and all(rules.may_write(topic["name"]) for topic in body["topics"]):
+        return None
+    return _each_partition(body, low_watermark=-1)
+
+
+def _changed_topics(answers: str) -> _Refuse:
+    def refuse(rules: Rules, body: _Body) -> _Body | None:
+        names = [topic["name"] for topic in body["topics"]]
+        if rules.admin and all(map(rules.may_write, names)):
+            return None
+        return {answers: [{"name": name, "error_code": _TOPIC, "error_message": None} for name in names]}
+
+    return refuse
 
 
 def _delete_topics(rules: Rules, body: _Body) -> _Body | None:
@@ -132,47 +147,33 @@ def _delete_topics(rules: Rules, body: _Body) -> _Body | None:
     return {"responses": [{"name": name, "error_code": _TOPIC, "error_message": None} for name in names]}
 
 
-def _create_partitions(rules: Rules, body: _Body) -> _Body | None:
-    names = [topic["name"] for topic in body["topics"]]
-    if rules.admin and all(map(rules.may_write, names)):
-        return None
-    return {"results": [{"name": name, "error_code": _TOPIC, "error_message": None} for name in names]}
-
-
-def _delete_records(rules: Rules, body: _Body) -> _Body | None:
-    if rules.admin and all(rules.may_write(topic["name"]) for topic in body["topics"]):
-        return None
-    refused = {"low_watermark": -1, "error_code": _TOPIC}
-    return {
-        "topics": [
-            {
-                "name": topic["name"],
-                "partitions": [{"partition_index": one["partition_index"], **refused} for one in topic["partitions"]],
-            }
-            for topic in body["topics"]
-        ]
-    }
-
-
 def _alter_configs(rules: Rules, body: _Body) -> _Body | None:
-    found = body["resources"]
-    if rules.admin and all(one["resource_type"] != 2 or rules.may_write(one["resource_name"]) for one in found):
+    if rules.admin and _topics_match(rules.may_write, body):
         return None
-    names = [{"resource_type": one["resource_type"], "resource_name": one["resource_name"]} for one in found]
-    codes = [_TOPIC if one["resource_type"] == 2 else _CLUSTER for one in found]
-    return {
-        "responses": [
-            {**one, "error_code": code, "error_message": None} for one, code in zip(names, codes, strict=True)
-        ]
-    }
+    return {"responses": _refused_resources(body, of_others=_CLUSTER)}
 
 
 def _describe_configs(rules: Rules, body: _Body) -> _Body | None:
-    found = body["resources"]
-    if all(one["resource_type"] != 2 or rules.may_see(one["resource_name"]) for one in found):
+    if _topics_match(rules.may_see, body):
         return None
-    names = [{"resource_type": one["resource_type"], "resource_name": one["resource_name"]} for one in found]
-    return {"results": [{**one, "error_code": _TOPIC, "error_message": None, "configs": []} for one in names]}
+    return {"results": [{**one, "configs": []} for one in _refused_resources(body, of_others=_TOPIC)]}
+
+
+def _topics_match(may: Callable[[str], bool], body: _Body) -> bool:
+    return all(one["resource_type"] != _TOPIC_RESOURCE or may(one["resource_name"]) for one in body["resources"])
+
+
+def _refused_resources(body: _Body, *, of_others: ErrorCode) -> list[_Body]:
+    """An answer for each resource; ``of_others``: the code for what is no topic."""
+    return [
+        {
+            "resource_type": one["resource_type"],
+            "resource_name": one["resource_name"],
+            "error_code": _TOPIC if one["resource_type"] == _TOPIC_RESOURCE else of_others,
+            "error_message": None,
+        }
+        for one in body["resources"]
+    ]
 
 
 def _init_producer_id(rules: Rules, body: _Body) -> _Body | None:
@@ -209,12 +210,12 @@ def _list_transactions(rules: Rules, body: _Body) -> _Body | None:
 
 _REFUSALS: dict[str, _Refuse] = {
     "ListOffsets": _list_offsets,
-    "CreateTopics": _create_topics,
+    "CreateTopics": _changed_topics("topics"),
     "DeleteTopics": _delete_topics,
     "DescribeConfigs": _describe_configs,
     "AlterConfigs": _alter_configs,
     "IncrementalAlterConfigs": _alter_configs,
-    "CreatePartitions": _create_partitions,
+    "CreatePartitions": _changed_topics("results"),
     "DeleteRecords": _delete_records,
     "InitProducerId": _init_producer_id,
     "AddPartitionsToTxn": _add_partitions,

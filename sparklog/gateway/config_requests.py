@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from sparklog.admin.values import ConfigEntry, config_entries
-from sparklog.config import TopicConfig
+from sparklog.config import TOPIC_SETTINGS, TopicConfig, setting_names
 from sparklog.config.settings import to_text
 from sparklog.errors import SparklogError
 from sparklog.gateway.backend import Backend, Request
@@ -89,10 +89,15 @@ async def alter_configs(backend: Backend, request: Request) -> dict[str, Any]:
     """Replace the settings of each topic: one that isn't named gets its default. Deprecated by Kafka."""
 
     def change_of(resource: dict[str, Any]) -> _Change:
-        wanted = {one["name"]: one["value"] for one in resource["configs"]}
-        return lambda known: {**dict.fromkeys(known.explicit), **wanted}
+        wanted = setting_names({one["name"]: one["value"] for one in resource["configs"]})
+        return partial(_replacement, wanted)
 
     return await _altered(backend, request, change_of)
+
+
+def _replacement(wanted: Mapping[str, str | None], known: TopicConfig) -> Mapping[str, str | None]:
+    """The changes after which no other setting than those ``wanted`` is set; those of a newer sparklog stay."""
+    return {**dict.fromkeys(known.explicit.keys() & TOPIC_SETTINGS.keys()), **wanted}
 
 
 async def incremental_alter_configs(backend: Backend, request: Request) -> dict[str, Any]:

@@ -10,9 +10,7 @@ from typing import Any
 from sparklog.admin.values import NewPartitions, NewTopic, config_entries
 from sparklog.errors import (
     InvalidArgumentError,
-    KafkaTimeoutError,
     SparklogError,
-    StoreError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -20,7 +18,7 @@ from sparklog.gateway.backend import Backend, Request, node_id_of
 from sparklog.gateway.config_requests import config_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.users import Rules
-from sparklog.log.topic import TopicDescription
+from sparklog.log.topic import TopicDescription, first_offset_kept
 from sparklog.model import TopicPartition
 
 __all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "metadata"]
@@ -167,18 +165,28 @@ async def create_partitions(backend: Backend, request: Request) -> dict[str, Any
 
 
 async def delete_records(backend: Backend, request: Request) -> dict[str, Any]:
-    """Delete the records of partitions below an offset; those of a topic in one commit, where none is refused."""
+    """Delete the records of partitions below an offset: one commit for each topic, without the partitions that are
+    refused."""
 
     def delete(name: str, offsets: dict[int, int]) -> dict[int, dict[str, Any]]:
-        wanted = {TopicPartition(name, number): offset for number, offset in offsets.items()}
+        answers = {number: {"low_watermark": -1, "error_code": ErrorCode.NONE} for number in offsets}
+        wanted = {}
         try:
-            low = backend.admin.delete_records(wanted, timeout_ms=backend.bound_ms(request))
+            ends = backend.describe(name).log_end_offsets
+            for number, offset in offsets.items():
+                try:
+                    first_offset_kept(name, ends, number, offset)
+                    wanted[TopicPartition(name, number)] = offset
+                except SparklogError as error:
+                    answers[number]["error_code"] = code_of(error)
+            deleted = backend.admin.delete_records(wanted, timeout_ms=backend.bound_ms(request)) if wanted else {}
         except SparklogError as error:
-            if len(offsets) > 1 and not isinstance(error, StoreError | KafkaTimeoutError):
-                return {number: delete(name, {number: offset})[number] for number, offset in offsets.items()}
-            refused = {"low_watermark": -1, "error_code": code_of(error)}
-            return dict.fromkeys(offsets, refused)
-        return {at.partition: {"low_watermark": mark, "error_code": ErrorCode.NONE} for at, mark in low.items()}
+            for at in wanted or (TopicPartition(name, number) for number in offsets):
+                answers[at.partition]["error_code"] = code_of(error)
+            return answers
+        for at, low_watermark in deleted.items():
+            answers[at.partition]["low_watermark"] = low_watermark
+        return answers
 
     def delete_all() -> list[dict[str, Any]]:
         answers = []

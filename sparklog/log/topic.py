@@ -4,7 +4,7 @@ again)."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.clock import Deadline
@@ -41,6 +41,7 @@ __all__ = [
     "delete_records",
     "delete_topic",
     "describe_topic",
+    "first_offset_kept",
 ]
 
 HIGH_WATERMARK = -1
@@ -217,6 +218,22 @@ def create_partitions(
     return _change(log, name, plan_new_partitions, timeout_ms)
 
 
+def first_offset_kept(name: str, log_end_offsets: Sequence[int], partition: int, before_offset: int) -> int:
+    """The offset below which :func:`delete_records` deletes a partition's records: the log end for
+    :data:`HIGH_WATERMARK`. Raises ``UnknownTopicOrPartitionError``, ``OffsetOutOfRangeError``."""
+    if not 0 <= partition < len(log_end_offsets):
+        raise UnknownTopicOrPartitionError(
+            f"topic {name!r} has no partition {partition}; it has 0 to {len(log_end_offsets) - 1}"
+        )
+    end = log_end_offsets[partition]
+    offset = end if before_offset == HIGH_WATERMARK else before_offset
+    if not 0 <= offset <= end:
+        raise OffsetOutOfRangeError(
+            f"delete_records of {name}-{partition} before {before_offset}: expected 0 to {end}, or {HIGH_WATERMARK}"
+        )
+    return offset
+
+
 def delete_records(
     log: DeltaLog, name: str, before_offsets: Mapping[int, int], *, timeout_ms: float = DEFAULT_TIMEOUT_MS
 ) -> TopicDescription:
@@ -245,17 +262,8 @@ def delete_records(
         check_removal(log.table, state.require_whole().metadata)
         starts = list(state.head.log_start_offsets)
         for partition, given in wanted.items():
-            if not 0 <= partition < len(starts):
-                raise UnknownTopicOrPartitionError(
-                    f"topic {name!r} has no partition {partition}; it has 0 to {len(starts) - 1}"
-                )
-            end = state.head.log_end_offsets[partition]
             # The end as it was at first: what is produced while we lose races isn't meant.
-            offset = wanted[partition] = end if given == HIGH_WATERMARK else given
-            if not 0 <= offset <= end:
-                raise OffsetOutOfRangeError(
-                    f"delete_records of {name}-{partition} before {given}: expected 0 to {end}, or {HIGH_WATERMARK}"
-                )
+            offset = wanted[partition] = first_offset_kept(name, state.head.log_end_offsets, partition, given)
             starts[partition] = max(starts[partition], offset)
         head = replace(state.head, log_start_offsets=tuple(starts))
         below = [

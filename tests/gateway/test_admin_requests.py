@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sparklog import Admin, NewTopic, Producer
+from sparklog.config import TopicConfig
+from sparklog.config.topic import PROPERTY_PREFIX
+from sparklog.gateway.config_requests import _replacement
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.log import open_cluster
 from sparklog.log.topic import alter_topic
@@ -77,6 +80,14 @@ def test_alter_configs_replaces_all_settings(cluster, wire, version):
     assert alter(wire, given, version=version, name="AlterConfigs") == ["NONE"]
     assert settings(cluster)["segment.bytes"] == 30_000_000
     assert settings(cluster)["retention.ms"] == 604_800_000
+
+
+def test_alter_configs_takes_names_of_properties_and_leaves_unknown_settings(cluster, wire):
+    Admin(cluster).alter_configs({"jobs": {"retention.ms": 1000}})
+    assert alter(wire, resource((f"{PROPERTY_PREFIX}retention.ms", "3000")), name="AlterConfigs") == ["NONE"]
+    assert settings(cluster)["retention.ms"] == 3000
+    known = TopicConfig({"of.a.newer.sparklog": 1, "retention.ms": 1000})
+    assert known.with_changes(_replacement({}, known)).explicit == {"of.a.newer.sparklog": 1}
 
 
 @pytest.mark.parametrize("version", [1, 4])

@@ -72,8 +72,8 @@ class Consumer:
         self._consumer: sync.Consumer | None = None
         self._thread = LoopThread("consumer", self._wake)
         self._starting: asyncio.Future[sync.Consumer] | None = None
-        self._opened: list[sync.Consumer] = []
-        """The consumer; the thread knows it before the loop does."""
+        self._opened: sync.Consumer | None = None
+        """The consumer; set in the thread, before the loop has it."""
         self._closing: asyncio.Future[None] | None = None
         self._reader: Reading | None = None
         self._at_start: Callable[[sync.Consumer], None] | None = None
@@ -95,8 +95,7 @@ class Consumer:
                 at_start(consumer)
 
     def _open(self) -> sync.Consumer:
-        consumer = self._make()
-        self._opened.append(consumer)
+        self._opened = consumer = self._make()
         return consumer
 
     # What is read.
@@ -321,8 +320,8 @@ class Consumer:
         self._thread.end()
 
     def _close(self, timeout_ms: float, *, auto_commit: bool) -> None:
-        for consumer in self._opened:
-            sync.Consumer._close(consumer, timeout_ms, auto_commit=auto_commit)
+        if self._opened is not None:
+            sync.Consumer._close(self._opened, timeout_ms, auto_commit=auto_commit)
 
     async def __aenter__(self) -> Any:
         try:

@@ -56,8 +56,8 @@ class Producer:
         self._thread = LoopThread("producer")
         self._starting: asyncio.Future[sync.Producer] | None = None
         self._closing: asyncio.Future[None] | None = None
-        self._opened: list[sync.Producer] = []
-        """The producer; the thread knows it before the loop does."""
+        self._opened: sync.Producer | None = None
+        """The producer; set in the thread, before the loop has it."""
         self._unseen: _TransactionCall | None = None
         """A call whose caller was cancelled."""
         weakref.finalize(self, self._thread.end).atexit = False
@@ -88,7 +88,7 @@ class Producer:
             except BaseException:
                 producer.close(0)
                 raise
-        self._opened.append(producer)
+        self._opened = producer
         return producer
 
     async def send(
@@ -239,8 +239,8 @@ class Producer:
         self._thread.end()
 
     def _close(self, timeout: float | None) -> None:
-        for producer in self._opened:
-            producer.close(timeout)
+        if self._opened is not None:
+            self._opened.close(timeout)
 
     async def __aenter__(self) -> Any:
         try:
@@ -296,7 +296,7 @@ class _TransactionCall:
     def __init__(self, name: str, function: Callable[[], None]) -> None:
         self.name = name
         self.has_succeeded = False
-        """Known to the thread before the loop."""
+        """Set in the thread, before the loop knows how the call ended."""
         self._function = function
 
     def __call__(self) -> None:

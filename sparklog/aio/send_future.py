@@ -33,8 +33,9 @@ class SendFuture(Generic[T]):
     _asyncio_future_blocking = False  # by which asyncio knows futures
     _batch: Batch
     _callbacks: list[_Callback] | None
-    """Not there before the first; the same holds for the next. Most futures are looked at by nobody."""
+    """Not set before the first callback is added: nobody looks at most futures."""
     _is_cancelled: bool
+    """Not set before it is cancelled."""
 
     def _error_of(self, outcome: Outcome) -> SparklogError | None:
         raise NotImplementedError

@@ -24,7 +24,15 @@ from sparklog.producer.topic_queue import memory_bytes
 from sparklog.producer.typed_values import ValueEncoding
 from sparklog.producer.writable_topic import WritableTopic
 
-__all__ = ["SerializedRecord", "check_sent_table", "serialize_record"]
+__all__ = [
+    "SerializedRecord",
+    "check_headers",
+    "check_sent_table",
+    "check_timestamp",
+    "serialize_record",
+    "serialized_bytes",
+    "size_of_headers",
+]
 
 _BYTES = (bytes, bytearray, memoryview, type(None))
 _ROW_BYTES = 232
@@ -65,8 +73,8 @@ def serialize_record(record: ProducerRecord, topic: WritableTopic, config: Produ
         MessageSizeTooLargeError: beyond ``max_request_size`` or the topic's ``max.message.bytes``.
         UnknownTopicOrPartitionError: the topic has no such partition.
     """
-    headers = _check_headers(record.headers)
-    key = _to_bytes("key", _serialize(config.key_serializer, topic.name, headers, record.key))
+    headers = check_headers(record.headers)
+    key = serialized_bytes("key", config.key_serializer, topic.name, headers, record.key)
     given = _serialize(config.value_serializer, topic.name, headers, record.value)
     typed, typed_size, width = None, 0, 0
     if not isinstance(given, _BYTES) and (encoding := topic.value_encoding) is not None:
@@ -74,7 +82,7 @@ def serialize_record(record: ProducerRecord, topic: WritableTopic, config: Produ
         typed, given = copied(given), None
         typed_size, width = python_size(typed), encoding.width
     value = _to_bytes("value", given)
-    header_size = sum(len(name.encode()) + len(data or b"") for name, data in headers) if headers else -1
+    header_size = size_of_headers(headers) if headers else -1
     size = len(key or b"") + len(value or b"") + typed_size + max(0, header_size)
     if size > topic.max_record_bytes:
         raise MessageSizeTooLargeError(
@@ -82,7 +90,7 @@ def serialize_record(record: ProducerRecord, topic: WritableTopic, config: Produ
             f"(max_request_size={config.max_request_size}, buffer_memory={config.buffer_memory}, the topic's "
             f"max.message.bytes={topic.max_message_bytes})"
         )
-    timestamp_ms = _check_timestamp(record.timestamp_ms)
+    timestamp_ms = check_timestamp(record.timestamp_ms)
     partition = record.partition
     if partition is None and config.partitioner is not None:
         partition = _choose_partition(config.partitioner, topic, record, key, value)
@@ -158,6 +166,11 @@ def _serialize(serializer: Any, topic: str, headers: Headers | None, data: Any) 
     return data if serializer is None else serializer(topic, headers or [], data)
 
 
+def serialized_bytes(argument: str, serializer: Any, topic: str, headers: Headers | None, data: Any) -> bytes | None:
+    """A key or value as bytes; ``argument`` says which. Raises ``InvalidTypeError``: it is none after serializing."""
+    return _to_bytes(argument, _serialize(serializer, topic, headers, data))
+
+
 def _to_bytes(argument: str, data: Any) -> bytes | None:
     if data is None or type(data) is bytes:
         return data
@@ -168,7 +181,8 @@ def _to_bytes(argument: str, data: Any) -> bytes | None:
     )
 
 
-def _check_headers(headers: object) -> Headers | None:
+def check_headers(headers: object) -> Headers | None:
+    """Headers as a list of pairs. Raises ``InvalidTypeError``: they have another shape."""
     if headers is None:
         return None
     if not isinstance(headers, list | tuple):
@@ -193,7 +207,13 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-def _check_timestamp(timestamp_ms: object) -> int | None:
+def size_of_headers(headers: Headers) -> int:
+    """Bytes of the headers' names and values."""
+    return sum(len(name.encode()) + len(data or b"") for name, data in headers)
+
+
+def check_timestamp(timestamp_ms: object) -> int | None:
+    """A timestamp in milliseconds. Raises ``InvalidTypeError``: no int; ``InvalidArgumentError``: out of range."""
     if timestamp_ms is None:
         return None
     if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int):

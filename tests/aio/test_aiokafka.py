@@ -153,6 +153,20 @@ def test_batches_that_the_application_fills(server):
                 await producer.send_batch(large, "in")
             with pytest.raises(KafkaError, match="bytes"):
                 producer.create_batch().append(timestamp=None, key=7, value=None)
+            bad: list[tuple[dict[str, object], str]] = [
+                ({"timestamp": 1.5}, "timestamp_ms"),
+                ({"timestamp": -1}, "timestamp_ms"),
+                ({"headers": [(b"h", b"x")]}, "headers"),
+            ]
+            for given, name in bad:
+                with pytest.raises(KafkaError, match=name):
+                    producer.create_batch().append(**{"timestamp": None, "key": None, "value": 1, **given})
+            one = producer.create_batch()
+            assert one.append(timestamp=None, key=memoryview(b"k"), value=None, headers=None) is not None
+            with pytest.raises(KafkaError, match="partition='0'"):
+                await producer.send_batch(one, "in", partition="0")
+            with pytest.raises(KafkaError, match="partition"):
+                await producer.send_batch(one, "in", partition=7)
         async with AIOKafkaConsumer(
             "in", bootstrap_servers=server, auto_offset_reset="earliest", group_id="g"
         ) as consumer:

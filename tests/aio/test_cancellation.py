@@ -11,12 +11,10 @@ import pytest
 from sparklog import Admin as SyncAdmin
 from sparklog import Consumer as SyncConsumer
 from sparklog import Producer as SyncProducer
-from sparklog import TopicPartition
 from sparklog.aio import Admin, Consumer, Producer
 from sparklog.errors import IllegalStateError, StoreUnavailableError
 
 pytestmark = pytest.mark.slow
-P0 = TopicPartition("t", 0)
 
 
 @pytest.fixture

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from sparklog.config import ProducerConfig
 from sparklog.errors import InvalidArgumentError
 from sparklog.log.data.schema import HEADERS
-from sparklog.model import RecordMetadata
+from sparklog.model import Headers, RecordMetadata
 from sparklog.producer.batch import Outcome
 from sparklog.producer.future import FutureBatchMetadata, FutureRecordMetadata
+from sparklog.producer.record_arguments import check_headers, check_timestamp, serialized_bytes, size_of_headers
 
 __all__ = ["AppendedRecord", "BatchBuilder", "FutureFirstRecord"]
 
 _BATCH_OVERHEAD = 61
 _RECORD_OVERHEAD = 21
 """Bytes. Source: Kafka's batch format 2: the header of a batch, and the most of a record beside its contents."""
-Serializer = Callable[[Any], "bytes | None"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +41,17 @@ class BatchBuilder:
     """A batch that is being filled; made by ``AIOKafkaProducer.create_batch``.
 
     Args:
-        batch_size: the bytes after which it is full, ``max_batch_size`` of the producer. The first record always fits.
-        key_serializer: applied to keys; None: they are bytes.
-        value_serializer: applied to values; None: they are bytes.
+        config: the producer's. Its ``batch_size`` (``max_batch_size``) is the bytes after which the batch is full; the
+            first record always fits. Its serializers are told no topic: it isn't known yet.
     """
 
-    def __init__(self, batch_size: int, *, key_serializer: Serializer = None, value_serializer: Serializer = None):
-        self._batch_size = batch_size
-        self._serializers = (key_serializer, value_serializer)
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
         self._size = _BATCH_OVERHEAD
-        self._columns: tuple[list[Any], list[Any], list[Any], list[Any]] = ([], [], [], [])
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._timestamps: list[int | None] = []
+        self._headers: list[Headers | None] = []
         self._is_closed = False
 
     def append(
@@ -62,30 +64,23 @@ class BatchBuilder:
         Returns:
             Where it is; None: the batch is full, and closed now, or was closed.
         Raises:
-            InvalidArgumentError: a key or value that isn't bytes, once serialized.
+            InvalidTypeError, InvalidArgumentError: as :meth:`sparklog.Producer.send`.
         """
         if self._is_closed:
             return None
-        serialized = [
-            given if serializer is None else serializer(given)
-            for serializer, given in zip(self._serializers, (key, value), strict=True)
-        ]
-        for name, given in zip(("key", "value"), serialized, strict=True):
-            if given is not None and not isinstance(given, bytes | bytearray | memoryview):
-                raise InvalidArgumentError(f"append: {name} is {type(given).__name__}, expected bytes or None")
-        pairs = [(name, None if content is None else bytes(content)) for name, content in headers or ()]
-        size = _RECORD_OVERHEAD + sum(len(given) for given in serialized if given is not None)
-        size += sum(len(name.encode()) + len(content or b"") for name, content in pairs)
+        pairs, timestamp = check_headers(headers), check_timestamp(timestamp)
+        key_bytes = serialized_bytes("key", self._config.key_serializer, "", pairs, key)
+        value_bytes = serialized_bytes("value", self._config.value_serializer, "", pairs, value)
+        size = _RECORD_OVERHEAD + len(key_bytes or b"") + len(value_bytes or b"") + size_of_headers(pairs or [])
         offset = self.record_count()
-        if offset and self._size + size > self._batch_size:
+        if offset and self._size + size > self._config.batch_size:
             self.close()
             return None
         self._size += size
-        keys, values, timestamps, all_headers = self._columns
-        keys.append(serialized[0])
-        values.append(serialized[1])
-        timestamps.append(timestamp)
-        all_headers.append(pairs or None)
+        self._keys.append(key_bytes)
+        self._values.append(value_bytes)
+        self._timestamps.append(timestamp)
+        self._headers.append(pairs or None)
         return AppendedRecord(offset, size, timestamp)
 
     def close(self) -> None:
@@ -102,30 +97,30 @@ class BatchBuilder:
 
     def record_count(self) -> int:
         """How many records it has."""
-        return len(self._columns[0])
+        return len(self._keys)
 
-    def build(self, partition: int) -> pa.Table:
+    def build(self, partition: object) -> pa.Table:
         """Close it, and return its records as a table for ``Producer.send_batch``, all of one partition.
 
         Raises:
-            InvalidArgumentError: it has no records, or a timestamp is no number of milliseconds.
+            InvalidArgumentError: it has no records, or the partition is no number of one.
         """
+        if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < 2**31:
+            raise InvalidArgumentError(f"send_batch: partition={partition!r}, expected the number of a partition")
         self.close()
-        keys, values, timestamps, headers = self._columns
-        if not keys:
+        if not self._keys:
             raise InvalidArgumentError("send_batch: the batch has no records, expected one at least")
-        structs = [None if one is None else [{"key": name, "value": given} for name, given in one] for one in headers]
-        try:
-            times = pa.array(timestamps, pa.int64())
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise InvalidArgumentError(f"send_batch: a timestamp is no int of milliseconds: {error}") from None
+        headers = [
+            None if pairs is None else [{"key": name, "value": content} for name, content in pairs]
+            for pairs in self._headers
+        ]
         return pa.table(
             {
-                "key": pa.array(keys, pa.binary()),
-                "value": pa.array(values, pa.binary()),
-                "timestamp": times,
-                "headers": pa.array(structs, HEADERS),
-                "partition": pa.array([partition] * len(keys), pa.int32()),
+                "key": pa.array(self._keys, pa.binary()),
+                "value": pa.array(self._values, pa.binary()),
+                "timestamp": pa.array(self._timestamps, pa.int64()),
+                "headers": pa.array(headers, HEADERS),
+                "partition": pa.array([partition] * len(self._keys), pa.int32()),
             }
         )
 

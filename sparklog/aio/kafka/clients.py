@@ -14,7 +14,7 @@ from sparklog.aio.kafka.settings import consumer_configs, producer_configs
 from sparklog.aio.producer import Producer
 from sparklog.aio.send_future import SendFuture, send_future
 from sparklog.config import ConsumerConfig, ProducerConfig
-from sparklog.errors import IllegalStateError, InvalidArgumentError
+from sparklog.errors import IllegalStateError
 from sparklog.kafka import KafkaConsumer, KafkaProducer
 from sparklog.kafka.bootstrap import check_root
 from sparklog.kafka.errors import IllegalArgumentError
@@ -41,8 +41,7 @@ class AIOKafkaProducer(Producer):
         self, *, bootstrap_servers: object = None, storage_options: Mapping[str, Any] | None = None, **configs: Any
     ) -> None:
         self._root, found = check_root(bootstrap_servers), producer_configs(configs)
-        self._batch_size = ProducerConfig.parse(producer_settings(found)).batch_size
-        self._serializers = {name: found.get(name) for name in ("key_serializer", "value_serializer")}
+        self._config = ProducerConfig.parse(producer_settings(found))
         self._prepare(
             lambda: KafkaProducer(bootstrap_servers=bootstrap_servers, storage_options=storage_options, **found)
         )
@@ -95,7 +94,7 @@ class AIOKafkaProducer(Producer):
 
     def create_batch(self) -> BatchBuilder:
         """An empty batch to append records to, for :meth:`send_batch`."""
-        return BatchBuilder(self._batch_size, **self._serializers)
+        return BatchBuilder(self._config)
 
     async def send_batch(  # type: ignore[override] # aiokafka's arguments
         self, batch: Any, topic: Any, *, partition: int | None = None
@@ -106,12 +105,10 @@ class AIOKafkaProducer(Producer):
         Returns:
             A future of where the first record is, ``RecordMetadata``; of a table: ``BatchMetadata``.
         Raises:
-            InvalidArgumentError: the batch has no records, or no partition is named for it.
+            InvalidArgumentError: the batch has no records, or ``partition`` is no number of one.
         """
         if not isinstance(batch, BatchBuilder):
             return await super().send_batch(batch, topic)
-        if partition is None:
-            raise InvalidArgumentError("send_batch: partition=None, expected that of all of the batch's records")
         producer, table = self._started(), batch.build(partition)
 
         def send() -> FutureFirstRecord:
@@ -224,9 +221,8 @@ class AIOKafkaConsumer(Consumer):
         return running and self._group_id == group_id and str(self._root) == str(root)
 
     def _close(self, timeout_ms: float, *, auto_commit: bool) -> None:
-        for opened in self._opened:
-            if isinstance(opened, KafkaConsumer):
-                opened.close(auto_commit, timeout_ms)
+        if isinstance(self._opened, KafkaConsumer):
+            self._opened.close(auto_commit, timeout_ms)
 
 
 _CONSUMERS: weakref.WeakSet[AIOKafkaConsumer] = weakref.WeakSet()

@@ -65,6 +65,7 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 	@$(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --store $(STORE)
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store moto
 	@SPARKLOG_KAFKA=$(if $(NO_KAFKA),,needed) $(BIN)/python -m pytest -m "$(if $(NO_KAFKA),not kafka)" -q proof/history proof/parity
+	@SPARKLOG_DEPTH=nightly $(BIN)/python -m pytest -m "" -q proof/parity/test_scenarios.py -k through_a_gateway
 	@$(if $(NO_KAFKA),echo "NOT COMPARED WITH KAFKA: NO_KAFKA is set",true)
 
 simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SEEDS=20000 of them, or SEEDS=17..40

@@ -113,6 +113,8 @@ async def txn_offset_commit(backend: Backend, request: Request) -> dict[str, Any
     else:
         async with session.lock:
             code = await _add_offsets(backend, request, session, offsets)
+    if code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:  # fatal for librdkafka here, as in no other of these answers
+        code = ErrorCode.UNKNOWN_MEMBER_ID
     return committed_partitions(body, code)
 
 

@@ -18,6 +18,7 @@ SEEDS ?= 2000
 ROUNDS ?= 100
 SEED ?=
 STORE ?= folder
+GATEWAYS ?= 0
 CLUSTER ?= demo-data
 LISTEN ?= 127.0.0.1:8080
 NO_KAFKA ?=
@@ -47,6 +48,7 @@ nightly: $(VENV)/.all ## Run every test, and walks and schedules as a whole: ove
 	@$(BIN)/python -m proof.model --deep
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 	@$(BIN)/python -m proof.torture --rounds 20 $(if $(SEED),--seed $(SEED)) --store $(STORE)
+	@$(BIN)/python -m proof.torture --rounds 10 $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways 2
 
 lint: $(VENV)/.dev ## Format, lint and types
 	$(BIN)/ruff format --check $(CODE)
@@ -64,14 +66,16 @@ proof: $(VENV)/.all ## What a sceptic asks for, in a quarter of an hour: model, 
 	@$(BIN)/python -m proof.simulation.share_groups --count 0..100
 	@$(BIN)/python -m proof.torture --rounds 5 $(if $(SEED),--seed $(SEED)) --store $(STORE)
 	@$(BIN)/python -m proof.torture --rounds 1 $(if $(SEED),--seed $(SEED)) --store moto
+	@$(BIN)/python -m proof.torture --rounds 3 $(if $(SEED),--seed $(SEED)) --gateways 2
 	@SPARKLOG_KAFKA=$(if $(NO_KAFKA),,needed) $(BIN)/python -m pytest -m "$(if $(NO_KAFKA),not kafka)" -q proof/history proof/parity
+	@SPARKLOG_DEPTH=nightly $(BIN)/python -m pytest -m "" -q proof/parity/test_scenarios.py -k through_a_gateway
 	@$(if $(NO_KAFKA),echo "NOT COMPARED WITH KAFKA: NO_KAFKA is set",true)
 
 simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SEEDS=20000 of them, or SEEDS=17..40
 	@PYTHONHASHSEED=0 $(BIN)/python -m proof.simulation.cluster --count $(SEEDS)
 
-torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto
-	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE)
+torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2
+	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS)
 
 bench: $(VENV)/.bench ## Measure, and compare with peers; BENCH=produce for one of them, BENCH="produce --quick" for a glance
 	@$(BIN)/python -m benchmarks $(BENCH)

@@ -1,4 +1,4 @@
-"""Plays the scenarios on a real Kafka and on sparklog, and writes what was seen below their steps.
+"""Plays the scenarios on a real Kafka, on sparklog and through a gateway, and writes what was seen below their steps.
 
 ``python -m proof.parity [-k WORDS] [--broker HOST:PORT,PID]``: reasons (``because``) stay where both still differ; the
 difference to what is in git is to be looked at, and each new one explained.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import traceback
-from concurrent.futures import Future
 from contextlib import nullcontext
 
 from benchmarks.kafka_broker import Broker, running_broker
-from proof.parity.kafka_player import play_on_kafka
+from proof.parity.gateway_player import play_through_gateway
+from proof.parity.kafka_player import Played, play_on_kafka
 from proof.parity.playing import play, with_seen
 from proof.parity.scenario import FOLDER, Scenario, parse, written
 from proof.parity.sparklog_player import SparklogPlayer
@@ -31,13 +31,17 @@ def main() -> None:
         files = {path: parse(path.read_text(), path.name) for path in sorted(FOLDER.glob("*.txt"))}
         wanted = [one for path in files for one in files[path] if options.words in f"{path.stem}: {one.title}"]
         played = play_on_kafka(broker, wanted)
+    through = play_through_gateway(wanted)
     for path, scenarios in files.items():
-        path.write_text(written([_with_both(one, played[one]) if one in played else one for one in scenarios]))
+        path.write_text(
+            written([_with_all(one, played[one], through[one]) if one in played else one for one in scenarios])
+        )
 
 
-def _with_both(scenario: Scenario, on_kafka: Future[list[tuple[str, ...]]]) -> Scenario:
+def _with_all(scenario: Scenario, on_kafka: Played, through_gateway: Played) -> Scenario:
     try:
-        return with_seen(scenario, on_kafka.result(), play(SparklogPlayer(), scenario))
+        here = play(SparklogPlayer(), scenario)
+        return with_seen(scenario, kafka=on_kafka.result(), sparklog=here, gateway=through_gateway.result())
     except Exception:
         print(f"{scenario.title}: left as it is\n{traceback.format_exc(limit=-3)}", flush=True)
         return scenario

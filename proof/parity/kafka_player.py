@@ -24,7 +24,7 @@ from proof.parity.playing import play
 from proof.parity.scenario import Scenario
 from sparklog.model import TopicPartition
 
-__all__ = ["KafkaPlayer", "play_on_kafka"]
+__all__ = ["KafkaPlayer", "Played", "play_at_once", "play_on_kafka"]
 
 QUICK = {"session.timeout.ms": "10000", "heartbeat.interval.ms": "300", "fetch.wait.max.ms": "10"}
 LIBRDKAFKA = {"max.request.size": "message.max.bytes", "max.block.ms": "topic.metadata.propagation.max.ms"}
@@ -66,19 +66,24 @@ AT_ONCE = 8
 """So many scenarios are played on one broker at the same time: most of it is waiting."""
 
 
-def play_on_kafka(broker: Broker, scenarios: Collection[Scenario]) -> dict[Scenario, Future[list[tuple[str, ...]]]]:
-    """Play scenarios, several at a time; those that stop the broker for a while before all others, by themselves."""
+Played = Future[list[tuple[str, ...]]]
+"""What each step of a scenario showed."""
+
+
+def play_on_kafka(broker: Broker, scenarios: Collection[Scenario]) -> dict[Scenario, Played]:
+    """Play scenarios on a broker that is there."""
     _clean_quickly(broker)
-    played: dict[Scenario, Future[list[tuple[str, ...]]]] = {}
+    return play_at_once(lambda: KafkaPlayer(broker), scenarios)
+
+
+def play_at_once(new_player: Callable[[], Player], scenarios: Collection[Scenario]) -> dict[Scenario, Played]:
+    """Play scenarios, several at a time; those that stop the broker for a while before all others, by themselves."""
+    played: dict[Scenario, Played] = {}
     alone = [one for one in scenarios if any("answer=lost" in step.text for step in one.steps)]
     for at_once, some in ((1, alone), (AT_ONCE, [one for one in scenarios if one not in alone])):
         with ThreadPoolExecutor(at_once) as threads:
-            played |= {one: threads.submit(_play, broker, one) for one in some}
+            played |= {one: threads.submit(lambda one=one: play(new_player(), one)) for one in some}  # type: ignore[misc]
     return played
-
-
-def _play(broker: Broker, scenario: Scenario) -> list[tuple[str, ...]]:
-    return play(KafkaPlayer(broker), scenario)
 
 
 def _clean_quickly(broker: Broker) -> None:
@@ -227,7 +232,7 @@ class KafkaPlayer(Player):
         delivered: dict[int, tuple[Any, Any]] = {}
         if lose_answer:  # the connection must be there, and the answers to the first request too late
             client.list_topics(timeout=PATIENCE_S)
-            os.kill(self._broker.pid, signal.SIGSTOP)
+            self.hold_answers()
         try:
             with _errors():
                 for number, one in enumerate(records):
@@ -244,7 +249,7 @@ class KafkaPlayer(Player):
                     client.flush(0.1)
         finally:
             if lose_answer:
-                os.kill(self._broker.pid, signal.SIGCONT)
+                self.release_answers()
         with _errors():
             client.flush(PATIENCE_S)
         if lose_answer and not self._timed_out_requests:
@@ -255,11 +260,19 @@ class KafkaPlayer(Player):
         for error, _ in told:
             if error is not None:
                 raise PlayedError(_name(error))
-        places = [(self._here_of(message), message.offset()) for _, message in told]
+        offsets = [-1 if message.offset() is None else message.offset() for _, message in told]
+        places = [(self._here_of(message), offset) for (_, message), offset in zip(told, offsets, strict=True)]
         if producer not in self._written:
             return places
         self._written[producer].update(places)
         return [(partition, -1) for partition, _ in places]
+
+    def hold_answers(self) -> None:
+        """Let nothing be answered until they are released."""
+        os.kill(self._broker.pid, signal.SIGSTOP)
+
+    def release_answers(self) -> None:
+        os.kill(self._broker.pid, signal.SIGCONT)
 
     def init_transactions(self, producer: str) -> None:
         with _errors():

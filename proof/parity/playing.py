@@ -391,10 +391,16 @@ VERBS: dict[str, Verb] = {
 """By the word that a step begins with."""
 
 
-def with_seen(scenario: Scenario, kafka: list[tuple[str, ...]], sparklog: list[tuple[str, ...]]) -> Scenario:
-    """The scenario with what was seen written below its steps; reasons stay where both still differ."""
+def with_seen(
+    scenario: Scenario,
+    *,
+    kafka: list[tuple[str, ...]],
+    sparklog: list[tuple[str, ...]],
+    gateway: list[tuple[str, ...]],
+) -> Scenario:
+    """The scenario with what was seen written below its steps; reasons stay where something still differs."""
     steps = tuple(
-        replace(step, kafka=on_kafka, sparklog=here, because="" if on_kafka == here else step.because)
-        for step, on_kafka, here in zip(scenario.steps, kafka, sparklog, strict=True)
+        replace(step, kafka=on_kafka, sparklog=here, gateway=None if through == here else through)
+        for step, on_kafka, here, through in zip(scenario.steps, kafka, sparklog, gateway, strict=True)
     )
-    return replace(scenario, steps=steps)
+    return replace(scenario, steps=tuple(step if step.differs else replace(step, because="") for step in steps))

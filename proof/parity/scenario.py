@@ -14,22 +14,23 @@ A file holds scenarios, one after the other::
             because a row of docs/semantics.md
 
 ``=>`` is what both show; where they differ, each has its own, and ``because`` names the row of docs/semantics.md that
-explains it: words that stand there. A step of which both show nothing has no line. A value is split as a shell does.
+explains it: words that stand there. A step of which both show nothing has no line. Through a gateway Kafka's client
+shows what sparklog shows; where it doesn't, there is a ``gateway => …``. A value is split as a shell does.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["FOLDER", "KAFKA", "SPARKLOG", "Scenario", "Step", "load", "parse", "written"]
+__all__ = ["FOLDER", "GATEWAY", "KAFKA", "SPARKLOG", "Scenario", "Step", "load", "parse", "written"]
 
 FOLDER = Path(__file__).parent / "scenarios"
-KAFKA, SPARKLOG = "kafka", "sparklog"
+KAFKA, SPARKLOG, GATEWAY = "kafka", "sparklog", "gateway"
 _OPTION = re.compile(r"(?P<name>[A-Za-z0-9_.*-]+)=(?P<value>.*)", re.DOTALL)
-_SEEN = re.compile(rf"(?:(?P<system>{KAFKA}|{SPARKLOG}) )?=>(?: (?P<line>.*))?")
+_SEEN = re.compile(rf"(?:(?P<system>{KAFKA}|{SPARKLOG}|{GATEWAY}) )?=>(?: (?P<line>.*))?")
 _REPEATED = re.compile(r"(?P<letter>.)\*(?P<count>\d+)")
 
 
@@ -41,8 +42,20 @@ class Step:
     kafka: tuple[str, ...] = ()
     """Lines that a real Kafka shows."""
     sparklog: tuple[str, ...] = ()
+    gateway: tuple[str, ...] | None = None
+    """Lines that Kafka's client shows through a gateway; None: those of sparklog."""
     because: str = ""
     """Words of docs/semantics.md; empty where both show the same."""
+
+    @property
+    def through_gateway(self) -> tuple[str, ...]:
+        """Lines that Kafka's client shows through a gateway."""
+        return self.sparklog if self.gateway is None else self.gateway
+
+    @property
+    def differs(self) -> bool:
+        """Is there something to explain: does sparklog show other lines than Kafka, or the gateway other ones again?"""
+        return self.kafka != self.sparklog or self.through_gateway not in (self.kafka, self.sparklog)
 
     @property
     def verb(self) -> str:
@@ -110,11 +123,13 @@ def _with_line(steps: tuple[Step, ...], line: str) -> tuple[Step, ...]:
         raise ValueError("what is seen stands before any step")
     *before, step = steps
     if seen is None:
-        return (*before, Step(step.text, step.kafka, step.sparklog, line.removeprefix("because ")))
+        return (*before, replace(step, because=line.removeprefix("because ")))
     lines = (seen["line"],) if seen["line"] else ()
+    if seen["system"] == GATEWAY:
+        return (*before, replace(step, gateway=(step.gateway or ()) + lines))
     kafka = step.kafka if seen["system"] == SPARKLOG else step.kafka + lines
     sparklog = step.sparklog if seen["system"] == KAFKA else step.sparklog + lines
-    return (*before, Step(step.text, kafka, sparklog, step.because))
+    return (*before, replace(step, kafka=kafka, sparklog=sparklog))
 
 
 def written(scenarios: list[Scenario]) -> str:
@@ -130,6 +145,8 @@ def written(scenarios: list[Scenario]) -> str:
             else:
                 lines += [f"        kafka => {line}".rstrip() for line in step.kafka or ("",)]
                 lines += [f"        sparklog => {line}".rstrip() for line in step.sparklog or ("",)]
+            if step.gateway is not None:
+                lines += [f"        gateway => {line}".rstrip() for line in step.gateway or ("",)]
             if step.because:
                 lines.append(f"        because {step.because}")
     return "\n".join(lines) + "\n"

@@ -12,12 +12,12 @@ from proof.parity.player import Committed, Listener, PlayedError, Player, Seen, 
 from sparklog import Admin, Consumer, ConsumerRebalanceListener, NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from sparklog.compaction.maintain import Step, maintain
 from sparklog.errors import SparklogError
-from sparklog.log import open_cluster
+from sparklog.log import Cluster, open_cluster
 from sparklog.model import LOG_APPEND_TIME
 from sparklog.storage import MemoryStore
 from sparklog.testing import Call, Fault, FaultKind, FaultyStore
 
-__all__ = ["SparklogPlayer"]
+__all__ = ["SparklogPlayer", "maintain_now"]
 
 NAMES = {
     "InvalidTopicError": "INVALID_TOPIC_EXCEPTION",
@@ -30,6 +30,13 @@ NAMES = {
 """Classes whose Kafka error isn't their own name in capitals."""
 QUICK = {"heartbeat.interval.ms": "300", "session.timeout.ms": "10000", "auto.offset.reset": "earliest"}
 ONLY_KAFKAS = {"message.send.max.retries"}
+
+
+def maintain_now(cluster: Cluster, topic: str) -> None:
+    """Do what Kafka's cleaner does when it comes."""
+    report = maintain(cluster, [topic], steps=[Step.RETENTION, Step.COMPACT])
+    if report.failures:
+        raise AssertionError(f"maintain: {report.failures}")
 
 
 class SparklogPlayer(Player):
@@ -84,9 +91,7 @@ class SparklogPlayer(Player):
         return found.offset, found.timestamp
 
     def compact(self, topic: str, remaining: int) -> None:
-        report = maintain(self._cluster, [topic], steps=[Step.RETENTION, Step.COMPACT])
-        if report.failures:
-            raise AssertionError(f"maintain: {report.failures}")
+        maintain_now(self._cluster, topic)
 
     def groups(self) -> list[str]:
         return self._admin.list_groups()

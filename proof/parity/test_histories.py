@@ -1,4 +1,4 @@
-"""One workload on sparklog and on a real Kafka: neither history shows what may not be."""
+"""One workload on sparklog, through a gateway and on a real Kafka: no history shows what may not be."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ def assert_clean(history: History, *, contiguous_transactions: bool) -> None:
 @pytest.mark.slow
 def test_the_workload_on_sparklog_is_clean() -> None:
     assert_clean(play(SparklogPlayer()), contiguous_transactions=True)
+
+
+@pytest.mark.slow
+def test_the_workload_through_a_gateway_is_clean() -> None:
+    pytest.importorskip("confluent_kafka")
+    from proof.parity.gateway_player import GatewayPlayer, serve_cluster
+
+    with serve_cluster() as served:
+        assert_clean(play(GatewayPlayer(served)), contiguous_transactions=True)
 
 
 @pytest.mark.kafka

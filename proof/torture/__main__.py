@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--store", choices=STORES, default="folder", help="s3 is versitygw (%(default)s)")
     parser.add_argument("--span", type=float, default=12.0, help="seconds of work in a round, at least (%(default)s)")
     parser.add_argument("--sharing", type=int, default=0, help="so many producers share one topic by group commit")
+    parser.add_argument("--gateways", type=int, default=0, help="so many, and Kafka's clients that go through them")
     parser.add_argument("--folder", type=Path, default=None, help="where failing rounds are kept")
     parser.add_argument("--check", type=Path, default=None, metavar="FOLDER", help="check a round's history again")
     options = parser.parse_args(arguments)
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
     for number in range(options.rounds):
         seed = first + number
         place = folder / f"{options.store}-{seed}"
-        outcome = _play(seed, place, options.store, options.span, options.sharing)
+        outcome = _play(seed, place, options.store, options.span, options.sharing, options.gateways)
         print(outcome, flush=True)
         if outcome.faults:
             _tell_faults(outcome, place, options.store)
@@ -61,11 +62,11 @@ def main(arguments: list[str]) -> int:
     return sum_up(outcomes, time.monotonic() - began, store=options.store)
 
 
-def _play(seed: int, place: Path, store: str, span_s: float, sharing: int) -> Outcome:
+def _play(seed: int, place: Path, store: str, span_s: float, sharing: int, gateways: int) -> Outcome:
     """A round; one that can't be played to its end has failed, and the others follow."""
     began = time.monotonic()
     try:
-        return play(seed, place, store, span_s=span_s, sharing=sharing)
+        return play(seed, place, store, span_s=span_s, sharing=sharing, gateways=gateways)
     except Exception as error:  # whatever it is, it's the round's
         took_s = time.monotonic() - began
         faults = (f"the round ended by {error!r}", *traceback.format_exc().splitlines())

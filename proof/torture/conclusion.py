@@ -6,11 +6,13 @@ import json
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import sparklog.gateway
 from proof.torture.life import Life, Place, Told, identify, read_notes
-from proof.torture.plan import COMPACTED, GROUPS, LOOP_INPUT, TOPICS, TRANSACTION_TIMEOUT_MS, Plan, Role
+from proof.torture.plan import COMPACTED, LOOP_INPUT, TOPICS, TRANSACTION_TIMEOUT_MS, Plan, Role
 from proof.torture.roles import keep_in_shape, loop, read
 from sparklog.integrity import Code, check_cluster
 from sparklog.testing.history import CaughtUp, FinalRead, History, Recorder, Verdict, check, load, record_final
@@ -21,6 +23,8 @@ __all__ = ["ENOUGH", "Judged", "conclude", "judge"]
 _AT_MOST_S = 90.0
 _UNFINISHED = (Code.TRANSACTION_UNFINISHED, Code.PENDING_ABORTED)
 """Warnings of what a recovery should have left nothing of."""
+_BY_WIRE = {"wire acknowledged": 40, "wire polled": 40, "wire committed": 1}
+"""What Kafka's clients must have done at least, where there are any."""
 ENOUGH = {"acknowledged": 80, "committed": 4, "polled": 80, "inputs": 15, "final_records": 60}
 """What must have been checked at least, by the names of the verdict's counts."""
 
@@ -45,13 +49,15 @@ def conclude(plan: Plan, place: Place) -> None:
     place.redirect_errors()
     lives = {role: _life(plan, place, role) for role in (Role.LOOP, Role.READ, Role.MAINTAIN)}
     _recover(lives[Role.MAINTAIN])
-    _to_the_end(lives[Role.LOOP])
+    _to_the_end(lives[Role.LOOP], loop)
     keep_in_shape(lives[Role.MAINTAIN])
-    _to_the_end(lives[Role.READ])
+    _to_the_end(lives[Role.READ], read)
     cluster = place.cluster()
+    if plan.gateways:
+        _to_the_end_by_the_wire(plan, place)
     with Recorder("final", path=place.histories / "final.jsonl") as recorder:
         names = [topic.name for topic in TOPICS]
-        record_final(recorder, cluster, topics=names, groups=GROUPS, identify=identify)
+        record_final(recorder, cluster, topics=names, groups=plan.groups, identify=identify)
     _integrity(place).write_text(json.dumps(check_cluster(cluster, deep=True).to_json(), indent=1))
 
 
@@ -75,9 +81,16 @@ def _recover(life: Life) -> None:
         time.sleep(0.2)
 
 
-def _to_the_end(life: Life) -> None:
+def _to_the_end_by_the_wire(plan: Plan, place: Place) -> None:
+    """Through a gateway that nobody has been at before."""
+    from proof.torture.wire_roles import GATEWAY_SETTINGS, wire_read  # needs confluent-kafka
+
+    with sparklog.gateway.serve(place.cluster(), **GATEWAY_SETTINGS) as address:
+        _to_the_end(_life(plan, replace(place, gateways=(address,)), Role.WIRE_READ), wire_read)
+
+
+def _to_the_end(life: Life, role: Callable[[Life], None]) -> None:
     """Lives of the role, one after the other as with any job, until one has read everything."""
-    role = {Role.LOOP: loop, Role.READ: read}[life.told.role]
     timer = threading.Timer(_AT_MOST_S, life.is_over.set)
     timer.start()
     try:
@@ -94,7 +107,8 @@ def judge(place: Place) -> Judged:
     history = load(*sorted(place.histories.glob("*.jsonl")))
     verdict = check(history, compacted=COMPACTED, contiguous_transactions=True)
     counts, faults = read_notes(place)
-    faults += _not_read_to_the_end(history)
+    is_by_wire = any(place.histories.glob("wire*"))
+    faults += _not_read_to_the_end(history, is_by_wire=is_by_wire)
     faults += [f"history: {anomaly}" for anomaly in verdict.anomalies]
     faults += [f"integrity: {line}" for line in _findings(_integrity(place))]
     few = [
@@ -102,16 +116,23 @@ def judge(place: Place) -> Judged:
         for name, least in ENOUGH.items()
         if getattr(verdict.counts, name) < least
     ]
+    few += [
+        f"{name}={counts[name]} of {least}" for name, least in _BY_WIRE.items() if is_by_wire and counts[name] < least
+    ]
     if few or verdict.counts.unverified:
         faults.append(f"too little was checked: {', '.join(few)}, unverified={verdict.counts.unverified}")
     return Judged(faults=tuple(faults), verdict=verdict, counts=counts)
 
 
-def _not_read_to_the_end(history: History) -> list[str]:
+def _not_read_to_the_end(history: History, *, is_by_wire: bool) -> list[str]:
     """The partitions of which nobody told, at last, that its group has seen all."""
     there = {event.partition for event in history if isinstance(event, FinalRead)}
     faults = []
-    for role, topics in ((Role.LOOP, {LOOP_INPUT}), (Role.READ, {topic.name for topic in TOPICS})):
+    everything = {topic.name for topic in TOPICS}
+    wanted = [(Role.LOOP, {LOOP_INPUT}), (Role.READ, everything)]
+    if is_by_wire:
+        wanted.append((Role.WIRE_READ, everything))
+    for role, topics in wanted:
         reached = {
             event.partition
             for event in history

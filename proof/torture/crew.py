@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 
 from proof.torture.life import Place, Told, live
-from proof.torture.plan import Act, Job, Plan, Torment
+from proof.torture.plan import Act, Job, Plan, Role, Torment
 from proof.torture.roles import ROLES
 from proof.torture.servers import Server
 
@@ -30,7 +30,12 @@ _EXITS = (0, -signal.SIGKILL, -signal.SIGTERM)
 
 def begin(told: Told) -> None:
     """What a process of a round runs."""
-    live(told, ROLES[told.role])
+    if told.role in ROLES:
+        live(told, ROLES[told.role])
+    else:
+        from proof.torture.wire_roles import WIRE_ROLES  # needs confluent-kafka
+
+        live(told, WIRE_ROLES[told.role])
 
 
 @dataclass(slots=True)
@@ -88,20 +93,25 @@ class Crew:
         for running in self._running:
             self._wake(running)
         time.sleep(0.5)
-        for number, running in enumerate(self._running):
+        gateways = [one for one in self._running if one.job.role is Role.GATEWAY]
+        self._end([one for one in self._running if one.job.role is not Role.GATEWAY])
+        self._end(gateways)  # librdkafka's commit of offsets waits for one without a bound
+        self._running = []
+
+    def _end(self, those: list[_Running]) -> None:
+        for number, running in enumerate(those):
             if (self._plan.seed + number) % 3 == 0:
                 running.process.kill()
             else:
                 running.process.terminate()
         deadline = time.monotonic() + _END_S
-        for running in self._running:
+        for running in those:
             running.process.join(max(0.0, deadline - time.monotonic()))
             if running.process.exitcode is None:
                 self.defects.append(f"{running.name}: didn't end within {_END_S:.0f} s, see {self._place.errors}")
                 self._signal(running, signal.SIGUSR1)
                 time.sleep(1)
             self._reap(running)
-        self._running = []
 
     def kill_all(self) -> None:
         """Whatever happened: leave nothing running."""

@@ -80,6 +80,9 @@ class Place:
     pace: float = 1.0
     """How many times as long everybody rests, for a store that carries less."""
 
+    gateways: tuple[str, ...] = ()
+    """The addresses of its gateways."""
+
     @property
     def histories(self) -> Path:
         return self.folder / "history"

@@ -17,6 +17,7 @@ __all__ = [
     "SESSION_MS",
     "TOPICS",
     "TRANSACTION_TIMEOUT_MS",
+    "WIRE_GROUP",
     "Act",
     "Job",
     "Plan",
@@ -30,7 +31,7 @@ __all__ = [
 SESSION_MS = 2_000
 TRANSACTION_TIMEOUT_MS = 1_500
 LOOP_INPUT = "in"
-LOOP_GROUP, READ_GROUP = "loop", "read"
+LOOP_GROUP, READ_GROUP, WIRE_GROUP = "loop", "read", "wire"
 GROUPS = (LOOP_GROUP, READ_GROUP)
 _NAPS_MS = (300, 2_500, 3_500, 5_000)
 """How long somebody sleeps: all but the first are longer than a session and a transaction's time-out."""
@@ -66,6 +67,15 @@ class Role(str, Enum):
     LOOP = "loop"
     READ = "read"
     MAINTAIN = "maintain"
+    GATEWAY = "gateway"
+    WIRE_PRODUCE = "wire-produce"
+    """By Kafka's client, through gateways, as the next two."""
+    WIRE_TRANSACT = "wire-transact"
+    WIRE_READ = "wire-read"
+
+
+_LOTS = {Role.LOOP: 3, Role.TRANSACT: 3, Role.GATEWAY: 3, Role.WIRE_TRANSACT: 2}
+"""How often a role's process is drawn, where others are once."""
 
 
 class Planted(str, Enum):
@@ -134,6 +144,12 @@ class Plan:
     topics: Sequence[Topic] = field(default=TOPICS)
     is_sharing: bool = False
     """Do the producers share one topic, with group commit on from the beginning?"""
+    gateways: int = 0
+    """So many gateways, and Kafka's clients of them."""
+
+    @property
+    def groups(self) -> Sequence[str]:
+        return (*GROUPS, WIRE_GROUP) if self.gateways else GROUPS
 
 
 def draw_plan(
@@ -144,6 +160,7 @@ def draw_plan(
     has_server: bool,
     planted: Collection[Planted] = (),
     sharing: int = 0,
+    gateways: int = 0,
 ) -> Plan:
     """The round of a seed.
 
@@ -152,6 +169,7 @@ def draw_plan(
         is_small: fewer processes, and less often tormented, for a slow store.
         has_server: there is a server that can be killed.
         sharing: so many producers share one topic; 0: a few write to several.
+        gateways: so many, with clients that go through them, beside fewer that don't.
     """
     draw = random.Random(f"torture {seed}")
     numbers = {
@@ -160,9 +178,12 @@ def draw_plan(
         Role.LOOP: 2,
         Role.READ: 1 if is_small else 2,
     }
+    if gateways:
+        numbers |= {Role.PRODUCE: sharing or 1, Role.LOOP: 1, Role.READ: 1, Role.GATEWAY: gateways}
+        numbers |= {Role.WIRE_PRODUCE: 1 if is_small else 2, Role.WIRE_TRANSACT: 1, Role.WIRE_READ: 2}
     jobs = [Job(name=f"{role.value}{n}", role=role) for role, count in numbers.items() for n in range(count)]
     jobs.append(Job(name="maintain0", role=Role.MAINTAIN))
-    names = [job.name for job in jobs for _ in range(3 if job.role in (Role.LOOP, Role.TRANSACT) else 1)]
+    names = [job.name for job in jobs for _ in range(_LOTS.get(job.role, 1))]
     weights = {Act.KILL: 10, Act.STOP: 4, Act.REPLACE: 4, Act.LEAVE: 2, Act.KILL_ALL: 1}
     if has_server:
         weights[Act.KILL_SERVER] = 3
@@ -185,4 +206,5 @@ def draw_plan(
         span_ms=span_ms,
         planted=planted,
         is_sharing=sharing > 0,
+        gateways=gateways,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import socket
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proof.torture.conclusion import Judged, conclude, judge
@@ -54,6 +55,9 @@ class Outcome:
                 f"{noted['maintenance']} maintenances, {noted['compaction']} compactions, {noted['merge']} merges, "
                 f"{noted['retention']} retentions, {noted['log cleaning']} log cleanings, {noted['fenced']} fenced"
             )
+            if noted["wire acknowledged"]:
+                said += f"; by the wire {noted['wire acknowledged']} acknowledged, {noted['wire polled']} polled, "
+                said += f"{noted['wire committed']} transactions, {noted['wire fenced']} fenced"
             if noted["included"]:
                 said += f", {noted['included']} decisions to include others"
         return said
@@ -68,6 +72,7 @@ def play(
     is_small: bool | None = None,
     planted: Collection[Planted] = (),
     sharing: int = 0,
+    gateways: int = 0,
 ) -> Outcome:
     """Play a round in a folder that isn't there yet, and which it leaves.
 
@@ -76,6 +81,7 @@ def play(
         span_s: how long the processes are at work, at least.
         is_small: fewer processes; by default so on S3.
         sharing: so many producers share one topic, with group commit on; 0: a few write to several.
+        gateways: so many, with Kafka's clients of them.
     """
     began = time.monotonic()
     with _opened(folder, store) as (place, server):
@@ -87,11 +93,13 @@ def play(
             has_server=server is not None and server.survives_kill,
             planted=planted,
             sharing=sharing,
+            gateways=gateways,
         )
+        place = replace(place, gateways=_free_addresses(gateways))
         _create_topics(plan, place)
         crew = Crew(plan, place, server)
         try:
-            crew.work(lambda: _has_enough(place), at_most_s=span_s + _LONGER_S)
+            crew.work(lambda: _has_enough(place, is_by_wire=gateways > 0), at_most_s=span_s + _LONGER_S)
             worked_s = time.monotonic() - began
             crew.end()
             ended_s = time.monotonic() - began
@@ -142,6 +150,15 @@ def _program() -> str:
     return program
 
 
+def _free_addresses(count: int) -> tuple[str, ...]:
+    """Addresses on which nobody listens; a gateway has one in all of its lives."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = tuple("{}:{}".format(*one.getsockname()) for one in sockets)
+    for one in sockets:
+        one.close()
+    return addresses
+
+
 def _create_topics(plan: Plan, place: Place) -> None:
     with Admin(place.cluster()) as admin:
         admin.create_topics(
@@ -149,15 +166,18 @@ def _create_topics(plan: Plan, place: Place) -> None:
         )
 
 
-def _has_enough(place: Place) -> bool:
+def _has_enough(place: Place, *, is_by_wire: bool) -> bool:
     """A guess, which costs little: is there about as much as has to be checked?"""
     lines: Counter[str] = Counter()
     for path in place.histories.glob("*.jsonl"):
+        is_wire = path.name.startswith("wire")
         for line in path.read_bytes().splitlines():
             if line.startswith(b'["Acknowledged"'):
-                lines["acknowledged"] += 1
+                lines["by wire" if is_wire else "acknowledged"] += 1
             elif line.startswith(b'["TransactionEnded"') and b'"committed"' in line:
-                lines["loop" if path.name.startswith("loop") else "other"] += 1
+                lines["loop" if path.name.startswith("loop") else "transactions by wire" if is_wire else "other"] += 1
+    if is_by_wire and not (lines["by wire"] >= 100 and lines["transactions by wire"] >= 2):
+        return False
     return lines["acknowledged"] >= 150 and lines["loop"] >= 3 and lines["loop"] + lines["other"] >= 6
 
 

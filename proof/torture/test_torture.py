@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proof.torture.__main__ import sum_up
-from proof.torture.plan import Act, Planted, draw_plan
+from proof.torture.plan import Act, Planted, Role, draw_plan
 from proof.torture.rounds import Outcome, play
 from sparklog.testing.history import AnomalyKind
 from tests.depth import by_depth
@@ -19,9 +19,10 @@ real = pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_meth
 
 
 def test_a_seed_gives_the_same_plan_each_time_and_seeds_differ():
-    plans = [draw_plan(seed, span_ms=60_000, is_small=False, has_server=True) for seed in (1, 1, 2)]
+    plans = [draw_plan(seed, span_ms=60_000, is_small=False, has_server=True, gateways=2) for seed in (1, 1, 2)]
     assert plans[0] == plans[1] != plans[2]
     assert {torment.act for torment in plans[0].torments} == set(Act)
+    assert {job.role for job in plans[0].jobs} == set(Role)
 
 
 def test_rounds_in_which_nobody_is_tormented_are_not_enough(capsys: pytest.CaptureFixture[str]):
@@ -60,6 +61,14 @@ def test_s3_keeps_every_promise(tmp_path: Path):
     pytest.importorskip("obstore")
     pytest.importorskip("moto.server")
     clean(play(2, tmp_path / "round", "moto", span_s=12))
+
+
+@real
+@pytest.mark.deep  # in each run the tests of tests/gateway with gateways that are killed and replaced
+@pytest.mark.timeout(400)
+def test_gateways_that_are_killed_and_suspended_keep_every_promise(tmp_path: Path):
+    pytest.importorskip("confluent_kafka")
+    clean(play(3, tmp_path / "round", "folder", span_s=12, gateways=2))
 
 
 @real

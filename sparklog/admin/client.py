@@ -17,6 +17,7 @@ from sparklog.admin.many import (
     checked_names,
     checked_offsets,
     checked_partitions,
+    described,
     each,
     listed,
 )
@@ -34,9 +35,8 @@ from sparklog.groups.admin.resets import OffsetReset, ResetTo
 from sparklog.groups.offsets.pending import Deciding
 from sparklog.log.cluster import Cluster, topic_names
 from sparklog.log.sequencing.sequencing import SequencingResult, sequence_topic
-from sparklog.log.topic import TopicDescription, describe_topic
+from sparklog.log.topic import TopicDescription
 from sparklog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from sparklog.parallel import parallel_map
 from sparklog.paths import check_topic_name
 from sparklog.storage import ObjectStore
 from sparklog.txn import description as transactions
@@ -109,13 +109,12 @@ class Admin(ValueSchemaCalls, ShareGroupCalls):
         return topic_names(self._cluster())
 
     def describe_topics(self, topics: Iterable[str] | None = None) -> list[TopicDescription]:
-        """Topics as of their newest commits, in the order of their names as given; all of them for None.
+        """Topics as of their newest commits, in the order of their names as given; all of them for None, without those
+        that are deleted meanwhile.
 
         Raises ``UnknownTopicOrPartitionError``.
         """
-        cluster = self._cluster()
-        names = topic_names(cluster) if topics is None else checked_names(topics)
-        return parallel_map(lambda name: describe_topic(cluster.topic_log(name), name), names)
+        return described(self._cluster(), None if topics is None else checked_names(topics))
 
     def delete_topics(self, topics: Iterable[str], *, timeout_ms: float | None = None) -> None:
         """Delete topics. Readers and writers of them fail from now on; the files go when the topic is purged.

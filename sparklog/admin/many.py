@@ -6,7 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
-from sparklog.errors import InvalidArgumentError, InvalidTypeError, KafkaTimeoutError, SparklogError, StoreError
+from sparklog.errors import (
+    InvalidArgumentError,
+    InvalidTypeError,
+    KafkaTimeoutError,
+    SparklogError,
+    StoreError,
+    UnknownTopicOrPartitionError,
+)
+from sparklog.log.cluster import Cluster, topic_names
+from sparklog.log.topic import TopicDescription, describe_topic
 from sparklog.model import OffsetAndMetadata, TopicPartition
 from sparklog.parallel import parallel_map
 from sparklog.paths import check_topic_name, encode_id
@@ -19,6 +28,7 @@ __all__ = [
     "checked_names",
     "checked_offsets",
     "checked_partitions",
+    "described",
     "each",
     "listed",
     "partition_of",
@@ -52,6 +62,22 @@ def each(items: Mapping[str, S], act: Callable[[str, S], T]) -> dict[str, T]:
     if errors:
         raise _telling_of_others(items, done, errors)
     return {name: done[name] for name in items}
+
+
+def described(cluster: Cluster, names: Iterable[str] | None) -> list[TopicDescription]:
+    """Topics as of now; all of them for None, without those that are deleted meanwhile. Raises
+    ``UnknownTopicOrPartitionError``."""
+
+    def describe(name: str) -> TopicDescription | None:
+        try:
+            return describe_topic(cluster.topic_log(name), name)
+        except UnknownTopicOrPartitionError:
+            if names is None:
+                return None
+            raise
+
+    wanted = topic_names(cluster) if names is None else names
+    return [topic for topic in parallel_map(describe, wanted) if topic is not None]
 
 
 def _telling_of_others(items: Collection[str], done: Collection[str], errors: Mapping[str, Exception]) -> Exception:

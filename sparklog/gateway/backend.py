@@ -16,6 +16,7 @@ from sparklog.gateway.settings import GatewaySettings
 from sparklog.gateway.users import Rules, Users
 from sparklog.log.cluster import Cluster
 from sparklog.log.topic import TopicDescription
+from sparklog.parallel import parallel_results
 from sparklog.producer import Producer
 from sparklog.storage.retrying import Patience
 
@@ -129,10 +130,15 @@ class Backend:
         self.topic_names[uuid.UUID(topic.topic_id)] = name
         return topic
 
-    def describe_all(self) -> list[TopicDescription]:
-        """All topics as of now. May block."""
-        topics = self.admin.describe_topics()
-        self.topic_names = {uuid.UUID(topic.topic_id): topic.name for topic in topics}
+    def describe_all(self) -> dict[str, TopicDescription | Exception]:
+        """All topics as of now, or what hinders a look at one. May block."""
+        names = self.admin.list_topics()
+        found = dict(
+            zip(names, parallel_results(lambda name: self.admin.describe_topics([name])[0], names), strict=True)
+        )
+        topics = {name: one for name, one in found.items() if not isinstance(one, UnknownTopicOrPartitionError)}
+        described = [one for one in topics.values() if isinstance(one, TopicDescription)]
+        self.topic_names = {uuid.UUID(topic.topic_id): topic.name for topic in described}
         return topics
 
     def forget_topic(self, name: str) -> None:
@@ -142,13 +148,25 @@ class Backend:
             groups.topics.forget([name])
 
     def name_of(self, topic_id: uuid.UUID) -> str:
-        """The topic that has an id. May block. Raises ``UnknownTopicOrPartitionError``."""
+        """The topic that has an id, or had it when it was seen last. May block. Raises
+        ``UnknownTopicOrPartitionError``."""
         if topic_id not in self.topic_names:
             self.describe_all()
         name = self.topic_names.get(topic_id)
         if name is None:
             raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}")
         return name
+
+    def describe_by_id(self, topic_id: uuid.UUID) -> TopicDescription:
+        """The topic that has an id now. May block.
+
+        Raises ``UnknownTopicOrPartitionError``: there is none any more, even if one of the same name came after it.
+        """
+        topic = self.describe(self.name_of(topic_id))
+        if uuid.UUID(topic.topic_id) != topic_id:
+            del self.topic_names[topic_id]
+            raise UnknownTopicOrPartitionError(f"no topic has the id {topic_id}: {topic.name!r} was created anew")
+        return topic
 
     async def close(self) -> None:
         """Deliver what was sent, and end the threads."""

@@ -13,6 +13,7 @@ from sparklog.gateway.topic_view import BatchCache, TopicView
 
 __all__ = ["Fetching", "fetch", "fetching_of"]
 
+_NO_ID = uuid.UUID(int=0)
 _SOON_S = 0.002
 _MANY_TOPICS = 1_000
 
@@ -130,11 +131,14 @@ async def _partition(
         if request.rules is not None and not request.rules.may_read(name):
             return _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         view = await fetching.view(name)
+        if topic.get("topic_id") not in (None, _NO_ID, view.topic_id):  # one of the same name came after it
+            backend.topic_names.pop(topic["topic_id"], None)
+            return _failed(index, ErrorCode.UNKNOWN_TOPIC_ID)
         most = min(left, partition["partition_max_bytes"])
         found = await backend.run(lambda: view.fetch(index, offset, most, least_one=least_one))
     except SparklogError as error:
         code = code_of(error)
-        if not name and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if not topic.get("topic") and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             code = ErrorCode.UNKNOWN_TOPIC_ID
         return _failed(index, code)
     return {

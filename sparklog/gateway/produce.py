@@ -42,7 +42,7 @@ async def begin_produce(backend: Backend, request: Request) -> Awaitable[_Answer
             pending.append(await _begin(backend, request, topic, partition))
     if acks == 0:
         return None
-    return _answer(backend, request, pending)
+    return asyncio.ensure_future(_answer(backend, request, pending))  # waits even where the client is gone
 
 
 async def _begin(

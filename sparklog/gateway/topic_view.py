@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ __all__ = ["BatchCache", "Fetched", "TopicView"]
 
 _BATCH_BYTES = 262_144
 _PIECE_BYTES = 1_048_576
+_MAX_POLLS = 100
+"""Each of up to 32 commits. A topic that grows faster than it is followed is read further at the next Fetch."""
 _AHEAD_BYTES = 2_097_152
 """Encoded at a time, so that the next Fetch of a reader finds it in the cache."""
 
@@ -32,6 +35,8 @@ class _Span:
     batches: list[tuple[int, int, bytes]]
     """The first offset of each, the last one, and its bytes."""
     size_bytes: int
+    paths: frozenset[str]
+    """The files that they were read from: once one of them isn't live any more, some of their records may be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +89,21 @@ class TopicView:
         """The newest version that is known."""
         return self._follower.head.delta_version
 
+    @property
+    def topic_id(self) -> uuid.UUID:
+        """Another one than that of a topic of the same name that was deleted before."""
+        return uuid.UUID(self._follower.head.topic_id)
+
     def poll(self) -> None:
-        """Learn what is new. Raises ``UnknownTopicOrPartitionError``: the topic was deleted."""
+        """Learn what is new, to the end of the log: what was committed before a Fetch came is in its answer.
+
+        Raises ``UnknownTopicOrPartitionError``: the topic was deleted.
+        """
         with self._lock:
-            self._follower.poll()
+            for _ in range(_MAX_POLLS):
+                self._follower.poll()
+                if self._follower.caught_up:
+                    break
 
     def fetch(self, partition: int, offset: int, max_bytes: int, *, least_one: bool) -> Fetched:
         """Whole batches from an offset on.
@@ -128,7 +144,7 @@ class TopicView:
 
     def _span(self, topic_id: str, partition: int, offset: int) -> _Span:
         found = self._cache.find(topic_id, partition, offset)
-        if found is not None:
+        if found is not None and self._follower.holds(found[1].paths):
             return found[1]
         try:
             span = self._read(partition, offset)
@@ -140,15 +156,19 @@ class TopicView:
             # What a reader asks for next, if it takes fewer of them than there are.
             for number in range(1, len(span.batches)):
                 rest = span.batches[number:]
-                self._cache.keep(topic_id, partition, rest[0][0], _Span(rest, sum(len(data) for _, _, data in rest)))
+                size = sum(len(data) for _, _, data in rest)
+                self._cache.keep(topic_id, partition, rest[0][0], _Span(rest, size, span.paths))
         return span
 
     def _read(self, partition: int, offset: int) -> _Span:
         batches: list[tuple[int, int, bytes]] = []
         size = 0
         log = self._follower.log
-        reading = ValueReading.of(self._follower.head)
+        head, paths = self._follower.head, set[str]()
+        reading = ValueReading.of(head)
+        is_append_time = head.config["message.timestamp.type"] == "LogAppendTime"
         for group in self._follower.segment_groups(partition, offset):
+            paths |= {segment.path for segment in group}
             data = None
             if is_read_whole(group):
                 data = [log.store.read(object_path(log.table, segment.path)) for segment in group]
@@ -156,12 +176,12 @@ class TopicView:
             opened = open_segments(log, group, data, start_offset=offset, piece_bytes=_PIECE_BYTES, values=values)
             for piece in opened.pieces:
                 readable = piece if reading is None else _as_bytes(reading, piece, is_first=not batches)
-                for encoded, first, last in _encoded(readable) if readable.num_rows else ():
+                for encoded, first, last in _encoded(readable, is_append_time=is_append_time):
                     batches.append((first, last, encoded))
                     size += len(encoded)
                 if size >= _AHEAD_BYTES or readable.num_rows < piece.num_rows:
-                    return _Span(batches, size)
-        return _Span(batches, size)
+                    return _Span(batches, size, frozenset(paths))
+        return _Span(batches, size, frozenset(paths))
 
 
 def _as_bytes(reading: ValueReading, piece: pa.RecordBatch, *, is_first: bool) -> pa.RecordBatch:
@@ -176,12 +196,14 @@ def _as_bytes(reading: ValueReading, piece: pa.RecordBatch, *, is_first: bool) -
         return reading.as_bytes(piece.slice(0, error.place))
 
 
-def _encoded(piece: pa.RecordBatch) -> list[tuple[bytes, int, int]]:
+def _encoded(piece: pa.RecordBatch, *, is_append_time: bool) -> list[tuple[bytes, int, int]]:
+    if not piece.num_rows:
+        return []
     table = pa.Table.from_batches([piece])
     times = milliseconds(table["timestamp"]).fill_null(-1)
     table = table.set_column(table.column_names.index("timestamp"), "timestamp", times)
     found = []
-    for encoded in encode_batches(table, batch_bytes=_BATCH_BYTES):
+    for encoded in encode_batches(table, batch_bytes=_BATCH_BYTES, is_append_time=is_append_time):
         first = int.from_bytes(encoded[:8], "big")
         found.append((encoded, first, first + int.from_bytes(encoded[23:27], "big")))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from sparklog.model import TopicPartition
 
 __all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "metadata"]
 
+_LOGGER = logging.getLogger("sparklog.gateway")
+
 
 async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
     """Topics with this gateway as their leader."""
@@ -39,8 +42,8 @@ async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
 def _topics(backend: Backend, request: Request, node_id: int) -> list[dict[str, Any]]:
     wanted = request.body["topics"]
     if wanted is None or (request.api_version == 0 and not wanted):
-        rules = request.rules
-        return [_described(one, node_id) for one in backend.describe_all() if rules is None or rules.may_see(one.name)]
+        rules, found = request.rules, backend.describe_all()
+        return [_told(name, one, node_id) for name, one in found.items() if rules is None or rules.may_see(name)]
     may_create = backend.settings.auto_create_topics and request.body.get("allow_auto_topic_creation", True)
     return [_one_topic(backend, one, request.rules, node_id, may_create=may_create) for one in wanted]
 
@@ -50,12 +53,13 @@ def _one_topic(
 ) -> dict[str, Any]:
     name, topic_id = wanted["name"], wanted.get("topic_id", uuid.UUID(int=0))
     try:
-        known = backend.name_of(topic_id) if name is None else name
+        found = backend.describe_by_id(topic_id) if name is None else None
+        known = found.name if found is not None else name
         if rules is not None and not rules.may_see(known):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": []}
-        if name is None:
-            return _described(backend.describe(known), node_id)
+        if found is not None:
+            return _described(found, node_id)
         may_create = may_create and (rules is None or rules.may_write(name))
         return _described(_existing(backend, name, may_create=may_create), node_id)
     except SparklogError as error:
@@ -76,6 +80,13 @@ def _existing(backend: Backend, name: str, *, may_create: bool) -> TopicDescript
     except TopicAlreadyExistsError:  # by another client meanwhile
         return backend.describe(name)
     return backend.describe(name)
+
+
+def _told(name: str, found: TopicDescription | Exception, node_id: int) -> dict[str, Any]:
+    if isinstance(found, TopicDescription):
+        return _described(found, node_id)
+    _LOGGER.warning("topic %r can't be described: %s", name, found)
+    return {"error_code": code_of(found), "name": name, "topic_id": uuid.UUID(int=0), "partitions": []}
 
 
 def _described(topic: TopicDescription, node_id: int) -> dict[str, Any]:
@@ -124,13 +135,17 @@ async def delete_topics(backend: Backend, request: Request) -> dict[str, Any]:
     by_name = [{"name": name, "topic_id": uuid.UUID(int=0)} for name in request.body.get("topic_names", ())]
 
     def delete(wanted: dict[str, Any]) -> dict[str, Any]:
-        name = wanted["name"] if wanted["name"] is not None else backend.name_of(wanted["topic_id"])
+        name = wanted["name"] if wanted["name"] is not None else backend.describe_by_id(wanted["topic_id"]).name
         backend.admin.delete_topics([name])
         backend.forget_topic(name)
         return {"name": name, "topic_id": wanted["topic_id"]}
 
     wanted = [*by_name, *request.body.get("topics", ())]
-    return {"responses": await backend.run(lambda: [_tried(delete, one, one["name"]) for one in wanted])}
+    answers = await backend.run(lambda: [_tried(delete, one, one["name"]) for one in wanted])
+    for answer, asked in zip(answers, wanted, strict=True):
+        if asked["name"] is None and answer.get("error_code") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            answer["error_code"] = ErrorCode.UNKNOWN_TOPIC_ID
+    return {"responses": answers}
 
 
 def _tried(

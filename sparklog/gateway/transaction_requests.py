@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sparklog.errors import (
+    ConcurrentTransactionsError,
     InvalidArgumentError,
     ProducerFencedError,
     SparklogError,
@@ -113,6 +114,8 @@ async def txn_offset_commit(backend: Backend, request: Request) -> dict[str, Any
     else:
         async with session.lock:
             code = await _add_offsets(backend, request, session, offsets)
+    if code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:  # fatal for librdkafka here, as in no other of these answers
+        code = ErrorCode.UNKNOWN_MEMBER_ID
     return committed_partitions(body, code)
 
 
@@ -154,6 +157,8 @@ async def end_txn(backend: Backend, request: Request) -> dict[str, Any]:
     """Commit or abort; the answer says that it is done, everywhere. A repetition has the same answer."""
     session, commits = _find(backend, request, "EndTxn"), bool(request.body["committed"])
     if isinstance(session, ErrorCode):
+        if session is ErrorCode.INVALID_PRODUCER_ID_MAPPING and commits:
+            session = await _inherited(backend, request)
         return {"error_code": session}
     async with session.lock:
         if not session.is_open:
@@ -170,6 +175,20 @@ async def end_txn(backend: Backend, request: Request) -> dict[str, Any]:
     if fetching is not None:
         fetching.notify()
     return {"error_code": code}
+
+
+async def _inherited(backend: Backend, request: Request) -> ErrorCode:
+    """What is told of a commit that another gateway may have made."""
+    body = request.body
+    number = body["producer_id"], body["producer_epoch"]
+    try:
+        code = await sessions_of(backend).inherit(body["transactional_id"], number)
+    except ConcurrentTransactionsError:
+        code = ErrorCode.CONCURRENT_TRANSACTIONS
+    except SparklogError as error:
+        _LOGGER.info("EndTxn of %r, of another gateway: %s", body["transactional_id"], error)
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return _told(code, request, "EndTxn")
 
 
 async def describe_transactions(backend: Backend, request: Request) -> dict[str, Any]:

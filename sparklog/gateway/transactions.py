@@ -7,12 +7,15 @@ import weakref
 from collections import deque
 from dataclasses import dataclass, field
 
-from sparklog.errors import OutOfOrderSequenceError, SparklogError
+from sparklog.errors import OutOfOrderSequenceError, SparklogError, TransactionalIdNotFoundError
 from sparklog.gateway.backend import Backend
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.log.data.encode import SEQUENCE_MODULUS, next_sequence
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.producer import Producer
+from sparklog.txn.deciding import entry_in_place
+from sparklog.txn.entries import TransactionEntry, open_transaction_log
+from sparklog.txn.states import TransactionState
 
 __all__ = ["Session", "Sessions", "sessions_of"]
 
@@ -65,6 +68,9 @@ class Session:
         self.was_committed: bool | None = None
         """How the newest transaction ended; None: none did, or one is open."""
         self.used_s = now_s
+        self.inherited: ErrorCode | None = None
+        """What a client is told that asked, by the number that :attr:`asked` is, to commit a transaction of another
+        gateway's; None: no such client is known."""
         self._numbers: dict[tuple[str, int], _Numbers] = {}
 
     def begin(self) -> None:
@@ -116,7 +122,7 @@ class Sessions:
     def find(self, transactional_id: str, number: tuple[int, int]) -> Session | ErrorCode:
         """The session that a client names by producer id and epoch, or what it is told."""
         found = self._held.get(transactional_id)
-        if found is None or found.number[0] != number[0]:
+        if found is None or found.number[0] != number[0] or (found.inherited and found.asked == number):
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if found.number[1] != number[1]:
             return ErrorCode.PRODUCER_FENCED
@@ -158,6 +164,41 @@ class Sessions:
             session = Session(transactional_id, producer, number=number, asked=asked, now_s=now_s)
             self._held[transactional_id] = session
             return session
+
+    async def inherit(self, transactional_id: str, number: tuple[int, int]) -> ErrorCode:
+        """What a client is told that asks for a commit, and whose session another gateway held.
+
+        That gateway may have committed just now, without the client having heard of it. So it is fenced off first; then
+        the id's log tells the last that it has done. Where that is a commit, nobody can tell whether it is the one that
+        is asked for: a client that took it for aborted would send its records again. So it is fenced off, too.
+
+        Raises what :meth:`begin` raises.
+        """
+        held = self._held.get(transactional_id)
+        if held is not None and held.inherited and held.asked == number:
+            return held.inherited
+        try:
+            (known,) = await self._backend.run(lambda: self._backend.admin.describe_transactions([transactional_id]))
+        except TransactionalIdNotFoundError:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if number != (known.producer_id, known.producer_epoch):
+            return ErrorCode.PRODUCER_FENCED
+        session = await self.begin(transactional_id, known.transaction_timeout_ms, number)
+        if isinstance(session, ErrorCode):
+            return session
+        before = await self._backend.run(lambda: self._entry_before(session))
+        is_committed = before is None or (
+            number == (before.header.producer_id, before.header.producer_epoch)
+            and before.state is TransactionState.COMPLETE_COMMIT
+        )
+        session.inherited = ErrorCode.PRODUCER_FENCED if is_committed else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return session.inherited
+
+    def _entry_before(self, session: Session) -> TransactionEntry | None:
+        """The last entry of the id's log before the session began; None: it isn't there any more."""
+        log = open_transaction_log(self._backend.cluster, session.transactional_id)
+        deciding = session.producer._require_transactions("the entry before")._session.decider.number
+        return entry_in_place(log, deciding - 2)  # between them is the one by which the session began
 
     def _new_producer(
         self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -136,6 +136,10 @@ class TopicFollower:
                 f"offset {offset} of {self.topic}-{partition} is out of range: log start {start}, log end {end}"
             )
         return self._state.require_whole().index.from_offset(partition, offset)
+
+    def holds(self, paths: Iterable[str]) -> bool:
+        """Are all of these files still live? Not those that were compacted, merged or deleted meanwhile."""
+        return self._state.require_whole().index.by_path.keys() >= frozenset(paths)
 
     def segment_groups(self, partition: int, offset: int) -> Iterator[list[Segment]]:
         """The files of :meth:`segments`, those together whose ranges of offsets overlap; most stand alone."""

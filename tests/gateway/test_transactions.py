@@ -174,8 +174,7 @@ def test_a_newer_producer_fences_the_older_off_in_its_gateway_and_in_another(clu
         third = connect(other)
         assert third.init() == 0
         assert second.add() == second.send(b"lost") == 0
-        assert second.end() == 90
-        assert second.end() == 49
+        assert (second.end(), second.end(), second.end(commit=False)) == (90, 90, 49)
         assert third.add() == third.send(b"a") == third.end() == 0
     assert ends(cluster)[0] == 1
 
@@ -209,6 +208,37 @@ def test_a_transaction_of_a_gateway_that_is_gone_is_aborted_and_its_client_goes_
         assert client.end() == 90
         assert moved.add() == moved.send(b"a") == moved.end() == 0
         assert client.init() == 90
+    assert ends(cluster)[0] == 1
+
+
+def test_a_commit_whose_gateway_is_gone_is_never_taken_for_aborted(cluster, connect):
+    with sparklog.gateway.serve(cluster) as first, sparklog.gateway.serve(cluster) as second:
+        client = connect(first)
+        client.init()
+        assert client.add() == client.send(b"a") == client.end() == 0  # and the answer is lost
+        moved = connect(second)
+        moved.number = client.number
+        assert (moved.end(), moved.end(version=0)) == (90, 47)  # it must not send "a" again
+        assert client.add() == client.send(b"lost") == 0
+        assert client.end() == 90
+        anew = connect(second)
+        assert anew.init() == 0
+        assert anew.add() == anew.send(b"b") == anew.end() == 0
+    assert ends(cluster)[0] == 2
+
+
+def test_a_gateway_asked_to_commit_for_another_fences_that_off_first(cluster, connect):
+    with sparklog.gateway.serve(cluster) as first, sparklog.gateway.serve(cluster) as second:
+        client = connect(first)
+        client.init()
+        assert client.add() == client.send(b"a") == 0
+        moved = connect(second)
+        moved.number = client.number
+        assert moved.end() == 49  # upon which it is aborted
+        assert client.end() == 90  # for the gateway that was slow, too
+        assert (moved.end(), moved.end(commit=False), moved.add()) == (49, 49, 49)
+        assert moved.init() == 0
+        assert moved.add() == moved.send(b"b") == moved.end() == 0
     assert ends(cluster)[0] == 1
 
 

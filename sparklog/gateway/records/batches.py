@@ -27,7 +27,7 @@ _CRC_END = 21
 _LENGTH_END = 12
 CODECS = {0: None, 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 """By the lowest three bits of the attributes."""
-_CODEC_BITS, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 7, 8, 16, 32
+_CODEC_BITS, LOG_APPEND_TIME_BIT, _TRANSACTIONAL, _CONTROL = 7, 8, 16, 32
 
 
 class BatchError(ValueError):
@@ -81,7 +81,7 @@ class BatchHeader:
     @property
     def is_log_append_time(self) -> bool:
         """Is the time of all its records that of appending, ``max_timestamp_ms``?"""
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
 
 def batch_headers(data: bytes | bytearray | memoryview) -> Iterator[BatchHeader]:

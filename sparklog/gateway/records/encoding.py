@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.gateway.records.batches import CODECS, BatchHeader, batch_with_header
+from sparklog.gateway.records.batches import CODECS, LOG_APPEND_TIME_BIT, BatchHeader, batch_with_header
 from sparklog.gateway.records.compression import compress
 from sparklog.log.data.varints import encode_varints
 
@@ -21,15 +22,34 @@ _MAX_DELTA = 2**31 - 1
 _CODEC_BITS = {name: bits for bits, name in CODECS.items()}
 
 
-def encode_batches(records: pa.Table, *, batch_bytes: int = 1_048_576, codec: str | None = None) -> Iterator[bytes]:
+def encode_batches(
+    records: pa.Table, *, batch_bytes: int = 1_048_576, codec: str | None = None, is_append_time: bool = False
+) -> Iterator[bytes]:
     """Record batches of about a size.
 
     Args:
         records: columns ``offset`` (int64, rising), ``timestamp`` (int64 ms), ``key``, ``value`` (binary), ``headers``.
         batch_bytes: keys and values of a batch; a record is never cut.
         codec: gzip, snappy, lz4 or zstd; None: none.
+        is_append_time: the log set the timestamps. Clients take the greatest of a batch for all of its records then, so
+            each batch holds records of one timestamp.
     """
     records = records.combine_chunks()
+    if is_append_time:
+        for part in _of_one_time(records):
+            yield from _batches(part, batch_bytes, codec, LOG_APPEND_TIME_BIT)
+    else:
+        yield from _batches(records, batch_bytes, codec, 0)
+
+
+def _of_one_time(records: pa.Table) -> Iterator[pa.Table]:
+    times = records["timestamp"].to_numpy()
+    bounds = [0, *(np.flatnonzero(np.diff(times)) + 1).tolist(), len(times)]
+    return (records.slice(start, end - start) for start, end in pairwise(bounds))
+
+
+def _batches(records: pa.Table, batch_bytes: int, codec: str | None, bits: int) -> Iterator[bytes]:
+    """``bits`` are attributes beside that of the codec."""
     sizes = sum(
         pc.fill_null(pc.binary_length(records[name]), 0).to_numpy().astype(np.int64) for name in ("key", "value")
     )
@@ -39,16 +59,16 @@ def encode_batches(records: pa.Table, *, batch_bytes: int = 1_048_576, codec: st
     while start < records.num_rows:
         end = max(start + 1, int(np.searchsorted(ends, before + batch_bytes, side="right")))
         end = min(end, int(np.searchsorted(offsets, offsets[start] + _MAX_DELTA, side="right")))
-        yield _batch(records.slice(start, end - start), codec)
+        yield _batch(records.slice(start, end - start), codec, bits)
         start, before = end, int(ends[end - 1])
 
 
-def _batch(records: pa.Table, codec: str | None) -> bytes:
+def _batch(records: pa.Table, codec: str | None, bits: int) -> bytes:
     offsets, times = (records[name].to_numpy().astype(np.int64) for name in ("offset", "timestamp"))
     raw = _records(records, times - times[0], offsets - offsets[0])
     header = BatchHeader(
         base_offset=int(offsets[0]),
-        attributes=_CODEC_BITS[codec],
+        attributes=_CODEC_BITS[codec] | bits,
         last_offset_delta=int(offsets[-1] - offsets[0]),
         base_timestamp_ms=int(times[0]),
         max_timestamp_ms=int(times.max()),

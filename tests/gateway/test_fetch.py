@@ -1,0 +1,100 @@
+"""What Fetch shows: the topic as of now, whatever was sent before, and however it changed meanwhile."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+import sparklog.gateway
+from sparklog import Admin, NewTopic, Producer
+from sparklog.compaction.maintain import Step, maintain
+from sparklog.gateway.records import batch_headers
+from sparklog.gateway.wire import message
+from sparklog.log.cluster import open_cluster
+from tests.gateway.test_server import Wire, batch, fetched, fetching, produce, values
+
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0"}
+
+
+@pytest.fixture
+def cluster():
+    return open_cluster(f"memory://fetch-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def wire(cluster):
+    with sparklog.gateway.serve(cluster) as servers:
+        client = Wire(servers)
+        yield client
+        client.close()
+
+
+def records(wire, **by):
+    return fetched(wire.call("Fetch", 13 if "topic_id" in by else 11, fetching(0, **by)))["records"]
+
+
+def test_what_was_compacted_away_is_not_sent_again(cluster, wire):
+    Admin(cluster).create_topics([NewTopic("jobs", 1, configs=COMPACTED)])
+    with Producer(cluster) as producer:
+        for number in range(3):
+            producer.send("jobs", b"%d" % number, key=b"k", timestamp_ms=1_000).get(20)
+        producer.send("jobs", b"now", key=b"active").get(20)
+    assert values(records(wire)) == [b"0", b"1", b"2", b"now"]
+    assert maintain(cluster, ["jobs"], steps=[Step.COMPACT]).failures == []
+    assert values(records(wire)) == [b"2", b"now"]
+
+
+def test_a_fetch_finds_all_that_was_committed_before_it(cluster, wire):
+    Admin(cluster).create_topics([NewTopic("jobs", 1)])
+    assert records(wire) in (b"", None)
+    with Producer(cluster) as producer:
+        for number in range(10):
+            producer.send("jobs", b"%d" % number).get(20)
+    assert len(values(records(wire))) == 10
+
+
+def test_times_of_the_log_are_told_as_such_and_never_moved(cluster, wire):
+    Admin(cluster).create_topics([NewTopic("jobs", 1, configs={"message.timestamp.type": "LogAppendTime"})])
+    with Producer(cluster) as producer:
+        for number in range(3):
+            producer.send("jobs", b"%d" % number).get(20)
+    found = [*batch_headers(records(wire))]
+    assert all(one.is_log_append_time for one in found)
+    # Clients take a batch's greatest timestamp for each of its records.
+    assert [(one.base_timestamp_ms, one.count) for one in found if one.base_timestamp_ms != one.max_timestamp_ms] == []
+    assert sum(one.count for one in found) == 3
+
+
+def test_a_topic_that_is_deleted_under_a_waiting_fetch_is_told(cluster, wire):
+    Admin(cluster).create_topics([NewTopic("jobs", 1)])
+    wire.send("Fetch", 11, fetching(0, max_wait_ms=20_000))
+    Admin(cluster).delete_topics(["jobs"])
+    assert fetched(message("FetchResponse").decode(wire.receive()[4:], 11))["error_code"] == 3
+    assert wire.call("Metadata", 9, {"topics": None})["topics"] == []
+
+
+def test_an_id_never_names_the_topic_that_came_after_its_own(cluster, wire):
+    Admin(cluster).create_topics([NewTopic("jobs", 1)])
+    (old,) = wire.call("Metadata", 12, {"topics": [{"name": "jobs"}]})["topics"]
+    assert records(wire, topic_id=old["topic_id"]) in (b"", None)
+    Admin(cluster).delete_topics(["jobs"])
+    Admin(cluster).create_topics([NewTopic("jobs", 1)])
+    assert wire.call("Produce", 9, produce(batch(b"new")))["responses"]
+    assert fetched(wire.call("Fetch", 13, fetching(0, topic_id=old["topic_id"])))["error_code"] == 100
+    (new,) = wire.call("Metadata", 12, {"topics": [{"name": "jobs"}]})["topics"]
+    assert values(records(wire, topic_id=new["topic_id"])) == [b"new"]
+    assert fetched(wire.call("Fetch", 13, fetching(0, topic_id=old["topic_id"])))["error_code"] == 100
+    asked = {"topics": [{"name": None, "topic_id": old["topic_id"]}]}
+    assert wire.call("Metadata", 12, asked)["topics"][0]["error_code"] == 100
+    assert wire.call("DeleteTopics", 6, {**asked, "timeout_ms": 20_000})["responses"][0]["error_code"] == 100
+    assert Admin(cluster).list_topics() == ["jobs"]
+
+
+def test_a_topic_that_cannot_be_read_hides_no_other(cluster, wire):
+    Admin(cluster).create_topics([NewTopic("jobs", 1), NewTopic("broken", 1)])
+    table = cluster.topic_log("broken").table
+    cluster.store.create(f"{table}/_delta_log/{1:020}.json", b"{}\nnot JSON\n")
+    found = {one["name"]: one["error_code"] for one in wire.call("Metadata", 9, {"topics": None})["topics"]}
+    assert found["jobs"] == 0
+    assert found["broken"] != 0

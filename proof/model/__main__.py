@@ -13,6 +13,8 @@ from proof.model.worlds import (
     DEEPEST,
     GROUP_COMMIT_FAULTS,
     GROUP_COMMITS,
+    NUMBERING,
+    NUMBERING_FAULTS,
     SHARING,
     SHARING_FAULTS,
     TRANSACTION_FAULTS,
@@ -30,7 +32,7 @@ def main() -> int:
     parser.add_argument("--no-faults", action="store_true", help="leave out what happens with a rule switched off")
     options = parser.parse_args()
     is_good = True
-    for world in [*APPENDS, *TRANSACTIONS, *GROUP_COMMITS, *SHARING, *(DEEPEST if options.deep else [])]:
+    for world in [*APPENDS, *TRANSACTIONS, *GROUP_COMMITS, *NUMBERING, *SHARING, *(DEEPEST if options.deep else [])]:
         if options.depth is not None:
             world = replace(world, max_depth=options.depth)
         began = time.monotonic()
@@ -42,7 +44,7 @@ def main() -> int:
         elif options.depth is None and seen.state_count < world.least_states:
             is_good = False
             print(f"too few: expected at least {world.least_states:,} states; the model has lost some of its steps\n")
-    faults = [*APPEND_FAULTS, *TRANSACTION_FAULTS, *GROUP_COMMIT_FAULTS, *SHARING_FAULTS]
+    faults = [*APPEND_FAULTS, *TRANSACTION_FAULTS, *GROUP_COMMIT_FAULTS, *NUMBERING_FAULTS, *SHARING_FAULTS]
     for fault in [] if options.no_faults else faults:
         violation = found(fault).violation
         print(f"\nwithout {' and '.join(fault.without)}: {found(fault)}\n{violation}", flush=True)

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from proof.model import append_cleanup, group_commit, sharing, transactions
+from proof.model import append_cleanup, group_commit, numbering, sharing, transactions
 from proof.model.search import replay
 from proof.model.worlds import (
     APPEND_FAULTS,
@@ -15,6 +15,8 @@ from proof.model.worlds import (
     DEEP,
     GROUP_COMMIT_FAULTS,
     GROUP_COMMITS,
+    NUMBERING,
+    NUMBERING_FAULTS,
     SHARING,
     SHARING_FAULTS,
     TRANSACTION_FAULTS,
@@ -30,6 +32,7 @@ FAULTS_OF = {
     "appends": APPEND_FAULTS,
     "transactions": TRANSACTION_FAULTS,
     "group commits": GROUP_COMMIT_FAULTS,
+    "numbered batches": NUMBERING_FAULTS,
     "share groups": SHARING_FAULTS,
 }
 FAULTS = [fault for faults in FAULTS_OF.values() for fault in faults]
@@ -49,7 +52,9 @@ def assert_nothing_goes_wrong(world: World) -> None:
     assert seen.state_count >= world.least_states, f"{world.name}: {seen}"
 
 
-@pytest.mark.parametrize("world", [*APPENDS, *TRANSACTIONS, *GROUP_COMMITS, *SHARING], ids=lambda world: world.name)
+@pytest.mark.parametrize(
+    "world", [*APPENDS, *TRANSACTIONS, *GROUP_COMMITS, *NUMBERING, *SHARING], ids=lambda world: world.name
+)
 def test_nothing_goes_wrong_with_all_rules_on(world: World) -> None:
     assert_nothing_goes_wrong(world)
 
@@ -86,6 +91,7 @@ def test_of_two_rules_either_is_enough(fault: Fault, rule: str) -> None:
         (append_cleanup.Rules, APPEND_FAULTS),
         (transactions.Rules, TRANSACTION_FAULTS),
         (group_commit.Rules, GROUP_COMMIT_FAULTS),
+        (numbering.Rules, NUMBERING_FAULTS),
         (sharing.Rules, SHARING_FAULTS),
     ],
     ids=FAULTS_OF,

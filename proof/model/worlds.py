@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from proof.model import append_cleanup, group_commit, sharing, transactions
+from proof.model import append_cleanup, group_commit, numbering, sharing, transactions
 from proof.model.append_cleanup import AppendCleanup
 from proof.model.group_commit import GroupCommit, Owner
+from proof.model.numbering import Numbering
 from proof.model.search import Found, Model, Violation, search
 from proof.model.sharing import Sharing
 from proof.model.transactions import Transactions
@@ -21,6 +22,8 @@ __all__ = [
     "DEEPEST",
     "GROUP_COMMITS",
     "GROUP_COMMIT_FAULTS",
+    "NUMBERING",
+    "NUMBERING_FAULTS",
     "SHARING",
     "SHARING_FAULTS",
     "TRANSACTIONS",
@@ -32,7 +35,7 @@ __all__ = [
     "violation_of",
 ]
 
-Bounds = append_cleanup.Bounds | group_commit.Bounds | sharing.Bounds | transactions.Bounds
+Bounds = append_cleanup.Bounds | group_commit.Bounds | numbering.Bounds | sharing.Bounds | transactions.Bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ def model_of(bounds: Bounds, *without: str) -> Model[Any]:
         return AppendCleanup(append_cleanup.Rules().without(*without), bounds)
     if isinstance(bounds, group_commit.Bounds):
         return GroupCommit(group_commit.Rules().without(*without), bounds)
+    if isinstance(bounds, numbering.Bounds):
+        return Numbering(numbering.Rules().without(*without), bounds)
     if isinstance(bounds, sharing.Bounds):
         return Sharing(sharing.Rules().without(*without), bounds)
     return Transactions(transactions.Rules().without(*without), bounds)
@@ -105,6 +110,13 @@ TRANSACTIONS = [
     World("recovery", _transactions(helps=1, faults=1), 12, 5_000),
     World("a day asleep", _transactions(days=1), 40, 6_000),
     World("a day asleep, with recovery", _transactions(helps=1, days=1), 11, 10_000),
+]
+_number = numbering.Bounds
+NUMBERING = [
+    World("a producer that moves", _number(batches=3, moves=2), 40, 2_000),
+    World("gateways that die", _number(moves=1, deaths=1), 40, 500),
+    World("lost answers and late creates", _number(moves=1, faults=1, gives_up=1), 40, 1_300),
+    World("epochs that are given up", _number(moves=1, epochs=2), 40, 5_000),
 ]
 _TWO_AND_ONE = (Owner(flushes=2), Owner())
 _TWO_AND_LATE = (Owner(flushes=2), Owner(is_open=False))
@@ -147,6 +159,9 @@ DEEPEST = [
     World("late includers, many others", _group(_TWO_AND_LATE, others=2, forgets=1), 40, 150_000),
     World("late includers, long uploads", _group(_TWO_AND_LATE, others=1, forgets=1, overlaps=1), 40, 64_000),
     World("two and two flushes", _group((Owner(2), Owner(2)), overlaps=2, gives_up=1), 40, 52_000),
+    World("a producer that moves, lost answers", _number(batches=3, moves=2, faults=1, gives_up=1), 40, 30_000),
+    World("batches under way at gateways that die", _number(3, 3, moves=2, deaths=1), 40, 26_000),
+    World("epochs and lost answers", _number(moves=1, epochs=2, faults=1, gives_up=1), 40, 120_000),
     World("more flushes of two parts", _group(_TWO_AND_ONE, parts=2, faults=1, gives_up=1), 40, 35_000),
     World("two flushes with acks=all", _group((Owner(2, acks_all=True), Owner(2)), faults=1), 40, 30_000),
     World("locks end, lost answers", _share(entries=5, ticks=2, faults=1), 40, 50_000),
@@ -168,6 +183,7 @@ _DEPTHS = {
     "bursts after a rest": (10, 80_000),
     "a day, an hour, lost answers": (16, 80_000),
     "a day, with recovery": (12, 100_000),
+    "a producer that moves, lost answers": (40, 30_000),
     "more flushes of two parts": (40, 35_000),
     "a week, gives up": (40, 47_000),
 }
@@ -245,6 +261,16 @@ GROUP_COMMIT_FAULTS = [
     Fault(("sync_found",), "what acks=all acknowledged survives a power loss", _ALL_AND_ONE),
 ]
 
+NUMBERING_FAULTS = [
+    Fault(("at_each_create",), "no batch is stored twice", _number(moves=1)),
+    Fault(("load",), "no batch is stored twice", _number(moves=1, faults=1)),
+    Fault(("tail_before_refusing",), "the next batch is never refused", _number(batches=3, moves=2)),
+    Fault(("behind_the_first",), "what is acknowledged follows all before it", _number(gives_up=1)),
+    Fault(("recent",), "the next batch is never refused", _number(batches=3, moves=2, gives_up=1)),
+    Fault(("old_epochs",), "an epoch that is over stores nothing", _number(epochs=2)),
+    Fault(("epoch_from_zero",), "what is acknowledged follows all before it", _number(epochs=2, gives_up=1)),
+    Fault(("unannounced",), "no batch is stored twice", _number(moves=1)),
+]
 SHARING_FAULTS = [
     Fault(("lock",), "an acknowledgement counts for its own delivery", _share(ticks=2)),
     Fault(("count",), "no record is delivered more often than is allowed", _share()),

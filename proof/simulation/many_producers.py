@@ -30,7 +30,7 @@ from sparklog.storage import MemoryStore, ObjectStore
 from sparklog.storage.retrying import RetryingStore
 from sparklog.testing import WrappedStore
 
-__all__ = ["Figures", "measure"]
+__all__ = ["Figures", "SimulatedExecutor", "measure"]
 
 T = TypeVar("T")
 _READ_MS, _WRITE_MS = 20.0, 50.0
@@ -99,13 +99,13 @@ class _Future:
         return False
 
 
-class _Executor:
+class SimulatedExecutor:
     """As ``ThreadPoolExecutor``, with as many simulated threads as there are calls."""
 
     def __init__(self, *_: object) -> None:
         self._futures: list[_Future] = []
 
-    def __enter__(self) -> _Executor:
+    def __enter__(self) -> SimulatedExecutor:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -219,7 +219,7 @@ def measure(
 
 @contextmanager
 def _running(world: World) -> Iterator[None]:
-    has_threads = mock.patch.object(parallel, "ThreadPoolExecutor", _Executor)
+    has_threads = mock.patch.object(parallel, "ThreadPoolExecutor", SimulatedExecutor)
     has_no_end = mock.patch.object(worlds, "_MOST_EVENTS", 10**9)
     with simulated(world), has_threads, has_no_end:
         yield

@@ -26,8 +26,10 @@ __all__ = ["BATCHES_INFO", "ProducerBatches", "Verdict", "batch_actions", "batch
 BATCHES_INFO = "producer_batches"
 """In ``commitInfo.sparklog``: [producer id, epoch, partition, base sequence, count, offset of its first record] of each
 batch that the entry stores."""
-_KEPT = 5
-"""Source: Kafka ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``: as many as a client has under way."""
+_KEPT = 10
+"""Twice as many as a client has under way, and as Kafka keeps (``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``). A writer
+may give up the first of them, which is stored all the same, and store the others: then the client sends as many new
+ones before it hears of the first (``proof/model/numbering.py``)."""
 _MANY = 100_000
 _SEQUENCE_BITS = 32
 _FORGET_MS = PRODUCER_EXPIRATION_MS + 86_400_000

@@ -68,11 +68,11 @@ def test_what_neither_follows_nor_is_there_as_it_is_is_refused(wrong):
     assert append(writer, batch(2)) == [2]
 
 
-def test_the_last_five_batches_are_known():
+def test_the_last_ten_batches_are_known():
     writer = a_writer(a_topic())
-    for sequence in range(7):
+    for sequence in range(12):
         append(writer, batch(sequence))
-    assert [append(writer, batch(sequence)) for sequence in range(2, 7)] == [[n] for n in range(2, 7)]
+    assert [append(writer, batch(sequence)) for sequence in range(2, 12)] == [[n] for n in range(2, 12)]
     (error,) = append(writer, batch(1))
     assert isinstance(error, OutOfOrderSequenceError)
 

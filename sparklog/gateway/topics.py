@@ -22,7 +22,7 @@ from sparklog.gateway.users import Rules
 from sparklog.log.topic import TopicDescription, first_offset_kept
 from sparklog.model import TopicPartition
 
-__all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "metadata"]
+__all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "described_partitions", "metadata"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 
@@ -90,7 +90,13 @@ def _told(name: str, found: TopicDescription | Exception, node_id: int) -> dict[
 
 
 def _described(topic: TopicDescription, node_id: int) -> dict[str, Any]:
-    partitions = [
+    partitions = described_partitions(topic, node_id)
+    return {"name": topic.name, "topic_id": uuid.UUID(topic.topic_id), "partitions": partitions}
+
+
+def described_partitions(topic: TopicDescription, node_id: int) -> list[dict[str, Any]]:
+    """The partitions of a topic, all led by this gateway."""
+    return [
         {
             "partition_index": number,
             "leader_id": node_id,
@@ -101,7 +107,6 @@ def _described(topic: TopicDescription, node_id: int) -> dict[str, Any]:
         }
         for number in range(topic.partition_count)
     ]
-    return {"name": topic.name, "topic_id": uuid.UUID(topic.topic_id), "partitions": partitions}
 
 
 async def create_topics(backend: Backend, request: Request) -> dict[str, Any]:

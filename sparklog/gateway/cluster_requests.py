@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
+from sparklog.gateway.authorized_operations import cluster_operations, topic_operations
 from sparklog.gateway.backend import Backend, Request, node_id_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
 from sparklog.gateway.topics import described_partitions
@@ -46,7 +47,11 @@ async def describe_cluster(backend: Backend, request: Request) -> _Answer:
         return {"error_code": code, "error_message": message, "endpoint_type": kind, "cluster_id": "", "brokers": []}
     host, port = backend.address(request)
     node_id = node_id_of(host, port)
+    operations = {}
+    if request.body["include_cluster_authorized_operations"]:
+        operations["cluster_authorized_operations"] = cluster_operations(request.rules)
     return {
+        **operations,
         "endpoint_type": _BROKERS,
         "cluster_id": backend.cluster.cluster_id,
         "controller_id": node_id,
@@ -78,6 +83,9 @@ async def describe_topic_partitions(backend: Backend, request: Request) -> _Answ
     start = None if cursor is None else (cursor["topic_name"], cursor["partition_index"])
     topics = await backend.run(found)
     answers, following = page_of_partitions(topics, start, limit, node_id)
+    for one in answers:
+        if not one.get("error_code"):
+            one["topic_authorized_operations"] = topic_operations(rules, one["name"])
     cursor = None if following is None else {"topic_name": following[0], "partition_index": following[1]}
     return {"topics": answers, "next_cursor": cursor}
 

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sparklog.admin.values import NewPartitions, NewTopic, config_entries
@@ -15,6 +16,7 @@ from sparklog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.gateway.authorized_operations import cluster_operations, topic_operations
 from sparklog.gateway.backend import Backend, Request, node_id_of
 from sparklog.gateway.config_requests import config_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
@@ -31,12 +33,25 @@ async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
     """Topics with this gateway as their leader."""
     host, port = backend.address(request)
     node_id = node_id_of(host, port)
+    operations = {}
+    if request.body.get("include_cluster_authorized_operations", False):
+        operations["cluster_authorized_operations"] = cluster_operations(request.rules)
     return {
+        **operations,
         "brokers": [{"node_id": node_id, "host": host, "port": port, "rack": None}],
         "cluster_id": backend.cluster.cluster_id,
         "controller_id": node_id,
-        "topics": await backend.run(lambda: _topics(backend, request, node_id)),
+        "topics": [
+            _with_operations(one, request) for one in await backend.run(partial(_topics, backend, request, node_id))
+        ],
     }
+
+
+def _with_operations(topic: dict[str, Any], request: Request) -> dict[str, Any]:
+    """A topic of an answer, and what the client may do with it where the request asks for that."""
+    if not request.body.get("include_topic_authorized_operations", False) or topic.get("error_code"):
+        return topic
+    return {**topic, "topic_authorized_operations": topic_operations(request.rules, topic["name"])}
 
 
 def _topics(backend: Backend, request: Request, node_id: int) -> list[dict[str, Any]]:

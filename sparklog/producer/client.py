@@ -179,21 +179,16 @@ class Producer:
     def _send_batch(
         self, topic: str, table: Any, numbered: ProducerBatch | None = None, *, is_whole: bool = False
     ) -> FutureBatchMetadata:
-        """Send one batch of one partition as its own producer has ``numbered`` it (rule L15, numbered batches).
-
-        Args:
-            is_whole: one record that is refused refuses all of it, as in Kafka. So it is with a numbered batch.
-        """
+        """Send one batch of one partition: whole or not at all, perhaps as its own producer has ``numbered`` it (L15)."""
         self._check_transaction()
         pipeline = self._pipelines.get(topic)
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
         now = self._cluster.clock.ticks_ms()
         batches = [
             TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes))
-            for piece in ([checked] if is_whole or numbered is not None else split_table(checked))
+            for piece in ([checked] if is_whole else split_table(checked))
         ]
-        batches[0].numbered = numbered
-        batches[0].is_whole = is_whole or numbered is not None
+        batches[0].numbered, batches[0].is_whole = numbered, is_whole
         pipeline.queue.add_tables(batches)
         if self._config.acks == 0:
             return FutureBatchMetadata([Unacknowledged.of_rows(topic, checked.num_rows)])

@@ -179,15 +179,12 @@ class Producer:
     def _send_batch(
         self, topic: str, table: Any, numbered: ProducerBatch | None = None, *, is_whole: bool = False
     ) -> FutureBatchMetadata:
-        """Send one batch of one partition: whole or not at all, perhaps as its own producer has ``numbered`` it (L15)."""
+        """Send one batch of one partition, as its own producer may have ``numbered`` it (rule L15); whole or not at all."""
         self._check_transaction()
-        pipeline = self._pipelines.get(topic)
+        pipeline, now = self._pipelines.get(topic), self._cluster.clock.ticks_ms()
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
-        now = self._cluster.clock.ticks_ms()
-        batches = [
-            TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes))
-            for piece in ([checked] if is_whole else split_table(checked))
-        ]
+        pieces = [checked] if is_whole else split_table(checked)
+        batches = [TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes)) for piece in pieces]
         batches[0].numbered, batches[0].is_whole = numbered, is_whole
         pipeline.queue.add_tables(batches)
         if self._config.acks == 0:

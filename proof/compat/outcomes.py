@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["Expectations", "Outcome", "differences", "load_expectations", "summary"]
@@ -34,6 +34,12 @@ class Expectations:
     """They are run, and fail."""
     skipped: Mapping[str, str]
     """The suite leaves them out itself, in what we have."""
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Tests that are run part by part, each as a test ``TEST/PART``: not all of them can pass."""
+
+    def in_parts(self, tests: Iterable[str]) -> list[str]:
+        """All tests, with the parts of those that have some in their place."""
+        return [part for test in tests for part in ([f"{test}/{one}" for one in self.parts.get(test, ())] or [test])]
 
     def expected(self, test: str) -> str:
         """The state that a test is to end in."""
@@ -45,7 +51,7 @@ class Expectations:
 def load_expectations(suite: str) -> Expectations:
     """Read a suite's list. Raises ``ValueError``: a test is there twice, or without a reason."""
     data = json.loads((Path(__file__).parent / f"{suite}.json").read_text())
-    found = Expectations(data["left_out"], data["known_failures"], data["skipped"])
+    found = Expectations(data["left_out"], data["known_failures"], data["skipped"], data.get("parts", {}))
     names = [*found.left_out, *found.known_failures, *found.skipped]
     if len(names) != len(set(names)):
         raise ValueError(f"{suite}.json has a test twice")

@@ -179,7 +179,7 @@ class Producer:
     def _send_batch(
         self, topic: str, table: Any, numbered: ProducerBatch | None = None, *, is_whole: bool = False
     ) -> FutureBatchMetadata:
-        """Send one batch of a partition, perhaps as its own producer has ``numbered`` it (rule L15, numbered batches)."""
+        """Send one batch of a partition, as its own producer may have ``numbered`` it (rule L15, numbered batches)."""
         self._check_transaction()
         pipeline, now = self._pipelines.get(topic), self._cluster.clock.ticks_ms()
         checked = check_sent_table(table, pipeline.topic, self._now_ms())

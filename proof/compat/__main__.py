@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 from proof.compat.franz_go import FranzGo
+from proof.compat.kafka_tools import KafkaTools
 from proof.compat.librdkafka import Librdkafka
 from proof.compat.outcomes import differences, load_expectations, summary
 from proof.compat.sources import SuiteUnavailableError
 
 __all__ = ["main"]
 
-_SUITES = (FranzGo, Librdkafka)
+_SUITES = (KafkaTools, FranzGo, Librdkafka)
 
 
 def main(arguments: list[str]) -> int:
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> int:
     return max(results)
 
 
-def _play(kind: type[FranzGo] | type[Librdkafka], folder: Path, only: str | None) -> int:
+def _play(kind: type[KafkaTools] | type[FranzGo] | type[Librdkafka], folder: Path, only: str | None) -> int:
     folder.mkdir()
     expectations = load_expectations(kind.name)
     began = time.monotonic()

@@ -114,7 +114,9 @@ def page_of_partitions(
             answers.append({"error_code": topic[1], "name": name, "topic_id": uuid.UUID(int=0), "partitions": []})
             continue
         first = start[1] if start is not None and name == start[0] else 0
-        partitions = described_partitions(topic, node_id)[max(0, first) :]
+        # Java's Admin can't do with null for these, which the definition allows.
+        none_eligible: _Answer = {"eligible_leader_replicas": [], "last_known_elr": []}
+        partitions = [{**one, **none_eligible} for one in described_partitions(topic, node_id)[max(0, first) :]]
         answers.append({"name": name, "topic_id": uuid.UUID(topic.topic_id), "partitions": partitions[:left]})
         if len(partitions) > left:
             return answers, (name, max(0, first) + left)

@@ -56,6 +56,7 @@ def test_topics_are_described_by_partitions(wire):
     body = {"topics": [{"name": "jobs"}, {"name": "none"}], "response_partition_limit": 2_000, "cursor": None}
     jobs, none = wire.call("DescribeTopicPartitions", 0, body)["topics"]
     assert [one["partition_index"] for one in jobs["partitions"]] == [0, 1]
+    assert jobs["partitions"][0]["eligible_leader_replicas"] == []  # null ends Java's Admin
     assert none["error_code"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     every = wire.call("DescribeTopicPartitions", 0, {**body, "topics": []})
     assert [one["name"] for one in every["topics"]] == ["jobs", "news"]

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from proof.compat.gateways import gateway_user, running_gateway
@@ -21,17 +22,20 @@ _RECORDS = 20_000
 """Of the tests that carry records through chains of groups. The suite's own default is 500,000."""
 _ENDED = re.compile(r"^\s*--- (PASS|FAIL|SKIP): (\S+) \(([0-9.]+)s\)", re.MULTILINE)
 _STATES = {"PASS": PASSED, "FAIL": FAILED, "SKIP": SKIPPED}
+_ITSELF = "/itself"
+"""Stands for a test whose parts are tests of their own."""
 _NAME, _PASSWORD = "compat", "pencil"
 
 
 def outcomes_in(output: str) -> list[Outcome]:
-    """The tests, without their parts, that a log of ``go test -v`` tells of; parts where they failed."""
+    """The tests, and their parts, that a log of ``go test -v`` tells of; of a test the parts that failed."""
+    ended = _ENDED.findall(output)
+    failed = [name for state, name, _ in ended if state == "FAIL"]
     found = []
-    for state, name, seconds in _ENDED.findall(output):
-        if "/" not in name:
-            parts = [part for one, part, _ in _ENDED.findall(output) if one == "FAIL" and part.startswith(f"{name}/")]
-            detail = "" if state != "FAIL" else "in " + ", ".join(parts) if parts else "itself"
-            found.append(Outcome(name, _STATES[state], float(seconds), detail))
+    for state, name, seconds in ended:
+        parts = ", ".join(one for one in failed if one.startswith(f"{name}/"))
+        detail = f"in {parts}" if parts else ""
+        found.append(Outcome(name, _STATES[state], float(seconds), detail))
     return found
 
 
@@ -75,15 +79,16 @@ class FranzGo:
             outcomes = self._run(tests, environment, "all")
             for one in outcomes:
                 if one.state != expectations.expected(one.test):
-                    yield from self._run([one.test], environment, one.test)
+                    yield from self._run([one.test], environment, one.test.replace("/", "-"))
                 else:
                     yield one
 
     def _run(self, tests: Sequence[str], environment: dict[str, str], name: str) -> list[Outcome]:
-        wanted = "^(" + "|".join(tests) + ")$"
+        wanted = "^(" + "|".join(dict.fromkeys(one.partition("/")[0] for one in tests)) + ")$"
         command = [str(self._binary), "-test.v", "-test.timeout", f"{_SUITE_S}s", "-test.run", wanted]
         log = self._folder / f"{name}.log"
         with log.open("wb") as output:
             subprocess.run(command, cwd=self._sources, env=environment, stdout=output, stderr=subprocess.STDOUT)
         found = {one.test: one for one in outcomes_in(log.read_text(errors="replace"))}
-        return [found.get(one, Outcome(one, FAILED, 0.0, "it ended without saying how")) for one in tests]
+        missing = Outcome("", FAILED, 0.0, "it ended without saying how")
+        return [replace(found.get(one.removesuffix(_ITSELF), missing), test=one) for one in tests]

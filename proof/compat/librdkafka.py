@@ -15,7 +15,7 @@ from proof.compat.gateways import running_gateway
 from proof.compat.outcomes import FAILED, PASSED, SKIPPED, Expectations, Outcome
 from proof.compat.sources import called, librdkafka_sources, needed_tool
 
-__all__ = ["Librdkafka", "failure_in", "tests_in"]
+__all__ = ["Librdkafka", "broker_tests", "failure_in"]
 
 _BUILD_S = 1_800
 _TEST_S = 600
@@ -28,7 +28,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _STATES = {"PASSED": PASSED, "SKIPPED": SKIPPED}
 
 
-def tests_in(source: str) -> dict[str, str]:
+def broker_tests(source: str) -> dict[str, str]:
     """The tests of ``test.c`` that ask a broker, with the scenario of each: how topics are created."""
     table = source[source.index("struct test tests[] = {") :]
     found = {}
@@ -55,7 +55,7 @@ class Librdkafka:
             needed_tool(tool, "librdkafka's suite")
         self._folder = folder
         self._sources = librdkafka_sources()
-        self.tests = tests_in((self._sources / "tests" / "test.c").read_text())
+        self.tests = broker_tests((self._sources / "tests" / "test.c").read_text())
         if not (self._sources / "tests" / "test-runner").is_file():
             self._build()
 

@@ -34,6 +34,8 @@ __all__ = ["begin_produce"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 _Answer = dict[str, Any]
+_NO_TIMESTAMP = -1
+"""Source: Kafka ``RecordBatch.NO_TIMESTAMP``."""
 _MOST_RECORD_ERRORS = 1_000
 """Of one batch: more are answered with the batch's error alone."""
 
@@ -182,8 +184,18 @@ def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> tup
         raise _RefusedError(
             ErrorCode.MESSAGE_TOO_LARGE, f"{records.nbytes} bytes of records: expected at most {limit_bytes}"
         )
+    records = _with_times(records, int(backend.cluster.clock.now_ms()))
     column = pa.array(np.full(records.num_rows, partition["index"], np.int32))
     return records.drop_columns(["offset"]).append_column("partition", column), numbered
+
+
+def _with_times(records: pa.Table, now_ms: int) -> pa.Table:
+    """The records, those without a timestamp with the present one. Kafka stores none for them; here each has one."""
+    times = np.asarray(records["timestamp"])
+    if not (times == _NO_TIMESTAMP).any():
+        return records
+    known = pa.array(np.where(times == _NO_TIMESTAMP, now_ms, times))
+    return records.set_column(records.column_names.index("timestamp"), "timestamp", known)
 
 
 def _numbers(batches: Sequence[BatchHeader]) -> ProducerBatch | None:

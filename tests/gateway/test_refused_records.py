@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 
 import pyarrow as pa
 import pytest
 
 import sparklog.gateway
-from sparklog import Admin, NewTopic, TopicPartition
+from sparklog import Admin, Consumer, NewTopic, TopicPartition
 from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.records import encode_batches
 from sparklog.log.data.schema import HEADERS
@@ -22,7 +23,11 @@ def root():
     found = f"memory://gateway-{uuid.uuid4().hex}"
     days = {"message.timestamp.after.max.ms": 86_400_000}
     Admin(found).create_topics(
-        [NewTopic("keyed", 1, configs={"cleanup.policy": "compact"}), NewTopic("timed", 1, configs=days)]
+        [
+            NewTopic("keyed", 1, configs={"cleanup.policy": "compact"}),
+            NewTopic("timed", 1, configs=days),
+            NewTopic("times"),
+        ]
     )
     return found
 
@@ -65,6 +70,16 @@ def test_records_without_a_key_are_named_and_none_of_their_batch_is_stored(root,
 def test_a_timestamp_that_is_refused_is_named(wire):
     body = produce(records(b"a", b"b", times=[NOW_MS, NOW_MS * 2]), topic="timed")
     assert refused(produced(wire.call("Produce", 8, body))) == (ErrorCode.INVALID_TIMESTAMP, -1, [1])
+
+
+def test_a_record_without_a_timestamp_gets_the_present_one(root, wire):
+    before_ms = time.time_ns() // 1_000_000
+    body = produce(records(b"none", b"old", times=[-1, NOW_MS]), topic="times")
+    assert produced(wire.call("Produce", 9, body))["base_offset"] == 0
+    with Consumer("times", cluster=root, auto_offset_reset="earliest", consumer_timeout_ms=5_000) as consumer:
+        none, old = next(consumer), next(consumer)
+    assert before_ms <= none.timestamp <= time.time_ns() // 1_000_000
+    assert old.timestamp == NOW_MS
 
 
 def test_so_many_records_are_named_and_no_more(wire):

@@ -53,7 +53,7 @@ class FranzGo:
         go = needed_tool("go", "franz-go's suite")
         command = [go, "test", "-c", "-o", str(self._binary), "."]
         called(command, "go test -c", folder=self._sources, timeout_s=_BUILD_S)
-        listed = called([str(self._binary), "-test.list", "."], "the list of tests", folder=self._sources)
+        listed = called([str(self._binary), "-test.list", "^Test"], "the list of tests", folder=self._sources)
         self.tests = dict.fromkeys(listed.split(), "")
 
     def run(self, tests: Sequence[str], expectations: Expectations) -> Iterator[Outcome]:

@@ -67,7 +67,8 @@ async def describe_topic_partitions(backend: Backend, request: Request) -> _Answ
 
     def found() -> list[TopicDescription | tuple[str, ErrorCode]]:
         if not names:
-            return [one for one in backend.describe_all() if rules is None or rules.may_see(one.name)]
+            every = backend.describe_all()
+            return [_or_code(name, one) for name, one in every.items() if rules is None or rules.may_see(name)]
         return [described(name) for name in sorted(set(names))]
 
     def described(name: str) -> TopicDescription | tuple[str, ErrorCode]:
@@ -88,6 +89,10 @@ async def describe_topic_partitions(backend: Backend, request: Request) -> _Answ
             one["topic_authorized_operations"] = topic_operations(rules, one["name"])
     cursor = None if following is None else {"topic_name": following[0], "partition_index": following[1]}
     return {"topics": answers, "next_cursor": cursor}
+
+
+def _or_code(name: str, found: TopicDescription | Exception) -> TopicDescription | tuple[str, ErrorCode]:
+    return found if isinstance(found, TopicDescription) else (name, code_of(found))
 
 
 def page_of_partitions(
@@ -143,7 +148,7 @@ async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
 
     def topics() -> list[_Answer]:
         if wanted is None:
-            asked: list[tuple[str, Sequence[int] | None]] = [(one.name, None) for one in backend.describe_all()]
+            asked: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in backend.describe_all()]
         else:
             asked = [(one["topic"], one["partitions"]) for one in wanted]
         visible = [one for one in asked if rules is None or rules.may_see(one[0])]

@@ -22,13 +22,15 @@ GATEWAYS ?= 0
 CLUSTER ?= demo-data
 LISTEN ?= 127.0.0.1:8080
 NO_KAFKA ?=
+SUITE ?=
+ONLY ?=
 CODE = $(wildcard sparklog pyspark_sparklog java conftest.py hatch_build.py tests proof jobs examples benchmarks docs/site)
 
 # Dozens of processes of the tests import the same modules: none is to compile them, and rewrite asserts, for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test check lint unit nightly proof simulate torture bench jar docs format clean
+.PHONY: help demo ui test check lint unit nightly proof simulate torture compat bench jar docs format clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | while IFS='	' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -77,6 +79,9 @@ simulate: $(VENV)/.dev ## Play whole clusters under crashes and lost answers; SE
 
 torture: $(VENV)/.dev ## Real processes under kill -9 and SIGSTOP; ROUNDS=100 SEED=17 STORE=folder, s3 or moto; GATEWAYS=2
 	@$(BIN)/python -m proof.torture --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) --store $(STORE) --gateways $(GATEWAYS)
+
+compat: $(VENV)/.dev ## Run others' suites against a gateway: Kafka's tools, franz-go's and librdkafka's tests; SUITE=librdkafka ONLY=0030,0103
+	@$(BIN)/python -m proof.compat $(if $(SUITE),--suite $(SUITE)) $(if $(ONLY),--only $(ONLY))
 
 bench: $(VENV)/.bench ## Measure, and compare with peers; BENCH=produce for one of them, BENCH="produce --quick" for a glance
 	@$(BIN)/python -m benchmarks $(BENCH)

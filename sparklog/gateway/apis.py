@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparklog.gateway import (
+    cluster_requests,
     config_requests,
     consumer_group_requests,
     fetch,
     group_admin_requests,
     group_offset_requests,
     group_requests,
+    leader_epochs,
     offsets,
     producers,
     topics,
@@ -103,5 +105,15 @@ APIS = {
     33: Api("AlterConfigs", 0, 2, config_requests.alter_configs),
     37: Api("CreatePartitions", 0, 3, topics.create_partitions),
     44: Api("IncrementalAlterConfigs", 0, 1, config_requests.incremental_alter_configs),
+    23: Api("OffsetForLeaderEpoch", 2, 4, leader_epochs.offset_for_leader_epoch),
+    29: Api("DescribeAcls", 1, 3, cluster_requests.describe_acls),
+    30: Api("CreateAcls", 1, 3, cluster_requests.create_acls),
+    31: Api("DeleteAcls", 1, 3, cluster_requests.delete_acls),
+    35: Api("DescribeLogDirs", 1, 4, cluster_requests.describe_log_dirs),
+    43: Api("ElectLeaders", 0, 2, cluster_requests.elect_leaders),
+    46: Api("ListPartitionReassignments", 0, 0, cluster_requests.list_partition_reassignments),
+    48: Api("DescribeClientQuotas", 0, 1, cluster_requests.describe_client_quotas),
+    60: Api("DescribeCluster", 0, 2, cluster_requests.describe_cluster),
+    75: Api("DescribeTopicPartitions", 0, 0, cluster_requests.describe_topic_partitions),
 }
 """By API key."""

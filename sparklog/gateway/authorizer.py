@@ -54,6 +54,10 @@ _FREE = frozenset(
         "Produce",
         "Fetch",
         "Metadata",
+        "DescribeTopicPartitions",
+        "OffsetForLeaderEpoch",
+        # one answer for all, without names of the cluster's:
+        "DescribeCluster",
     }
 )
 
@@ -208,6 +212,12 @@ def _list_transactions(rules: Rules, body: _Body) -> _Body | None:
     return None if rules.admin else {"error_code": _CLUSTER, "unknown_state_filters": [], "transaction_states": []}
 
 
+def _of_admins(rules: Rules, refused: _Body) -> _Body | None:
+    return None if rules.admin else refused
+
+
+_REFUSED: _Body = {"error_code": _CLUSTER, "error_message": None}
+
 _REFUSALS: dict[str, _Refuse] = {
     "ListOffsets": _list_offsets,
     "CreateTopics": _changed_topics("topics"),
@@ -236,4 +246,13 @@ _REFUSALS: dict[str, _Refuse] = {
     "ConsumerGroupDescribe": _groups("group_ids", "groups"),
     "DeleteGroups": _delete_groups,
     "ListGroups": _admin,
+    "DescribeLogDirs": lambda rules, _: _of_admins(rules, {"error_code": _CLUSTER, "results": []}),
+    "ElectLeaders": lambda rules, _: _of_admins(rules, {"error_code": _CLUSTER, "replica_election_results": []}),
+    "ListPartitionReassignments": lambda rules, _: _of_admins(rules, {**_REFUSED, "topics": []}),
+    "DescribeClientQuotas": lambda rules, _: _of_admins(rules, {**_REFUSED, "entries": None}),
+    "DescribeAcls": lambda rules, _: _of_admins(rules, {**_REFUSED, "resources": []}),
+    "CreateAcls": lambda rules, body: _of_admins(rules, {"results": [_REFUSED for _ in body["creations"]]}),
+    "DeleteAcls": lambda rules, body: _of_admins(
+        rules, {"filter_results": [{**_REFUSED, "matching_acls": []} for _ in body["filters"]]}
+    ),
 }

@@ -17,13 +17,13 @@ from sparklog.log.topic import alter_topic
 
 __all__ = ["alter_configs", "config_of", "describe_configs", "incremental_alter_configs"]
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
 """Kinds of ``ConfigResource``. Source: Kafka ``ConfigResource.Type``."""
 _DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
 """Source: Kafka ``DescribeConfigsResponse.ConfigSource``."""
 _TYPES = {bool: 1, str: 2, int: 5, float: 6}
 """Source: Kafka ``DescribeConfigsResponse.ConfigType``: boolean, string, long, double; every whole number is a long."""
-_LIST_TYPE = 7
+_INT_TYPE, _LIST_TYPE = 3, 7
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 """Source: Kafka ``AlterConfigOp.OpType``."""
 _LISTS = frozenset({"cleanup.policy"})
@@ -46,6 +46,8 @@ async def describe_configs(backend: Backend, request: Request) -> dict[str, Any]
         found: dict[str, Any] = {"resource_type": wanted["resource_type"], "resource_name": wanted["resource_name"]}
         if wanted["resource_type"] == _BROKER:
             return {**found, "configs": []}
+        if wanted["resource_type"] == _GROUP:
+            return {**found, "configs": _of_groups(backend, wanted["configuration_keys"])}
         if wanted["resource_type"] != _TOPIC:
             message = f"resources of type {wanted['resource_type']} have no settings here"
             return {**found, "error_code": ErrorCode.INVALID_REQUEST, "error_message": message, "configs": []}
@@ -63,6 +65,29 @@ async def describe_configs(backend: Backend, request: Request) -> dict[str, Any]
         return {**found, "configs": configs}
 
     return {"results": await backend.run(lambda: [describe(one) for one in body["resources"]])}
+
+
+def _of_groups(backend: Backend, names: list[str] | None) -> list[dict[str, Any]]:
+    """The settings of every group of the protocol ``consumer``, which are the gateway's. Source: KIP-1014."""
+    settings = backend.settings
+    values = {
+        "consumer.heartbeat.interval.ms": settings.group_consumer_heartbeat_interval_ms,
+        "consumer.session.timeout.ms": settings.group_consumer_session_timeout_ms,
+    }
+    return [
+        {
+            "name": name,
+            "value": str(value),
+            "read_only": True,
+            "config_source": _DEFAULT_CONFIG,
+            "is_sensitive": False,
+            "synonyms": [],
+            "config_type": _INT_TYPE,
+            "documentation": None,
+        }
+        for name, value in values.items()
+        if names is None or name in names
+    ]
 
 
 def config_of(name: str, entry: ConfigEntry, *, has_synonyms: bool = False) -> dict[str, Any]:

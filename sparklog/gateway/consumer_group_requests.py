@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparklog.errors import SparklogError
+from sparklog.gateway.authorized_operations import group_operations
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.coordination.consumer_group import ConsumerGroup
 from sparklog.gateway.coordination.consumer_members import (
@@ -124,6 +125,10 @@ async def consumer_group_describe(backend: Backend, request: Request) -> dict[st
             groups.append({"group_id": group, "members": [], **described})
         else:
             groups.append(_described(found))
+    if request.body["include_authorized_operations"]:
+        for one in groups:
+            if not one.get("error_code"):
+                one["authorized_operations"] = group_operations(request.rules, one["group_id"])
     return {"groups": groups}
 
 

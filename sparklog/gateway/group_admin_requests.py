@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from sparklog.errors import SparklogError
+from sparklog.gateway.authorized_operations import group_operations
 from sparklog.gateway.backend import Backend, Request
 from sparklog.gateway.coordination.classic_group import ClassicGroup, ClassicState
 from sparklog.gateway.coordination.consumer_protocol import CONSUMER, encode_assignment, encode_subscription
@@ -38,6 +39,8 @@ async def describe_groups(backend: Backend, request: Request) -> dict[str, Any]:
         else:
             found = await backend.run_for_group(partial(_described_elsewhere, backend, group, request.api_version))
         groups.append({"group_id": group, "protocol_type": "", "protocol_data": "", "members": [], **found})
+        if request.body.get("include_authorized_operations", False) and not found.get("error_code"):
+            groups[-1]["authorized_operations"] = group_operations(request.rules, group)
     return {"groups": groups}
 
 

@@ -26,6 +26,8 @@ __all__ = ["Coordinators", "coordinators"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 _TICK_S = 0.1
+_LONGEST_TICK_MS = 500.0
+"""A gateway that was suspended for longer lets no more time than this pass at once: its members must be heard first."""
 _LOOK_KNOWN_MS = 1_000.0
 _UNUSED_MS = 2_000.0
 """A group in which nobody is any more is left after so long."""
@@ -220,7 +222,7 @@ class Coordinators:
         while True:
             await asyncio.sleep(_TICK_S)
             now = clock.ticks_ms()
-            elapsed_ms, before = min(now - before, 2_000 * _TICK_S), now
+            elapsed_ms, before = min(now - before, _LONGEST_TICK_MS), now
             for group, coordinated in [*self.groups.items()]:
                 try:
                     self._tick(group, coordinated, elapsed_ms)

@@ -27,11 +27,17 @@ from sparklog.gateway.records.batches import TooLargeError, UnsupportedCodecErro
 from sparklog.gateway.transactional_produce import send_in_transaction
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.producer import Producer
+from sparklog.producer.batch import RefusedWithOthersError
+from sparklog.producer.future import FutureBatchMetadata
 
 __all__ = ["begin_produce"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 _Answer = dict[str, Any]
+_NO_TIMESTAMP = -1
+"""Source: Kafka ``RecordBatch.NO_TIMESTAMP``."""
+_MOST_RECORD_ERRORS = 1_000
+"""Of one batch: more are answered with the batch's error alone."""
 
 
 async def begin_produce(backend: Backend, request: Request) -> Awaitable[_Answer] | None:
@@ -84,6 +90,17 @@ class _Part:
         """Answer with an error."""
         self._settle({"error_code": code or code_of(error), "base_offset": -1, "error_message": str(error)})
 
+    def _fail_records(self, error: SparklogError, future: FutureBatchMetadata) -> None:
+        """Answer with an error, and which records it is about. Source: KIP-467."""
+        refused = [outcome.refused for batch in future._batches if (outcome := batch.outcome) and outcome.refused]
+        about = [
+            {"batch_index": place, "batch_index_error_message": str(one)}
+            for place, one in sorted(refused[0].items() if refused else ())
+            if not isinstance(one, RefusedWithOthersError)
+        ]
+        answer = {"error_code": code_of(error), "base_offset": -1, "error_message": str(error)}
+        self._settle({**answer, "record_errors": about[:_MOST_RECORD_ERRORS]})
+
     def _settle(self, answer: _Answer) -> None:
         if not self.done.done():
             self.done.set_result({"index": self._index, **answer})
@@ -96,13 +113,13 @@ class _Part:
         """Decode and send the records; may block."""
         name, table, numbered = self._decoded()
         try:
-            future = producer._send_batch(name, table, numbered)
+            future = producer._send_batch(name, table, numbered, is_whole=True)
         except InvalidArgumentError:
             if self._index not in producer.partitions_for(name):
                 raise UnknownTopicOrPartitionError(f"topic {name!r} has no partition {self._index}") from None
-            future = producer._send_batch(name, table, numbered)  # the partition was new
+            future = producer._send_batch(name, table, numbered, is_whole=True)  # the partition was new
         future.add_callback(lambda found: self._later(self._settle, {"base_offset": found.offsets[0].as_py()}))
-        future.add_errback(lambda error: self._later(self.fail, error))
+        future.add_errback(lambda error: self._later(self._fail_records, error, future))
 
     async def send_in_transaction(self) -> None:
         """Decode and send the records; the answer comes once they are uploaded."""
@@ -167,8 +184,18 @@ def _table(backend: Backend, request: Request, partition: dict[str, Any]) -> tup
         raise _RefusedError(
             ErrorCode.MESSAGE_TOO_LARGE, f"{records.nbytes} bytes of records: expected at most {limit_bytes}"
         )
+    records = _with_times(records, int(backend.cluster.clock.now_ms()))
     column = pa.array(np.full(records.num_rows, partition["index"], np.int32))
     return records.drop_columns(["offset"]).append_column("partition", column), numbered
+
+
+def _with_times(records: pa.Table, now_ms: int) -> pa.Table:
+    """The records, those without a timestamp with the present one. Kafka stores none for them; here each has one."""
+    times = np.asarray(records["timestamp"])
+    if not (times == _NO_TIMESTAMP).any():
+        return records
+    known = pa.array(np.where(times == _NO_TIMESTAMP, now_ms, times))
+    return records.set_column(records.column_names.index("timestamp"), "timestamp", known)
 
 
 def _numbers(batches: Sequence[BatchHeader]) -> ProducerBatch | None:

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sparklog.admin.values import NewPartitions, NewTopic, config_entries
@@ -15,6 +16,7 @@ from sparklog.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from sparklog.gateway.authorized_operations import cluster_operations, topic_operations
 from sparklog.gateway.backend import Backend, Request, node_id_of
 from sparklog.gateway.config_requests import config_of
 from sparklog.gateway.error_codes import ErrorCode, code_of
@@ -22,7 +24,7 @@ from sparklog.gateway.users import Rules
 from sparklog.log.topic import TopicDescription, first_offset_kept
 from sparklog.model import TopicPartition
 
-__all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "metadata"]
+__all__ = ["create_partitions", "create_topics", "delete_records", "delete_topics", "described_partitions", "metadata"]
 
 _LOGGER = logging.getLogger("sparklog.gateway")
 
@@ -31,12 +33,25 @@ async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
     """Topics with this gateway as their leader."""
     host, port = backend.address(request)
     node_id = node_id_of(host, port)
+    operations = {}
+    if request.body.get("include_cluster_authorized_operations", False):
+        operations["cluster_authorized_operations"] = cluster_operations(request.rules)
     return {
+        **operations,
         "brokers": [{"node_id": node_id, "host": host, "port": port, "rack": None}],
         "cluster_id": backend.cluster.cluster_id,
         "controller_id": node_id,
-        "topics": await backend.run(lambda: _topics(backend, request, node_id)),
+        "topics": [
+            _with_operations(one, request) for one in await backend.run(partial(_topics, backend, request, node_id))
+        ],
     }
+
+
+def _with_operations(topic: dict[str, Any], request: Request) -> dict[str, Any]:
+    """A topic of an answer, and what the client may do with it where the request asks for that."""
+    if not request.body.get("include_topic_authorized_operations", False) or topic.get("error_code"):
+        return topic
+    return {**topic, "topic_authorized_operations": topic_operations(request.rules, topic["name"])}
 
 
 def _topics(backend: Backend, request: Request, node_id: int) -> list[dict[str, Any]]:
@@ -90,7 +105,13 @@ def _told(name: str, found: TopicDescription | Exception, node_id: int) -> dict[
 
 
 def _described(topic: TopicDescription, node_id: int) -> dict[str, Any]:
-    partitions = [
+    partitions = described_partitions(topic, node_id)
+    return {"name": topic.name, "topic_id": uuid.UUID(topic.topic_id), "partitions": partitions}
+
+
+def described_partitions(topic: TopicDescription, node_id: int) -> list[dict[str, Any]]:
+    """The partitions of a topic, all led by this gateway."""
+    return [
         {
             "partition_index": number,
             "leader_id": node_id,
@@ -101,7 +122,6 @@ def _described(topic: TopicDescription, node_id: int) -> dict[str, Any]:
         }
         for number in range(topic.partition_count)
     ]
-    return {"name": topic.name, "topic_id": uuid.UUID(topic.topic_id), "partitions": partitions}
 
 
 async def create_topics(backend: Backend, request: Request) -> dict[str, Any]:

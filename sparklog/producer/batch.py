@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sparklog.errors import IllegalStateError, SparklogError
+from sparklog.errors import IllegalStateError, InvalidRecordError, SparklogError
 from sparklog.interrupts import EventCount
 from sparklog.log.data.producer_batch import ProducerBatch
 from sparklog.log.data.schema import HEADERS
@@ -35,6 +35,7 @@ __all__ = [
     "Details",
     "Outcome",
     "RecordBatch",
+    "RefusedWithOthersError",
     "TableBatch",
     "Unacknowledged",
     "Written",
@@ -64,6 +65,10 @@ class Written:
     key_sizes: I32
     """Bytes; -1 for null."""
     value_sizes: I32
+
+
+class RefusedWithOthersError(InvalidRecordError):
+    """Nothing is wrong with the record, but with another of its batch, which is stored whole or not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +102,8 @@ class Batch(ABC):
         """The size as counted against ``buffer_memory``."""
         self.numbered: ProducerBatch | None = None
         """How its producer has numbered it (rule L15, numbered batches): it is of one partition, and stored whole."""
+        self.is_whole = False
+        """One record that is refused refuses all of it, as in Kafka."""
         self.is_finished = False
         """It is settled, its callbacks have run, and its room was given back."""
         self.outcome: Outcome | None = None

@@ -176,17 +176,16 @@ class Producer:
             return self._send_batch(topic, table)
         return observer.send_table(topic, table.num_rows, lambda: self._send_batch(topic, table))
 
-    def _send_batch(self, topic: str, table: Any, numbered: ProducerBatch | None = None) -> FutureBatchMetadata:
-        """Send one batch of one partition as its own producer has ``numbered`` it (rule L15, numbered batches)."""
+    def _send_batch(
+        self, topic: str, table: Any, numbered: ProducerBatch | None = None, *, is_whole: bool = False
+    ) -> FutureBatchMetadata:
+        """Send one batch of a partition, as its own producer may have ``numbered`` it (rule L15, numbered batches)."""
         self._check_transaction()
-        pipeline = self._pipelines.get(topic)
+        pipeline, now = self._pipelines.get(topic), self._cluster.clock.ticks_ms()
         checked = check_sent_table(table, pipeline.topic, self._now_ms())
-        now = self._cluster.clock.ticks_ms()
-        batches = [
-            TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes))
-            for piece in (split_table(checked) if numbered is None else [checked])
-        ]
-        batches[0].numbered = numbered
+        pieces = [checked] if is_whole else split_table(checked)
+        batches = [TableBatch(topic, piece, created_ticks_ms=now, size_bytes=max(1, piece.nbytes)) for piece in pieces]
+        batches[0].numbered, batches[0].is_whole = numbered, is_whole
         pipeline.queue.add_tables(batches)
         if self._config.acks == 0:
             return FutureBatchMetadata([Unacknowledged.of_rows(topic, checked.num_rows)])

@@ -20,7 +20,7 @@ from sparklog.log.data.encode import MAX_TIMESTAMP_MS
 from sparklog.log.data.producer_batch import FileRows, PlacedBatch
 from sparklog.log.data.schema import TIMESTAMP
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID
-from sparklog.producer.batch import I32, I64, Batch, Outcome, Written
+from sparklog.producer.batch import I32, I64, Batch, Outcome, RefusedWithOthersError, Written
 from sparklog.producer.partitioner import StickyPartition, key_partitions
 from sparklog.producer.typed_values import ValueEncoding, sizes_of
 
@@ -161,15 +161,20 @@ def prepare(
 
 
 def _whole_batches(batches: Sequence[Batch], refused: Mapping[int, SparklogError]) -> dict[int, SparklogError]:
-    """The records of batches that their producers have numbered and of which one is refused, as in Kafka."""
+    """The other records of batches that are stored whole, and of which one is refused, as in Kafka."""
     found: dict[int, SparklogError] = {}
     start = 0
     for batch in batches:
-        own = _between(refused, start, start + batch.count) if refused and batch.numbered is not None else {}
+        own = _between(refused, start, start + batch.count) if refused and batch.is_whole else {}
         if own:
-            found |= dict.fromkeys(range(start, start + batch.count), next(iter(own.values())))
+            error = RefusedWithOthersError(f"{len(own)} other records of its batch were refused: {_first(own)}")
+            found |= {start + place: error for place in range(batch.count) if place not in own}
         start += batch.count
     return found
+
+
+def _first(errors: Mapping[int, SparklogError]) -> SparklogError:
+    return next(iter(errors.values()))
 
 
 def _part_batches(batches: Sequence[Batch], partitions: I32, parts: Sequence[int]) -> Sequence[tuple[PlacedBatch, ...]]:

@@ -199,3 +199,15 @@ def test_what_is_appended_is_appended_to_the_settings_at_the_commit(cluster):
     assert seen == ["delete", "compact"]
     assert settings(cluster)["cleanup.policy"] == "compact,delete"
     assert settings(cluster)["retention.ms"] == 7
+
+
+def test_groups_have_the_settings_of_the_gateway(wire):
+    group = {"resource_type": 32, "resource_name": "g", "configuration_keys": None}
+    (found,) = wire.call("DescribeConfigs", 4, {"resources": [group], "include_synonyms": False})["results"]
+    assert {one["name"]: (one["value"], one["read_only"]) for one in found["configs"]} == {
+        "consumer.heartbeat.interval.ms": ("1000", True),
+        "consumer.session.timeout.ms": ("45000", True),
+    }
+    group["configuration_keys"] = ["consumer.session.timeout.ms"]
+    (found,) = wire.call("DescribeConfigs", 1, {"resources": [group], "include_synonyms": False})["results"]
+    assert len(found["configs"]) == 1

@@ -1,0 +1,93 @@
+"""How `make compat` reads what suites say, and compares it with the lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from proof.compat.franz_go import outcomes_in
+from proof.compat.librdkafka import broker_tests, failure_in
+from proof.compat.outcomes import Expectations, Outcome, differences, load_expectations, summary
+
+SOURCE = """
+struct test tests[] = {
+    {.name = "<MAIN>", .flags = TEST_F_LOCAL},
+    _TEST(0000_unittests,
+          TEST_F_LOCAL,
+          _THRES(.ucpu = 100.0)),
+    _TEST(0001_multiobj, 0),
+    _TEST(0045_subscribe_update_topic_remove,
+          0,
+          TEST_BRKVER(0, 9, 0, 0),
+          .scenario = "noautocreate"),
+    _TEST(0103_transactions, 0, .scenario = "default,ak23"),
+    _TEST(8000_idle, TEST_F_MANUAL),
+    {NULL}};
+"""
+LOG = """\x1b[0m\x1b[31m### Test "0092_mixed (part:7)" failed at 0092-mixed.c:92:main_0092() at Wed: ###
+Test assertion failed: "!err": no
+"""
+GO = """=== RUN   TestOne
+--- PASS: TestOne (0.12s)
+--- FAIL: TestTwo (3.00s)
+    --- PASS: TestTwo/range (1.00s)
+    --- FAIL: TestTwo/sticky (2.00s)
+--- SKIP: TestThree (0.00s)
+FAIL
+"""
+
+
+def test_the_tests_of_librdkafka_that_ask_a_broker_are_found_with_their_scenario():
+    assert broker_tests(SOURCE) == {
+        "0001_multiobj": "default",
+        "0045_subscribe_update_topic_remove": "noautocreate",
+        "0103_transactions": "default",
+    }
+
+
+def test_a_failure_of_librdkafkas_runner_is_one_line():
+    assert failure_in(LOG) == '0092_mixed (part:7), 0092-mixed.c:92: Test assertion failed: "!err": no'
+    assert failure_in("all is well") == ""
+
+
+def test_the_outcomes_of_a_go_test_are_read_with_the_parts_that_failed():
+    assert outcomes_in(GO) == [
+        Outcome("TestOne", "passed", 0.12),
+        Outcome("TestTwo", "failed", 3.0, "in TestTwo/sticky"),
+        Outcome("TestTwo/range", "passed", 1.0),
+        Outcome("TestTwo/sticky", "failed", 2.0),
+        Outcome("TestThree", "skipped", 0.0),
+    ]
+
+
+LISTS = Expectations({"d": "why"}, {"b": "why"}, {"c": "why"}, {"a": ("x", "y")})
+
+
+@pytest.mark.parametrize(
+    ("test", "state", "is_told"),
+    [
+        ("a", "passed", False),
+        ("a", "failed", True),
+        ("a", "skipped", True),
+        ("b", "failed", False),
+        ("b", "passed", True),
+        ("c", "skipped", False),
+        ("c", "passed", False),
+        ("c", "failed", True),
+    ],
+)
+def test_what_differs_from_the_lists_is_told(test, state, is_told):
+    assert bool(differences([Outcome(test, state)], LISTS, "abcd")) is is_told
+
+
+def test_a_name_in_the_lists_that_no_test_has_is_told():
+    assert differences([], LISTS, "abc") == ["d is in the list, and no test of the suite"]
+
+
+def test_parts_stand_for_their_test():
+    assert LISTS.in_parts(["a", "b"]) == ["a/x", "a/y", "b"]
+    assert summary([Outcome("b", "failed")], LISTS) == "0 passed, 1 failed, 0 skipped, 1 left out"
+
+
+@pytest.mark.parametrize("suite", ["librdkafka", "franz-go", "kafka-tools"])
+def test_the_lists_have_a_reason_for_each_test(suite):
+    load_expectations(suite)

@@ -1,0 +1,211 @@
+"""What administrators' tools ask of a cluster as a whole: DescribeCluster, DescribeTopicPartitions, DescribeLogDirs,
+ElectLeaders, ListPartitionReassignments, DescribeClientQuotas, and ACLs. Many have one answer here: a gateway is the
+only broker, leads every partition and moves none; it has no quotas, and its users' rights are in a file."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sparklog.errors import SparklogError, UnknownTopicOrPartitionError
+from sparklog.gateway.authorized_operations import cluster_operations, topic_operations
+from sparklog.gateway.backend import Backend, Request, node_id_of
+from sparklog.gateway.error_codes import ErrorCode, code_of
+from sparklog.gateway.topics import described_partitions
+from sparklog.log.follow import TopicFollower
+from sparklog.log.topic import TopicDescription
+
+__all__ = [
+    "create_acls",
+    "delete_acls",
+    "describe_acls",
+    "describe_client_quotas",
+    "describe_cluster",
+    "describe_log_dirs",
+    "describe_topic_partitions",
+    "elect_leaders",
+    "list_partition_reassignments",
+    "page_of_partitions",
+]
+
+_BROKERS = 1
+"""Source: KIP-919, ``EndpointType``."""
+_MOST_PARTITIONS = 2_000
+"""Source: Kafka ``max.request.partition.size.limit``."""
+_NO_AUTHORIZER = "there are no ACLs here: the users of `sparklog gateway --users` have their rights in that file"
+
+_Answer = dict[str, Any]
+
+
+async def describe_cluster(backend: Backend, request: Request) -> _Answer:
+    """The cluster's id, and this gateway as its only broker."""
+    kind = request.body.get("endpoint_type", _BROKERS)
+    if kind != _BROKERS:
+        message = f"endpoints of type {kind}: there are none but brokers ({_BROKERS})"
+        code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        return {"error_code": code, "error_message": message, "endpoint_type": kind, "cluster_id": "", "brokers": []}
+    host, port = backend.address(request)
+    node_id = node_id_of(host, port)
+    operations = {}
+    if request.body["include_cluster_authorized_operations"]:
+        operations["cluster_authorized_operations"] = cluster_operations(request.rules)
+    return {
+        **operations,
+        "endpoint_type": _BROKERS,
+        "cluster_id": backend.cluster.cluster_id,
+        "controller_id": node_id,
+        "brokers": [{"broker_id": node_id, "host": host, "port": port, "rack": None, "is_fenced": False}],
+    }
+
+
+async def describe_topic_partitions(backend: Backend, request: Request) -> _Answer:
+    """Topics in the order of their names, a bounded number of partitions at a time."""
+    body, rules = request.body, request.rules
+    node_id = node_id_of(*backend.address(request))
+    names = [one["name"] for one in body["topics"]]
+
+    def found() -> list[TopicDescription | tuple[str, ErrorCode]]:
+        if not names:
+            every = backend.describe_all()
+            return [_or_code(name, one) for name, one in every.items() if rules is None or rules.may_see(name)]
+        return [described(name) for name in sorted(set(names))]
+
+    def described(name: str) -> TopicDescription | tuple[str, ErrorCode]:
+        if rules is not None and not rules.may_see(name):
+            return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        try:
+            return backend.describe(name)
+        except SparklogError as error:
+            return name, code_of(error)
+
+    limit = max(1, min(body["response_partition_limit"], _MOST_PARTITIONS))
+    cursor = body["cursor"]
+    start = None if cursor is None else (cursor["topic_name"], cursor["partition_index"])
+    topics = await backend.run(found)
+    answers, following = page_of_partitions(topics, start, limit, node_id)
+    for one in answers:
+        if not one.get("error_code"):
+            one["topic_authorized_operations"] = topic_operations(rules, one["name"])
+    cursor = None if following is None else {"topic_name": following[0], "partition_index": following[1]}
+    return {"topics": answers, "next_cursor": cursor}
+
+
+def _or_code(name: str, found: TopicDescription | Exception) -> TopicDescription | tuple[str, ErrorCode]:
+    return found if isinstance(found, TopicDescription) else (name, code_of(found))
+
+
+def page_of_partitions(
+    topics: Iterable[TopicDescription | tuple[str, ErrorCode]], start: tuple[str, int] | None, limit: int, node_id: int
+) -> tuple[list[_Answer], tuple[str, int] | None]:
+    """A page of topics, and where the next one begins; None: there is none.
+
+    Args:
+        topics: each as it is, or its name and why it isn't told.
+        start: the name of a topic, and the partition of it that the page begins with; None: the first of all.
+        limit: partitions of a page, at least one.
+    Source: Kafka ``DescribeTopicPartitionsRequestHandler``: topics are in the order of their names; those before the
+    one of the cursor are left out.
+    """
+    answers: list[_Answer] = []
+    left = limit
+    by_name = sorted((one[0] if isinstance(one, tuple) else one.name, one) for one in topics)
+    for name, topic in by_name:
+        if start is not None and name < start[0]:
+            continue
+        if not left:
+            return answers, (name, 0)
+        if isinstance(topic, tuple):
+            answers.append({"error_code": topic[1], "name": name, "topic_id": uuid.UUID(int=0), "partitions": []})
+            continue
+        first = start[1] if start is not None and name == start[0] else 0
+        # Java's Admin can't do with null for these, which the definition allows.
+        none_eligible: _Answer = {"eligible_leader_replicas": [], "last_known_elr": []}
+        partitions = [{**one, **none_eligible} for one in described_partitions(topic, node_id)[max(0, first) :]]
+        answers.append({"name": name, "topic_id": uuid.UUID(topic.topic_id), "partitions": partitions[:left]})
+        if len(partitions) > left:
+            return answers, (name, max(0, first) + left)
+        left -= len(partitions)
+    return answers, None
+
+
+async def describe_log_dirs(backend: Backend, request: Request) -> _Answer:
+    """How many bytes the files of each partition have: the cluster's root is the one folder that there is."""
+    wanted, rules = request.body["topics"], request.rules
+
+    def sizes(name: str, numbers: Sequence[int] | None) -> _Answer | None:
+        try:
+            follower = TopicFollower(backend.cluster.topic_log(name), name)
+        except UnknownTopicOrPartitionError:
+            return None
+        partitions = []
+        for number, start in enumerate(follower.head.log_start_offsets):
+            if numbers is None or number in numbers:
+                size = sum(segment.size_bytes for segment in follower.segments(number, start))
+                partition = {"partition_index": number, "partition_size": size, "offset_lag": 0}
+                partitions.append({**partition, "is_future_key": False})
+        return {"name": name, "partitions": partitions}
+
+    def topics() -> list[_Answer]:
+        if wanted is None:
+            asked: list[tuple[str, Sequence[int] | None]] = [(name, None) for name in backend.describe_all()]
+        else:
+            asked = [(one["topic"], one["partitions"]) for one in wanted]
+        visible = [one for one in asked if rules is None or rules.may_see(one[0])]
+        return [found for name, numbers in visible if (found := sizes(name, numbers)) is not None]
+
+    try:
+        found = await backend.run(topics)
+    except SparklogError as error:
+        return {"error_code": code_of(error), "results": []}
+    return {"results": [{"log_dir": backend.cluster.store.uri, "topics": found}]}
+
+
+async def elect_leaders(backend: Backend, request: Request) -> _Answer:
+    """No partition needs another leader: the gateway leads all of them."""
+    wanted = request.body["topic_partitions"]
+
+    def answer(topic: _Answer) -> _Answer:
+        try:
+            count = backend.describe(topic["topic"]).partition_count
+        except SparklogError as error:
+            code, message = code_of(error), str(error)
+            results = [
+                {"partition_id": one, "error_code": code, "error_message": message} for one in topic["partitions"]
+            ]
+            return {"topic": topic["topic"], "partition_result": results}
+        results = []
+        for number in topic["partitions"]:
+            is_known = 0 <= number < count
+            code = ErrorCode.ELECTION_NOT_NEEDED if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            results.append({"partition_id": number, "error_code": code, "error_message": None})
+        return {"topic": topic["topic"], "partition_result": results}
+
+    return {"replica_election_results": await backend.run(lambda: [answer(one) for one in wanted or ()])}
+
+
+async def list_partition_reassignments(_backend: Backend, _request: Request) -> _Answer:
+    """None is ever under way."""
+    return {"error_message": None, "topics": []}
+
+
+async def describe_client_quotas(_backend: Backend, _request: Request) -> _Answer:
+    """There are none."""
+    return {"error_message": None, "entries": []}
+
+
+async def describe_acls(_backend: Backend, _request: Request) -> _Answer:
+    """There are none. Source of the code: Kafka's brokers without an authorizer."""
+    return {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": _NO_AUTHORIZER, "resources": []}
+
+
+async def create_acls(_backend: Backend, request: Request) -> _Answer:
+    """None can be made."""
+    refused = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": _NO_AUTHORIZER}
+    return {"results": [refused for _ in request.body["creations"]]}
+
+
+async def delete_acls(_backend: Backend, request: Request) -> _Answer:
+    """There are none."""
+    refused = {"error_code": ErrorCode.SECURITY_DISABLED, "error_message": _NO_AUTHORIZER, "matching_acls": []}
+    return {"filter_results": [refused for _ in request.body["filters"]]}

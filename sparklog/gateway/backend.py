@@ -99,9 +99,15 @@ class Backend:
 
     async def run_for_group(self, call: Callable[[], T]) -> T:
         """Do in a thread what may block; a store that is away is asked for as long as a commit of offsets may take."""
+        return await self._run_within(call, self.settings.offset_commit_timeout_ms)
 
+    async def run_look(self, call: Callable[[], T]) -> T:
+        """Look at topics in a thread; a store that is away is asked for as long as clients surely wait."""
+        return await self._run_within(call, self.settings.look_timeout_ms)
+
+    async def _run_within(self, call: Callable[[], T], timeout_ms: int) -> T:
         def bounded() -> T:
-            deadline = self.cluster.clock.deadline_in(float(self.settings.offset_commit_timeout_ms))
+            deadline = self.cluster.clock.deadline_in(float(timeout_ms))
             with self.cluster.store.patience(Patience(deadline=deadline)):
                 return call()
 

@@ -54,11 +54,13 @@ class Fetching:
         known = self._views.get(topic)
         try:
             if known is not None:
-                await self._backend.run(known.poll)
+                await self._backend.run_look(known.poll)
                 return
             if len(self._views) >= _MANY_TOPICS:
                 self._views.pop(next(iter(self._views)))
-            self._views[topic] = await self._backend.run(lambda: TopicView(self._backend.cluster, topic, self._cache))
+            self._views[topic] = await self._backend.run_look(
+                lambda: TopicView(self._backend.cluster, topic, self._cache)
+            )
         except UnknownTopicOrPartitionError:  # it may have been created again
             self._views.pop(topic, None)
             raise
@@ -127,7 +129,7 @@ async def _partition(
     name: str = topic.get("topic") or ""
     try:
         if not name:
-            name = await backend.run(lambda: backend.name_of(topic["topic_id"]))
+            name = await backend.run_look(lambda: backend.name_of(topic["topic_id"]))
         if request.rules is not None and not request.rules.may_read(name):
             return _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         view = await fetching.view(name)
@@ -135,7 +137,7 @@ async def _partition(
             backend.topic_names.pop(topic["topic_id"], None)
             return _failed(index, ErrorCode.UNKNOWN_TOPIC_ID)
         most = min(left, partition["partition_max_bytes"])
-        found = await backend.run(lambda: view.fetch(index, offset, most, least_one=least_one))
+        found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
     except SparklogError as error:
         code = code_of(error)
         if not topic.get("topic") and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -39,4 +39,4 @@ async def list_offsets(backend: Backend, request: Request) -> dict[str, Any]:
             for topic in request.body["topics"]
         ]
 
-    return {"topics": await backend.run(topics)}
+    return {"topics": await backend.run_look(topics)}

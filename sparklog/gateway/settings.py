@@ -33,6 +33,9 @@ class GatewaySettings:
     """Bound of a partition's records in one Produce, once decompressed: they are committed together."""
     delivery_timeout_ms: int = 25_000
     """Time after which a record that isn't stored is answered with ``REQUEST_TIMED_OUT``. Below clients' 30 s."""
+    look_timeout_ms: int = 10_000
+    """Time after which a look at topics while the store is away, as of Fetch, is answered with ``KAFKA_STORAGE_ERROR``.
+    Below clients' 30 s: else they take the gateway for dead, and its threads wait for the store in vain."""
     offset_commit_timeout_ms: int = 10_000
     """Time after which a commit of offsets, or a look at them, is answered with ``COORDINATOR_NOT_AVAILABLE``."""
     group_initial_rebalance_delay_ms: int = 100

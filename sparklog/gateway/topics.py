@@ -42,7 +42,8 @@ async def metadata(backend: Backend, request: Request) -> dict[str, Any]:
         "cluster_id": backend.cluster.cluster_id,
         "controller_id": node_id,
         "topics": [
-            _with_operations(one, request) for one in await backend.run(partial(_topics, backend, request, node_id))
+            _with_operations(one, request)
+            for one in await backend.run_look(partial(_topics, backend, request, node_id))
         ],
     }
 

@@ -12,7 +12,9 @@ from sparklog.compaction.maintain import Step, maintain
 from sparklog.gateway.records import batch_headers
 from sparklog.gateway.wire import message
 from sparklog.log.cluster import open_cluster
-from tests.gateway.test_server import Wire, batch, fetched, fetching, produce, values
+from sparklog.storage import MemoryStore
+from tests.gateway.test_groups import AwayStore
+from tests.gateway.test_server import Wire, batch, ends, fetched, fetching, produce, produced, values
 
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0"}
 
@@ -89,6 +91,26 @@ def test_an_id_never_names_the_topic_that_came_after_its_own(cluster, wire):
     assert wire.call("Metadata", 12, asked)["topics"][0]["error_code"] == 100
     assert wire.call("DeleteTopics", 6, {**asked, "timeout_ms": 20_000})["responses"][0]["error_code"] == 100
     assert Admin(cluster).list_topics() == ["jobs"]
+
+
+def test_a_store_that_is_away_is_told_soon_and_nothing_is_lost():
+    store = AwayStore(MemoryStore())
+    Admin(open_cluster(store)).create_topics([NewTopic("jobs", 1)])
+    bounds = {"delivery_timeout_ms": 100, "look_timeout_ms": 100}
+    with sparklog.gateway.serve(open_cluster(store), **bounds) as servers:
+        client = Wire(servers)
+        assert produced(client.call("Produce", 9, produce(batch(b"a"))))["error_code"] == 0
+        assert values(records(client)) == [b"a"]
+        store.is_away = True
+        assert fetched(client.call("Fetch", 11, fetching(0)))["error_code"] == 56
+        assert client.call("Metadata", 9, {"topics": [{"name": "jobs"}]})["topics"][0]["error_code"] == 56
+        (found,) = client.call("ListOffsets", 7, ends())["topics"][0]["partitions"]
+        assert found["error_code"] == 56
+        assert produced(client.call("Produce", 9, produce(batch(b"b"))))["error_code"] == 7
+        store.is_away = False
+        assert produced(client.call("Produce", 9, produce(batch(b"c"))))["error_code"] == 0
+        assert values(records(client)) in ([b"a", b"c"], [b"a", b"b", b"c"])
+        client.close()
 
 
 def test_a_topic_that_cannot_be_read_hides_no_other(cluster, wire):

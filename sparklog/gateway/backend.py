@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -152,6 +152,15 @@ class Backend:
         groups = self.extras.get("groups")
         if groups is not None:
             groups.topics.forget([name])
+
+    def name_in(self, asked: Mapping[str, Any], field: str) -> str:
+        """The topic that a request names in a field, or by its id. May block. Raises
+        ``UnknownTopicOrPartitionError``."""
+        if asked.get(field):
+            return str(asked[field])
+        if "topic_id" not in asked:
+            raise UnknownTopicOrPartitionError("a topic without a name")
+        return self.name_of(asked["topic_id"])
 
     def name_of(self, topic_id: uuid.UUID) -> str:
         """The topic that has an id, or had it when it was seen last. May block. Raises

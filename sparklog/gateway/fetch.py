@@ -129,7 +129,7 @@ async def _partition(
     name: str = topic.get("topic") or ""
     try:
         if not name:
-            name = await backend.run_look(lambda: backend.name_of(topic["topic_id"]))
+            name = await backend.run_look(lambda: backend.name_in(topic, "topic"))
         if request.rules is not None and not request.rules.may_read(name):
             return _failed(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         view = await fetching.view(name)
@@ -140,7 +140,7 @@ async def _partition(
         found = await backend.run_look(lambda: view.fetch(index, offset, most, least_one=least_one))
     except SparklogError as error:
         code = code_of(error)
-        if not topic.get("topic") and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if topic.get("topic_id") is not None and code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             code = ErrorCode.UNKNOWN_TOPIC_ID
         return _failed(index, code)
     return {

@@ -141,7 +141,7 @@ class _Part:
 
     def _decoded(self) -> tuple[str, pa.Table, ProducerBatch | None]:
         """The topic's name, and what :func:`_table` returns."""
-        name = self._topic.get("name") or self._backend.name_of(self._topic["topic_id"])
+        name = self._backend.name_in(self._topic, "name")
         rules, transactional_id = self._request.rules, self._request.body.get("transactional_id")
         if rules is not None and not rules.may_write(name):
             raise _RefusedError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"no right to write to topic {name!r}")

@@ -285,6 +285,7 @@ def test_offsets_by_time(wire, timestamp, offset):
     ("request_body", "code"),
     [
         (produce(batch(b"a"), topic="nothing"), 3),
+        (produce(batch(b"a"), topic=""), 3),
         (produce(batch(b"a"), partition=2), 3),
         (produce(batch(b"a"), topic="not/a/name"), 17),
         (produce(batch(b"a")[:-1] + b"x"), 2),
@@ -327,6 +328,10 @@ def test_an_unknown_topic_id_is_told(wire):
     (found,) = wire.call("Metadata", 12, {"topics": [{"name": None, "topic_id": unknown}]})["topics"]
     assert (found["error_code"], found["topic_id"]) == (100, unknown)
     assert fetched(wire.call("Fetch", 13, fetching(0, topic_id=unknown)))["error_code"] == 100
+
+
+def test_a_topic_without_a_name_is_unknown_to_fetch(wire):
+    assert fetched(wire.call("Fetch", 11, fetching(0, topic="")))["error_code"] == 3
 
 
 def test_a_topic_that_is_deleted_is_unknown_to_fetch(cluster, wire):

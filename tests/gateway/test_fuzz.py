@@ -252,7 +252,9 @@ def mutated(draw, captured):
 @pytest.mark.timeout(900)
 def test_changed_captures_are_answered_or_end_their_connection_alone(captures, caplog):
     cluster, _, _ = make_cluster()
-    draw = random.Random(by_depth(gate=1, nightly=random.SystemRandom().randrange(10**9)))
+    seed = by_depth(gate=1, nightly=random.SystemRandom().randrange(10**9))
+    print(f"seed {seed}")  # shown where it fails
+    draw = random.Random(seed)
     settings: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, "group_max_session_timeout_ms": 2_000}
     with sparklog.gateway.serve(cluster, **settings) as servers:
         fuzzed = Fuzzed(servers)

@@ -67,12 +67,12 @@ async def _commit(
     is_member = generation >= 0 or bool(member_id) or instance_id is not None
     if is_member:
         if group not in served.groups:
-            return dict.fromkeys(offsets, await served.absent(group))
+            return await _refused(backend, served, offsets, await served.absent(group))
         code = served.groups[group].may_commit(member_id, instance_id, generation)
         if code is not ErrorCode.NONE:
-            return dict.fromkeys(offsets, code)
+            return await _refused(backend, served, offsets, code)
     elif group in served.groups:
-        return dict.fromkeys(offsets, ErrorCode.UNKNOWN_MEMBER_ID)
+        return await _refused(backend, served, offsets, ErrorCode.UNKNOWN_MEMBER_ID)
     topics = frozenset(topic for topic, _ in offsets)
     if is_member:
         facts = await served.groups[group].facts(topics)
@@ -95,8 +95,22 @@ async def _commit(
     return codes
 
 
+async def _refused(
+    backend: Backend, served: Coordinators, offsets: Mapping[TopicPartition, OffsetAndMetadata], code: ErrorCode
+) -> Codes:
+    """A code for all, but for partitions that there aren't: a client learns first of these, as from Kafka's brokers
+    (source: ``KafkaApis.handleOffsetCommitRequest``)."""
+    topics = frozenset(topic for topic, _ in offsets)
+    facts = await backend.run_for_group(lambda: served.topics.facts(topics, is_fresh=False))
+    return {one: code if _is_there(one, facts) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in offsets}
+
+
+def _is_there(partition: TopicPartition, facts: Mapping[str, tuple[str, int]]) -> bool:
+    return 0 <= partition.partition < facts.get(partition.topic, ("", 0))[1]
+
+
 def _refusal(partition: TopicPartition, offset: OffsetAndMetadata, facts: Mapping[str, tuple[str, int]]) -> ErrorCode:
-    if not 0 <= partition.partition < facts.get(partition.topic, ("", 0))[1]:
+    if not _is_there(partition, facts):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_offset(partition, offset)

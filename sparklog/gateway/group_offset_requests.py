@@ -64,7 +64,12 @@ async def _commit(
     """The codes of those that have one of their own. Raises for the others together."""
     group, member_id, generation = body["group_id"], body["member_id"], body["generation_id_or_member_epoch"]
     instance_id = body.get("group_instance_id")
-    is_member = generation >= 0 or bool(member_id) or instance_id is not None
+    if generation < 0:
+        await served.end_unused(group)  # an empty group's offsets are anybody's
+    # Without a generation it is a client that assigns itself, whatever else it says, unless somebody is in the group.
+    # Source: Kafka ``validateOffsetCommit`` of ``OffsetMetadataManager``, ``ClassicGroup`` and ``ConsumerGroup``.
+    is_told = bool(member_id) or instance_id is not None
+    is_member = generation >= 0 or (is_told and group in served.groups)
     if is_member:
         if group not in served.groups:
             return await _refused(backend, served, offsets, await served.absent(group))
@@ -86,7 +91,8 @@ async def _commit(
             try:
                 await found.commit_unowned(accepted, topic_ids)
             except CommitFailedError:
-                return {**codes, **dict.fromkeys(accepted, ErrorCode.UNKNOWN_MEMBER_ID)}
+                code = await served.absent(group) if is_told else ErrorCode.UNKNOWN_MEMBER_ID
+                return {**codes, **dict.fromkeys(accepted, code)}
     elif accepted:
         if group not in served.groups:  # it ended meanwhile
             return dict.fromkeys(offsets, ErrorCode.NOT_COORDINATOR)

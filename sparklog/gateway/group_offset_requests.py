@@ -64,15 +64,20 @@ async def _commit(
     """The codes of those that have one of their own. Raises for the others together."""
     group, member_id, generation = body["group_id"], body["member_id"], body["generation_id_or_member_epoch"]
     instance_id = body.get("group_instance_id")
-    is_member = generation >= 0 or bool(member_id) or instance_id is not None
+    if generation < 0:
+        await served.end_unused(group)  # an empty group's offsets are anybody's
+    # Without a generation it is a client that assigns itself, whatever else it says, unless somebody is in the group.
+    # Source: Kafka ``validateOffsetCommit`` of ``OffsetMetadataManager``, ``ClassicGroup`` and ``ConsumerGroup``.
+    is_told = bool(member_id) or instance_id is not None
+    is_member = generation >= 0 or (is_told and group in served.groups)
     if is_member:
         if group not in served.groups:
-            return dict.fromkeys(offsets, await served.absent(group))
+            return await _refused(backend, served, offsets, await served.absent(group))
         code = served.groups[group].may_commit(member_id, instance_id, generation)
         if code is not ErrorCode.NONE:
-            return dict.fromkeys(offsets, code)
+            return await _refused(backend, served, offsets, code)
     elif group in served.groups:
-        return dict.fromkeys(offsets, ErrorCode.UNKNOWN_MEMBER_ID)
+        return await _refused(backend, served, offsets, ErrorCode.UNKNOWN_MEMBER_ID)
     topics = frozenset(topic for topic, _ in offsets)
     if is_member:
         facts = await served.groups[group].facts(topics)
@@ -86,7 +91,8 @@ async def _commit(
             try:
                 await found.commit_unowned(accepted, topic_ids)
             except CommitFailedError:
-                return {**codes, **dict.fromkeys(accepted, ErrorCode.UNKNOWN_MEMBER_ID)}
+                code = await served.absent(group) if is_told else ErrorCode.UNKNOWN_MEMBER_ID
+                return {**codes, **dict.fromkeys(accepted, code)}
     elif accepted:
         if group not in served.groups:  # it ended meanwhile
             return dict.fromkeys(offsets, ErrorCode.NOT_COORDINATOR)
@@ -95,8 +101,22 @@ async def _commit(
     return codes
 
 
+async def _refused(
+    backend: Backend, served: Coordinators, offsets: Mapping[TopicPartition, OffsetAndMetadata], code: ErrorCode
+) -> Codes:
+    """A code for all, but for partitions that there aren't: a client learns first of these, as from Kafka's brokers
+    (source: ``KafkaApis.handleOffsetCommitRequest``)."""
+    topics = frozenset(topic for topic, _ in offsets)
+    facts = await backend.run_for_group(lambda: served.topics.facts(topics, is_fresh=False))
+    return {one: code if _is_there(one, facts) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in offsets}
+
+
+def _is_there(partition: TopicPartition, facts: Mapping[str, tuple[str, int]]) -> bool:
+    return 0 <= partition.partition < facts.get(partition.topic, ("", 0))[1]
+
+
 def _refusal(partition: TopicPartition, offset: OffsetAndMetadata, facts: Mapping[str, tuple[str, int]]) -> ErrorCode:
-    if not 0 <= partition.partition < facts.get(partition.topic, ("", 0))[1]:
+    if not _is_there(partition, facts):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_offset(partition, offset)

@@ -13,6 +13,7 @@ import sparklog.gateway
 from sparklog import Admin, Consumer, NewTopic, OffsetAndMetadata, TopicPartition
 from sparklog.errors import StoreUnavailableError
 from sparklog.gateway.coordination.consumer_protocol import encode_assignment, encode_subscription, subscribed_topics
+from sparklog.gateway.error_codes import ErrorCode
 from sparklog.gateway.server import parse_address
 from sparklog.log.cluster import open_cluster
 from sparklog.storage import MemoryStore
@@ -654,3 +655,24 @@ def test_the_address_of_the_coordinator_is_the_advertised_one(cluster):
         assert Admin(cluster).describe_groups(["g"])[0].members[0].host == servers
         assert parse_address(servers)[0] == "127.0.0.1"
         client.close()
+
+
+def test_a_client_learns_of_unknown_partitions_before_it_is_no_member(wire):
+    assert commit(wire, 1, generation=3, member_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(wire, 1, generation=3, member_id="nobody", topic="none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    member(wire)
+    assert commit(wire, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(wire, 1, topic="none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert commit(wire, 1, partition=9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_client_without_a_generation_commits_to_an_empty_group(wire):
+    assert (
+        commit(wire, 1, member_id="mine") == ErrorCode.NONE
+    )  # librdkafka's, of group.protocol=consumer, that assigns itself
+    answer = member(wire)
+    assert commit(wire, 2, member_id="mine") == ErrorCode.UNKNOWN_MEMBER_ID
+    leaving = {"group_id": "g", "members": [{"member_id": answer["member_id"], "group_instance_id": None}]}
+    assert wire.call("LeaveGroup", 4, leaving)["error_code"] == 0
+    assert commit(wire, 3, member_id="mine") == commit(wire, 4) == ErrorCode.NONE
+    assert fetch(wire) == [(4, "")]

@@ -277,7 +277,7 @@ class OpenRange:
     def _read(self, segments: Sequence[Segment]) -> dict[str, pq.ParquetFile]:
         paths = [object_path(self._log.table, segment.path) for segment in segments]
         files: dict[str, pq.ParquetFile] = {}
-        for segment, path, data in zip(segments, paths, self._log.store.read_many(paths), strict=True):
+        for segment, path, data in zip(segments, paths, self._log.store.read_buffers(paths), strict=True):
             if data is None:
                 raise ObjectNotFoundError(f"data file {path}: no such object")
             files[segment.path] = _open(path, pa.BufferReader(data))

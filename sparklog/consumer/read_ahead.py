@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from sparklog.clock import Clock
 from sparklog.model import TopicPartition
@@ -41,7 +42,7 @@ class _Read:
         # At its turn a file that failed is read again, as often as the store's own patience says.
         self._patience = Patience(deadline=clock.deadline_in(0), retries=0)
         self._paths = paths
-        self._found: dict[str, bytes] = {}
+        self._found: dict[str, Any] = {}
         self._worker = Worker("read-ahead", partial(copy_context().run, self._run))
 
     def start(self) -> None:
@@ -60,14 +61,14 @@ class _Read:
         """Are the bytes of a file there? After the end."""
         return path in self._found
 
-    def take(self, path: str) -> bytes | None:
+    def take(self, path: str) -> Any:
         """The bytes of a file, which are then forgotten; None: they aren't there. After the end."""
         return self._found.pop(path, None)
 
     def _run(self) -> None:
         try:
             with self._store.patience(self._patience):
-                data = self._store.read_many(self._paths)
+                data = self._store.read_buffers(self._paths)
         except Exception:  # read again at its turn, where what fails is reported
             _LOGGER.debug("%d files could not be read ahead", len(self._paths), exc_info=True)
         else:
@@ -140,7 +141,7 @@ class ReadAhead:
             if not file.read.has(path):
                 del self._files[path]
 
-    def take(self, path: str) -> bytes | None:
+    def take(self, path: str) -> Any:
         """The bytes of a file that was settled, which is then not held any more; None: it isn't."""
         file = self._files.pop(path, None)
         return None if file is None else file.read.take(path)
@@ -189,14 +190,14 @@ class PlannedFiles:
         self._ahead = ahead
         self._left = dict.fromkeys(paths)
         """Paths that weren't taken yet."""
-        self._data: dict[str, bytes | None] = {}
+        self._data: dict[str, Any] = {}
         """The bytes of those that weren't held ahead."""
 
     def fetch(self) -> None:
         """Fetch the files that aren't held ahead. Raises ``StoreError``: the store can't be read now."""
         missing = [path for path in self._left if path not in self._data and path not in self._ahead]
         if missing:
-            self._data.update(zip(missing, self._store.read_many(missing), strict=True))
+            self._data.update(zip(missing, self._store.read_buffers(missing), strict=True))
 
     def wait(self, paths: Iterable[str]) -> None:
         """Wait until the bytes of some of the files are there. Raises as :meth:`fetch`."""
@@ -204,7 +205,7 @@ class PlannedFiles:
             self._ahead.settle(path)
         self.fetch()
 
-    def take(self, path: str) -> bytes | None:
+    def take(self, path: str) -> Any:
         """The bytes of a file that was waited for, once; None: it isn't there. Files that nobody takes stay ahead."""
         self._left.pop(path)
         return self._data.pop(path) if path in self._data else self._ahead.take(path)

@@ -139,8 +139,14 @@ class RetryingStore(ObjectStore):
         return self._retry(lambda: self._store.read_range(path, start, end))
 
     def read_many(self, paths: Sequence[str]) -> Sequence[bytes | None]:
+        return self._read_together(self._store.read_many, paths)
+
+    def read_buffers(self, paths: Sequence[str]) -> Sequence[Any]:
+        return self._read_together(self._store.read_buffers, paths)
+
+    def _read_together(self, read: Callable[[Sequence[str]], Sequence[Any]], paths: Sequence[str]) -> Sequence[Any]:
         try:
-            return self._store.read_many(paths)
+            return read(paths)
         except StoreError as error:
             if not error.retriable:
                 raise

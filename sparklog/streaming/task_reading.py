@@ -155,7 +155,7 @@ def _records(
     kind = None if values is None else values.type
     for groups in _requests(segments):
         paths = [object_path(log.table, segment.path) for group in groups if is_read_whole(group) for segment in group]
-        data = dict(zip(paths, log.store.read_many(paths), strict=True)) if paths else {}
+        data = dict(zip(paths, log.store.read_buffers(paths), strict=True)) if paths else {}
         for group in groups:
             whole = (
                 [data.pop(object_path(log.table, segment.path)) for segment in group] if is_read_whole(group) else None

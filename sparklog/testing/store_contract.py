@@ -101,6 +101,13 @@ class StoreContract:
         assert [*store.read_many(paths)] == [b"99", b"0", None, b"42", b"42"]
         assert [*store.read_many([])] == []
 
+    def test_buffers_for_arrow_hold_what_read_many_returns(self, store: ObjectStore) -> None:
+        large = bytes(range(256)) * 1_024
+        store.put_many({"large": large, "small": b"42", "empty": b""})
+        found = store.read_buffers(["small", "gone", "large", "empty", "small"])
+        assert [None if one is None else bytes(one) for one in found] == [b"42", None, large, b"", b"42"]
+        assert [*store.read_buffers([])] == []
+
     def test_put_replaces_and_nothing_old_is_read_again(self, store: ObjectStore) -> None:
         for number in range(5):
             data = b"x" * number

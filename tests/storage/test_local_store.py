@@ -289,9 +289,29 @@ def test_reads_that_fail_are_no_missing_objects(store, monkeypatch, code, expect
 
     monkeypatch.setattr("builtins.open", failing)
     monkeypatch.setattr(os, "scandir", failing)
-    for call in (lambda: store.read("a/b"), lambda: store.read_range("a/b", 0, 1), lambda: [*store.list("")]):
+    reads = (
+        lambda: store.read("a/b"),
+        lambda: store.read_range("a/b", 0, 1),
+        lambda: store.read_buffers(["a/b"]),
+        lambda: [*store.list("")],
+    )
+    for call in reads:
         with pytest.raises(expected):
             call()
+
+
+@pytest.mark.parametrize("size_bytes", [100, 200_000])
+def test_a_buffer_of_a_file_that_gets_shorter_as_it_is_read_ends_where_the_file_ends(store, monkeypatch, size_bytes):
+    store.put("a", b"x" * size_bytes)
+    fstat = os.fstat
+
+    def before_it_was_cut(descriptor):
+        found = fstat(descriptor)
+        return os.stat_result([*found[:6], found.st_size + 70_000, *found[7:10]])
+
+    monkeypatch.setattr(os, "fstat", before_it_was_cut)
+    [found] = store.read_buffers(["a"])
+    assert bytes(found) == b"x" * size_bytes
 
 
 def test_a_file_where_a_folder_is_expected_and_the_other_way_round(store):

@@ -129,7 +129,7 @@ class PartitionReader:
         log = self._follower.log
         data = None
         if is_read_whole(group):
-            data = log.store.read_many([object_path(log.table, segment.path) for segment in group])
+            data = log.store.read_buffers([object_path(log.table, segment.path) for segment in group])
         reading = ValueReading.of(self._follower.head, self._schema_id)
         values = None if reading is None else reading.type
         return open_segments(log, group, data, start_offset=start, piece_bytes=_PIECE_BYTES, values=values).pieces

@@ -13,11 +13,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sparklog.errors import CorruptRecordError, InvalidArgumentError
+from sparklog.log.data.arrow_buffers import buffer_numbers, one_array
+from sparklog.log.data.few_records import encode_few_records
 from sparklog.log.data.schema import DATA_SCHEMA, HEADERS, TIMESTAMP, data_schema
 from sparklog.log.data.value_columns import DATA, SCHEMA_ID, Leaf, has_values, leaves_of
 from sparklog.log.data.value_stats import value_stats
 
 __all__ = [
+    "FEW_RECORDS",
     "MAX_TIMESTAMP_MS",
     "SEQUENCE_MODULUS",
     "EncodedBatch",
@@ -35,6 +38,10 @@ SEQUENCE_MODULUS = 2**31
 
 MAX_TIMESTAMP_MS = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z, the last moment that every reader of the table can show."""
+
+FEW_RECORDS = 16
+"""So many are encoded one by one: of more, Arrow is faster."""
+_PREPARED = pa.schema([("timestamp", TIMESTAMP), ("key", pa.binary()), ("value", pa.binary())])
 
 _MAX_MULTIPLIED = 2**63 // 1000 - 1
 _WITH_HEADERS = DATA_SCHEMA
@@ -104,6 +111,10 @@ def encode_batch(
         raise InvalidArgumentError("a batch holds at least one record")
     if compression not in _CODECS:
         raise InvalidArgumentError(f"compression {compression!r}: expected one of {', '.join(_CODECS)}")
+    if count <= FEW_RECORDS and _CODECS[compression] is None:
+        few = _encode_few(records, stamp)
+        if few is not None:
+            return few
     columns = record_columns(records)
     min_timestamp_ms, max_timestamp_ms = _check_timestamps(columns["timestamp"])
     columns = {
@@ -130,6 +141,37 @@ def encode_batch(
         max_timestamp_ms=max_timestamp_ms,
         stamp=stamp,
         value_stats=found,
+    )
+
+
+def _encode_few(records: pa.Table | pa.RecordBatch, stamp: ProducerStamp) -> EncodedBatch | None:
+    """A few plain records as producers prepare them; None for others, and for what :func:`encode_batch` refuses."""
+    if records.schema != _PREPARED:
+        return None
+    timestamps, keys, values = (
+        one_array(column) if isinstance(column, pa.ChunkedArray) else column for column in records.columns
+    )
+    if timestamps.null_count:
+        return None
+    timestamps_us = buffer_numbers(timestamps, 1, np.int64).tolist()
+    low, high = min(timestamps_us), max(timestamps_us)
+    if low < 0 or high // 1000 > MAX_TIMESTAMP_MS:
+        return None
+    count = len(timestamps_us)
+    data = encode_few_records(
+        timestamps_us=timestamps_us,
+        keys=keys.to_pylist(),
+        values=values.to_pylist(),
+        producer_id=stamp.producer_id,
+        producer_epoch=stamp.producer_epoch,
+        sequences=[next_sequence(stamp.base_sequence, place) for place in range(count)],
+    )
+    return EncodedBatch(
+        data=data,
+        record_count=count,
+        min_timestamp_ms=low // 1000,
+        max_timestamp_ms=high // 1000,
+        stamp=stamp,
     )
 
 

@@ -76,7 +76,7 @@ def is_read_whole(segments: Sequence[Segment], *, whole_file_bytes: int = WHOLE_
 def open_segments(
     log: DeltaLog,
     segments: Sequence[Segment],
-    data: Sequence[bytes | None] | None,
+    data: Sequence[Any] | None,
     *,
     start_offset: int,
     piece_bytes: int,
@@ -89,7 +89,8 @@ def open_segments(
     four times as much.
 
     Args:
-        data: the files' bytes, None for one that is gone; without it the only segment is read by ranges.
+        data: the files, as the store's ``read_buffers`` has them, None for one that is gone; without it the only
+            segment is read by ranges.
         piece_bytes: of a piece once decoded; a single larger record is a piece.
         values: the type of a typed topic's values: the pieces have the column ``data`` behind all others.
     Raises:
@@ -112,7 +113,7 @@ def open_segments(
 def _open_file(
     log: DeltaLog,
     segment: Segment,
-    data: bytes | None,
+    data: Any,
     by_ranges: bool,
     start_offset: int,
     piece_bytes: int,
@@ -309,7 +310,7 @@ def _decode(path: str, read: Any) -> Any:
         raise CorruptRecordError(f"corrupt data file {path}: {error}") from error
 
 
-def _present(path: str, data: bytes | None) -> bytes:
+def _present(path: str, data: Any) -> Any:
     if data is None:
         raise ObjectNotFoundError(f"data file {path}: no such object")
     return data
